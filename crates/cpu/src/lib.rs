@@ -1,0 +1,4 @@
+//! The out-of-order window.
+
+mod skeleton;
+pub use skeleton::*;

@@ -1,0 +1,211 @@
+//! What is asked of a level of the memory system, and what it answers.
+
+use pagewalk_stats::Tree;
+use pagewalk_units::{Cycle, PhysAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who asks, which decides where a request enters and what it may disturb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Data read of the program.
+    Load,
+    /// Data write of the program: the line is wanted for itself.
+    Store,
+    /// Instruction fetch.
+    Fetch,
+    /// A page walker's read.
+    Walk,
+    /// A hardware prefetcher's guess.
+    Prefetch,
+    /// A speculation engine's guess, into the L2.
+    Speculative,
+}
+
+/// A request for one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Any address in the line.
+    pub at: PhysAddr,
+    /// Who asks.
+    pub kind: Kind,
+    /// For which core.
+    pub core: u8,
+    /// Instruction that asks, for prefetchers; 0 if none does.
+    pub pc: u64,
+}
+
+/// Where a request was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// First-level cache.
+    L1 = 1,
+    /// Second-level cache.
+    L2 = 2,
+    /// Shared cache.
+    L3 = 3,
+    /// Another core's private cache.
+    Remote = 4,
+    /// DRAM.
+    Memory = 5,
+}
+
+/// The answer: when the data is at the core (load-to-use), and from where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// Cycle.
+    pub at: Cycle,
+    /// Where the line was found; for a line on its way, where it comes from.
+    pub level: Level,
+}
+
+/// What lies below the private caches; lent for the length of a call.
+pub trait Below {
+    /// A private miss (or a store's wish for ownership) at `now`, the time at
+    /// which the core asked; `at` of the answer is load-to-use from `now`.
+    fn access(&mut self, request: Request, now: Cycle) -> Done;
+    /// A dirty line comes back from a private cache.
+    fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle);
+    /// A private cache has dropped a clean line (the directory forgets the sharer).
+    fn dropped(&mut self, at: PhysAddr, core: u8);
+    /// How much longer than on an idle memory a DRAM access to this line would
+    /// take if asked now, in cycles.
+    fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle;
+    /// The same as `access` for its state (tags, directory, open rows), without time.
+    fn warm(&mut self, request: Request);
+}
+
+/// Replacement policy of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Replacement {
+    /// Least recently used.
+    Lru,
+    /// Static re-reference interval prediction, 2 bits (Jaleel et al., ISCA 2010).
+    Srrip,
+}
+
+/// A hardware prefetcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PrefetcherSpec {
+    /// Stride by instruction: a table tagged by the program counter.
+    IpStride {
+        /// Entries of the table, least recently used replaced.
+        entries: u32,
+        /// Lines fetched at a time.
+        degree: u32,
+        /// Strides ahead of the access.
+        lookahead: u32,
+    },
+    /// Streams by 4 KB page and direction.
+    Streamer {
+        /// Pages tracked.
+        pages: u32,
+        /// Lines fetched at a time.
+        degree: u32,
+        /// Lines ahead of the access, at most.
+        lookahead: u32,
+    },
+}
+
+/// One cache.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSpec {
+    /// Capacity, KB. L3: of all cores together.
+    pub size_kb: u32,
+    /// Associativity.
+    pub ways: u32,
+    /// Cycles from the core's request to its data when this level has the line.
+    pub latency: Cycle,
+    /// Lines that can be on their way into this cache at once.
+    pub mshrs: u32,
+    /// Which line goes.
+    pub replacement: Replacement,
+    /// What is fetched unasked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetcher: Option<PrefetcherSpec>,
+}
+
+/// Where the page walker's reads enter the caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Enter {
+    /// At the first-level data cache.
+    L1d,
+    /// At the second-level cache.
+    L2,
+}
+
+/// The caches of one core.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateSpec {
+    /// Instructions.
+    pub l1i: CacheSpec,
+    /// Data.
+    pub l1d: CacheSpec,
+    /// Both.
+    pub l2: CacheSpec,
+    /// Where walks enter.
+    pub walks_enter: Enter,
+}
+
+/// DRAM as its table gives it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DramSpec {
+    /// A latency and nothing else.
+    Fixed {
+        /// Nanoseconds from the last cache's miss to the data at the core.
+        latency_ns: f64,
+    },
+    /// Channels, ranks, banks with row buffers, and a data bus.
+    Ddr {
+        /// Mega-transfers a second, e.g. 2400 for DDR4-2400.
+        data_rate_mts: u32,
+        /// Channels, lines interleaved among them.
+        channels: u32,
+        /// Ranks a channel.
+        ranks: u32,
+        /// Bank groups a rank.
+        bank_groups: u32,
+        /// Banks a bank group.
+        banks: u32,
+        /// Bytes of a row over the whole rank.
+        row_bytes: u32,
+        /// Column access, ns.
+        tcl_ns: f64,
+        /// Row to column, ns.
+        trcd_ns: f64,
+        /// Precharge, ns.
+        trp_ns: f64,
+        /// Activate to precharge, ns.
+        tras_ns: f64,
+        /// Controller and wires, both ways together, ns.
+        controller_ns: f64,
+        /// An idle row is closed after this long, ns; 0 = stays open.
+        keep_open_ns: f64,
+    },
+}
+
+/// What the cores share.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedSpec {
+    /// Last-level cache.
+    pub l3: CacheSpec,
+    /// Cycles from a request to the data when another core's private cache has it dirty.
+    pub remote_latency: Cycle,
+    /// Main memory.
+    pub dram: DramSpec,
+}
+
+/// Anything that hangs counters into the tree.
+pub trait Report {
+    /// Adds all counters below `path`.
+    fn report(&self, path: &str, tree: &mut Tree);
+}

@@ -1,0 +1,4 @@
+//! TLBs, walk caches and the walker.
+
+mod skeleton;
+pub use skeleton::*;

@@ -1,0 +1,151 @@
+//! Counters with a unit and a definition, and the tree they hang in.
+//!
+//! A component declares its counters once with [`counters!`]; the struct is
+//! plain integers, and its definitions are found by the results, by the
+//! documentation and by `pagewalk explain`.
+
+use serde::Serialize;
+
+/// What one counter means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Definition {
+    /// Name within its component, e.g. `misses`.
+    pub name: &'static str,
+    /// What one count is, e.g. `lookups`, `cycles`, `bytes`.
+    pub unit: &'static str,
+    /// One sentence.
+    pub meaning: &'static str,
+    /// Counts accumulate, and the measured part is a difference; a gauge is a
+    /// state, and the measured part is its value at the end.
+    pub gauge: bool,
+}
+
+/// A component's counters.
+pub trait Counters {
+    /// Definitions, in the order of `values`.
+    fn definitions(&self) -> &'static [Definition];
+    /// Values, in the order of `definitions`.
+    fn values(&self, out: &mut Vec<u64>);
+}
+
+/// Declares a struct of counters: `name: "unit", "definition";` a line, with
+/// `gauge` before the name for a state.
+///
+/// ```
+/// pagewalk_stats::counters! {
+///     /// What a door counted.
+///     pub struct DoorStats {
+///         opened: "times", "Times the door was opened";
+///         gauge width: "mm", "Width of the door";
+///     }
+/// }
+/// let d = DoorStats { opened: 2, width: 800 };
+/// let mut v = vec![];
+/// pagewalk_stats::Counters::values(&d, &mut v);
+/// assert_eq!(v, [2, 800]);
+/// ```
+#[macro_export]
+macro_rules! counters {
+    (@gauge) => { false };
+    (@gauge gauge) => { true };
+    ($(#[$doc:meta])* pub struct $name:ident { $($rest:tt)* }) => {
+        $crate::counters!(@munch [$(#[$doc])*] $name [] $($rest)*);
+    };
+    (@munch [$($doc:tt)*] $name:ident [$($done:tt)*] gauge $field:ident : $unit:literal, $meaning:literal; $($rest:tt)*) => {
+        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning true)] $($rest)*);
+    };
+    (@munch [$($doc:tt)*] $name:ident [$($done:tt)*] $field:ident : $unit:literal, $meaning:literal; $($rest:tt)*) => {
+        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning false)] $($rest)*);
+    };
+    (@munch [$($doc:tt)*] $name:ident [$(($field:ident $unit:literal $meaning:literal $gauge:literal))*]) => {
+        $($doc)*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $(#[doc = $meaning] pub $field: u64),* }
+        impl $crate::Counters for $name {
+            fn definitions(&self) -> &'static [$crate::Definition] {
+                const D: &[$crate::Definition] = &[$($crate::Definition {
+                    name: stringify!($field), unit: $unit, meaning: $meaning, gauge: $gauge,
+                }),*];
+                D
+            }
+            fn values(&self, out: &mut Vec<u64>) { $(out.push(self.$field);)* }
+        }
+    };
+}
+
+/// The statistics tree at one moment: it has the shape of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// One row a counter, in a fixed order.
+    pub rows: Vec<Row>,
+}
+
+/// One counter's value at a path such as `core.0.mmu.l2_tlb.main`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The component, e.g. `core.0.l1d`.
+    pub path: String,
+    /// What is counted.
+    pub definition: &'static Definition,
+    /// How much.
+    pub value: u64,
+}
+
+impl Tree {
+    /// Adds a component's counters under `path`.
+    pub fn add(&mut self, path: &str, counters: &dyn Counters) {
+        let mut values = Vec::new();
+        counters.values(&mut values);
+        for (definition, value) in counters.definitions().iter().zip(values) {
+            self.rows.push(Row {
+                path: path.to_owned(),
+                definition,
+                value,
+            });
+        }
+    }
+
+    /// What happened between `earlier` and `self`: counts are subtracted,
+    /// gauges keep the later value. A row that `earlier` lacks counts from zero.
+    pub fn since(&self, earlier: &Tree) -> Tree {
+        let before: std::collections::HashMap<(&str, &str), u64> = earlier
+            .rows
+            .iter()
+            .map(|r| ((r.path.as_str(), r.definition.name), r.value))
+            .collect();
+        let rows = self
+            .rows
+            .iter()
+            .map(|r| {
+                let b = before
+                    .get(&(r.path.as_str(), r.definition.name))
+                    .copied()
+                    .unwrap_or(0);
+                let value = if r.definition.gauge {
+                    r.value
+                } else {
+                    r.value - b
+                };
+                Row { value, ..r.clone() }
+            })
+            .collect();
+        Tree { rows }
+    }
+
+    /// The value of `name` at `path`, if there is one.
+    pub fn get(&self, path: &str, name: &str) -> Option<u64> {
+        self.rows
+            .iter()
+            .find(|r| r.path == path && r.definition.name == name)
+            .map(|r| r.value)
+    }
+
+    /// Sum of `name` over all paths that `select` accepts.
+    pub fn sum(&self, name: &str, select: impl Fn(&str) -> bool) -> u64 {
+        self.rows
+            .iter()
+            .filter(|r| r.definition.name == name && select(&r.path))
+            .map(|r| r.value)
+            .sum()
+    }
+}

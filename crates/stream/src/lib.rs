@@ -1,0 +1,277 @@
+//! All that the core knows of programs: batches of operations, and the events
+//! between them.
+//!
+//! A [`Program`] is a set of threads, each a stream of [`Op`]s in program
+//! order. An op is one instruction that matters to the memory system or to
+//! control flow, together with the plain instructions right before it.
+
+use pagewalk_units::VirtAddr;
+pub use pagewalk_units::{Advice, Backing};
+
+/// What an [`Op`]'s own instruction does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Kind {
+    /// Arithmetic: `insns` instructions whose longest dependence chain takes
+    /// `latency` cycles.
+    #[default]
+    Compute = 0,
+    /// Reads `size` bytes at `va`. `dep` are the producers of the address.
+    Load = 1,
+    /// Writes `size` bytes at `va`. `dep[0]` produces the address, `dep[1]` the data.
+    Store = 2,
+    /// Control flow to `va` when taken. `dep` are the producers of the condition
+    /// (or of the target).
+    Branch = 3,
+}
+
+/// Bits of [`Op::flags`].
+pub mod flags {
+    /// Branch: taken.
+    pub const TAKEN: u8 = 1;
+    /// Branch: conditional; without it the branch is always taken.
+    pub const CONDITIONAL: u8 = 2;
+    /// Branch: target from a register or memory, predicted by history.
+    pub const INDIRECT: u8 = 4;
+    /// Branch: pushes a return address.
+    pub const CALL: u8 = 8;
+    /// Branch: pops a return address.
+    pub const RETURN: u8 = 16;
+    /// Drains the window before it executes (atomic read-modify-write, fence, `cpuid`).
+    pub const SERIALISING: u8 = 32;
+}
+
+/// One operation: 32 bytes, so that two share a cache line of the host.
+///
+/// A producer is named by its distance: `dep[k] = d > 0` is the op `d` places
+/// earlier in the same thread's stream (over batch borders), 0 is no producer.
+/// The value that this op needs is ready `dep_latency[k]` cycles after that
+/// producer is done: plain instructions between the two, folded away.
+///
+/// With no producer the op's input is ready when it is dispatched; a chain of
+/// plain instructions among the `insns` is given by `latency` for `Compute`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Op {
+    /// Address of the instruction.
+    pub pc: u64,
+    /// Virtual address of a load or store; target of a branch; 0 for `Compute`.
+    pub va: u64,
+    /// Instructions that this op stands for: itself and the plain ones right
+    /// before it. 0 for the second and later micro-operations of one
+    /// instruction (the store of a read-modify-write).
+    pub insns: u16,
+    /// Distances to producers in ops; 0 = none.
+    pub dep: [u16; 2],
+    /// Cycles between a producer's result and this op's input.
+    pub dep_latency: [u8; 2],
+    /// Execution cycles: of `Compute` the whole chain; of `Branch` until it is
+    /// resolved after its inputs (at least 1). A load's latency is the memory's.
+    pub latency: u8,
+    /// What it does.
+    pub kind: Kind,
+    /// Bytes read or written, 1 to 64.
+    pub size: u8,
+    /// See [`flags`].
+    pub flags: u8,
+}
+
+const _: () = assert!(size_of::<Op>() == 32);
+
+/// Ops a batch holds at most.
+pub const BATCH_OPS: usize = 4096;
+
+/// A stretch of one thread's stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// In program order; at most [`BATCH_OPS`].
+    pub ops: Vec<Op>,
+}
+
+impl Batch {
+    /// An empty batch with room for [`BATCH_OPS`].
+    pub fn new() -> Self {
+        Batch {
+            ops: Vec::with_capacity(BATCH_OPS),
+        }
+    }
+    /// Whether nothing more fits.
+    pub fn is_full(&self) -> bool {
+        self.ops.len() >= BATCH_OPS
+    }
+    /// Instructions in the batch.
+    pub fn instructions(&self) -> u64 {
+        self.ops.iter().map(|o| u64::from(o.insns)).sum()
+    }
+}
+
+/// A thread of a program; the first is 0, numbers are never used again.
+pub type ThreadId = u32;
+/// A process of a program; the first is 0, numbers are never used again.
+pub type ProcessId = u32;
+
+/// Why a batch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The batch is full; ask again.
+    More,
+    /// After the ops of this batch, this happens; then ask again. `ticket` > 0
+    /// orders it among the changes of the process's address space: it takes
+    /// effect when every runnable thread of the process has reached
+    /// [`End::Meet`] with this or a later ticket (or waits with an event of its own).
+    Event {
+        /// What happens.
+        event: Event,
+        /// Its place in the order of the process's changes, from 1; 0 = not ordered.
+        ticket: u64,
+    },
+    /// Another thread of the process changes the address space here: wait until
+    /// the change with `ticket` has taken effect, then ask again.
+    Meet {
+        /// Which change.
+        ticket: u64,
+    },
+    /// The thread waits for another one, in the kernel: it takes no part until
+    /// `fill` gives something else. Ask again later.
+    Blocked,
+    /// A live program has produced nothing yet: call [`Program::wait`], ask again.
+    Empty,
+    /// The thread is gone. Never ask again.
+    Exit,
+}
+
+/// A change that the operating system or the laboratory acts on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A new mapping; what was there is unmapped first (as mmap with MAP_FIXED).
+    Map {
+        /// First address, page-aligned.
+        at: VirtAddr,
+        /// Length, a multiple of 4 KB.
+        bytes: u64,
+        /// Stores are allowed.
+        writable: bool,
+        /// What lies behind it.
+        backing: Backing,
+    },
+    /// munmap.
+    Unmap {
+        /// First address, page-aligned.
+        at: VirtAddr,
+        /// Length, a multiple of 4 KB.
+        bytes: u64,
+    },
+    /// mremap: pages move, frames stay.
+    Remap {
+        /// Old first address.
+        from: VirtAddr,
+        /// Old length.
+        old_bytes: u64,
+        /// New first address.
+        to: VirtAddr,
+        /// New length.
+        new_bytes: u64,
+    },
+    /// mprotect.
+    Protect {
+        /// First address.
+        at: VirtAddr,
+        /// Length.
+        bytes: u64,
+        /// Stores are allowed from now on.
+        writable: bool,
+    },
+    /// madvise.
+    Advise {
+        /// First address.
+        at: VirtAddr,
+        /// Length.
+        bytes: u64,
+        /// What was said.
+        advice: Advice,
+    },
+    /// The program touches each page of the range once, in ascending order, as
+    /// an initialisation loop would. Takes no simulated time.
+    Populate {
+        /// First address.
+        at: VirtAddr,
+        /// Length.
+        bytes: u64,
+    },
+    /// A new thread of the same process starts here.
+    Spawn {
+        /// Its number.
+        thread: ThreadId,
+    },
+    /// fork: a new process with a copy-on-write copy of the address space.
+    Fork {
+        /// The child's number.
+        process: ProcessId,
+        /// The child's first thread.
+        thread: ThreadId,
+    },
+    /// execve: the address space is emptied; `Map` events follow.
+    Exec,
+    /// The process ends with all its threads; `status` as a shell shows it.
+    ProcessExit {
+        /// 0..255, 128 + signal when killed.
+        status: i32,
+    },
+    /// Start of the region of interest.
+    RoiBegin,
+    /// End of the region of interest.
+    RoiEnd,
+}
+
+/// What is known of a program before it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// For the result, e.g. `gups --size 1GiB` or the command line.
+    pub name: String,
+    /// Instructions of all threads, when known (for the progress bar).
+    pub instructions: Option<u64>,
+    /// No mapping information: the operating system takes the aligned 2 MB
+    /// region around an unknown address as a mapping, and the result says so.
+    pub infer_mappings: bool,
+    /// No register information: dependences between instructions are unknown,
+    /// and the result says so.
+    pub no_dependences: bool,
+    /// The same seed gives the same ops (everything but a live process).
+    pub deterministic: bool,
+    /// There is a region of interest.
+    pub has_roi: bool,
+}
+
+/// Why a program could not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramError {
+    /// One sentence for the user: what, where, what was expected, what to do.
+    pub message: String,
+}
+
+impl std::fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ProgramError {}
+
+/// A program: built in, recorded, or a live process.
+///
+/// Thread 0 of process 0 exists from the start. For one seed each thread's ops
+/// are the same whatever the order in which threads are asked (but for live
+/// processes), so that many designs can share one program.
+pub trait Program: Send {
+    /// What is known before it runs.
+    fn facts(&self) -> Facts;
+    /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError>;
+    /// Blocks until some thread that was [`End::Empty`] or [`End::Blocked`] may
+    /// have something, or for at most a tenth of a second.
+    fn wait(&mut self) {}
+    /// The program's own exit status, once it has ended (live processes).
+    fn exit_status(&self) -> Option<i32> {
+        None
+    }
+}

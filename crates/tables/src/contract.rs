@@ -1,0 +1,238 @@
+//! The two faces of a page table, and what passes between table and kernel.
+
+use std::fmt::Debug;
+
+use arrayvec::ArrayVec;
+use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
+
+use crate::WalkCaches;
+
+/// Bits of a page-table entry beside the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// Stores are allowed.
+    pub const WRITABLE: Flags = Flags(1);
+    /// The page lies in a live 2 MB reservation (set by the OS, read by SpecTLB).
+    pub const RESERVED: Flags = Flags(2);
+
+    /// Whether all bits of `other` are set.
+    #[inline]
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Both.
+    #[must_use]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+    /// Without the bits of `other`.
+    #[must_use]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+}
+
+/// What a walk finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation<Out> {
+    /// The frame of the page that holds the address.
+    pub frame: Frame<Out>,
+    /// Its size.
+    pub size: PageSize,
+    /// Its flags.
+    pub flags: Flags,
+    /// Where the entry itself lies: guesses of entries are judged by it.
+    pub leaf: Out,
+}
+
+/// What a frame is for, so that a placement policy can hash it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A page of the program; `vpn` in 4 KB pages.
+    Leaf {
+        /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A node of a radix table that maps the region of `vpn`.
+    Node {
+        /// 1 = the node that holds 4 KB entries.
+        level: u8,
+        /// Virtual page number of the region's start, 4 KB units.
+        vpn: u64,
+    },
+    /// A way (or a chunk of one) of a hashed table.
+    Way,
+    /// Rows of an in-memory TLB or of an STLT.
+    Rows,
+}
+
+/// A wish for contiguous physical memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// How much, a power of two of at least 4096; aligned to itself.
+    pub bytes: u64,
+    /// For which address space.
+    pub asid: Asid,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// There was no contiguous block of that size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no contiguous block of {bytes} bytes is free")]
+pub struct NoFrames {
+    /// What was wanted.
+    pub bytes: u64,
+}
+
+/// Where tables get physical memory. Never reclaims and never reaches a table.
+pub trait FrameSource<A> {
+    /// A block, or a refusal.
+    fn alloc(&mut self, want: Want) -> Result<Frame<A>, NoFrames>;
+    /// Gives back a block of `bytes`.
+    fn free(&mut self, frame: Frame<A>, bytes: u64);
+}
+
+/// What a change of a table did; the kernel prices it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MapWork {
+    /// Entries moved between places (resizing).
+    pub moved: u32,
+    /// Cuckoo re-insertions.
+    pub kicks: u32,
+    /// Bytes of table memory allocated.
+    pub allocated: u64,
+    /// Bytes of table memory given back.
+    pub freed: u64,
+    /// Largest contiguous block that was asked for, in bytes.
+    pub largest: u64,
+    /// Registers that a context switch saves have changed.
+    pub registers_changed: bool,
+}
+
+/// Why nothing was mapped. The table is as it was before the call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MapError {
+    /// The table needed memory and got none.
+    #[error(transparent)]
+    NoFrames(#[from] NoFrames),
+    /// A page of this or another size is mapped there.
+    #[error("the range is mapped already")]
+    Occupied,
+}
+
+/// The kernel's face.
+pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
+    /// Maps `page` to `frame`. Atomic when it fails.
+    fn map(
+        &mut self,
+        page: Page<In>,
+        frame: Frame<Out>,
+        flags: Flags,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Result<MapWork, MapError>;
+    /// Takes away `page` (of exactly that size); `None` if it is not mapped.
+    fn unmap(
+        &mut self,
+        page: Page<In>,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Option<(Frame<Out>, Flags, MapWork)>;
+    /// Replaces the flags of `page`; false if it is not mapped.
+    fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool;
+    /// 64-bit registers that a context switch saves beyond the root pointer.
+    fn registers(&self) -> u32;
+    /// Bytes of simulated physical memory that the table holds now.
+    fn bytes(&self) -> u64;
+    /// Largest contiguous block that it ever held, in bytes.
+    fn largest_contiguous(&self) -> u64;
+    /// Calls `f` for every mapped page, in ascending order of address.
+    fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags));
+    /// Gives all of the table's own memory back (not the program's pages).
+    fn release(&mut self, frames: &mut dyn FrameSource<Out>);
+    /// The hardware's face of the same table.
+    fn hardware(&self) -> &dyn Walk<In, Out>;
+}
+
+/// Registers of a walk in progress; zero at the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WalkState {
+    /// Groups read so far.
+    pub step: u8,
+    /// For the table's own use.
+    pub regs: [u64; 4],
+}
+
+/// Reads that go in parallel.
+#[derive(Clone, Debug)]
+pub struct Group<Out> {
+    /// Addresses of 8-byte entries (or of 64-byte lines).
+    pub at: ArrayVec<Out, 9>,
+    /// The read that gives the answer: the walk may go on when it is back.
+    pub matching: Option<u8>,
+    /// Costs bandwidth, not latency (fetches of walk tables).
+    pub off_path: bool,
+    /// Level of the table that is read, for the records: 4..1 in a radix table.
+    pub level: u8,
+}
+
+/// What the walker does next.
+#[derive(Clone, Debug)]
+pub enum Next<Out> {
+    /// Read these, then ask again.
+    Read(Group<Out>),
+    /// Found.
+    Done(Translation<Out>),
+    /// Not mapped.
+    Fault,
+}
+
+/// The hardware's face: shared, resumable, without a clock.
+pub trait Walk<In: Addr, Out: Addr> {
+    /// What to read next for `va`, given what has been read. A walk cache
+    /// answers only with entries that are ready.
+    fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out>;
+    /// The answer at once, for oracles, perfect parts and tests.
+    fn translate(&self, va: In) -> Option<Translation<Out>>;
+}
+
+/// What the walker of one thread sees.
+#[derive(Clone, Copy)]
+pub enum View<'a> {
+    /// One dimension.
+    Native(&'a dyn Walk<VirtAddr, PhysAddr>),
+    /// A guest table over a host table.
+    Nested {
+        /// Guest virtual to guest physical.
+        guest: &'a dyn Walk<VirtAddr, GuestPhysAddr>,
+        /// Guest physical to physical.
+        host: &'a dyn Walk<GuestPhysAddr, PhysAddr>,
+    },
+}
+
+/// What every core has to forget before its next access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Invalidation {
+    /// One page: its TLB entries, and the walk caches of the address space.
+    Page {
+        /// Whose.
+        asid: Asid,
+        /// Which; entries of other sizes that overlap it go too.
+        page: Page<VirtAddr>,
+    },
+    /// Everything between two addresses.
+    Range {
+        /// Whose.
+        asid: Asid,
+        /// First address.
+        at: VirtAddr,
+        /// Length.
+        bytes: u64,
+    },
+    /// Everything of an address space.
+    Space {
+        /// Whose.
+        asid: Asid,
+    },
+}

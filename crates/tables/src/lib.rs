@@ -1,0 +1,10 @@
+//! Everything that lies in simulated memory and knows no time.
+//!
+//! A page table has two faces: the kernel's, [`PageTable`], mutable; and the
+//! hardware's, [`Walk`], shared and resumable.
+
+mod contract;
+mod walk_cache;
+
+pub use contract::*;
+pub use walk_cache::{WalkCacheSet, WalkCacheSpec, WalkCaches};

@@ -1,0 +1,201 @@
+//! Addresses, pages, frames and time: a mixed-up address is a compile error.
+
+mod rng;
+
+pub use rng::{Rng, rng};
+
+use std::fmt;
+use std::fmt::Debug;
+
+use serde::{Deserialize, Serialize};
+
+/// One of the three address types; lets tables be written once for all of them.
+pub trait Addr: Copy + Eq + Ord + Debug + std::hash::Hash + Send + Sync + 'static {
+    /// The address with this numeric value.
+    fn new(raw: u64) -> Self;
+    /// The numeric value.
+    fn raw(self) -> u64;
+}
+
+macro_rules! address {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+
+        impl Addr for $name {
+            #[inline(always)]
+            fn new(raw: u64) -> Self { $name(raw) }
+            #[inline(always)]
+            fn raw(self) -> u64 { self.0 }
+        }
+
+        impl Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { write!(f, "{:#x}", self.0) }
+        }
+
+        impl $name {
+            /// The page of `size` that holds this address.
+            #[inline(always)]
+            pub const fn page(self, size: PageSize) -> Page<$name> {
+                Page { base: $name(self.0 & !(size.bytes() - 1)), size }
+            }
+            /// The address `bytes` further on.
+            #[inline(always)]
+            pub const fn offset(self, bytes: u64) -> Self { $name(self.0.wrapping_add(bytes)) }
+        }
+    )*}
+}
+
+address! {
+    /// What a program uses.
+    VirtAddr
+    /// What a guest operating system takes for physical.
+    GuestPhysAddr
+    /// What caches and memory see.
+    PhysAddr
+}
+
+/// Time in cycles of the simulated core.
+pub type Cycle = u64;
+
+/// log2 of the bytes of a cache line.
+pub const LINE_SHIFT: u32 = 6;
+/// Bytes of a cache line.
+pub const LINE_BYTES: u64 = 1 << LINE_SHIFT;
+
+/// Address-space identifier: the tag that tells processes apart in TLBs and walk caches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Asid(pub u16);
+
+/// The page sizes of x86-64.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+pub enum PageSize {
+    /// 4 KB
+    #[serde(rename = "4KB")]
+    K4,
+    /// 2 MB
+    #[serde(rename = "2MB")]
+    M2,
+    /// 1 GB
+    #[serde(rename = "1GB")]
+    G1,
+}
+
+impl PageSize {
+    /// Smallest first.
+    pub const ALL: [PageSize; 3] = [PageSize::K4, PageSize::M2, PageSize::G1];
+
+    /// log2 of the size in bytes.
+    #[inline(always)]
+    pub const fn shift(self) -> u32 {
+        match self {
+            PageSize::K4 => 12,
+            PageSize::M2 => 21,
+            PageSize::G1 => 30,
+        }
+    }
+    /// Size in bytes.
+    #[inline(always)]
+    pub const fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+    /// 4 KB frames in a page of this size.
+    #[inline(always)]
+    pub const fn frames(self) -> u64 {
+        1 << (self.shift() - 12)
+    }
+    /// 0, 1, 2 for 4 KB, 2 MB, 1 GB.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for PageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PageSize::K4 => "4KB",
+            PageSize::M2 => "2MB",
+            PageSize::G1 => "1GB",
+        })
+    }
+}
+
+/// A page: aligned base and size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Page<A> {
+    /// Lowest address, aligned to the size.
+    pub base: A,
+    /// 4 KB, 2 MB or 1 GB.
+    pub size: PageSize,
+}
+
+impl<A: Addr> Page<A> {
+    /// Number of the page in units of its own size.
+    #[inline(always)]
+    pub fn number(self) -> u64 {
+        self.base.raw() >> self.size.shift()
+    }
+}
+
+/// A frame: the aligned base of physical memory that backs a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Frame<A> {
+    /// Lowest address.
+    pub base: A,
+}
+
+/// What an access wants to do with memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Data read.
+    Read,
+    /// Data write.
+    Write,
+    /// Instruction fetch.
+    Fetch,
+}
+
+/// What memory a mapping is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Anonymous private memory: heap, mmap; huge pages may serve it.
+    Anonymous,
+    /// Thread or process stack.
+    Stack,
+    /// A file: page by page, never huge.
+    File,
+    /// Memory shared between processes across fork.
+    Shared,
+}
+
+/// What `madvise` said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// MADV_HUGEPAGE
+    HugePage,
+    /// MADV_NOHUGEPAGE
+    NoHugePage,
+    /// MADV_DONTNEED, MADV_FREE: the frames go back.
+    DontNeed,
+}

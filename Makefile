@@ -1,0 +1,83 @@
+# make demo    build, then compare six designs on a built-in program
+# make test    set up and run every check and every test
+# make bench   measure the simulator's own speed
+# make docs    write the generated reference pages and build the web site
+# make build   the command line in .venv/bin/pagewalk, for everyday use
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.ONESHELL:
+
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+PYTHON_ENV := .venv/bin
+PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
+
+.PHONY: demo test bench docs build plugin native python-env dev-env rust-env qemu \
+	lint-rust test-rust lint-python test-python wheel clean
+
+demo: build
+	$(PYTHON_ENV)/pagewalk compare --workload gups --size 1GiB --instructions 20M --warmup 5M \
+	    --designs radix,radix5,thp,thp-reservation,l2tlb-128k,perfect-tlb
+
+build: qemu native
+
+# The order puts what fails fastest first.
+test: rust-env dev-env qemu lint-python lint-rust test-rust test-python
+	@echo "make test: everything passed"
+
+rust-env:
+	@scripts/setup.sh rust
+
+python-env:
+	@scripts/setup.sh python run build
+
+dev-env: python-env
+	@scripts/setup.sh python dev
+
+qemu:
+	@scripts/setup.sh qemu
+
+plugin: rust-env
+	cargo build --quiet --release --locked -p pagewalk-qemu-plugin
+	# Replaced, not overwritten: a running simulation may have it mapped.
+	install -D -m 755 $(CARGO_TARGET_DIR)/release/libpagewalk_qemu.so $(PLUGIN).new
+	mv -f $(PLUGIN).new $(PLUGIN)
+
+native: rust-env python-env plugin
+	VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --release --locked
+
+lint-rust: rust-env
+	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
+	else echo "SKIPPED: cargo fmt (component rustfmt is not installed)"; fi
+	if cargo clippy --version >/dev/null 2>&1; then
+	    cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	else echo "SKIPPED: cargo clippy (component clippy is not installed)"; fi
+
+test-rust: rust-env
+	cargo test --locked
+
+lint-python: dev-env
+	$(PYTHON_ENV)/ruff format --check python tests scripts
+	$(PYTHON_ENV)/ruff check python tests scripts
+	$(PYTHON_ENV)/mypy
+
+test-python: native dev-env
+	$(PYTHON_ENV)/pytest
+
+bench: build
+	cargo bench --locked
+	$(PYTHON_ENV)/python scripts/bench.py
+
+docs: build
+	@scripts/setup.sh python docs
+	$(PYTHON_ENV)/python scripts/reference.py
+	$(PYTHON_ENV)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+wheel: rust-env python-env plugin
+	$(PYTHON_ENV)/maturin build --release --locked --out dist
+
+clean:
+	cargo clean
+	rm -rf .venv site dist $(PLUGIN)

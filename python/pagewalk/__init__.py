@@ -1,0 +1,63 @@
+"""A timing-accurate laboratory for the cost of address translation.
+
+>>> import pagewalk
+>>> design = pagewalk.design("thp")
+>>> result = pagewalk.compare(["radix", design], workload="gups", size="1GiB")
+>>> result.summary                                              # a polars frame
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagewalk.errors import Failure, PagewalkError, UserError
+
+if TYPE_CHECKING:
+    from pagewalk.api import compare, design, designs, explain, machine, machines, run, workloads
+    from pagewalk.config import Config
+    from pagewalk.result import DesignResult, Result
+
+    __version__: str
+
+__all__ = [
+    "Config",
+    "DesignResult",
+    "Failure",
+    "PagewalkError",
+    "Result",
+    "UserError",
+    "__version__",
+    "compare",
+    "design",
+    "designs",
+    "explain",
+    "machine",
+    "machines",
+    "run",
+    "workloads",
+]
+
+_HOME = {
+    **dict.fromkeys(
+        ["compare", "design", "designs", "explain", "machine", "machines", "run", "workloads"],
+        "pagewalk.api",
+    ),
+    "Config": "pagewalk.config",
+    "DesignResult": "pagewalk.result",
+    "Result": "pagewalk.result",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first used: the command line starts without them.
+    if name == "__version__":
+        from pagewalk import native
+
+        return native.version()
+    if name in _HOME:
+        import importlib
+
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'pagewalk' has no attribute '{name}'")

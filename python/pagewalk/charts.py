@@ -1,0 +1,151 @@
+"""Charts of a result, as SVG texts that need nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import polars as pl
+import vl_convert
+
+from pagewalk.quantities import significant
+
+if TYPE_CHECKING:
+    from pagewalk.result import Result
+
+COLOURS = [
+    "#4c6ef5", "#f59f00", "#e03131", "#2f9e44", "#9c36b5", "#1098ad", "#868e96", "#d6336c",
+    "#74b816", "#7950f2",
+]  # fmt: skip
+INK, FAINT = "#343a40", "#868e96"
+FONT = "Inter, 'Helvetica Neue', Arial, sans-serif"
+_WIDTH = 780
+_STEP = 30
+
+
+def svg(chart: alt.TopLevelMixin) -> str:
+    """Draws a chart without a browser and without the network."""
+    configured: dict[str, Any] = chart.to_dict()
+    configured["config"] = {
+        "font": FONT,
+        "background": None,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": INK,
+            "titleColor": FAINT,
+            "titleFontWeight": "normal",
+            "titleFontSize": 12,
+            "labelFontSize": 12,
+            "labelLimit": 260,
+            "gridColor": "#e9ecef",
+            "domain": False,
+            "ticks": False,
+            "labelPadding": 6,
+        },
+        "legend": {
+            "labelColor": INK,
+            "labelFontSize": 12,
+            "orient": "bottom",
+            "columns": 5,
+            "title": None,
+            "symbolType": "square",
+            "symbolStrokeWidth": 3,
+            "labelLimit": 200,
+        },
+        "range": {"category": COLOURS},
+    }
+    text: str = vl_convert.vegalite_to_svg(configured)
+    return text
+
+
+def speedups(result: Result) -> str | None:
+    """A bar a design: its speed against the first design's."""
+    rows = [(d.name, d.speedup) for d in result.designs if d.speedup is not None]
+    if len(rows) < 2:
+        return None
+    frame = pl.DataFrame(rows, schema=["design", "speedup"], orient="row")
+    base = alt.Chart(frame).encode(
+        y=alt.Y("design:N", sort=None, title=None),
+        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}"),
+    )
+    bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
+        color=alt.condition("datum.speedup < 0.9995", alt.value("#e03131"), alt.value(COLOURS[0]))
+    )
+    labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(
+        text=alt.Text("speedup:Q", format=".3f")
+    )
+    one = (
+        alt.Chart(pl.DataFrame({"x": [1.0]}))
+        .mark_rule(color=FAINT, strokeDash=[4, 3])
+        .encode(x="x:Q")
+    )
+    return svg((bars + one + labels).properties(width=_WIDTH, height=alt.Step(_STEP)))
+
+
+def cycles(result: Result) -> str | None:
+    """A stacked bar a design: cycles an instruction by cause."""
+    order = list(dict.fromkeys(s.cause for d in result.designs for s in d.cycle_stack))
+    rows = [
+        (d.name, s.cause, s.cycles / instructions, order.index(s.cause))
+        for d in result.designs
+        if (instructions := d.get("instructions"))
+        for s in d.cycle_stack
+        if s.cycles > 0
+    ]
+    if not rows:
+        return None
+    drawn = [cause for cause in order if any(row[1] == cause for row in rows)]
+    frame = pl.DataFrame(rows, schema=["design", "cause", "cpi", "order"], orient="row")
+    chart = (
+        alt.Chart(frame)
+        .mark_bar(height={"band": 0.66})
+        .encode(
+            y=alt.Y("design:N", sort=None, title=None),
+            x=alt.X("cpi:Q", title="cycles an instruction"),
+            color=alt.Color("cause:N", sort=drawn, scale=alt.Scale(domain=drawn)),
+            order="order:Q",
+        )
+        .properties(width=_WIDTH, height=alt.Step(_STEP))
+    )
+    return svg(chart)
+
+
+def bars(result: Result, name: str, title: str) -> str | None:
+    """A bar a design of one number of the summary."""
+    rows = [(d.name, value) for d in result.designs if (value := d.get(name)) is not None]
+    if len(rows) < 2 or not any(value for _, value in rows):
+        return None
+    frame = pl.DataFrame(rows, schema=["design", "value"], orient="row")
+    frame = frame.with_columns(
+        label=pl.Series([significant(value) for _, value in rows], dtype=pl.String)
+    )
+    base = alt.Chart(frame).encode(
+        y=alt.Y("design:N", sort=None, title=None), x=alt.X("value:Q", title=title)
+    )
+    drawn = base.mark_bar(cornerRadiusEnd=3, color=COLOURS[5], height={"band": 0.66})
+    labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(text="label:N")
+    return svg((drawn + labels).properties(width=_WIDTH, height=alt.Step(_STEP)))
+
+
+def interval_lines(result: Result, name: str, title: str) -> str | None:
+    """A line a design over the instructions, of one interval statistic."""
+    rows = [
+        (d.name, i.instructions / 1e6, i.values[name])
+        for d in result.designs
+        for i in d.intervals
+        if name in i.values
+    ]
+    if not rows:
+        return None
+    frame = pl.DataFrame(rows, schema=["design", "instructions", "value"], orient="row")
+    chart = (
+        alt.Chart(frame)
+        .mark_line(strokeWidth=1.8)
+        .encode(
+            x=alt.X("instructions:Q", title="million instructions"),
+            y=alt.Y("value:Q", title=title),
+            color=alt.Color("design:N", sort=None),
+        )
+        .properties(width=_WIDTH + 40, height=200)
+    )
+    return svg(chart)

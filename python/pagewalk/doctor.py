@@ -1,0 +1,92 @@
+"""What is present on this host, and what to install."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rich.table import Table
+from rich.text import Text
+
+from pagewalk import native
+from pagewalk.errors import Failure
+from pagewalk.report import console
+
+LIBRARIES = ("polars", "altair", "vl-convert-python")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for."""
+
+    name: str
+    found: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = True
+
+
+def findings() -> list[Finding]:
+    """Looks for everything that some part of Pagewalk uses."""
+    result = [_system(), _python()]
+    try:
+        native.engine()
+    except Failure as error:
+        return [*result, Finding("engine", False, str(error), "make build")]
+    result.append(Finding("engine", True, f"version {native.version()}"))
+    result.extend(_from_engine(native.call("doctor")))
+    for library in LIBRARIES:
+        try:
+            detail = f"version {importlib.metadata.version(library)}"
+            result.append(Finding(library, True, detail, needed=False))
+        except importlib.metadata.PackageNotFoundError:
+            result.append(Finding(library, False, "not found", f"pip install {library}", False))
+    return result
+
+
+def _system() -> Finding:
+    machine, system = platform.machine(), platform.system()
+    good = machine == "x86_64" and system == "Linux"
+    return Finding("host", good, f"{system} on {machine}", "use Linux on x86-64")
+
+
+def _python() -> Finding:
+    return Finding("python", True, f"version {platform.python_version()} ({sys.executable})")
+
+
+def _from_engine(answer: Any) -> list[Finding]:
+    return [
+        Finding(
+            check["name"],
+            bool(check["found"]),
+            check.get("detail") or ("found" if check["found"] else "not found"),
+            check.get("remedy") or "",
+            bool(check.get("needed", False)),
+        )
+        for check in answer["checks"]
+    ]
+
+
+def report(stream: TextIO) -> int:
+    """Prints the findings; the exit status is 1 when something needed is missing."""
+    table = Table.grid(padding=(0, 2))
+    for style in ("", "bold", ""):
+        table.add_column(style=style)
+    found = findings()
+    for finding in found:
+        mark, style = (
+            ("✓", "green")
+            if finding.found
+            else ("✗", "bold red")
+            if finding.needed
+            else ("–", "yellow")
+        )
+        detail = Text(finding.detail)
+        if not finding.found and finding.remedy:
+            detail.append(f"; to have it: {finding.remedy}", style="bold")
+        table.add_row(Text(mark, style=style), finding.name, detail)
+    console(stream).print(table)
+    return 1 if any(f.needed and not f.found for f in found) else 0

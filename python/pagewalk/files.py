@@ -1,0 +1,82 @@
+"""Writing results so that a file is either whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from pagewalk.errors import Failure, UserError
+
+
+def check_writable(path: str, flag: str) -> None:
+    """Refuses a place where nothing can be written, before a long run starts."""
+    if path == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise UserError(f"{flag}: '{path}' is a folder; give the name of a file in it")
+    folder = target.parent
+    if not folder.is_dir():
+        raise UserError(f"{flag}: there is no folder '{folder}'; create it or name another")
+    if not os.access(target if _special(target) else folder, os.W_OK):
+        raise UserError(f"{flag}: '{folder}' is not writable; name a folder that is")
+
+
+def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
+    """Writes `content` to `path` (``-`` is standard output), whole or not at all.
+
+    Raises `Failure` when the disk is full or the place is gone.
+    """
+    produce = content if callable(content) else lambda out: _put(out, content)
+    try:
+        if path == "-":
+            sys.stdout.flush()
+            produce(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        elif _special(Path(path)):
+            # A device or a pipe is written, not replaced.
+            with Path(path).open("wb") as out:
+                produce(out)
+        else:
+            _replace(Path(path), produce)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = (
+            "no space is left on the device"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else (error.strerror or str(error)).lower()
+        )
+        raise Failure(f"could not write '{path}': {reason}; no file was left behind") from None
+
+
+def _put(out: BinaryIO, content: bytes) -> None:
+    out.write(content)
+
+
+def _special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _replace(path: Path, produce: Callable[[BinaryIO], None]) -> None:
+    # A link keeps pointing where it points.
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            produce(out)
+            out.flush()
+            # A full disk may show only when the data goes out.
+            os.fsync(out.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,196 @@
+"""A result as one HTML page: no script, no font and no picture from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING
+
+from pagewalk import charts
+from pagewalk.quantities import count, duration, significant, size, with_unit
+
+if TYPE_CHECKING:
+    from pagewalk.result import DesignResult, Result
+
+_STYLE = """
+:root { color-scheme: light; }
+body { margin: 0; background: #f8f9fa; color: #212529;
+  font: 15px/1.55 Inter, "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 28px 24px 60px; }
+h1 { font-size: 26px; margin: 0 0 4px; letter-spacing: -0.01em; }
+h2 { font-size: 17px; margin: 0 0 12px; }
+.facts { color: #868e96; margin: 0 0 22px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 14px; margin: 0 0 16px; }
+.tile { background: #fff; border: 1px solid #e9ecef; border-radius: 10px;
+  padding: 12px 18px; min-width: 130px; }
+.tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
+.tile span { color: #868e96; font-size: 13px; }
+section { background: #fff; border: 1px solid #e9ecef; border-radius: 10px;
+  padding: 18px 22px; margin: 0 0 16px; overflow-x: auto; }
+section.warning { background: #fff9db; border-color: #ffe066; }
+section.warning p { margin: 0; }
+svg { max-width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+th { text-align: right; color: #868e96; font-weight: 500; font-size: 13px;
+  border-bottom: 1px solid #dee2e6; padding: 4px 10px; vertical-align: bottom; }
+td { text-align: right; padding: 5px 10px; border-bottom: 1px solid #f1f3f5; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td.text { text-align: left; white-space: normal; color: #868e96; }
+th.text { text-align: left; }
+details { margin: 6px 0; }
+summary { cursor: pointer; font-weight: 500; }
+pre { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background: #f8f9fa;
+  padding: 12px; border-radius: 8px; overflow-x: auto; }
+footer { color: #868e96; font-size: 13px; }
+"""
+
+
+def page(result: Result) -> str:
+    """The whole page."""
+    title = escape(f"{result.data['source']['name']} – Pagewalk")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main>\n"
+        f"{_heading(result)}{_warnings(result)}{_tiles(result)}{_charts(result)}"
+        f"{_summary(result)}{_details(result)}{_footer(result)}</main></body></html>\n"
+    )
+
+
+def fragment(result: Result) -> str:
+    """What a notebook shows."""
+    return (
+        f"<div><b>{escape(result.data['source']['name'])}</b> "
+        f"{escape('partial' if result.partial else '')}{_warnings(result)}"
+        f"{charts.cycles(result) or ''}{_table(result)}</div>"
+    )
+
+
+def _heading(result: Result) -> str:
+    data = result.data
+    limits = data["limits"]
+    facts = [f"machine {data['machine']}", f"seed {data['seed']}"]
+    if limits.get("skip"):
+        facts.append(f"skipped {count(limits['skip'])} instructions")
+    if limits.get("warmup"):
+        facts.append(f"warm-up {count(limits['warmup'])} instructions")
+    if instructions := result.designs[0].get("instructions"):
+        facts.append(f"measured {count(instructions)} instructions")
+    if result.partial:
+        facts.append("partial: stopped before its end")
+    return (
+        f"<h1>{escape(data['source']['name'])}</h1><p class=facts>{escape(' · '.join(facts))}</p>\n"
+    )
+
+
+def _warnings(result: Result) -> str:
+    texts = [
+        f"{d.name}: {d.status.replace('_', ' ')}" + (f"; {d.message}" if d.message else "")
+        for d in result.designs
+        if not d.complete
+    ] + result.warnings
+    if not texts:
+        return ""
+    lines = "".join(f"<p>{escape(text)}</p>" for text in texts)
+    return f"<section class=warning>{lines}</section>\n"
+
+
+def _tiles(result: Result) -> str:
+    first = result.designs[0]
+    named = [(d.speedup, d.name) for d in result.designs if d.speedup is not None]
+    tiles = [
+        (significant(first["ipc"]) if first.get("ipc") is not None else None, "IPC"),
+        (_number(first, "l2_tlb_mpki"), "L2 TLB misses a kilo-instruction"),
+        (_number(first, "walk_cycles_mean"), "cycles a walk"),
+    ]
+    if len(named) > 1:
+        best, name = max(named)
+        tiles.append((f"{best:.2f}×", f"fastest: {name}"))
+    shown = "".join(
+        f"<div class=tile><b>{escape(value)}</b><span>{escape(label)}</span></div>"
+        for value, label in tiles
+        if value is not None
+    )
+    return f"<div class=tiles>{shown}</div>\n"
+
+
+def _number(design: DesignResult, name: str) -> str | None:
+    value = design.get(name)
+    return None if value is None else significant(value)
+
+
+def _charts(result: Result) -> str:
+    drawn = [
+        ("Speedup", charts.speedups(result)),
+        ("Where the cycles went", charts.cycles(result)),
+        (
+            "Misses of the L2 TLB",
+            charts.bars(result, "l2_tlb_mpki", "misses a kilo-instruction"),
+        ),
+        (
+            "Instructions a cycle over time",
+            charts.interval_lines(result, "ipc", "instructions a cycle"),
+        ),
+        (
+            "L2 TLB misses over time",
+            charts.interval_lines(result, "l2_tlb_mpki", "misses a kilo-instruction"),
+        ),
+    ]
+    return "".join(
+        f"<section><h2>{escape(title)}</h2>{picture}</section>\n"
+        for title, picture in drawn
+        if picture
+    )
+
+
+def _table(result: Result) -> str:
+    """One row a number, one column a design."""
+    rows = {q.name: q for d in result.designs for q in d.quantities}
+    head = "".join(f"<th>{escape(d.name)}</th>" for d in result.designs)
+    speedups = "".join(
+        f"<td>{'–' if d.speedup is None else f'{d.speedup:.3f}'}</td>" for d in result.designs
+    )
+    body = f"<tr><td>speedup</td>{speedups}<td class=text>Over the first design</td></tr>"
+    for name, quantity in rows.items():
+        cells = "".join(
+            f"<td>{escape(with_unit(d.get(name), quantity.unit))}</td>" for d in result.designs
+        )
+        body += (
+            f"<tr><td>{escape(name)}</td>{cells}<td class=text>{escape(quantity.meaning)}</td></tr>"
+        )
+    return (
+        f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _summary(result: Result) -> str:
+    return f"<section><h2>Summary</h2>{_table(result)}</section>\n"
+
+
+def _details(result: Result) -> str:
+    parts = []
+    for design in result.designs:
+        statistics = "".join(
+            f"<tr><td>{escape(s.path)}.{escape(s.name)}</td><td>{s.value:,}</td>"
+            f"<td class=text>{escape(s.unit)}</td><td class=text>{escape(s.meaning)}</td></tr>"
+            for s in design.statistics
+        )
+        parts.append(
+            f"<details><summary>{escape(design.name)}: resolved configuration</summary>"
+            f"<p>{escape(design.description)}</p>"
+            f"<pre>{escape(json.dumps(design.config, indent=2))}</pre></details>"
+            f"<details><summary>{escape(design.name)}: every statistic</summary>"
+            f"<table>{statistics}</table></details>"
+        )
+    return f"<section><h2>Details</h2>{''.join(parts)}</section>\n"
+
+
+def _footer(result: Result) -> str:
+    host = result.data["host"]
+    return (
+        f"<footer>Pagewalk {escape(result.data['version'])}: simulated in "
+        f"{duration(host['seconds'])}, "
+        f"{count(round(host['simulated_instructions_per_second']))} instructions a second on "
+        f"{host['threads']} host threads, {size(host['peak_rss_bytes'])} of memory</footer>\n"
+    )

@@ -1,0 +1,117 @@
+"""Numbers as people write and read them: ``100M``, ``4GiB``, ``1.3 ns``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pagewalk.errors import UserError
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?|\d{1,3}(?:[_,]\d{3})+)\s*([A-Za-z]*)")
+_COUNT = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    **_BINARY,
+    **{f"{unit}IB": factor for unit, factor in _BINARY.items()},
+    **{f"{unit}B": 1000 ** (i + 1) for i, unit in enumerate(_BINARY)},
+}
+_LIMIT = 2**63
+
+
+def _parse(text: str, units: dict[str, int], what: str, forms: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
+    factor = units.get(match[2].upper()) if match else None
+    if match is None or factor is None:
+        raise UserError(f"{what}: '{text}' is not understood; expected {forms}")
+    whole, _, part = match[1].replace("_", "").replace(",", "").partition(".")
+    scaled = int(whole + part) * factor
+    denominator: int = 10 ** len(part)
+    value, rest = divmod(scaled, denominator)
+    if rest or value >= _LIMIT:
+        problem = "is not a whole number" if rest else "is too large"
+        raise UserError(f"{what}: '{text}' {problem}; expected {forms}")
+    return value
+
+
+def parse_count(text: str | int, what: str) -> int:
+    """Reads a count such as ``250000``, ``100M`` or ``1.5G`` (powers of ten)."""
+    return _parse(str(text), _COUNT, what, "a count such as 250000, 100M or 1.5G")
+
+
+def parse_bytes(text: str | int, what: str) -> int:
+    """Reads a size such as ``4GiB``, ``512M`` (both powers of two) or ``4GB`` (of ten)."""
+    value = _parse(str(text), _BYTES, what, "a size such as 64MiB, 4GiB or 1TiB")
+    if value == 0:
+        raise UserError(f"{what}: a size of 0 makes no sense; expected one such as 4GiB")
+    return value
+
+
+def exact_bytes(value: int) -> str:
+    """Writes a size without losing any of it: ``4GiB``, ``1536MiB``, ``100B``."""
+    for unit in reversed(_BINARY):
+        if value % _BINARY[unit] == 0:
+            return f"{value // _BINARY[unit]}{unit}iB"
+    return f"{value}B"
+
+
+def count(value: float) -> str:
+    """A count in at most seven characters: ``812``, ``43.1 K``, ``2.50 G``."""
+    return _scaled(value, 1000, ["", " K", " M", " G", " T", " P"])
+
+
+def size(value: float) -> str:
+    """A size in binary units: ``512 B``, ``2.00 MiB``."""
+    return _scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"])
+
+
+def _scaled(value: float, step: int, units: list[str]) -> str:
+    exact = float(value).is_integer() and abs(value) < step
+    if exact:
+        return f"{int(value)}{units[0]}"
+    level = 0
+    # 999.96 K would round to 1000 K.
+    while level < len(units) - 1 and abs(value) >= step * (0.9995 if level else 1):
+        value /= step
+        level += 1
+    return f"{significant(value)}{units[level]}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with that many significant digits, never in exponent form."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    places = max(0, min(6, digits - 1 - magnitude))
+    text = f"{value:.{places}f}"
+    # 9.996 has one digit before the point, its rounding 10.00 two.
+    if places and len(text.replace("-", "").replace(".", "").lstrip("0")) > digits:
+        text = f"{value:.{places - 1}f}"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """A time that somebody waits: ``0.4 s``, ``12 s``, ``3:05``, ``1:02:03``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """A statistic with its unit, as the reports print it."""
+    if value is None:
+        return "–"
+    if unit == "bytes":
+        return size(value)
+    if unit in ("%", "percent"):
+        return f"{significant(value)} %"
+    if unit in ("share", "fraction"):
+        return f"{significant(value * 100)} %"
+    return count(value)

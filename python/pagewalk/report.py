@@ -1,0 +1,233 @@
+"""Results in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pagewalk.quantities import count, duration, significant, size, with_unit
+
+if TYPE_CHECKING:
+    from pagewalk.result import DesignResult, Result, Share
+
+PALETTE = ["blue", "yellow", "red", "green", "magenta", "cyan", "bright_black", "white"]
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LABEL = 22
+_MINIMUM_SHARE = 0.002
+
+
+def console(stream: TextIO) -> Console:
+    """A console that prints numbers and names as they are.
+
+    Without a terminal lines are as long as they need to be, so that what
+    reads them sees whole values.
+    """
+    width = None if stream.isatty() else 110
+    return Console(file=stream, highlight=False, soft_wrap=False, width=width)
+
+
+def heading(result: Result) -> RenderableType:
+    """What was simulated, in a few lines."""
+    data = result.data
+    limits = data["limits"]
+    parts = [f"machine {data['machine']}", f"seed {data['seed']}"]
+    for key, words in (("skip", "skipped"), ("warmup", "warm-up")):
+        if limits.get(key):
+            parts.append(f"{words} {count(limits[key])} instructions")
+    if limits.get("roi"):
+        parts.append("region of interest")
+    lines = [
+        Text.assemble(
+            (f"pagewalk {data['version']}", "dim"), "  ", (data["source"]["name"], "bold")
+        ),
+        Text(" · ".join(parts), style="dim"),
+    ]
+    if result.partial:
+        lines.append(Text("partial: the run was stopped before its end", style="bold yellow"))
+    return Group(*lines)
+
+
+def notes(result: Result) -> list[RenderableType]:
+    """Warnings, and what became of designs that did not run to their end."""
+    lines: list[RenderableType] = []
+    for design in result.designs:
+        if not design.complete and not (result.partial and design.status == "partial"):
+            status = design.status.replace("_", " ")
+            text = Text.assemble((f"{design.name}: {status}", "bold red"))
+            if design.message:
+                text.append(f"; {design.message}")
+            lines.append(text)
+    lines.extend(
+        Text.assemble(("warning: ", "bold yellow"), warning) for warning in result.warnings
+    )
+    return lines
+
+
+def footer(result: Result) -> RenderableType:
+    """How fast the host was."""
+    host = result.data["host"]
+    return Text(
+        f"simulated in {duration(host['seconds'])} on {host['threads']} host thread"
+        f"{'' if host['threads'] == 1 else 's'}: "
+        f"{count(round(host['simulated_instructions_per_second']))} instructions/s, "
+        f"{size(host['peak_rss_bytes'])} of host memory",
+        style="dim",
+    )
+
+
+def bar(fraction: float, width: int) -> str:
+    """A bar of `fraction` of `width` cells, exact to an eighth of a cell."""
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def run(result: Result, out: Console) -> None:
+    """One design: everything of its summary and where its cycles went."""
+    design = result.designs[0]
+    out.print(heading(result))
+    out.print(Text.assemble((design.name, "bold cyan"), "  ", design.description))
+    out.print()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, style="bold")
+    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    for quantity in design.quantities:
+        table.add_row(
+            quantity.name,
+            with_unit(quantity.value, quantity.unit),
+            quantity.meaning,
+        )
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    if design.sampling:
+        s = design.sampling
+        out.print(
+            f"\n  sampled IPC {significant(s.ipc)}, with {s.confidence * 100:.0f} % confidence "
+            f"between {significant(s.ipc_low)} and {significant(s.ipc_high)} ({s.samples} samples)"
+        )
+    out.print(Text("\nWhere the cycles went", style="bold"))
+    _print_stack(design, out)
+    _print_end(result, out)
+
+
+def compare(result: Result, out: Console) -> None:
+    """Many designs: a table, speedups and cycles side by side."""
+    out.print(heading(result))
+    out.print()
+    columns = [
+        ("ipc", "IPC", significant),
+        ("l1d_tlb_mpki", "L1 TLB\nMPKI", significant),
+        ("l2_tlb_mpki", "L2 TLB\nMPKI", significant),
+        ("walks", "walks", count),
+        ("walk_cycles_mean", "cycles\na walk", significant),
+        ("walk_reads_per_walk", "reads\na walk", significant),
+        ("page_faults", "page\nfaults", count),
+        ("page_table_bytes", "page\ntables", size),
+    ]
+    shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    table.add_column("design", no_wrap=True, vertical="bottom")
+    table.add_column("speedup", justify="right", no_wrap=True)
+    for _, title, _ in shown:
+        table.add_column(title, justify="right", no_wrap=True)
+    for design in result.designs:
+        cells = [
+            "–" if (value := design.get(name)) is None else write(value) for name, _, write in shown
+        ]
+        name = Text(design.name, style="cyan")
+        if not design.complete:
+            name.append(f" ({design.status.replace('_', ' ')})", style="yellow")
+        table.add_row(name, _speedup(design), *cells)
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    _print_speedups(result, out)
+    _print_stacks(result, out)
+    _print_end(result, out)
+
+
+def _speedup(design: DesignResult) -> str:
+    return "–" if design.speedup is None else f"{design.speedup:.3f}"
+
+
+def _print_end(result: Result, out: Console) -> None:
+    out.print()
+    for note in notes(result):
+        out.print(note)
+    out.print(footer(result))
+
+
+def _print_speedups(result: Result, out: Console) -> None:
+    known = [(d, d.speedup) for d in result.designs if d.speedup is not None]
+    if not known:
+        return
+    most = max(speedup for _, speedup in known)
+    width = max(10, min(60, out.width - _LABEL - 12))
+    out.print(Text(f"\nSpeedup over {result.designs[0].name}", style="bold"))
+    for design, speedup in known:
+        style = "green" if speedup > 1.0005 else "red" if speedup < 0.9995 else "bright_black"
+        out.print(
+            Text.assemble(
+                (f"  {design.name:<{_LABEL}.{_LABEL}}", "cyan"),
+                (bar(speedup / most, width), style),
+                f" {speedup:.3f}",
+            )
+        )
+
+
+def _print_stack(design: DesignResult, out: Console) -> None:
+    width = max(10, min(50, out.width - _LABEL - 22))
+    most = max((s.share for s in design.cycle_stack), default=1.0) or 1.0
+    for i, share in enumerate(design.cycle_stack):
+        if share.share < _MINIMUM_SHARE:
+            continue
+        out.print(
+            Text.assemble(
+                f"  {share.cause:<{_LABEL}}",
+                (bar(share.share / most, width), PALETTE[i % len(PALETTE)]),
+                f" {share.share * 100:.1f} %",
+            )
+        )
+
+
+def _cycles_per_kilo(design: DesignResult) -> float | None:
+    cycles, instructions = design.get("cycles"), design.get("instructions")
+    return 1000 * cycles / instructions if cycles and instructions else None
+
+
+def _print_stacks(result: Result, out: Console) -> None:
+    """A stacked bar a design, its length the cycles an instruction."""
+    known = [(d, c) for d in result.designs if d.cycle_stack and (c := _cycles_per_kilo(d))]
+    if not known:
+        return
+    most = max(cycles for _, cycles in known)
+    width = max(10, min(60, out.width - _LABEL - 12))
+    colour: dict[str, str] = {}
+    for design, _ in known:
+        for share in design.cycle_stack:
+            if share.share >= _MINIMUM_SHARE:
+                colour.setdefault(share.cause, PALETTE[len(colour) % len(PALETTE)])
+    out.print(Text("\nWhere the cycles went (cycles an instruction)", style="bold"))
+    for design, cycles in known:
+        line = Text.assemble((f"  {design.name:<{_LABEL}.{_LABEL}}", "cyan"))
+        _stacked(line, design.cycle_stack, colour, width * cycles / most)
+        line.append(f" {significant(cycles / 1000)}")
+        out.print(line)
+    legend = Text("  ")
+    for cause, style in colour.items():
+        legend.append("■ ", style=style)
+        legend.append(f"{cause}   ")
+    out.print(legend)
+
+
+def _stacked(line: Text, stack: list[Share], colour: dict[str, str], width: float) -> None:
+    """Appends cells; rounding is carried along, so that the whole has its length."""
+    upto, drawn = 0.0, 0
+    for share in stack:
+        upto += share.share * width
+        cells = round(upto) - drawn
+        if cells > 0 and share.cause in colour:
+            line.append("█" * cells, style=colour[share.cause])
+            drawn += cells

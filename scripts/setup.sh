@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Makes ready what the Makefile's targets need: a virtual environment in .venv
+# with the packages that pyproject.toml names, Rust's formatter and linter, and
+# QEMU's user-mode emulator. Says what it could not get; fails only without
+# what nothing works without.
+#
+#   scripts/setup.sh python [GROUP...] | rust | qemu
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+apt_install() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    say "installing $* with apt-get"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null 2>&1 && return 0
+    # An image that was never updated knows no packages.
+    apt-get update -qq >/dev/null 2>&1 || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
+}
+
+python_environment() {
+    local python=${PYTHON:-python3}
+    command -v "$python" >/dev/null || die "no python3 found: install Python 3.10 or newer"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+        || die "$($python --version) is too old: install Python 3.10 or newer, or set PYTHON to one"
+    if ! [ -x .venv/bin/pip ]; then
+        rm -rf .venv
+        if ! "$python" -m venv .venv >/dev/null 2>&1; then
+            rm -rf .venv
+            apt_install python3-venv || die "Python's venv module is missing: install python3-venv"
+            "$python" -m venv .venv
+        fi
+    fi
+    # Only again when what is asked for has changed.
+    local stamp=.venv/setup.stamp want
+    want=$(sha256sum pyproject.toml | cut -c1-64)
+    for group in "$@"; do
+        grep -qsx "$group $want" "$stamp" && continue
+        say "installing Python packages ($group)"
+        .venv/bin/python - "$group" <<'PY' > .venv/requirements.txt
+import sys
+try:
+    import tomllib
+except ModuleNotFoundError:
+    from pip._vendor import tomli as tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))
+group = sys.argv[1]
+print("\n".join(project["project"]["dependencies"] if group == "run" else project["dependency-groups"][group]))
+PY
+        .venv/bin/pip install -q --disable-pip-version-check -r .venv/requirements.txt
+        printf '%s %s\n' "$group" "$want" >> "$stamp"
+    done
+}
+
+rust_toolchain() {
+    command -v cargo >/dev/null || die "no cargo found: install Rust from https://rustup.rs"
+    local need have
+    need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    have=$(rustc --version | cut -d' ' -f2)
+    [ "$(printf '%s\n%s\n' "$need" "${have%%-*}" | sort -V | head -n1)" = "$need" ] \
+        || die "rustc $have is too old: version $need or newer is needed (rustup update stable)"
+    command -v cc >/dev/null || apt_install gcc libc6-dev || die "no C compiler found: install gcc"
+    for part in rustfmt clippy; do
+        case $part in rustfmt) probe='cargo fmt --version' ;; clippy) probe='cargo clippy --version' ;; esac
+        $probe >/dev/null 2>&1 && continue
+        rustup component add "$part" >/dev/null 2>&1 || say "WARNING: no $part here; its checks are skipped"
+    done
+}
+
+qemu_user() {
+    command -v qemu-x86_64 >/dev/null && return
+    apt_install qemu-user && command -v qemu-x86_64 >/dev/null && return
+    say "WARNING: qemu-user is not installed and could not be; tests of live programs are skipped"
+    say "         (on Debian: apt-get install qemu-user)"
+}
+
+what=$1
+shift
+case $what in
+    python) python_environment "$@" ;;
+    rust) rust_toolchain ;;
+    qemu) qemu_user ;;
+    *) die "unknown part '$what'" ;;
+esac

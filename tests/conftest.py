@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fake
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> fake.Engine:
+    """A stand-in for the engine that answers at once."""
+    return fake.install(monkeypatch, fake.Engine())
+
+
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command line in this process: status, output, error output."""
+    from pagewalk.__main__ import main
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main(list(arguments))
+        out, err = capfd.readouterr()
+        assert isinstance(exit_.value.code, int)
+        return exit_.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def cli() -> Cli:
+    """Runs the installed command line in a process of its own."""
+
+    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        options = {"capture_output": True, "text": True, "timeout": 120, **options}
+        return subprocess.run(
+            [sys.executable, "-m", "pagewalk", *map(str, arguments)], check=False, **options
+        )
+
+    return run

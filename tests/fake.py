@@ -1,0 +1,135 @@
+"""A stand-in for the engine, for what a real run cannot be made to do on cue."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+CAUSES = {"retiring": 0.1, "page walks": 0.55, "DRAM": 0.3, "branches": 0.0, "faults": 0.05}
+
+
+class UserError(Exception):
+    pass
+
+
+class Failure(Exception):
+    pass
+
+
+def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dict[str, Any]:
+    instructions = 20_000_000
+    summary = [
+        ("ipc", instructions / cycles, "instructions/cycle", "Instructions retired a cycle"),
+        ("cycles", cycles, "cycles", "Cycles of the measured part"),
+        ("instructions", instructions, "instructions", "Instructions measured"),
+        ("l1d_tlb_mpki", 66.5, "misses/kilo-instruction", "L1 data TLB misses"),
+        ("l2_tlb_mpki", 61.25, "misses/kilo-instruction", "L2 TLB misses"),
+        ("walks", 1_234_567, "walks", "Page walks"),
+        ("walk_cycles_mean", 88.25, "cycles", "Mean duration of a page walk"),
+        ("walk_reads_per_walk", 1.5, "reads", "Memory reads of a page walk"),
+        ("page_faults", 262_144, "faults", "Page faults"),
+        ("page_table_bytes", 2_105_344, "bytes", "Memory that the page tables take"),
+        ("largest_contiguous_bytes", 4096, "bytes", "Largest block a table asked for"),
+    ]
+    return {
+        "name": name,
+        "description": f"What {name} is",
+        "status": "complete",
+        "message": None,
+        "config": {"page_table": {"radix": {"levels": 4}}, "mmu": {"l2_tlb": {"entries": 2048}}},
+        "summary": [
+            dict(zip(("name", "value", "unit", "meaning"), row, strict=True)) for row in summary
+        ],
+        "speedup": speedup,
+        "cycle_stack": [
+            {"cause": cause, "cycles": cycles * share, "share": share}
+            for cause, share in CAUSES.items()
+        ],
+        "stats": [
+            {
+                "path": "core.0.mmu.l2_tlb",
+                "name": "misses",
+                "unit": "lookups",
+                "meaning": "Lookups that found nothing",
+                "gauge": False,
+                "value": 1_225_000,
+            }
+        ],
+        "intervals": [
+            {"instructions": 10_000_000 * (i + 1), "cycles": cycles // 2, "values": {"ipc": 0.2}}
+            for i in range(2)
+        ],
+        "sampling": None,
+        **changes,
+    }
+
+
+def result(spec: dict[str, Any]) -> dict[str, Any]:
+    designs = [
+        design_result(name, 90_000_000 // (i + 1), 1.0 * (i + 1))
+        for i, name in enumerate(spec["designs"])
+    ]
+    return {
+        "version": "0.1.0",
+        "partial": False,
+        "seed": spec["seed"],
+        "source": {
+            "name": "gups 1 GiB",
+            "infer_mappings": False,
+            "no_dependences": False,
+            "deterministic": True,
+            "exit_status": None,
+        },
+        "machine": spec["machine"],
+        "limits": spec["limits"],
+        "warnings": [],
+        "host": {
+            "seconds": 1.5,
+            "simulated_instructions_per_second": 26.5e6,
+            "threads": 2,
+            "peak_rss_bytes": 150 << 20,
+        },
+        "designs": designs,
+    }
+
+
+Run = Callable[[dict[str, Any], Callable[[str], bool] | None], dict[str, Any]]
+
+
+class Engine(types.ModuleType):
+    """`pagewalk._native` with a scripted `run`."""
+
+    UserError = UserError
+    Failure = Failure
+
+    def __init__(self, run: Run | None = None) -> None:
+        super().__init__("pagewalk._native")
+        self.script: Run = run or (lambda spec, _progress: result(spec))
+        self.specs: list[dict[str, Any]] = []
+        self.explained: dict[str, Any] | None = None
+
+    def set_data_dir(self, path: str) -> None:
+        self.data_dir = path
+
+    def version(self) -> str:
+        return "0.1.0"
+
+    def run(self, spec: str, progress: Callable[[str], bool] | None = None) -> str:
+        self.specs.append(json.loads(spec))
+        return json.dumps(self.script(self.specs[-1], progress))
+
+    def explain(self, _name: str) -> str | None:
+        return None if self.explained is None else json.dumps(self.explained)
+
+
+def install(monkeypatch: Any, engine: Engine) -> Engine:
+    import pagewalk
+    from pagewalk import native
+
+    monkeypatch.setitem(sys.modules, "pagewalk._native", engine)
+    monkeypatch.setattr(pagewalk, "_native", engine, raising=False)
+    monkeypatch.setattr(native, "_ready", False)
+    return engine

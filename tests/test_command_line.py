@@ -1,0 +1,225 @@
+"""The command line around the engine: flags in, reports, files and status out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+import fake
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+
+def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Invoke) -> None:
+    flags = """
+        compare --machine m --designs a,b --workload gups --size 4GiB --threads 2
+        --param skew=0.5 --set mmu.l2_tlb.entries=1536 --skip 1M --warmup 2M
+        --instructions 3M --roi --sample 1M/20M --seed 7 --jobs 2 --interval 10K
+    """
+    status, _, _ = invoke(*flags.split())
+    assert status == 0
+    assert engine.specs == [
+        {
+            "machine": "m",
+            "designs": ["a", "b"],
+            "set": ["mmu.l2_tlb.entries=1536"],
+            "source": {
+                "workload": {
+                    "name": "gups",
+                    "size": "4GiB",
+                    "threads": 2,
+                    "params": {"skew": "0.5"},
+                }
+            },
+            "limits": {
+                "skip": 1_000_000,
+                "warmup": 2_000_000,
+                "instructions": 3_000_000,
+                "roi": True,
+                "sample": {"length": 1_000_000, "period": 20_000_000},
+            },
+            "seed": 7,
+            "host_threads": 2,
+            "interval": 10_000,
+            "perfetto": None,
+            "perfetto_walks": 1000,
+        }
+    ]
+
+
+def test_what_follows_two_dashes_is_a_program_whatever_it_looks_like(
+    engine: fake.Engine, invoke: Invoke
+) -> None:
+    status, out, err = invoke("run", "--", "ls", "--json", "--", "x")
+    assert status == 0
+    assert engine.specs[0]["source"] == {"program": {"argv": ["ls", "--json", "--", "x"]}}
+    assert out == ""  # the program's own
+    assert "IPC" in err or "ipc" in err
+
+
+def test_only_a_built_in_program_gets_default_limits(engine: fake.Engine, invoke: Invoke) -> None:
+    invoke("run", "--workload", "gups")
+    invoke("run", "--", "true")
+    assert engine.specs[0]["limits"]["instructions"] == 100_000_000
+    assert engine.specs[1]["limits"]["instructions"] is None
+
+
+def test_a_report_goes_to_standard_output(engine: fake.Engine, invoke: Invoke) -> None:
+    status, out, err = invoke("compare", "--workload", "gups", "--designs", "radix,thp")
+    assert status == 0
+    assert err == ""
+    for word in ("radix", "thp", "speedup", "2.000", "Where the cycles went", "page walks"):
+        assert word in out
+
+
+def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -> None:
+    def exits(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
+        answer = fake.result(spec)
+        answer["source"]["exit_status"] = 42
+        return answer
+
+    engine.script = exits
+    assert invoke("run", "--", "false")[0] == 42
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected exactly one of --workload NAME, --trace FILE and -- PROGRAM"),
+        (["--workload", "gups", "--", "ls"], "found --workload NAME and -- PROGRAM"),
+        (["ls"], "a program to run follows --, as in: pagewalk run -- ls"),
+        (["--"], "no program after --"),
+        (["--", "no-such-program"], "there is no program 'no-such-program'"),
+        (["--", "./no/such"], "there is no program './no/such'"),
+        (["--", "/tmp/"], "'/tmp/' is a folder"),
+        (["--", "/etc/passwd"], "not executable; run chmod +x"),
+        (["--trace", "no-such-trace"], "there is no file 'no-such-trace'"),
+        (["--trace", "/tmp"], "'/tmp' is a folder"),
+        (["--workload", "gups", "--size", "big"], "--size: 'big' is not understood; expected"),
+        (["--workload", "gups", "--instructions", "0"], "--instructions: 0 would measure nothing"),
+        (["--workload", "gups", "--sample", "5M"], "expected LENGTH/PERIOD"),
+        (["--workload", "gups", "--sample", "5M/1M"], "below PERIOD"),
+        (["--workload", "gups", "--threads", "0"], "expected 1 or more"),
+        (["--workload", "gups", "--set", "x"], "expected NAME=VALUE"),
+        (["--workload", "gups", "--seed", "-1"], "greater than or equal to 0"),
+        (["--workload", "gups", "--json", "/no/such/folder/x"], "there is no folder"),
+        (["--workload", "gups", "--json", "/tmp"], "is a folder"),
+        (["--size", "4GiB", "--", "ls"], "--size belongs to a built-in program"),
+        (["--wrkload", "gups"], "--workload"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_status_2(
+    engine: fake.Engine, invoke: Invoke, arguments: list[str], message: str
+) -> None:
+    status, out, err = invoke("run", *arguments)
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert engine.specs == []
+
+
+@pytest.mark.parametrize(("kind", "status"), [(fake.UserError, 2), (fake.Failure, 1)])
+def test_the_engines_errors_keep_their_words(
+    engine: fake.Engine, invoke: Invoke, kind: type[Exception], status: int
+) -> None:
+    def fails(_spec: object, _progress: object) -> dict[str, Any]:
+        raise kind("designs/x.toml:3: unknown key 'entires'; did you mean 'entries'?")
+
+    engine.script = fails
+    got, out, err = invoke("run", "--workload", "gups")
+    assert (got, out) == (status, "")
+    assert err == "error: designs/x.toml:3: unknown key 'entires'; did you mean 'entries'?\n"
+
+
+def test_interrupting_gives_the_result_so_far(engine: fake.Engine, invoke: Invoke) -> None:
+    def endless(spec: dict[str, Any], progress: Any) -> dict[str, Any]:
+        told = {"design_instructions": {}, "done": 1, "total": None, "phase": "measure"}
+        while progress(json.dumps({**told, "seconds": 0.1})):
+            time.sleep(0.01)
+        return {**fake.result(spec), "partial": True}
+
+    engine.script = endless
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    status, out, _ = invoke("run", "--workload", "gups")
+    assert status == 0
+    assert "partial: the run was stopped before its end" in out
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_warnings_and_unfinished_designs_are_told(engine: fake.Engine, invoke: Invoke) -> None:
+    def runs_out(spec: dict[str, Any], _progress: object) -> dict[str, Any]:
+        answer = fake.result(spec)
+        answer["warnings"] = ["mappings were inferred from the touched addresses"]
+        answer["designs"][1]["status"] = "out_of_memory"
+        answer["designs"][1]["message"] = "4 GiB of memory hold no further page"
+        answer["designs"][1]["speedup"] = None
+        return answer
+
+    engine.script = runs_out
+    _, out, _ = invoke("compare", "--workload", "gups", "--designs", "radix,thp")
+    assert "warning: mappings were inferred" in out
+    assert "thp: out of memory; 4 GiB of memory hold no further page" in out
+
+
+def test_results_as_files(engine: fake.Engine, invoke: Invoke, tmp_path: Path) -> None:
+    j, p, h = (tmp_path / name for name in ("r.json", "r.parquet", "r.html"))
+    status, _, err = invoke(
+        *["compare", "--workload", "gups", "--designs", "radix,thp", "--json"],
+        *(str(j), "--parquet", str(p), "--html", str(h)),
+    )
+    assert (status, err) == (0, "")
+    written = json.loads(j.read_text())
+    assert [d["name"] for d in written["designs"]] == ["radix", "thp"]
+    assert written["seed"] == 1
+    frame = polars.read_parquet(p)
+    row = frame.filter(design="thp", path="core.0.mmu.l2_tlb", name="misses")
+    assert row["value"].to_list() == [1_225_000]
+    assert row["unit"].to_list() == ["lookups"]
+    about = json.loads(polars.read_parquet_metadata(p)["pagewalk"])
+    assert about["configs"]["radix"]["page_table"] == {"radix": {"levels": 4}}
+    intervals = polars.read_parquet(tmp_path / "r.intervals.parquet")
+    assert intervals["instructions"].to_list() == [10_000_000, 20_000_000] * 2
+    assert h.read_text().startswith("<!doctype html>")
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "r.html",
+        "r.intervals.parquet",
+        "r.json",
+        "r.parquet",
+    ]
+    assert stat.S_IMODE(j.stat().st_mode) & 0o444
+
+
+def test_json_on_standard_output_stands_alone(engine: fake.Engine, invoke: Invoke) -> None:
+    status, out, err = invoke("run", "--workload", "gups", "--json", "-")
+    assert status == 0
+    assert json.loads(out)["designs"][0]["name"] == "radix"
+    assert "Where the cycles went" in err
+
+
+def test_a_full_disk_loses_no_result(engine: fake.Engine, invoke: Invoke) -> None:
+    status, out, err = invoke("run", "--workload", "gups", "--json", "/dev/full")
+    assert status == 1
+    assert "Where the cycles went" in out
+    assert err == "error: could not write '/dev/full': no space is left on the device; " + (
+        "no file was left behind\n"
+    )
+    assert Path("/dev/full").is_char_device()
+
+
+def test_explain_an_unknown_name_offers_the_nearest(engine: fake.Engine, invoke: Invoke) -> None:
+    engine.explained = {"nearest": ["l2_tlb_mpki"]}
+    status, _, err = invoke("explain", "l2_tbl_mpki")
+    assert status == 2
+    assert "did you mean l2_tlb_mpki?" in err

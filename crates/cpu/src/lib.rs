@@ -1,4 +1,24 @@
-//! The out-of-order window.
+//! The out-of-order window: when each instruction enters, executes and retires.
+//!
+//! Instructions are dispatched in program order, at most `width` a cycle, when
+//! the reorder buffer and the load or store queue have room and the front end
+//! has delivered them. One executes when its producers are done; there is no
+//! limit on execution units. It retires in order, at most `width` a cycle.
+//! Everything is one pass over the program: the times of an op follow from
+//! those of older ops, and nothing is ever taken back.
+//!
+//! Time inside is counted in slots, `width` to a cycle: instruction `i` has a
+//! dispatch slot and a retirement slot of its own.
 
-mod skeleton;
-pub use skeleton::*;
+mod core;
+mod cycle_stack;
+mod predictor;
+mod rob;
+mod spec;
+mod store_queue;
+mod tage;
+
+pub use crate::core::{Core, CoreStats, Ran, Stop};
+pub use cycle_stack::{Cause, StackCycles, StackSlots};
+pub use predictor::PredictorStats;
+pub use spec::{CoreSpec, PredictorSpec};

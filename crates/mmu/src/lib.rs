@@ -1,4 +1,22 @@
-//! TLBs, walk caches and the walker.
+//! TLBs, walk caches and the walker: what turns an instruction's virtual
+//! address into a physical one, and what that costs.
+//!
+//! A request goes to the first-level arrays (whose lookup runs beside the
+//! cache's and costs nothing), to the second-level arrays, and then to a
+//! walker, whose reads go through the core's caches. Every TLB entry has the
+//! time from which it answers; a translation on its way serves only the 4 KB
+//! page that asked for it, since hardware does not know the size yet.
 
-mod skeleton;
-pub use skeleton::*;
+mod level;
+mod mmu;
+mod record;
+mod spec;
+mod tlb;
+mod walk;
+mod walkers;
+
+pub use mmu::{Answer, Fault, From, Mmu, MmuStats, PwcStats};
+pub use record::{ReadRecord, WalkRecord};
+pub use spec::{MmuSpec, TlbSpec};
+pub use tlb::TlbStats;
+pub use walkers::Walkers;

@@ -1,0 +1,145 @@
+//! What the front end foresees of control flow.
+
+use pagewalk_stream::{Op, flags};
+
+use crate::tage::Tage;
+use crate::{CoreSpec, PredictorSpec};
+
+pagewalk_stats::counters! {
+    /// What the branch predictor counted.
+    pub struct PredictorStats {
+        conditional: "branches", "Conditional branches";
+        conditional_wrong: "branches", "Conditional branches whose direction was mispredicted";
+        indirect: "branches", "Indirect jumps and calls";
+        indirect_wrong: "branches", "Indirect jumps and calls whose target was mispredicted";
+        returns: "branches", "Returns";
+        returns_wrong: "branches", "Returns whose target was mispredicted";
+    }
+}
+
+/// Bytes of the longest x86-64 instruction (Intel SDM vol. 2, 2.3.11).
+const LONGEST: u64 = 15;
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Target {
+    tag: u64,
+    to: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Tage,
+    Bimodal,
+    Perfect,
+}
+
+/// Directions of conditional branches, targets of indirect ones by address and
+/// history, return addresses. Targets of direct branches are always right: the
+/// decoder corrects them before anything is dispatched.
+#[derive(Clone, Debug)]
+pub(crate) struct Predictor {
+    direction: Direction,
+    tage: Tage,
+    /// By address and history.
+    targets: Box<[Target]>,
+    /// By address alone: the last target.
+    last: Box<[Target]>,
+    /// Addresses of calls, as a ring that overwrites the oldest.
+    calls: Box<[u64]>,
+    top: usize,
+    held: usize,
+    pub stats: PredictorStats,
+}
+
+impl Predictor {
+    pub fn new(spec: &CoreSpec) -> Self {
+        let n = spec.indirect_entries as usize;
+        Predictor {
+            direction: match spec.predictor {
+                PredictorSpec::Tage { .. } => Direction::Tage,
+                PredictorSpec::Bimodal { .. } => Direction::Bimodal,
+                PredictorSpec::Perfect {} => Direction::Perfect,
+            },
+            tage: Tage::new(&spec.predictor),
+            targets: vec![Target::default(); n].into(),
+            last: vec![Target::default(); n].into(),
+            calls: vec![0; spec.return_stack as usize].into(),
+            top: 0,
+            held: 0,
+            stats: PredictorStats::default(),
+        }
+    }
+
+    /// Whether the branch was foreseen; learns from it. `counted`: in the statistics.
+    #[inline]
+    pub fn foresees(&mut self, op: &Op, counted: bool) -> bool {
+        let n = u64::from(counted);
+        if op.flags & flags::CONDITIONAL != 0 {
+            let taken = op.flags & flags::TAKEN != 0;
+            let right = match self.direction {
+                Direction::Tage => self.tage.predict(op.pc, taken) == taken,
+                Direction::Bimodal => self.tage.bimodal(op.pc, taken) == taken,
+                Direction::Perfect => true,
+            };
+            self.stats.conditional += n;
+            self.stats.conditional_wrong += n & u64::from(!right);
+            return right;
+        }
+        if op.flags & (flags::INDIRECT | flags::CALL | flags::RETURN) == 0 {
+            return true;
+        }
+        let mut right = true;
+        if op.flags & flags::RETURN != 0 {
+            right = self.returns_to(op.va);
+            self.stats.returns += n;
+            self.stats.returns_wrong += n & u64::from(!right);
+        } else if op.flags & flags::INDIRECT != 0 {
+            right = self.jumps_to(op.pc, op.va);
+            self.stats.indirect += n;
+            self.stats.indirect_wrong += n & u64::from(!right);
+        }
+        if op.flags & flags::CALL != 0 {
+            self.top = (self.top + 1) % self.calls.len();
+            self.calls[self.top] = op.pc;
+            self.held = (self.held + 1).min(self.calls.len());
+        }
+        right
+    }
+
+    /// A return goes to the instruction after the call, wherever that one ends.
+    fn returns_to(&mut self, to: u64) -> bool {
+        if self.held == 0 {
+            return self.direction == Direction::Perfect;
+        }
+        let call = self.calls[self.top];
+        self.top = (self.top + self.calls.len() - 1) % self.calls.len();
+        self.held -= 1;
+        (1..=LONGEST).contains(&to.wrapping_sub(call)) || self.direction == Direction::Perfect
+    }
+
+    /// The target seen with the same history, else the last one.
+    fn jumps_to(&mut self, pc: u64, to: u64) -> bool {
+        if self.direction == Direction::Perfect {
+            return true;
+        }
+        let mask = self.targets.len() - 1;
+        let h = self.tage.history(1);
+        let mixed = (pc ^ u64::from(h) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let by_history = &mut self.targets[(mixed >> 40) as usize & mask];
+        let by_address = &mut self.last[(pc ^ pc >> 11) as usize & mask];
+        let right = if by_history.tag == mixed {
+            by_history.to == to
+        } else {
+            by_address.tag == pc && by_address.to == to
+        };
+        *by_history = Target { tag: mixed, to };
+        *by_address = Target { tag: pc, to };
+        self.tage.push((to >> 4 ^ to >> 7 ^ to >> 11) & 1 != 0);
+        right
+    }
+
+    /// Another thread comes: its returns do not pair with these calls.
+    pub fn forget_calls(&mut self) {
+        self.held = 0;
+    }
+}

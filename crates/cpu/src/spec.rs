@@ -1,0 +1,131 @@
+//! What the core of a machine looks like.
+
+use pagewalk_units::Cycle;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which conditional branches are foreseen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PredictorSpec {
+    /// TAGE (Seznec and Michaud, JILP 2006): a bimodal table and tagged tables
+    /// with geometrically growing history.
+    Tage {
+        /// log2 of the entries of each tagged table.
+        log_entries: u32,
+        /// Tagged tables, 2 to 8.
+        tables: u32,
+        /// Branches of history that the first tagged table sees.
+        min_history: u32,
+        /// Branches of history that the last tagged table sees.
+        max_history: u32,
+    },
+    /// Two-bit counters by address (Smith, ISCA 1981).
+    Bimodal {
+        /// log2 of the counters.
+        log_entries: u32,
+    },
+    /// Never wrong, targets included.
+    Perfect {},
+}
+
+/// Four tagged tables of 2048 entries and 8 to 256 branches of history: with a
+/// bimodal table of 8192 counters about 20 KB of storage, the size of a
+/// present-day core's.
+fn default_predictor() -> PredictorSpec {
+    PredictorSpec::Tage {
+        log_entries: 11,
+        tables: 4,
+        min_history: 8,
+        max_history: 256,
+    }
+}
+
+/// AMD Zen 3: 32 entries (Software Optimization Guide for Family 19h, 2.8.1.3).
+fn default_return_stack() -> u32 {
+    32
+}
+
+/// AMD Zen 3: 1536 entries in the indirect target array (Software Optimization
+/// Guide for Family 19h, 2.8.1.4), rounded down to a power of two.
+fn default_indirect_entries() -> u32 {
+    1024
+}
+
+/// The window.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CoreSpec {
+    /// Instructions dispatched and retired a cycle.
+    pub width: u32,
+    /// Reorder-buffer entries, one an instruction.
+    pub rob: u32,
+    /// Loads between dispatch and retirement.
+    pub load_queue: u32,
+    /// Stores between dispatch and the write to the first-level cache.
+    pub store_queue: u32,
+    /// Cycles from a branch's resolution to the first instruction of the right path.
+    pub mispredict_penalty: Cycle,
+    /// Direction of conditional branches.
+    #[serde(default = "default_predictor")]
+    pub predictor: PredictorSpec,
+    /// Return addresses that are remembered.
+    #[serde(default = "default_return_stack")]
+    pub return_stack: u32,
+    /// Entries of the table of indirect targets by history; a power of two.
+    #[serde(default = "default_indirect_entries")]
+    pub indirect_entries: u32,
+}
+
+impl CoreSpec {
+    /// One sentence that names the key, when something is impossible.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |key: &str, value: u32, low: u32, high: u32| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("core.{key} is {value}; expected {low} to {high}"))
+            }
+        };
+        within("width", self.width, 1, 32)?;
+        within("rob", self.rob, 2, 1 << 14)?;
+        within("load_queue", self.load_queue, 1, 1 << 14)?;
+        within("store_queue", self.store_queue, 1, 1 << 14)?;
+        within("return_stack", self.return_stack, 1, 1 << 12)?;
+        within("indirect_entries", self.indirect_entries, 1, 1 << 20)?;
+        if !self.indirect_entries.is_power_of_two() {
+            return Err(format!(
+                "core.indirect_entries is {}; expected a power of two",
+                self.indirect_entries
+            ));
+        }
+        if self.mispredict_penalty > 1000 {
+            return Err(format!(
+                "core.mispredict_penalty is {}; expected at most 1000 cycles",
+                self.mispredict_penalty
+            ));
+        }
+        match self.predictor {
+            PredictorSpec::Tage {
+                log_entries,
+                tables,
+                min_history,
+                max_history,
+            } => {
+                within("predictor.tage.log_entries", log_entries, 4, 11)?;
+                within("predictor.tage.tables", tables, 2, 8)?;
+                within("predictor.tage.min_history", min_history, 1, 1000)?;
+                within(
+                    "predictor.tage.max_history",
+                    max_history,
+                    min_history + tables,
+                    1000,
+                )
+            }
+            PredictorSpec::Bimodal { log_entries } => {
+                within("predictor.bimodal.log_entries", log_entries, 4, 24)
+            }
+            PredictorSpec::Perfect {} => Ok(()),
+        }
+    }
+}

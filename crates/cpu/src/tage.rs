@@ -1,0 +1,216 @@
+//! TAGE: tagged tables with geometrically growing history over a bimodal one.
+
+use crate::PredictorSpec;
+
+/// log2 of the counters of the bimodal table.
+const BASE_LOG: u32 = 13;
+/// Bits to which a table's history is folded: its low bits make the index, its
+/// high bits the tag.
+const FOLD_BITS: u32 = 23;
+const TAG_BITS: u32 = 12;
+/// Outcomes that are kept; more than the longest history.
+const KEPT: usize = 1024;
+/// Branches between two agings of the useful bits (Seznec and Michaud age every 256 K).
+const AGE: u32 = 1 << 18;
+/// Tagged tables at most.
+const TABLES: usize = 8;
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Entry {
+    tag: u16,
+    /// Taken when not negative, -4..=3.
+    counter: i8,
+    useful: u8,
+}
+
+/// The predictor of directions, and the global history.
+#[derive(Clone, Debug)]
+pub(crate) struct Tage {
+    base: Box<[i8]>,
+    entries: Box<[Entry]>,
+    log: u32,
+    tables: usize,
+    length: [u32; TABLES],
+    folded: [u32; TABLES],
+    outpoint: [u32; TABLES],
+    outcomes: Box<[u8; KEPT]>,
+    head: usize,
+    until_age: u32,
+    /// Alternates the table that gets a new entry.
+    spread: u32,
+}
+
+impl Tage {
+    pub fn new(spec: &PredictorSpec) -> Self {
+        let (log, tables, min, max) = match *spec {
+            PredictorSpec::Tage {
+                log_entries,
+                tables,
+                min_history,
+                max_history,
+            } => (log_entries, tables as usize, min_history, max_history),
+            // Only the history, for indirect targets.
+            PredictorSpec::Bimodal { .. } | PredictorSpec::Perfect {} => (0, 2, 8, 25),
+        };
+        let base_log = match *spec {
+            PredictorSpec::Bimodal { log_entries } => log_entries,
+            _ => BASE_LOG,
+        };
+        let mut length = [0; TABLES];
+        let ratio = (f64::from(max) / f64::from(min)).powf(1.0 / (tables as f64 - 1.0));
+        for (i, l) in length.iter_mut().take(tables).enumerate() {
+            *l = (f64::from(min) * ratio.powi(i as i32)).round() as u32;
+        }
+        Tage {
+            base: vec![0; 1 << base_log].into(),
+            entries: vec![Entry::default(); tables << log].into(),
+            log,
+            tables,
+            length,
+            folded: [0; TABLES],
+            outpoint: length.map(|l| l % FOLD_BITS),
+            outcomes: Box::new([0; KEPT]),
+            head: 0,
+            until_age: AGE,
+            spread: 0,
+        }
+    }
+
+    /// History folded for the last table but `back`, for others that predict by it.
+    #[inline]
+    pub fn history(&self, table: usize) -> u32 {
+        self.folded[table]
+    }
+
+    /// Notes one bit of history.
+    #[inline]
+    pub fn push(&mut self, bit: bool) {
+        self.head = (self.head + KEPT - 1) % KEPT;
+        self.outcomes[self.head] = u8::from(bit);
+        for i in 0..self.tables {
+            let out = u32::from(self.outcomes[(self.head + self.length[i] as usize) % KEPT]);
+            let mut f = self.folded[i] << 1 | u32::from(bit);
+            f ^= out << self.outpoint[i];
+            f ^= f >> FOLD_BITS;
+            self.folded[i] = f & ((1 << FOLD_BITS) - 1);
+        }
+    }
+
+    /// Predicts by two-bit counters alone; learns; notes the outcome.
+    #[inline]
+    pub fn bimodal(&mut self, pc: u64, taken: bool) -> bool {
+        let n = self.base.len();
+        let counter = &mut self.base[hash(pc) as usize & (n - 1)];
+        let predicted = *counter >= 0;
+        *counter = learn(*counter, taken, -2, 1);
+        self.push(taken);
+        predicted
+    }
+
+    /// Predicts, learns from the outcome, notes it. Gives the prediction.
+    #[inline]
+    pub fn predict(&mut self, pc: u64, taken: bool) -> bool {
+        let h = hash(pc);
+        let mut at = [0usize; TABLES];
+        let mut tag = [0u16; TABLES];
+        let mut matching = 0u32;
+        for i in 0..self.tables {
+            let f = self.folded[i];
+            let index = (h ^ h >> (i + 3) ^ f) & ((1 << self.log) - 1);
+            at[i] = (i << self.log) + index as usize;
+            tag[i] =
+                ((h >> 18 ^ f >> (FOLD_BITS - TAG_BITS)) & ((1 << TAG_BITS) - 1)) as u16 | 1 << 15;
+            matching |= u32::from(self.entries[at[i]].tag == tag[i]) << i;
+        }
+        let n = self.base.len();
+        let b = h as usize & (n - 1);
+        let base = self.base[b] >= 0;
+        let predicted;
+        if matching == 0 {
+            predicted = base;
+            self.base[b] = learn(self.base[b], taken, -2, 1);
+        } else {
+            let p = 31 - matching.leading_zeros();
+            let rest = matching & !(1 << p);
+            let other = if rest == 0 {
+                base
+            } else {
+                self.entries[at[31 - rest.leading_zeros() as usize]].counter >= 0
+            };
+            let e = &mut self.entries[at[p as usize]];
+            let own = e.counter >= 0;
+            // A fresh entry knows less than the one it was taken from.
+            let fresh = e.useful == 0 && (e.counter == 0 || e.counter == -1);
+            predicted = if fresh { other } else { own };
+            e.counter = learn(e.counter, taken, -4, 3);
+            if own != other {
+                e.useful = if own == taken {
+                    (e.useful + 1).min(3)
+                } else {
+                    e.useful.saturating_sub(1)
+                };
+            }
+            if fresh && rest == 0 {
+                self.base[b] = learn(self.base[b], taken, -2, 1);
+            }
+        }
+        if predicted != taken {
+            self.allocate(&at, &tag, matching, taken);
+        }
+        self.until_age -= 1;
+        if self.until_age == 0 {
+            self.until_age = AGE;
+            self.entries.iter_mut().for_each(|e| e.useful >>= 1);
+        }
+        self.push(taken);
+        predicted
+    }
+
+    /// A longer history gets an entry for the branch that was mispredicted.
+    #[cold]
+    fn allocate(&mut self, at: &[usize; TABLES], tag: &[u16; TABLES], matching: u32, taken: bool) {
+        let longer = (32 - matching.leading_zeros()) as usize;
+        if longer >= self.tables {
+            return;
+        }
+        // One time in two the first choice is passed over, so that tables share the load.
+        self.spread = self
+            .spread
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        let first = if self.spread >> 31 == 1 && longer + 1 < self.tables {
+            longer + 1
+        } else {
+            longer
+        };
+        for i in first..self.tables {
+            let e = &mut self.entries[at[i]];
+            if e.useful == 0 {
+                *e = Entry {
+                    tag: tag[i],
+                    counter: if taken { 0 } else { -1 },
+                    useful: 0,
+                };
+                return;
+            }
+        }
+        for &slot in &at[first..self.tables] {
+            let e = &mut self.entries[slot];
+            e.useful -= 1;
+        }
+    }
+}
+
+#[inline]
+fn hash(pc: u64) -> u32 {
+    (pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
+#[inline]
+fn learn(counter: i8, up: bool, low: i8, high: i8) -> i8 {
+    if up {
+        (counter + 1).min(high)
+    } else {
+        (counter - 1).max(low)
+    }
+}

@@ -1,0 +1,140 @@
+//! The arrays of one level, looked up in parallel.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stats::Tree;
+use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+
+use crate::TlbSpec;
+use crate::tlb::{Entry, Tlb, TlbStats, key};
+
+/// A translation on its way into a TLB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// Base of the whole page's frame.
+    pub frame: u64,
+    pub size: PageSize,
+    pub writable: bool,
+}
+
+/// Slots of the hint table; a power of two.
+const HINTS: usize = 64;
+
+/// Where an address was found last: spares the search, never decides.
+#[derive(Clone, Copy, Debug)]
+struct Hint {
+    /// Key of the 4 KB page of the address.
+    page: u64,
+    /// Key of the entry that covers it.
+    entry: u64,
+    array: u32,
+    slot: u32,
+}
+
+/// A level. Every lookup looks into all arrays, so that lookups are counted
+/// once for all of them, and an array's misses are what it did not hit.
+#[derive(Clone, Debug)]
+pub(crate) struct Level {
+    pub arrays: Vec<Tlb>,
+    /// Where a page of each size goes, and as what size.
+    place: [Option<(usize, PageSize)>; 3],
+    /// Cycles until it is known that no array has it.
+    pub latency: Cycle,
+    pub lookups: u64,
+    hints: Box<[Hint; HINTS]>,
+}
+
+impl Level {
+    pub fn new(specs: &BTreeMap<String, TlbSpec>) -> Self {
+        let arrays: Vec<Tlb> = specs.iter().map(|(n, s)| Tlb::new(n, s)).collect();
+        let place = PageSize::ALL.map(|size| {
+            PageSize::ALL[..=size.index()].iter().rev().find_map(|&s| {
+                let array = arrays.iter().position(|a| a.sizes.contains(&s))?;
+                Some((array, s))
+            })
+        });
+        Level {
+            latency: arrays.iter().map(|a| a.latency).max().unwrap_or(0),
+            arrays,
+            place,
+            lookups: 0,
+            hints: Box::new(
+                [Hint {
+                    page: u64::MAX,
+                    entry: 0,
+                    array: 0,
+                    slot: 0,
+                }; HINTS],
+            ),
+        }
+    }
+
+    /// Array and slot of the entry that covers `va`.
+    #[inline]
+    pub fn find(&mut self, asid: Asid, va: u64) -> Option<(usize, usize)> {
+        let page = key(asid, PageSize::K4, va);
+        let h = self.hints[page as usize % HINTS];
+        if h.page == page {
+            let (a, s) = (h.array as usize, h.slot as usize);
+            if self.arrays[a].keys[s] == h.entry {
+                return Some((a, s));
+            }
+        }
+        let (a, s) = self
+            .arrays
+            .iter()
+            .enumerate()
+            .find_map(|(a, t)| Some((a, t.cover(asid, va)?)))?;
+        self.hint(page, a, s);
+        Some((a, s))
+    }
+
+    /// The physical address of `va`, which the entry covers.
+    #[inline]
+    pub fn address(&self, array: usize, slot: usize, va: VirtAddr) -> PhysAddr {
+        self.arrays[array].found(slot).pa(va)
+    }
+
+    fn hint(&mut self, page: u64, array: usize, slot: usize) {
+        self.hints[page as usize % HINTS] = Hint {
+            page,
+            entry: self.arrays[array].keys[slot],
+            array: array as u32,
+            slot: slot as u32,
+        };
+    }
+
+    /// Puts in the page around `va`, or the piece of it that this level can
+    /// hold. Gives array and slot.
+    pub fn fill(
+        &mut self,
+        asid: Asid,
+        va: u64,
+        found: Found,
+        ready: Cycle,
+        counted: bool,
+    ) -> Option<(usize, usize)> {
+        let (array, held) = self.place[found.size.index()]?;
+        let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
+        let entry = Entry::new(base, found.writable, ready);
+        let slot = self.arrays[array].fill(key(asid, held, va), entry, counted);
+        self.hint(key(asid, PageSize::K4, va), array, slot);
+        Some((array, slot))
+    }
+
+    pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
+        let extra = extra_hits.map_or(0, |e| e.1);
+        for (i, a) in self.arrays.iter().enumerate() {
+            let hits = a.hits + extra_hits.map_or(0, |e| if e.0 == i { e.1 } else { 0 });
+            let lookups = self.lookups + extra;
+            let stats = TlbStats {
+                lookups,
+                hits,
+                misses: lookups - hits,
+                fills: a.fills,
+                evictions: a.evictions,
+            };
+            tree.add(&format!("{path}.{}", a.name), &stats);
+        }
+    }
+}

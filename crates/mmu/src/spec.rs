@@ -1,0 +1,109 @@
+//! What the MMU of a machine looks like.
+
+use std::collections::BTreeMap;
+
+use pagewalk_tables::WalkCacheSpec;
+use pagewalk_units::{Cycle, PageSize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One TLB array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlbSpec {
+    /// Page sizes it holds.
+    pub page_sizes: Vec<PageSize>,
+    /// Entries. When `ways` does not divide them, the number of sets is rounded
+    /// down (1024 entries of 12 ways: 85 sets, indexed by modulo).
+    pub entries: u32,
+    /// Ways; = entries: fully associative. Sets need not be a power of two.
+    pub ways: u32,
+    /// Cycles from the core's request to the answer of this level. At the first
+    /// level only what exceeds the L1 data cache's load-to-use delays an access,
+    /// since the two are looked up side by side.
+    pub latency: Cycle,
+}
+
+/// The MMU of one core. Arrays of a level are looked up in parallel; the one that
+/// serves 4 KB pages is named `main` in every shipped machine. A page of a size
+/// that no array of a level holds is cached there in pieces of the next smaller
+/// size that one does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MmuSpec {
+    /// First level, instructions.
+    pub l1i: BTreeMap<String, TlbSpec>,
+    /// First level, data.
+    pub l1d: BTreeMap<String, TlbSpec>,
+    /// Second level, of both unless `l2i` is given.
+    pub l2: BTreeMap<String, TlbSpec>,
+    /// Second level for instructions alone.
+    #[serde(default)]
+    pub l2i: BTreeMap<String, TlbSpec>,
+    /// Page-walk caches.
+    pub walk_caches: WalkCacheSpec,
+    /// Walks at a time.
+    pub walkers: u32,
+    /// Every translation is known at once (no TLB misses): the limit that designs are held against.
+    #[serde(default)]
+    pub perfect: bool,
+}
+
+/// Most entries of one array: slots are counted in 32 bits, sets' ways in 16.
+const MAX_ENTRIES: u32 = 1 << 24;
+
+impl MmuSpec {
+    /// One sentence that names the key, when something is impossible.
+    pub fn check(&self) -> Result<(), String> {
+        for (level, arrays, needed) in [
+            ("l1i", &self.l1i, true),
+            ("l1d", &self.l1d, true),
+            ("l2", &self.l2, false),
+            ("l2i", &self.l2i, false),
+        ] {
+            let mut seen = [false; 3];
+            for (name, spec) in arrays {
+                let key = format!("mmu.{level}.{name}");
+                if spec.entries == 0 || spec.entries > MAX_ENTRIES {
+                    return Err(format!(
+                        "{key}.entries is {}; expected 1 to {MAX_ENTRIES}",
+                        spec.entries
+                    ));
+                }
+                if spec.ways == 0 || spec.ways > spec.entries || spec.ways > u32::from(u16::MAX) {
+                    return Err(format!(
+                        "{key}.ways is {}; expected 1 to the number of entries ({}), at most 65535",
+                        spec.ways, spec.entries
+                    ));
+                }
+                if spec.page_sizes.is_empty() {
+                    return Err(format!("{key}.page_sizes is empty; name at least one size"));
+                }
+                for &size in &spec.page_sizes {
+                    if std::mem::replace(&mut seen[size.index()], true) {
+                        return Err(format!(
+                            "{key}.page_sizes: {size} is held by another array of mmu.{level} too"
+                        ));
+                    }
+                }
+            }
+            if !seen[PageSize::K4.index()] && (needed || !arrays.is_empty()) {
+                return Err(format!("mmu.{level}: no array holds 4KB pages"));
+            }
+        }
+        let w = &self.walk_caches;
+        if w.entries > 0 && (w.ways == 0 || !w.entries.is_multiple_of(w.ways)) {
+            return Err(format!(
+                "mmu.walk_caches.ways is {}; expected a divisor of entries ({})",
+                w.ways, w.entries
+            ));
+        }
+        if self.walkers == 0 || self.walkers > 256 {
+            return Err(format!(
+                "mmu.walkers is {}; expected 1 to 256",
+                self.walkers
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! One walk for every pair of tables: nesting is where the reads go.
+
+use pagewalk_memory::{Below, Done, Kind, Level, Private, Request};
+use pagewalk_structures::SetAssoc;
+use pagewalk_tables::{Next, Translation, Walk, WalkCacheSet, WalkCaches, WalkState};
+use pagewalk_units::{Addr, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
+
+use crate::ReadRecord;
+
+/// Why a walk found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The table that was walked has no such page.
+    Page,
+    /// A guest-physical address that the walk needed is not backed by the host.
+    Host(GuestPhysAddr),
+}
+
+/// Where a walker's reads go.
+pub(crate) trait Port<A> {
+    /// Reads the entry at `at` of a table's `level`, asked for at `now`; or the
+    /// cycle at which it turned out that the address has no memory behind it.
+    fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
+}
+
+/// Walks `table` for `va` from `start`; gives the cycle at which the outcome is known.
+#[inline]
+pub(crate) fn walk<In: Addr, Out: Addr>(
+    table: &dyn Walk<In, Out>,
+    va: In,
+    asid: Asid,
+    pwc: &mut WalkCacheSet,
+    port: &mut impl Port<Out>,
+    start: Cycle,
+) -> (Cycle, Result<Translation<Out>, Missing>) {
+    let mut state = WalkState::default();
+    let mut caches = WalkCaches::new(pwc, asid, start);
+    let mut t = start;
+    loop {
+        caches.now = t;
+        caches.spent = 0;
+        let next = table.next(va, &mut state, &mut caches);
+        t += caches.spent;
+        match next {
+            Next::Done(found) => return (t, Ok(found)),
+            Next::Fault => return (t, Err(Missing::Page)),
+            Next::Read(group) => {
+                let mut back = t;
+                for (i, &at) in group.at.iter().enumerate() {
+                    match port.read(at, group.level, t) {
+                        Ok(done) if group.off_path => debug_assert!(done.at >= t),
+                        Ok(done) => match group.matching {
+                            Some(m) if usize::from(m) != i => {}
+                            _ => back = back.max(done.at),
+                        },
+                        Err((at, missing)) => return (at, Err(missing)),
+                    }
+                }
+                t = back;
+            }
+        }
+    }
+}
+
+/// Reads by the level of the memory system that served them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    pub l1d: u64,
+    pub l2: u64,
+    pub l3: u64,
+    pub remote: u64,
+    pub memory: u64,
+}
+
+/// Reads go to physical memory, through the core's caches.
+pub(crate) struct Physical<'a, B> {
+    pub private: &'a mut Private,
+    pub below: &'a mut B,
+    pub core: u8,
+    pub served: Served,
+    /// Where the reads are noted, if someone wants them.
+    pub record: Option<&'a mut Vec<ReadRecord>>,
+}
+
+impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
+    #[inline]
+    fn read(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        let request = Request {
+            at,
+            kind: Kind::Walk,
+            core: self.core,
+            pc: 0,
+        };
+        let done = self.private.access(request, now, self.below);
+        match done.level {
+            Level::L1 => self.served.l1d += 1,
+            Level::L2 => self.served.l2 += 1,
+            Level::L3 => self.served.l3 += 1,
+            Level::Remote => self.served.remote += 1,
+            Level::Memory => self.served.memory += 1,
+        }
+        if let Some(reads) = &mut self.record {
+            reads.push(ReadRecord {
+                at,
+                level,
+                start: now,
+                end: done.at,
+                served: done.level,
+            });
+        }
+        Ok(done)
+    }
+}
+
+/// Reads that leave state and take no time.
+pub(crate) struct Warming<'a, B> {
+    pub private: &'a mut Private,
+    pub below: &'a mut B,
+    pub core: u8,
+}
+
+impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
+    #[inline]
+    fn read(&mut self, at: PhysAddr, _: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        let request = Request {
+            at,
+            kind: Kind::Walk,
+            core: self.core,
+            pc: 0,
+        };
+        self.private.warm(request, self.below);
+        Ok(Done {
+            at: now,
+            level: Level::L1,
+        })
+    }
+}
+
+/// What a core keeps of the host's translations while it runs a guest.
+pub(crate) struct Nesting {
+    /// Guest-physical 4 KB page to host frame: the nested TLB.
+    tlb: SetAssoc<(u64, Cycle)>,
+    pwc: WalkCacheSet,
+}
+
+/// Entries of the nested TLB, fully associative. No paper gives its size; 64
+/// entries of 2 cycles lie in the range of what is published for paging-structure caches.
+const NESTED_TLB_ENTRIES: usize = 64;
+/// Cycles of a lookup in it.
+const NESTED_TLB_LATENCY: Cycle = 2;
+/// The host's tables are not told apart by the guest's address spaces.
+const HOST: Asid = Asid(0);
+
+impl Nesting {
+    pub fn new(pwc: WalkCacheSet) -> Self {
+        Nesting {
+            tlb: SetAssoc::new(1, NESTED_TLB_ENTRIES),
+            pwc,
+        }
+    }
+    /// Forgets all: which guest-physical pages changed is not known.
+    pub fn clear(&mut self) {
+        self.tlb.retain(|_, _| false);
+        self.pwc.invalidate(HOST);
+    }
+
+    /// Guest-physical to physical.
+    fn resolve(
+        &mut self,
+        host: &dyn Walk<GuestPhysAddr, PhysAddr>,
+        gpa: GuestPhysAddr,
+        port: &mut impl Port<PhysAddr>,
+        now: Cycle,
+    ) -> Result<(PhysAddr, PageSize, Cycle), (Cycle, Missing)> {
+        let page = gpa.0 >> 12;
+        let t = now + NESTED_TLB_LATENCY;
+        if let Some(&mut (packed, ready)) = self.tlb.lookup(page, page)
+            && ready <= t
+        {
+            let size = PageSize::ALL[(packed & 3) as usize];
+            return Ok((PhysAddr(packed & !0xfff | gpa.0 & 0xfff), size, t));
+        }
+        let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t);
+        let found = match found {
+            Ok(found) => found,
+            Err(_) => return Err((end, Missing::Host(gpa))),
+        };
+        let pa = found.frame.base.0 + (gpa.0 & (found.size.bytes() - 1));
+        self.tlb
+            .insert(page, page, (pa & !0xfff | found.size as u64, end));
+        Ok((PhysAddr(pa), found.size, end))
+    }
+}
+
+/// A guest's reads: each address is translated by the host first.
+struct Guest<'a, P> {
+    host: &'a dyn Walk<GuestPhysAddr, PhysAddr>,
+    nesting: &'a mut Nesting,
+    physical: &'a mut P,
+}
+
+impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
+    fn read(&mut self, at: GuestPhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        let (pa, _, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
+        self.physical.read(pa, level, t)
+    }
+}
+
+/// The two-dimensional walk: up to 24 references for 4-level tables.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn walk_nested(
+    guest: &dyn Walk<VirtAddr, GuestPhysAddr>,
+    host: &dyn Walk<GuestPhysAddr, PhysAddr>,
+    va: VirtAddr,
+    asid: Asid,
+    pwc: &mut WalkCacheSet,
+    nesting: &mut Nesting,
+    physical: &mut impl Port<PhysAddr>,
+    start: Cycle,
+) -> (Cycle, Result<Translation<PhysAddr>, Missing>) {
+    let mut port = Guest {
+        host,
+        nesting,
+        physical,
+    };
+    let (t, found) = walk(guest, va, asid, pwc, &mut port, start);
+    let found = match found {
+        Ok(found) => found,
+        Err(missing) => return (t, Err(missing)),
+    };
+    let gpa = GuestPhysAddr(found.frame.base.0 + (va.0 & (found.size.bytes() - 1)));
+    let (pa, size, end) = match nesting.resolve(host, gpa, physical, t) {
+        Ok(r) => r,
+        Err((at, missing)) => return (at, Err(missing)),
+    };
+    (end, Ok(combine(&found, va, pa, size)))
+}
+
+/// Guest virtual to physical: the smaller of the two sizes. `leaf` is the
+/// guest's entry, in the only space that the guest's walker knows.
+pub(crate) fn combine(
+    guest: &Translation<GuestPhysAddr>,
+    va: VirtAddr,
+    pa: PhysAddr,
+    host_size: PageSize,
+) -> Translation<PhysAddr> {
+    let size = guest.size.min(host_size);
+    Translation {
+        frame: pagewalk_units::Frame {
+            base: PhysAddr(pa.0 - (va.0 & (size.bytes() - 1))),
+        },
+        size,
+        flags: guest.flags,
+        leaf: PhysAddr(guest.leaf.0),
+    }
+}

@@ -4,7 +4,11 @@
 //! hardware's, [`Walk`], shared and resumable.
 
 mod contract;
+mod radix;
+mod registry;
 mod walk_cache;
 
 pub use contract::*;
+pub use radix::Radix;
+pub use registry::PageTableSpec;
 pub use walk_cache::{WalkCacheSet, WalkCacheSpec, WalkCaches};

@@ -1,0 +1,49 @@
+//! Which page tables there are.
+
+use pagewalk_units::{Addr, Asid};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{PageTable, Radix};
+
+/// Which page table: externally tagged, `[page_table.radix]`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PageTableSpec {
+    /// The x86-64 radix tree.
+    Radix {
+        /// 4 (48-bit addresses) or 5 (57-bit addresses).
+        levels: u8,
+    },
+}
+
+impl PageTableSpec {
+    /// An empty table of this kind for the address space `asid`; an error says
+    /// which key is wrong and what was expected.
+    pub fn build<In: Addr, Out: Addr>(
+        &self,
+        asid: Asid,
+    ) -> Result<Box<dyn PageTable<In, Out>>, String> {
+        self.check()?;
+        Ok(match *self {
+            PageTableSpec::Radix { levels } => Box::new(Radix::new(levels, asid)),
+        })
+    }
+
+    /// Whether [`PageTableSpec::build`] would succeed.
+    pub fn check(&self) -> Result<(), String> {
+        match *self {
+            PageTableSpec::Radix { levels: 4 | 5 } => Ok(()),
+            PageTableSpec::Radix { levels } => Err(format!(
+                "page_table.radix.levels = {levels}: expected 4 or 5"
+            )),
+        }
+    }
+
+    /// Bits of a virtual address that the table translates.
+    pub fn address_bits(&self) -> u32 {
+        match *self {
+            PageTableSpec::Radix { levels } => 12 + 9 * u32::from(levels),
+        }
+    }
+}

@@ -1,4 +1,229 @@
 //! The operating system's memory manager: frames, placement, address spaces, faults.
+//!
+//! It knows no caches and no TLBs. What a call did to the rest of the machine
+//! comes back as [`Effects`]: kernel time, and what every core has to forget.
 
-mod skeleton;
-pub use skeleton::*;
+mod buddy;
+mod change;
+mod fault;
+mod memory;
+mod object;
+mod placement;
+mod populate;
+mod price;
+mod process;
+mod region;
+mod share;
+mod space;
+mod spec;
+mod stats;
+mod vma;
+
+use std::collections::BTreeSet;
+
+use pagewalk_stats::Tree;
+pub use pagewalk_tables::PageTableSpec;
+use pagewalk_tables::{Invalidation, View};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+
+pub use crate::buddy::Buddy;
+pub use crate::price::Prices;
+pub use crate::spec::{FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode};
+pub use crate::stats::OsStats;
+
+use crate::memory::{HUGE_ORDER, Memory};
+use crate::object::Objects;
+use crate::placement::Placement;
+use crate::space::{Kernel, Space};
+
+/// What a call did to the rest of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Effects {
+    /// What every core has to forget before its next access.
+    pub invalidate: Vec<Invalidation>,
+    /// Kernel time of the caller, cycles. Shootdowns are not in it: what they
+    /// cost depends on who runs where ([`Prices::shootdown`]).
+    pub cycles: Cycle,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OsError {
+    /// Simulated memory ran out: a clear result of the run. The state is as it
+    /// was before the call.
+    #[error(
+        "out of memory: {wanted} contiguous bytes wanted, {free} bytes of physical memory free"
+    )]
+    OutOfMemory {
+        /// Contiguous bytes that were wanted.
+        wanted: u64,
+        /// Bytes that were free at that moment.
+        free: u64,
+    },
+    /// No mapping, or no permission.
+    #[error("segmentation fault: {access:?} at {at}")]
+    SegmentationFault {
+        /// Where.
+        at: VirtAddr,
+        /// What was tried.
+        access: Access,
+    },
+    /// A call that makes no sense; one sentence says why.
+    #[error("{0}")]
+    Bad(String),
+}
+
+/// A process inside the OS; numbers are never used again.
+pub type Pid = u32;
+
+/// The operating system.
+pub struct Os {
+    kernel: Kernel,
+    spaces: Vec<Option<Box<Space>>>,
+    objects: Objects,
+    placement: Box<dyn Placement>,
+    page_table: PageTableSpec,
+    free_asids: BTreeSet<u16>,
+    next_asid: u16,
+}
+
+impl Os {
+    /// The system of a machine of `frequency_ghz` that has just booted; an error
+    /// names the key that makes no sense and what was expected.
+    pub fn new(
+        spec: &OsSpec,
+        placement: &PlacementSpec,
+        table: &PageTableSpec,
+        frequency_ghz: f64,
+        seed: u64,
+    ) -> Result<Self, String> {
+        spec.check()?;
+        placement.check()?;
+        table.check()?;
+        if !(frequency_ghz.is_finite() && frequency_ghz > 0.0) {
+            return Err(format!(
+                "the core's frequency is {frequency_ghz} GHz: expected more than 0"
+            ));
+        }
+        Ok(Os {
+            kernel: Kernel {
+                memory: Memory::new(spec, seed)?,
+                prices: Prices::new(&spec.prices, frequency_ghz),
+                stats: OsStats::default(),
+            },
+            spaces: Vec::new(),
+            objects: Objects::default(),
+            placement: placement::build(placement),
+            page_table: table.clone(),
+            free_asids: BTreeSet::new(),
+            next_asid: 0,
+        })
+    }
+
+    /// The address-space identifier of a process; 0 if it is gone.
+    pub fn asid(&self, pid: Pid) -> Asid {
+        self.space(pid).map_or(Asid(0), |s| s.asid)
+    }
+
+    /// What the walker of a thread of `pid` sees. Panics if the process is gone:
+    /// its threads are gone with it.
+    pub fn view(&self, pid: Pid) -> View<'_> {
+        match self.space(pid) {
+            Ok(space) => View::Native(space.table.hardware()),
+            Err(_) => panic!("process {pid} is gone and has no address space"),
+        }
+    }
+
+    /// What the kernel charges for what it does not do itself: context switches
+    /// and TLB shootdowns.
+    pub fn prices(&self) -> &Prices {
+        &self.kernel.prices
+    }
+
+    /// 64-bit registers that a switch to `pid` loads beyond the root pointer.
+    pub fn registers(&self, pid: Pid) -> u32 {
+        self.space(pid).map_or(0, |s| s.table.registers())
+    }
+
+    /// The counters, gauges included.
+    pub fn stats(&self) -> OsStats {
+        let k = &self.kernel;
+        let m = &k.memory;
+        let mapped = |size: PageSize| {
+            let pages: u64 = self.alive_spaces().map(|s| s.mapped[size.index()]).sum();
+            pages * size.bytes()
+        };
+        OsStats {
+            mapped_4kb_bytes: mapped(PageSize::K4),
+            mapped_2mb_bytes: mapped(PageSize::M2),
+            mapped_1gb_bytes: mapped(PageSize::G1),
+            reservations: self
+                .alive_spaces()
+                .flat_map(|s| s.regions.iter())
+                .filter(|(_, r)| r.reserved.is_some())
+                .count() as u64,
+            page_table_bytes: m.table_bytes,
+            page_table_peak_bytes: m.table_peak,
+            largest_contiguous_bytes: m.table_largest,
+            free_bytes: m.free_frames() << 12,
+            set_aside_bytes: m.set_aside_frames() << 12,
+            free_2mb_blocks: m.buddy().available(HUGE_ORDER),
+            unusable_free_permille: (m.buddy().unusable_free_index(HUGE_ORDER) * 1000.0).round()
+                as u64,
+            compactions: m.compactions,
+            compacted_frames: m.compacted_frames,
+            ..k.stats
+        }
+    }
+
+    /// Adds the counters under `path`.
+    pub fn report(&self, path: &str, tree: &mut Tree) {
+        tree.add(path, &self.stats());
+    }
+
+    fn alive_spaces(&self) -> impl Iterator<Item = &Space> {
+        self.spaces.iter().flatten().map(|s| &**s)
+    }
+
+    fn space(&self, pid: Pid) -> Result<&Space, OsError> {
+        match self.spaces.get(pid as usize) {
+            Some(Some(space)) => Ok(space),
+            _ => Err(OsError::Bad(format!("there is no process {pid}"))),
+        }
+    }
+
+    fn space_mut(&mut self, pid: Pid) -> Result<&mut Space, OsError> {
+        match self.spaces.get_mut(pid as usize) {
+            Some(Some(space)) => Ok(space),
+            _ => Err(OsError::Bad(format!("there is no process {pid}"))),
+        }
+    }
+
+    fn alive(&self, pid: Pid) -> Result<(), OsError> {
+        self.space(pid).map(|_| ())
+    }
+
+    /// Whether all of `at..at + bytes` are addresses that the table translates:
+    /// the bits above are copies of the highest translated one.
+    fn canonical(&self, at: u64, bytes: u64) -> bool {
+        let above = 64 - self.page_table.address_bits();
+        let fits = |a: u64| ((a << above) as i64 >> above) as u64 == a;
+        let Some(end) = at.checked_add(bytes) else {
+            return false;
+        };
+        // The last page is left out, so that the address after a range exists.
+        end <= u64::MAX - 0xfff && fits(at) && fits(end - 1) && at >> 63 == (end - 1) >> 63
+    }
+
+    /// First and last-but-one address of a range of whole pages.
+    fn range(&self, at: VirtAddr, bytes: u64) -> Result<(u64, u64), OsError> {
+        let rounded = bytes.checked_next_multiple_of(4096).unwrap_or(0);
+        if at.0 & 0xfff != 0 || rounded == 0 || !self.canonical(at.0, rounded) {
+            return Err(OsError::Bad(format!(
+                "{bytes} bytes at {at}: expected a range of whole pages within the {}-bit address space",
+                self.page_table.address_bits()
+            )));
+        }
+        Ok((at.0, at.0 + rounded))
+    }
+}

@@ -1,0 +1,328 @@
+//! The buddy allocator: free blocks of 4 KB to 1 GB as bits.
+//!
+//! A block of order `k` is 2^k frames, aligned to itself. For each order one
+//! bit a block says whether it is free as a whole at this order; summaries of
+//! 64 bits each make the lowest free block findable in a few steps. Two bits a
+//! frame in all, and the host backs only those that were ever set.
+
+/// Largest order: 2^18 frames are 1 GB.
+pub const MAX_ORDER: u8 = 18;
+
+/// A set of numbers below a bound, as bits with summaries.
+#[derive(Clone, Debug)]
+struct Bits {
+    /// `layers[0]` has a bit a member; a bit of `layers[i + 1]` says whether the
+    /// word of `layers[i]` has any.
+    layers: Vec<Vec<u64>>,
+    count: u64,
+}
+
+impl Bits {
+    fn new(bound: u64) -> Self {
+        let mut layers = Vec::new();
+        let mut n = bound as usize;
+        loop {
+            n = n.div_ceil(64);
+            layers.push(vec![0; n]);
+            if n <= 1 {
+                break;
+            }
+        }
+        Bits { layers, count: 0 }
+    }
+    #[inline]
+    fn has(&self, i: u64) -> bool {
+        self.layers[0]
+            .get((i >> 6) as usize)
+            .is_some_and(|w| w >> (i & 63) & 1 != 0)
+    }
+    #[inline]
+    fn insert(&mut self, mut i: u64) {
+        debug_assert!(!self.has(i));
+        self.count += 1;
+        for layer in &mut self.layers {
+            let w = &mut layer[(i >> 6) as usize];
+            let before = *w;
+            *w |= 1 << (i & 63);
+            if before != 0 {
+                return;
+            }
+            i >>= 6;
+        }
+    }
+    #[inline]
+    fn remove(&mut self, mut i: u64) {
+        debug_assert!(self.has(i));
+        self.count -= 1;
+        for layer in &mut self.layers {
+            let w = &mut layer[(i >> 6) as usize];
+            *w &= !(1 << (i & 63));
+            if *w != 0 {
+                return;
+            }
+            i >>= 6;
+        }
+    }
+    #[inline]
+    fn first(&self) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut i = 0;
+        for layer in self.layers.iter().rev() {
+            i = i << 6 | u64::from(layer[i as usize].trailing_zeros());
+        }
+        Some(i)
+    }
+    /// Members in `from..to`.
+    fn between(&self, from: u64, to: u64) -> u64 {
+        if from >= to {
+            return 0;
+        }
+        let (first, last) = ((from >> 6) as usize, ((to - 1) >> 6) as usize);
+        let head = !0 << (from & 63);
+        let tail = !0 >> (63 - ((to - 1) & 63));
+        let words = &self.layers[0];
+        if first == last {
+            return u64::from((words[first] & head & tail).count_ones());
+        }
+        let inner: u64 = words[first + 1..last]
+            .iter()
+            .map(|w| u64::from(w.count_ones()))
+            .sum();
+        inner
+            + u64::from((words[first] & head).count_ones())
+            + u64::from((words[last] & tail).count_ones())
+    }
+}
+
+/// Which frames of physical memory are free.
+///
+/// A request takes the lowest block of the smallest order that is large enough
+/// and gives back the upper halves, so that what is placed depends on nothing
+/// but the requests.
+#[derive(Clone, Debug)]
+pub struct Buddy {
+    orders: Vec<Bits>,
+    frames: u64,
+    free: u64,
+}
+
+impl Buddy {
+    /// `frames` frames, none of them free: [`Buddy::free`] brings them in.
+    pub fn new(frames: u64) -> Self {
+        let orders = (0..=MAX_ORDER).map(|k| Bits::new(frames >> k)).collect();
+        Buddy {
+            orders,
+            frames,
+            free: 0,
+        }
+    }
+
+    /// Frames in all.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+    /// Free frames.
+    pub fn free_frames(&self) -> u64 {
+        self.free
+    }
+    /// Free blocks of exactly `order`.
+    pub fn blocks(&self, order: u8) -> u64 {
+        self.orders[usize::from(order)].count
+    }
+    /// How many requests of `order` could be served now.
+    pub fn available(&self, order: u8) -> u64 {
+        (order..=MAX_ORDER)
+            .map(|k| self.blocks(k) << (k - order))
+            .sum()
+    }
+    /// Share of the free memory that does not lie in free blocks of `order` or
+    /// more: 0 = none, 1 = all (Linux mm/vmstat.c, `unusable_free_index`). With
+    /// no free memory it is 1, as in Linux.
+    pub fn unusable_free_index(&self, order: u8) -> f64 {
+        if self.free == 0 {
+            return 1.0;
+        }
+        let usable = self.available(order) << order;
+        (self.free - usable) as f64 / self.free as f64
+    }
+
+    /// A block of `order`: its first frame, aligned to the block; `None` if
+    /// there is no free block of this or a higher order.
+    #[inline]
+    pub fn alloc(&mut self, order: u8) -> Option<u64> {
+        let found = (order..=MAX_ORDER).find(|&k| self.blocks(k) > 0)?;
+        let block = self.orders[usize::from(found)].first()?;
+        self.orders[usize::from(found)].remove(block);
+        let frame = block << found;
+        for k in order..found {
+            self.orders[usize::from(k)].insert((frame >> k) + 1);
+        }
+        self.free -= 1 << order;
+        Some(frame)
+    }
+
+    /// The block of `order` that starts at `frame`; false if not all of it is free.
+    pub fn alloc_at(&mut self, frame: u64, order: u8) -> bool {
+        debug_assert_eq!(frame & ((1 << order) - 1), 0);
+        let Some(found) =
+            (order..=MAX_ORDER).find(|&k| self.orders[usize::from(k)].has(frame >> k))
+        else {
+            return false;
+        };
+        self.orders[usize::from(found)].remove(frame >> found);
+        for k in order..found {
+            self.orders[usize::from(k)].insert((frame >> k) ^ 1);
+        }
+        self.free -= 1 << order;
+        true
+    }
+
+    /// Whether `frame` is free.
+    pub fn is_free(&self, frame: u64) -> bool {
+        (0..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k))
+    }
+
+    /// Free frames of the block of `order` at `frame`.
+    pub fn free_in(&self, frame: u64, order: u8) -> u64 {
+        if (order..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k)) {
+            return 1 << order;
+        }
+        (0..order)
+            .map(|k| {
+                let bits = &self.orders[usize::from(k)];
+                bits.between(frame >> k, (frame >> k) + (1 << (order - k))) << k
+            })
+            .sum()
+    }
+
+    /// Gives back the block of `order` at `frame`; it merges with its buddies.
+    #[inline]
+    pub fn free(&mut self, frame: u64, order: u8) {
+        debug_assert!(frame + (1 << order) <= self.frames && frame & ((1 << order) - 1) == 0);
+        debug_assert_eq!(self.free_in(frame, order), 0, "a frame has one owner");
+        self.free += 1 << order;
+        let mut order = order;
+        let mut block = frame >> order;
+        while order < MAX_ORDER && self.orders[usize::from(order)].has(block ^ 1) {
+            self.orders[usize::from(order)].remove(block ^ 1);
+            block >>= 1;
+            order += 1;
+        }
+        self.orders[usize::from(order)].insert(block);
+    }
+
+    /// Gives back the frames `from..to`, in the largest aligned blocks.
+    pub fn free_range(&mut self, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let fits = (to - at).ilog2() as u8;
+            let aligned = at.trailing_zeros().min(u32::from(MAX_ORDER)) as u8;
+            let order = fits.min(aligned);
+            self.free(at, order);
+            at += 1 << order;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn halves_come_from_the_smallest_block_and_merge_again() {
+        let mut b = Buddy::new(1 << 19);
+        b.free_range(0, 1 << 19);
+        assert_eq!(b.blocks(18), 2);
+        assert_eq!(b.alloc(0), Some(0));
+        assert_eq!(b.alloc(9), Some(512));
+        assert_eq!(b.alloc(0), Some(1), "from the block that is broken already");
+        assert_eq!(b.available(18), 1);
+        b.free(0, 0);
+        b.free(512, 9);
+        b.free(1, 0);
+        assert_eq!((b.blocks(18), b.free_frames()), (2, 1 << 19));
+    }
+
+    #[test]
+    fn the_index_is_the_share_outside_free_blocks() {
+        let mut b = Buddy::new(1 << 18);
+        b.free_range(0, 1 << 18);
+        assert_eq!(b.unusable_free_index(9), 0.0);
+        assert!(b.alloc_at(5 * 512 + 7, 0));
+        assert_eq!(b.unusable_free_index(9), 511.0 / ((1 << 18) - 1) as f64);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Alloc(u8),
+        At(u64, u8),
+        Free(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0u8..=MAX_ORDER).prop_map(|k| Step::Alloc(k.saturating_sub(6))),
+            (any::<u64>(), 0u8..10).prop_map(|(f, k)| Step::At(f, k)),
+            any::<usize>().prop_map(Step::Free),
+            any::<usize>().prop_map(Step::Free),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against a plain array of owners.
+        #[test]
+        fn no_frame_has_two_owners_and_all_comes_back(steps in prop::collection::vec(step(), 1..200)) {
+            const FRAMES: u64 = 3 << 12;
+            let mut b = Buddy::new(FRAMES);
+            b.free_range(0, FRAMES);
+            let whole: Vec<u64> = (0..=MAX_ORDER).map(|k| b.blocks(k)).collect();
+            let mut taken = vec![false; FRAMES as usize];
+            let mut held = Vec::new();
+            for s in steps {
+                let got = match s {
+                    Step::Alloc(k) => {
+                        let got = b.alloc(k);
+                        if got.is_none() {
+                            let any = (0..FRAMES >> k).any(|i| taken[(i << k) as usize..((i + 1) << k) as usize].iter().all(|t| !t));
+                            prop_assert!(!any, "refused with a free block of order {}", k);
+                        }
+                        got.map(|f| (f, k))
+                    }
+                    Step::At(f, k) => {
+                        let f = f % FRAMES >> k << k;
+                        let free = taken[f as usize..(f + (1 << k)) as usize].iter().all(|t| !t);
+                        prop_assert_eq!(b.alloc_at(f, k), free);
+                        free.then_some((f, k))
+                    }
+                    Step::Free(i) if !held.is_empty() => {
+                        let (f, k): (u64, u8) = held.swap_remove(i % held.len());
+                        b.free(f, k);
+                        taken[f as usize..(f + (1 << k)) as usize].fill(false);
+                        None
+                    }
+                    Step::Free(_) => None,
+                };
+                if let Some((f, k)) = got {
+                    prop_assert_eq!(f & ((1 << k) - 1), 0);
+                    for t in &mut taken[f as usize..(f + (1 << k)) as usize] {
+                        prop_assert!(!*t, "handed out twice");
+                        *t = true;
+                    }
+                    held.push((f, k));
+                }
+                let free = taken.iter().filter(|t| !**t).count() as u64;
+                prop_assert_eq!(b.free_frames(), free);
+                prop_assert_eq!(b.free_in(0, 12), taken[..4096].iter().filter(|t| !**t).count() as u64);
+            }
+            for (f, k) in held {
+                b.free(f, k);
+            }
+            prop_assert_eq!(whole, (0..=MAX_ORDER).map(|k| b.blocks(k)).collect::<Vec<_>>());
+        }
+    }
+}

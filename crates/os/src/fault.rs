@@ -1,0 +1,251 @@
+//! Page faults: one path for all designs.
+
+use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
+
+use crate::memory::order;
+use crate::placement::Touch;
+use crate::space::{Kernel, Space};
+use crate::vma::Vma;
+use crate::{Effects, Os, OsError, Pid};
+
+/// How far a stack may grow below its top: the default of `ulimit -s`, 8 MB.
+const STACK_LIMIT: u64 = 8 << 20;
+
+impl Os {
+    /// A page fault of the program; `fx.cycles` grows by its price. Errors:
+    /// a segmentation fault, or no memory, and then nothing has changed.
+    pub fn fault(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        access: Access,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let before = fx.cycles;
+        fx.cycles += self.kernel.prices.trap;
+        let done = self.resolve(pid, at, access, fx);
+        self.kernel.stats.fault_cycles += fx.cycles - before;
+        done
+    }
+
+    /// Calls `action` until it succeeds or the policy has no frames to give back.
+    pub(crate) fn with_reclaim<T>(
+        &mut self,
+        pid: Pid,
+        fx: &mut Effects,
+        mut action: impl FnMut(&mut Os, &mut Effects) -> Result<T, NoFrames>,
+    ) -> Result<T, OsError> {
+        self.alive(pid)?;
+        loop {
+            match action(self, fx) {
+                Ok(value) => return Ok(value),
+                Err(refusal) => {
+                    if !self
+                        .placement
+                        .reclaim(&mut self.spaces, &mut self.kernel, fx)
+                    {
+                        return Err(OsError::OutOfMemory {
+                            wanted: refusal.bytes,
+                            free: self.kernel.memory.free_frames() << 12,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn resolve(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        access: Access,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let vma = self.area(pid, at, access)?;
+        self.with_reclaim(pid, fx, |os, fx| {
+            let Some(space) = os.spaces[pid as usize].as_mut() else {
+                return Ok(());
+            };
+            match space.table.translate(at) {
+                Some(t) if access == Access::Write && !t.flags.contains(Flags::WRITABLE) => {
+                    let base = at.page(t.size).base;
+                    let frame = t.frame.base.0 >> 12;
+                    copy_on_write(space, &mut os.kernel, at, base, frame, t.size, t.flags, fx)
+                }
+                Some(_) => {
+                    os.kernel.stats.spurious_faults += 1;
+                    Ok(())
+                }
+                None => os.first_touch(pid, at, &vma, fx).map(|_| ()),
+            }
+        })
+    }
+
+    /// The area of `at` if `access` is allowed there; stacks grow and missing
+    /// mappings are inferred.
+    pub(crate) fn area(&mut self, pid: Pid, at: VirtAddr, access: Access) -> Result<Vma, OsError> {
+        let refused = OsError::SegmentationFault { at, access };
+        if !self.canonical(at.0, 1) {
+            return Err(refused);
+        }
+        let space = self.space_mut(pid)?;
+        if space.vmas.find(at.0).is_none() && !grow_stack(space, at.0) {
+            if !space.infer {
+                return Err(refused);
+            }
+            let start = (at.0 & !((1 << 21) - 1)).max(space.vmas.end_below(at.0));
+            let above = space.vmas.above(at.0).map_or(u64::MAX, |v| v.start);
+            let end = (at.0 | ((1 << 21) - 1)).saturating_add(1) & !0xfff;
+            let end = end.min(above);
+            space.vmas.insert(Vma {
+                start,
+                end,
+                writable: true,
+                backing: Backing::Anonymous,
+                huge: None,
+                object: None,
+            });
+            self.kernel.stats.inferred_mappings += 1;
+        }
+        let space = self.space_mut(pid)?;
+        let Some(vma) = space.vmas.find(at.0) else {
+            return Err(refused);
+        };
+        let mut vma = vma.clone();
+        if access == Access::Write && !vma.writable {
+            if !space.infer {
+                return Err(refused);
+            }
+            let base = at.0 & !((1 << 21) - 1);
+            let (from, to) = (
+                base.max(vma.start),
+                (at.0 | ((1 << 21) - 1)).min(vma.end - 1) + 1,
+            );
+            space.vmas.update(from, to, |v| v.writable = true);
+            if let Some(changed) = space.vmas.find(at.0) {
+                vma = changed.clone();
+            }
+        }
+        Ok(vma)
+    }
+
+    /// Backs the unmapped page at `at` and prices it.
+    pub(crate) fn first_touch(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        vma: &Vma,
+        fx: &mut Effects,
+    ) -> Result<PageSize, NoFrames> {
+        let Some(space) = self.spaces[pid as usize].as_mut() else {
+            return Ok(PageSize::K4);
+        };
+        let flags = if vma.writable {
+            Flags::WRITABLE
+        } else {
+            Flags::default()
+        };
+        let size = match &vma.object {
+            Some(object) => {
+                let index = object.page + ((at.0 - vma.start) >> 12);
+                let objects = &mut self.objects;
+                objects.map(*object.id, index, at, flags, space, &mut self.kernel, fx)?;
+                PageSize::K4
+            }
+            None => {
+                let touch = Touch {
+                    at: at.0,
+                    start: vma.start,
+                    end: vma.end,
+                    flags,
+                    backing: vma.backing,
+                    huge: vma.huge,
+                };
+                self.placement.place(&touch, space, &mut self.kernel, fx)?
+            }
+        };
+        let k = &mut self.kernel;
+        match size {
+            PageSize::K4 => k.stats.faults_4kb += 1,
+            PageSize::M2 => k.stats.faults_2mb += 1,
+            PageSize::G1 => k.stats.faults_1gb += 1,
+        }
+        // A page of a file is in the page cache.
+        if vma.backing != Backing::File {
+            k.stats.zeroed_bytes += size.bytes();
+            fx.cycles += k.prices.zero(size.bytes());
+        }
+        Ok(size)
+    }
+}
+
+fn grow_stack(space: &mut Space, at: u64) -> bool {
+    let Some(stack) = space.vmas.above(at) else {
+        return false;
+    };
+    if stack.backing != Backing::Stack || stack.end - (at & !0xfff) > STACK_LIMIT {
+        return false;
+    }
+    let below = Vma {
+        start: at & !0xfff,
+        end: stack.start,
+        ..stack.clone()
+    };
+    space.vmas.insert(below);
+    true
+}
+
+/// A write to a page that is write-protected although its area is writable.
+/// With a single owner it becomes writable; otherwise the 4 KB page is copied,
+/// out of a large page that is split first (Linux since 5.8, commit 3917c80280c9).
+#[allow(clippy::too_many_arguments)]
+fn copy_on_write(
+    space: &mut Space,
+    k: &mut Kernel,
+    at: VirtAddr,
+    base: VirtAddr,
+    frame: u64,
+    size: PageSize,
+    flags: Flags,
+    fx: &mut Effects,
+) -> Result<(), NoFrames> {
+    let page = base.page(size);
+    if !k.memory.is_shared(frame, order(size)) {
+        space.table.set_flags(page, flags.with(Flags::WRITABLE));
+        k.stats.cow_faults += 1;
+        space.invalidate_page(k, page, fx);
+        return Ok(());
+    }
+    let mut page = page;
+    let mut frame = frame;
+    while page.size != PageSize::K4 {
+        space.split(k, page, fx)?;
+        let next = if page.size == PageSize::G1 {
+            PageSize::M2
+        } else {
+            PageSize::K4
+        };
+        let part = at.page(next);
+        frame += (part.base.0 - page.base.0) >> 12;
+        page = part;
+    }
+    if !k.memory.is_shared(frame, 0) {
+        space.table.set_flags(page, flags.with(Flags::WRITABLE));
+    } else {
+        let copy = k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?;
+        let (old, flags) = space.unmap_page(k, page);
+        if let Err(refusal) = space.map_page(k, page, copy, flags.with(Flags::WRITABLE), fx) {
+            k.memory.put(copy, 0);
+            space.map_page(k, page, old, flags, fx)?;
+            return Err(refusal);
+        }
+        k.memory.put(old, 0);
+        k.stats.cow_copies += 1;
+        k.stats.copied_bytes += 4096;
+        fx.cycles += k.prices.copy(4096);
+    }
+    k.stats.cow_faults += 1;
+    space.invalidate_page(k, page, fx);
+    Ok(())
+}

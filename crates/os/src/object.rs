@@ -1,0 +1,98 @@
+//! Shared memory: the frames behind mappings that processes share across fork.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_units::{PageSize, VirtAddr};
+
+use crate::Effects;
+use crate::space::{Kernel, Space};
+use crate::vma::Object;
+
+const CHUNK: u64 = 512;
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Pages {
+    id: Arc<u64>,
+    /// Frames of 512 pages each.
+    chunks: BTreeMap<u64, Box<[u32; CHUNK as usize]>>,
+}
+
+/// All shared memory there is.
+#[derive(Debug, Default)]
+pub struct Objects {
+    objects: BTreeMap<u64, Pages>,
+    next: u64,
+}
+
+impl Objects {
+    /// New shared memory, empty.
+    pub fn create(&mut self) -> Object {
+        let number = self.next;
+        self.next += 1;
+        let id = Arc::new(number);
+        let pages = Pages {
+            id: Arc::clone(&id),
+            chunks: BTreeMap::new(),
+        };
+        self.objects.insert(number, pages);
+        Object { id, page: 0 }
+    }
+
+    /// Maps page `index` of object `id` at `at`; its frame comes at the first
+    /// touch of any process. The object owns it, and so does each mapping.
+    #[allow(clippy::too_many_arguments)]
+    pub fn map(
+        &mut self,
+        id: u64,
+        index: u64,
+        at: VirtAddr,
+        flags: Flags,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<(), NoFrames> {
+        let Some(pages) = self.objects.get_mut(&id) else {
+            unreachable!("an area holds the object");
+        };
+        // Its frame lies outside the block of a reservation.
+        space.demote(k, at.0 >> 21, fx);
+        let chunk = pages
+            .chunks
+            .entry(index / CHUNK)
+            .or_insert_with(|| Box::new([NONE; CHUNK as usize]));
+        let slot = &mut chunk[(index % CHUNK) as usize];
+        let known = *slot != NONE;
+        let frame = if known {
+            u64::from(*slot)
+        } else {
+            k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?
+        };
+        if let Err(refusal) = space.map_page(k, at.page(PageSize::K4), frame, flags, fx) {
+            if !known {
+                k.memory.put(frame, 0);
+            }
+            return Err(refusal);
+        }
+        *slot = frame as u32;
+        k.memory.share(frame, 0);
+        Ok(())
+    }
+
+    /// Gives back the frames of the objects that no area holds any more.
+    pub fn sweep(&mut self, k: &mut Kernel) {
+        self.objects.retain(|_, pages| {
+            if Arc::strong_count(&pages.id) > 1 {
+                return true;
+            }
+            for frame in pages.chunks.values().flat_map(|c| c.iter()) {
+                if *frame != NONE {
+                    k.memory.put(u64::from(*frame), 0);
+                }
+            }
+            false
+        });
+    }
+}

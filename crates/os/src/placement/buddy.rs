@@ -1,0 +1,23 @@
+//! 4 KB frames from the buddy allocator.
+
+use pagewalk_tables::NoFrames;
+use pagewalk_units::PageSize;
+
+use super::{Placement, Touch, small};
+use crate::Effects;
+use crate::space::{Kernel, Space};
+
+/// Every page is a 4 KB page.
+pub struct FourKb;
+
+impl Placement for FourKb {
+    fn place(
+        &mut self,
+        touch: &Touch,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<PageSize, NoFrames> {
+        small(touch, space, k, fx)
+    }
+}

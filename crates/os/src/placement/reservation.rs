@@ -1,0 +1,174 @@
+//! Reservations (Navarro et al., "Practical, transparent operating system
+//! support for superpages", OSDI 2002): the THP of Revelator and SpecTLB.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_units::{PageSize, VirtAddr};
+
+use super::{Placement, Touch, small};
+use crate::Effects;
+use crate::memory::HUGE_ORDER;
+use crate::region::{Kind, Region};
+use crate::space::{Kernel, Space};
+
+/// Pages of a 2 MB region.
+const PAGES: u64 = 512;
+
+/// A reservation at the first touch, a 2 MB page when enough of it is used.
+pub struct Reservation {
+    /// A region with more pages than this becomes a 2 MB page.
+    most_pages: u64,
+    /// Reservations by pages in use, ASID and region. Made when memory runs
+    /// out for the first time; entries may be out of date.
+    least_used: Option<BinaryHeap<Reverse<(u16, u16, u64)>>>,
+}
+
+impl Reservation {
+    /// Promotes when the share of pages in use exceeds `threshold`.
+    pub fn new(threshold: f64) -> Self {
+        Reservation {
+            most_pages: (threshold * PAGES as f64).floor() as u64,
+            least_used: None,
+        }
+    }
+
+    /// Sets a block aside for the region of `touch`, if it may have one.
+    fn reserve(&mut self, touch: &Touch, space: &mut Space, k: &mut Kernel) {
+        let key = touch.at >> 21;
+        if !touch.may_be_large()
+            || !touch.covers(PageSize::M2)
+            || space.regions.covering(key).is_some()
+        {
+            return;
+        }
+        match k.memory.alloc_block(HUGE_ORDER) {
+            Some(base) => {
+                space.regions.insert(key, Region::small(Some(base)));
+                k.stats.reservations_made += 1;
+                if let Some(heap) = &mut self.least_used {
+                    heap.push(Reverse((0, space.asid.0, key)));
+                }
+            }
+            None => k.stats.huge_fallbacks += 1,
+        }
+    }
+
+    /// Makes a 2 MB page of the reservation of region `key`. Where the table has
+    /// no memory for it, all stays as it was.
+    fn promote(
+        key: u64,
+        base: u64,
+        flags: Flags,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<bool, NoFrames> {
+        let mut pages = Vec::with_capacity(PAGES as usize);
+        space.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
+        for &p in &pages {
+            space.unmap_page(k, p);
+        }
+        space.regions.remove(key);
+        let whole = VirtAddr(key << 21).page(PageSize::M2);
+        if space.map_page(k, whole, base, flags, fx).is_err() {
+            // The nodes that the small pages need have just gone back.
+            space.regions.insert(key, Region::small(Some(base)));
+            let flags = flags.with(Flags::RESERVED);
+            for &p in &pages {
+                let frame = base + (p.base.0 >> 12 & (PAGES - 1));
+                space.map_page(k, p, frame, flags, fx)?;
+            }
+            return Ok(false);
+        }
+        k.stats.promotions += 1;
+        let fresh = (PAGES - pages.len() as u64) * 4096;
+        k.stats.zeroed_bytes += fresh;
+        fx.cycles += k.prices.zero(fresh);
+        space.invalidate_range(k, key << 21, (key + 1) << 21, fx);
+        Ok(true)
+    }
+}
+
+impl Placement for Reservation {
+    fn place(
+        &mut self,
+        touch: &Touch,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<PageSize, NoFrames> {
+        let key = touch.at >> 21;
+        if space.regions.get(key).is_none() {
+            self.reserve(touch, space, k);
+        }
+        let Some((base, count)) = space
+            .regions
+            .get(key)
+            .and_then(|r| r.reserved.map(|base| (base, u64::from(r.count))))
+        else {
+            return small(touch, space, k, fx);
+        };
+        let i = touch.at >> 12 & (PAGES - 1);
+        let page = VirtAddr(touch.at).page(PageSize::K4);
+        let flags = touch.flags.with(Flags::RESERVED);
+        if let Err(refusal) = space.map_page(k, page, base + i, flags, fx) {
+            if count == 0 {
+                space.regions.remove(key);
+                k.memory.put(base, HUGE_ORDER);
+                k.stats.reservations_made -= 1;
+            }
+            return Err(refusal);
+        }
+        // The area may have been cut or changed since the reservation was made.
+        if count + 1 > self.most_pages && touch.may_be_large() && touch.covers(PageSize::M2) {
+            Self::promote(key, base, touch.flags, space, k, fx)?;
+        }
+        Ok(PageSize::K4)
+    }
+
+    /// Breaks up the reservation with the fewest pages in use.
+    fn reclaim(
+        &mut self,
+        spaces: &mut [Option<Box<Space>>],
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> bool {
+        let heap = self.least_used.get_or_insert_with(|| {
+            let mut heap = BinaryHeap::new();
+            for space in spaces.iter().flatten() {
+                for (key, r) in space.regions.iter() {
+                    if r.reserved.is_some() {
+                        heap.push(Reverse((r.count, space.asid.0, key)));
+                    }
+                }
+            }
+            heap
+        });
+        while let Some(Reverse((count, asid, key))) = heap.pop() {
+            let Some(space) = spaces.iter_mut().flatten().find(|s| s.asid.0 == asid) else {
+                continue;
+            };
+            let Some(now) = space
+                .regions
+                .get(key)
+                .filter(|r| r.kind == Kind::Small && r.reserved.is_some())
+                .map(|r| r.count)
+            else {
+                continue;
+            };
+            if now > count {
+                heap.push(Reverse((now, asid, key)));
+                continue;
+            }
+            // A full region frees nothing, and its pages are where they should be.
+            if u64::from(now) == PAGES {
+                continue;
+            }
+            space.demote(k, key, fx);
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,68 @@
+//! Transparent huge pages as in Linux, with `defrag` off and without the
+//! background collapse of khugepaged, which takes longer than what we simulate.
+
+use pagewalk_tables::NoFrames;
+use pagewalk_units::{PageSize, VirtAddr};
+
+use super::{Placement, Touch, small};
+use crate::Effects;
+use crate::memory::order;
+use crate::space::{Kernel, Space};
+use crate::spec::ThpMode;
+
+/// A large page at the first touch of its region, if memory has a block for it.
+pub struct Thp {
+    /// Which areas may have them.
+    pub mode: ThpMode,
+    /// 1 GB pages too.
+    pub giant: bool,
+}
+
+impl Thp {
+    fn large(
+        touch: &Touch,
+        size: PageSize,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(frame) = k.memory.alloc_block(order(size)) else {
+            return false;
+        };
+        let page = VirtAddr(touch.at).page(size);
+        let mapped = space.map_page(k, page, frame, touch.flags, fx).is_ok();
+        if !mapped {
+            k.memory.put(frame, order(size));
+        }
+        mapped
+    }
+}
+
+impl Placement for Thp {
+    fn place(
+        &mut self,
+        touch: &Touch,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<PageSize, NoFrames> {
+        let key = touch.at >> 21;
+        let wanted = self.mode == ThpMode::Always || touch.huge == Some(true);
+        // A region in which a 4 KB page is mapped keeps to 4 KB pages.
+        if wanted && touch.may_be_large() && space.regions.get(key).is_none() {
+            if self.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
+                if Self::large(touch, PageSize::G1, space, k, fx) {
+                    return Ok(PageSize::G1);
+                }
+                k.stats.giant_fallbacks += 1;
+            }
+            if touch.covers(PageSize::M2) {
+                if Self::large(touch, PageSize::M2, space, k, fx) {
+                    return Ok(PageSize::M2);
+                }
+                k.stats.huge_fallbacks += 1;
+            }
+        }
+        small(touch, space, k, fx)
+    }
+}

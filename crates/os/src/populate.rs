@@ -1,0 +1,98 @@
+//! First touches in bulk, as an initialisation loop would make them.
+
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Access, VirtAddr};
+
+use crate::region::Kind;
+use crate::vma::Vma;
+use crate::{Effects, Os, OsError, Pid};
+
+const REGION: u64 = 1 << 21;
+
+impl Os {
+    /// Touches every page of the range in ascending order, functionally and
+    /// fast: `fx.cycles` stays as it is. Errors as [`Os::fault`]; what was
+    /// touched before the error stays mapped.
+    pub fn populate(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        bytes: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let (from, to) = self.range(at, bytes)?;
+        self.alive(pid)?;
+        let mut local = Effects::default();
+        let done = self.touch_all(pid, from, to, &mut local);
+        // One request an address space instead of one a promotion; reclaim may
+        // have broken up reservations of anybody.
+        let mut spaces = Vec::new();
+        for what in local.invalidate {
+            let (Invalidation::Page { asid, .. }
+            | Invalidation::Range { asid, .. }
+            | Invalidation::Space { asid }) = what;
+            if !spaces.contains(&asid) {
+                spaces.push(asid);
+                fx.invalidate.push(Invalidation::Space { asid });
+            }
+        }
+        done
+    }
+
+    fn touch_all(&mut self, pid: Pid, from: u64, to: u64, fx: &mut Effects) -> Result<(), OsError> {
+        let mut at = from;
+        while at < to {
+            // Finds or infers the area; a read, since read-only areas are read.
+            let vma = self.area(pid, VirtAddr(at), Access::Read)?;
+            let end = vma.end.min(to);
+            while at < end {
+                at = self.touch_region(pid, at, end, &vma, fx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Touches the pages from `at` to the end of its 2 MB region or to `end`;
+    /// says where to go on.
+    fn touch_region(
+        &mut self,
+        pid: Pid,
+        at: u64,
+        end: u64,
+        vma: &Vma,
+        fx: &mut Effects,
+    ) -> Result<u64, OsError> {
+        let key = at >> 21;
+        let last = end.min((key + 1) * REGION);
+        let mut at = at;
+        while at < last {
+            let space = self.space(pid)?;
+            // The usual case first: a region of small pages or an empty one.
+            let present = match space.regions.get(key) {
+                Some(r) if r.kind == Kind::Small => r.has(at >> 12 & 511),
+                Some(_) => true,
+                None => space.regions.covering(key).is_some(),
+            };
+            if present {
+                if space.forked && vma.writable {
+                    // The write ends the sharing with parent or child.
+                    let cycles = fx.cycles;
+                    self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
+                    fx.cycles = cycles;
+                }
+                at += 4096;
+                continue;
+            }
+            let touched =
+                self.with_reclaim(pid, fx, |os, fx| os.first_touch(pid, VirtAddr(at), vma, fx));
+            let size = touched?;
+            self.kernel.stats.populated_pages += 1;
+            let next = (at & !(size.bytes() - 1)) + size.bytes();
+            if next >= last {
+                return Ok(next.min(end));
+            }
+            at = next;
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,134 @@
+//! What the kernel's work costs, in cycles of the simulated core.
+
+use pagewalk_tables::MapWork;
+use pagewalk_units::Cycle;
+
+use crate::spec::PriceSpec;
+
+/// The index at which the allocation prices were measured (ME-HPT, section III).
+const MEASURED_INDEX: f64 = 0.7;
+
+/// The prices of a machine.
+#[derive(Clone, Debug)]
+pub struct Prices {
+    spec: PriceSpec,
+    ghz: f64,
+    /// A page fault from the trap to the return, cycles.
+    pub trap: Cycle,
+    /// A system call that changes the address space, beside what it does, cycles.
+    pub syscall: Cycle,
+    /// A context switch between processes, cycles.
+    pub context_switch: Cycle,
+    /// A TLB shootdown, to each core that is interrupted, cycles.
+    pub shootdown_remote: Cycle,
+}
+
+impl Prices {
+    /// The prices of `spec` on a core of `ghz`.
+    pub fn new(spec: &PriceSpec, ghz: f64) -> Self {
+        let cycles = |ns: f64| (ns * ghz).round() as Cycle;
+        Prices {
+            trap: cycles(spec.trap_ns),
+            syscall: cycles(spec.syscall_ns),
+            context_switch: cycles(spec.context_switch_ns),
+            shootdown_remote: cycles(spec.shootdown_remote_ns),
+            spec: spec.clone(),
+            ghz,
+        }
+    }
+
+    fn cycles(&self, ns: f64) -> Cycle {
+        (ns * self.ghz).round() as Cycle
+    }
+
+    /// Zeroing `bytes`.
+    pub fn zero(&self, bytes: u64) -> Cycle {
+        self.cycles(self.spec.zero_ns_per_byte * bytes as f64)
+    }
+
+    /// Copying `bytes`.
+    pub fn copy(&self, bytes: u64) -> Cycle {
+        self.cycles(self.spec.copy_ns_per_byte * bytes as f64)
+    }
+
+    /// Allocating and zeroing a contiguous block of `bytes` for a table, when
+    /// the unusable-free index at order 9 is `index`: never below the zeroing.
+    pub fn allocation(&self, bytes: u64, index: f64) -> Cycle {
+        let floor = self.spec.zero_ns_per_byte * bytes as f64;
+        let rest = (self.measured(bytes as f64) - floor).max(0.0);
+        let scale = (index / MEASURED_INDEX).clamp(0.0, 1.0).powi(2);
+        self.cycles(floor + rest * scale)
+    }
+
+    /// Nanoseconds at an index of 0.7, log-log between the points; beyond them
+    /// along the last two, and constant with a single point.
+    fn measured(&self, bytes: f64) -> f64 {
+        let points = &self.spec.allocation_ns;
+        let [first, second] = match points
+            .windows(2)
+            .find(|w| bytes <= w[1][0])
+            .or(points.windows(2).last())
+        {
+            Some(w) => [w[0], w[1]],
+            None => return points[0][1],
+        };
+        let slope = (second[1] / first[1]).ln() / (second[0] / first[0]).ln();
+        first[1] * (slope * (bytes / first[0]).ln()).exp()
+    }
+
+    /// What a change of a table moved. Its allocations are priced as they happen.
+    pub fn moves(&self, work: &MapWork) -> Cycle {
+        self.cycles(self.spec.moved_entry_ns * (f64::from(work.moved) + f64::from(work.kicks)))
+    }
+
+    /// A TLB shootdown that `cores` others have to answer, to its initiator;
+    /// 0 if there are none.
+    pub fn shootdown(&self, cores: u32) -> Cycle {
+        if cores == 0 {
+            return 0;
+        }
+        let per_core = self.spec.shootdown_per_core_ns * f64::from(cores);
+        self.cycles(self.spec.shootdown_ns + per_core)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_measured_points_come_out_as_published() {
+        let p = Prices::new(&PriceSpec::default(), 2.0);
+        let published = [
+            (4 << 10, 4_000),
+            (8 << 10, 5_000),
+            (1 << 20, 750_000),
+            (8 << 20, 13_000_000),
+            (64 << 20, 120_000_000),
+        ];
+        for (bytes, cycles) in published {
+            assert_eq!(p.allocation(bytes, 0.7), cycles);
+            assert_eq!(p.allocation(bytes, 0.0), bytes / 4, "only the zeroing");
+            let half = bytes / 4 + (cycles - bytes / 4) / 4;
+            assert!(p.allocation(bytes, 0.35).abs_diff(half) <= 1);
+        }
+    }
+
+    #[test]
+    fn between_the_points_the_logarithms_are_linear() {
+        let p = Prices::new(&PriceSpec::default(), 2.0);
+        // Halfway between 1 MB and 4 MB on the line from 1 MB to 8 MB.
+        let two = p.allocation(2 << 20, 0.7) as f64;
+        let one = p.allocation(1 << 20, 0.7) as f64;
+        let four = p.allocation(4 << 20, 0.7) as f64;
+        assert!((two / one - four / two).abs() < 1e-3);
+        assert!((two / one - (13.0f64 / 0.75).powf(1.0 / 3.0)).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_shootdown_of_nobody_is_free() {
+        let p = Prices::new(&PriceSpec::default(), 2.0);
+        assert_eq!(p.shootdown(0), 0);
+        assert_eq!(p.shootdown(3), 2_000 + 3 * 400);
+    }
+}

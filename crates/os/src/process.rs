@@ -1,0 +1,116 @@
+//! Processes: spawn, fork, exec, exit.
+
+use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_units::Asid;
+
+use crate::memory::order;
+use crate::space::Space;
+use crate::{Effects, Os, OsError, Pid};
+
+impl Os {
+    /// A new, empty process. `infer`: the aligned 2 MB around an unknown address
+    /// becomes a mapping when it is touched. Error: 65,535 processes exist.
+    pub fn spawn(&mut self, infer: bool) -> Result<Pid, OsError> {
+        let asid = self.free_asids.pop_first().or_else(|| {
+            self.next_asid = self.next_asid.checked_add(1)?;
+            Some(self.next_asid)
+        });
+        let Some(asid) = asid else {
+            return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
+        };
+        let table = self.page_table.build(Asid(asid)).map_err(OsError::Bad)?;
+        let space = Space::new(Asid(asid), infer, table);
+        self.spaces.push(Some(Box::new(space)));
+        self.kernel.stats.processes += 1;
+        Ok(self.spaces.len() as Pid - 1)
+    }
+
+    /// A new process with a copy-on-write copy of the address space. Without
+    /// memory for its page table there is no new process.
+    pub fn fork(&mut self, pid: Pid, fx: &mut Effects) -> Result<Pid, OsError> {
+        self.alive(pid)?;
+        fx.cycles += self.kernel.prices.syscall;
+        let infer = self.space(pid)?.infer;
+        let child = self.spawn(infer)?;
+        let done = self.with_reclaim(pid, fx, |os, fx| os.copy(pid, child, fx));
+        if let Err(e) = done {
+            self.exit(child, fx);
+            return Err(e);
+        }
+        self.kernel.stats.forks += 1;
+        Ok(child)
+    }
+
+    fn copy(&mut self, pid: Pid, child: Pid, fx: &mut Effects) -> Result<(), NoFrames> {
+        let (older, newer) = self.spaces.split_at_mut(child as usize);
+        let (Some(parent), Some(copy)) = (&mut older[pid as usize], &mut newer[0]) else {
+            return Ok(());
+        };
+        let k = &mut self.kernel;
+        // A second attempt, after a reclaim, starts afresh.
+        copy.clear(k, fx);
+        parent.demote_range(k, 0, u64::MAX, fx);
+        parent.forked = true;
+        copy.forked = true;
+        copy.vmas = parent.vmas.clone();
+        let mut pages = Vec::new();
+        let mut protected = false;
+        for key in parent.regions.overlapping(0, u64::MAX) {
+            pages.clear();
+            parent.pages_of(key, 0, u64::MAX, &mut pages);
+            for &p in &pages {
+                let Some(t) = parent.table.translate(p.base) else {
+                    continue;
+                };
+                let frame = t.frame.base.0 >> 12;
+                let shared = parent
+                    .vmas
+                    .find(p.base.0)
+                    .is_some_and(|v| v.object.is_some());
+                let flags = if shared {
+                    t.flags
+                } else {
+                    t.flags.without(Flags::WRITABLE)
+                };
+                copy.map_page(k, p, frame, flags, fx)?;
+                k.memory.share(frame, order(p.size));
+                if flags != t.flags {
+                    parent.table.set_flags(p, flags);
+                    protected = true;
+                }
+            }
+        }
+        if protected {
+            parent.invalidate_all(k, fx);
+        }
+        Ok(())
+    }
+
+    /// The address space is emptied; the process and its address-space
+    /// identifier stay.
+    pub fn exec(&mut self, pid: Pid, fx: &mut Effects) {
+        fx.cycles += self.kernel.prices.syscall;
+        if let Some(Some(space)) = self.spaces.get_mut(pid as usize) {
+            space.clear(&mut self.kernel, fx);
+            space.forked = false;
+            self.objects.sweep(&mut self.kernel);
+        }
+    }
+
+    /// The process is gone and all its frames go back. Its address-space
+    /// identifier may serve another process from now on. No effect on a process
+    /// that is gone already.
+    pub fn exit(&mut self, pid: Pid, fx: &mut Effects) {
+        let Some(slot) = self.spaces.get_mut(pid as usize) else {
+            return;
+        };
+        let Some(mut space) = slot.take() else {
+            return;
+        };
+        fx.cycles += self.kernel.prices.syscall;
+        space.clear(&mut self.kernel, fx);
+        self.free_asids.insert(space.asid.0);
+        self.kernel.stats.processes -= 1;
+        self.objects.sweep(&mut self.kernel);
+    }
+}

@@ -1,0 +1,332 @@
+//! An address space: its areas, its page table, and what is mapped where.
+
+use pagewalk_tables::{Flags, Invalidation, MapError, NoFrames, PageTable};
+use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
+
+use crate::Effects;
+use crate::memory::{GIANT_ORDER, HUGE_ORDER, Memory, TableFrames, order};
+use crate::price::Prices;
+use crate::region::{Kind, Region, Regions};
+use crate::stats::OsStats;
+use crate::vma::Vmas;
+
+/// What all address spaces share.
+pub struct Kernel {
+    /// Physical memory.
+    pub memory: Memory,
+    /// What work costs.
+    pub prices: Prices,
+    /// What happened.
+    pub stats: OsStats,
+}
+
+/// The address space of a process.
+pub struct Space {
+    /// Its tag in TLBs.
+    pub asid: Asid,
+    /// Unknown addresses become mappings.
+    pub infer: bool,
+    /// What it may touch.
+    pub vmas: Vmas,
+    /// What is mapped.
+    pub regions: Regions,
+    /// Pages mapped, by size.
+    pub mapped: [u64; 3],
+    /// It has been forked or is a fork: pages may wait for copy-on-write.
+    pub forked: bool,
+    /// Its page table.
+    pub table: Box<dyn PageTable<VirtAddr, PhysAddr>>,
+}
+
+fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
+    VirtAddr(key << 21 | i << 12).page(size)
+}
+
+impl Space {
+    /// An empty address space.
+    pub fn new(asid: Asid, infer: bool, table: Box<dyn PageTable<VirtAddr, PhysAddr>>) -> Self {
+        Space {
+            asid,
+            infer,
+            vmas: Vmas::default(),
+            regions: Regions::default(),
+            mapped: [0; 3],
+            forked: false,
+            table,
+        }
+    }
+
+    /// Maps `page` to `frame` and books it. Nothing has changed when it fails.
+    #[inline]
+    pub fn map_page(
+        &mut self,
+        k: &mut Kernel,
+        page: Page<VirtAddr>,
+        frame: u64,
+        flags: Flags,
+        fx: &mut Effects,
+    ) -> Result<(), NoFrames> {
+        let mut source = TableFrames {
+            memory: &mut k.memory,
+            prices: &k.prices,
+            cycles: 0,
+        };
+        let base = PhysAddr(frame << 12);
+        let done = self.table.map(page, Frame { base }, flags, &mut source);
+        fx.cycles += source.cycles;
+        match done {
+            Ok(work) => {
+                if work.moved | work.kicks != 0 {
+                    fx.cycles += k.prices.moves(&work);
+                    k.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
+                }
+            }
+            Err(MapError::NoFrames(refusal)) => return Err(refusal),
+            Err(MapError::Occupied) => unreachable!("the books say that {page:?} is free"),
+        }
+        let key = page.base.0 >> 21;
+        match page.size {
+            PageSize::K4 => {
+                let i = page.base.0 >> 12 & 511;
+                match self.regions.get_mut(key) {
+                    Some(region) => region.set(i),
+                    None => self.regions.insert(key, Region::small(None)).set(i),
+                }
+            }
+            PageSize::M2 => {
+                self.regions.insert(key, Region::large(Kind::Huge));
+            }
+            PageSize::G1 => {
+                self.regions.insert(key, Region::large(Kind::Giant));
+            }
+        }
+        self.mapped[page.size.index()] += 1;
+        Ok(())
+    }
+
+    /// Takes `page` away and books it out: its frame, which the caller now owns
+    /// (unless it belongs to a reservation), and its flags.
+    pub fn unmap_page(&mut self, k: &mut Kernel, page: Page<VirtAddr>) -> (u64, Flags) {
+        let mut source = TableFrames {
+            memory: &mut k.memory,
+            prices: &k.prices,
+            cycles: 0,
+        };
+        let (frame, flags, work) = self
+            .table
+            .unmap(page, &mut source)
+            .unwrap_or_else(|| unreachable!("the books say that {page:?} is mapped"));
+        k.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
+        let key = page.base.0 >> 21;
+        if page.size == PageSize::K4 {
+            if let Some(region) = self.regions.get_mut(key) {
+                region.clear(page.base.0 >> 12 & 511);
+                if region.count == 0 && region.reserved.is_none() {
+                    self.regions.remove(key);
+                }
+            }
+        } else {
+            self.regions.remove(key);
+        }
+        self.mapped[page.size.index()] -= 1;
+        (frame.base.0 >> 12, flags)
+    }
+
+    /// The pages of region `key` in `from..to`.
+    pub fn pages_of(&self, key: u64, from: u64, to: u64, out: &mut Vec<Page<VirtAddr>>) {
+        let Some(region) = self.regions.get(key) else {
+            return;
+        };
+        match region.kind {
+            Kind::Giant => out.push(page(key, 0, PageSize::G1)),
+            Kind::Huge => out.push(page(key, 0, PageSize::M2)),
+            Kind::Small => {
+                let base = key << 21;
+                let first = from.max(base) - base >> 12;
+                let last = (to - base).min(1 << 21) >> 12;
+                let pages = (first..last).filter(|&i| region.has(i));
+                out.extend(pages.map(|i| page(key, i, PageSize::K4)));
+            }
+        }
+    }
+
+    /// Splits the large pages that straddle `at`, so that a range may end there.
+    pub fn split_at(&mut self, k: &mut Kernel, at: u64, fx: &mut Effects) -> Result<(), NoFrames> {
+        let key = at >> 21;
+        if at & ((1 << 30) - 1) != 0
+            && let Some((giant, region)) = self.regions.covering(key)
+            && region.kind == Kind::Giant
+        {
+            self.split(k, page(giant, 0, PageSize::G1), fx)?;
+        }
+        if at & ((1 << 21) - 1) != 0
+            && let Some(region) = self.regions.get(key)
+            && region.kind == Kind::Huge
+        {
+            self.split(k, page(key, 0, PageSize::M2), fx)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a large page by pages of the next smaller size on the same
+    /// frames. Nothing has changed when it fails.
+    pub fn split(
+        &mut self,
+        k: &mut Kernel,
+        large: Page<VirtAddr>,
+        fx: &mut Effects,
+    ) -> Result<(), NoFrames> {
+        let size = match large.size {
+            PageSize::G1 => PageSize::M2,
+            PageSize::M2 | PageSize::K4 => PageSize::K4,
+        };
+        let (frame, flags) = self.unmap_page(k, large);
+        let part = |i: u64| large.base.offset(i * size.bytes()).page(size);
+        for i in 0..512 {
+            let at = frame + i * size.frames();
+            if let Err(refusal) = self.map_page(k, part(i), at, flags, fx) {
+                for j in 0..i {
+                    self.unmap_page(k, part(j));
+                }
+                // The nodes that the large page needs have just gone back.
+                self.map_page(k, large, frame, flags, fx)?;
+                return Err(refusal);
+            }
+        }
+        k.stats.splits += 1;
+        self.invalidate_page(k, large, fx);
+        Ok(())
+    }
+
+    /// Unmaps what is mapped in `from..to` and gives the frames back. Large
+    /// pages are split at the borders first: that alone can fail.
+    pub fn zap(
+        &mut self,
+        k: &mut Kernel,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), NoFrames> {
+        self.split_at(k, from, fx)?;
+        self.split_at(k, to, fx)?;
+        let mut any = false;
+        let mut pages = Vec::new();
+        for key in self.regions.overlapping(from, to) {
+            pages.clear();
+            self.pages_of(key, from, to, &mut pages);
+            let reserved = self.regions.get(key).and_then(|r| r.reserved);
+            for &p in &pages {
+                any = true;
+                let (frame, _) = self.unmap_page(k, p);
+                if reserved.is_none() {
+                    k.memory.put(frame, order(p.size));
+                }
+            }
+            if let Some(base) = reserved
+                && self.regions.get(key).is_some_and(|r| r.count == 0)
+            {
+                self.regions.remove(key);
+                k.memory.put(base, HUGE_ORDER);
+            }
+        }
+        if any {
+            self.invalidate_range(k, from, to, fx);
+        }
+        Ok(())
+    }
+
+    /// Breaks up the reservation of region `key`: mapped pages stay where they
+    /// are, the other frames go back.
+    pub fn demote(&mut self, k: &mut Kernel, key: u64, fx: &mut Effects) {
+        let Some(region) = self.regions.get_mut(key) else {
+            return;
+        };
+        let Some(base) = region.reserved.take() else {
+            return;
+        };
+        let region = region.clone();
+        if region.count == 0 {
+            self.regions.remove(key);
+        }
+        let mut i = 0;
+        while i < 512 {
+            let from = i;
+            let used = region.has(i);
+            while i < 512 && region.has(i) == used {
+                if used {
+                    let p = page(key, i, PageSize::K4);
+                    if let Some(t) = self.table.translate(p.base) {
+                        self.table.set_flags(p, t.flags.without(Flags::RESERVED));
+                    }
+                }
+                i += 1;
+            }
+            if !used {
+                k.memory.put_range(base + from, base + i);
+            }
+        }
+        k.stats.demotions += 1;
+        if region.count > 0 {
+            self.invalidate_range(k, key << 21, (key + 1) << 21, fx);
+        }
+    }
+
+    /// Breaks up the reservations that overlap `from..to`.
+    pub fn demote_range(&mut self, k: &mut Kernel, from: u64, to: u64, fx: &mut Effects) {
+        for key in self.regions.overlapping(from, to) {
+            self.demote(k, key, fx);
+        }
+    }
+
+    /// Every core has to forget `page`.
+    pub fn invalidate_page(&self, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Effects) {
+        let asid = self.asid;
+        self.invalidate(k, Invalidation::Page { asid, page }, fx);
+    }
+
+    /// Every core has to forget `from..to`.
+    pub fn invalidate_range(&self, k: &mut Kernel, from: u64, to: u64, fx: &mut Effects) {
+        let (asid, at, bytes) = (self.asid, VirtAddr(from), to - from);
+        self.invalidate(k, Invalidation::Range { asid, at, bytes }, fx);
+    }
+
+    fn invalidate(&self, k: &mut Kernel, what: Invalidation, fx: &mut Effects) {
+        k.stats.invalidations += 1;
+        fx.invalidate.push(what);
+    }
+
+    /// Every core has to forget all of this address space.
+    pub fn invalidate_all(&self, k: &mut Kernel, fx: &mut Effects) {
+        let asid = self.asid;
+        self.invalidate(k, Invalidation::Space { asid }, fx);
+    }
+
+    /// Empties the address space: all frames and the table's own go back.
+    pub fn clear(&mut self, k: &mut Kernel, fx: &mut Effects) {
+        self.invalidate_all(k, fx);
+        let (regions, memory) = (&self.regions, &mut k.memory);
+        // A reserved block goes back as a whole, below.
+        self.table.for_each(&mut |p, frame, _| {
+            let region = regions.get(p.base.0 >> 21);
+            if region.is_none_or(|r| r.reserved.is_none()) {
+                memory.put(frame.base.0 >> 12, order(p.size));
+            }
+        });
+        for (_, region) in self.regions.iter() {
+            if let Some(base) = region.reserved {
+                k.memory.put(base, HUGE_ORDER);
+            }
+        }
+        let mut source = TableFrames {
+            memory: &mut k.memory,
+            prices: &k.prices,
+            cycles: 0,
+        };
+        self.table.release(&mut source);
+        self.regions = Regions::default();
+        self.mapped = [0; 3];
+        self.vmas.clear();
+    }
+}
+
+const _: () = assert!(HUGE_ORDER + 9 == GIANT_ORDER);

@@ -1,0 +1,236 @@
+//! What can be set: physical memory, its state at boot, and what the kernel charges.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Physical memory and what the kernel charges for its work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OsSpec {
+    /// Physical memory, GB (2^30 bytes).
+    pub memory_gb: u64,
+    /// Share of physical memory that the kernel keeps for itself, 0 to below 1.
+    /// Default 0 (our choice: the papers' tables give none).
+    #[serde(default)]
+    pub kernel_reserved: f64,
+    /// State of physical memory when the machine has booted.
+    /// Default: none (our choice: a fresh machine).
+    #[serde(default)]
+    pub fragmentation: FragmentationSpec,
+    /// What the kernel's work costs.
+    #[serde(default)]
+    pub prices: PriceSpec,
+}
+
+/// How fragmented physical memory is: externally tagged,
+/// `fragmentation.available_2mb = 0.75`.
+///
+/// The pages that fragment memory are movable: a contiguous request of a page
+/// table moves them, at the price of [`PriceSpec::allocation_ns`]. A page fault
+/// never does (Linux's `defrag` setting `never`).
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FragmentationSpec {
+    /// Nothing is fragmented.
+    #[default]
+    None,
+    /// Share of the 2 MB blocks that are free as a whole, 0 to 1. In every other
+    /// block one 4 KB page is in use.
+    Available2mb(f64),
+    /// Gorman's unusable-free index at order 9, 0 to 1: the share of the free
+    /// memory that does not lie in free 2 MB blocks (Linux mm/vmstat.c,
+    /// `unusable_free_index`). The FMFI of ME-HPT, section III.
+    UnusableFreeIndex(f64),
+    /// Share of the requests for 2 MB pages that find a block, 0 to 1, drawn at
+    /// random for each: "the system provides between 10-20 % (70-80 %) of the
+    /// total allocated memory as 2 MB pages" (Revelator, section 6.3), however
+    /// small the program is beside the memory.
+    Served2mb(f64),
+}
+
+/// Prices in nanoseconds of kernel time, since they were measured on machines of
+/// different clocks; turned into cycles at the simulated core's frequency.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceSpec {
+    /// A page fault from the trap to the return, without zeroing and allocation
+    /// of blocks. Default 500: a minor fault of 4 KB takes 1,013 ns in the median
+    /// on an 11th-generation Core with Linux 6.6 (ddumbying.vercel.app,
+    /// "Page fault latency measurement"), of which zeroing is 512 at the default below.
+    pub trap_ns: f64,
+    /// Zeroing, for a byte. Default 0.125: a quarter cycle at 2 GHz (our choice: 8 GB/s,
+    /// a `rep stosb` to memory that is not cached).
+    pub zero_ns_per_byte: f64,
+    /// Copying, for a byte (copy on write). Default 0.25 (our choice: twice the
+    /// zeroing, since as much is read as is written).
+    pub copy_ns_per_byte: f64,
+    /// Allocating and zeroing a contiguous block for a page table when the
+    /// unusable-free index is 0.7: pairs of bytes and nanoseconds, ascending,
+    /// interpolated log-log. Default: 4 KB 2,000, 8 KB 2,500, 1 MB 375,000,
+    /// 8 MB 6.5 million, 64 MB 60 million (ME-HPT, section III: 4 K, 5 K, 750 K,
+    /// 13 M and 120 M cycles at 2 GHz). Below 0.7 what exceeds the zeroing
+    /// shrinks with the square of the index (our choice: unpublished).
+    pub allocation_ns: Vec<[f64; 2]>,
+    /// A page-table entry or cluster moved or kicked to another place. Default
+    /// 100 (our choice: one access to memory).
+    pub moved_entry_ns: f64,
+    /// A system call that changes the address space, beside what it does.
+    /// Default 100 (our choice: the order of a null system call on a current
+    /// processor with the usual mitigations).
+    pub syscall_ns: f64,
+    /// A context switch between processes. Default 1,500 (our choice: the
+    /// order of lmbench's `lat_ctx` for two processes on current processors).
+    pub context_switch_ns: f64,
+    /// A TLB shootdown, to the initiator, once. Default 1,000
+    /// (unseel.com, "TLB Shootdown": base cost of the inter-processor interrupt).
+    pub shootdown_ns: f64,
+    /// A TLB shootdown, to the initiator, for each core that has to answer.
+    /// Default 200 (same source).
+    pub shootdown_per_core_ns: f64,
+    /// A TLB shootdown, to each core that is interrupted. Default 500 (our
+    /// choice: the trap of a page fault).
+    pub shootdown_remote_ns: f64,
+}
+
+impl Default for PriceSpec {
+    fn default() -> Self {
+        PriceSpec {
+            trap_ns: 500.0,
+            zero_ns_per_byte: 0.125,
+            copy_ns_per_byte: 0.25,
+            allocation_ns: vec![
+                [4096.0, 2e3],
+                [8192.0, 2.5e3],
+                [1048576.0, 375e3],
+                [8388608.0, 6.5e6],
+                [67108864.0, 60e6],
+            ],
+            moved_entry_ns: 100.0,
+            syscall_ns: 100.0,
+            context_switch_ns: 1500.0,
+            shootdown_ns: 1000.0,
+            shootdown_per_core_ns: 200.0,
+            shootdown_remote_ns: 500.0,
+        }
+    }
+}
+
+/// How frames are chosen: externally tagged, `[placement.thp]`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PlacementSpec {
+    /// 4 KB frames from the buddy allocator.
+    Buddy {},
+    /// Linux-style transparent huge pages: the first touch of an aligned 2 MB
+    /// of anonymous memory that the mapping covers takes a free 2 MB block if
+    /// there is one, and a 4 KB frame otherwise.
+    Thp {
+        /// Which mappings may have huge pages. Default `always` (our choice).
+        #[serde(default)]
+        mode: ThpMode,
+        /// 1 GB pages first, where an aligned 1 GB is covered (as a program
+        /// would with hugetlbfs). Default false.
+        #[serde(default)]
+        giant: bool,
+    },
+    /// Reservation-based (Navarro et al., OSDI 2002): the first touch of a 2 MB
+    /// region sets a block aside, 4 KB pages go to their place in it, and it
+    /// becomes a 2 MB page when more than a share of it is in use.
+    Reservation {
+        /// Share of the region that has to be exceeded, 0 to 1 (Revelator, table 1: 0.3).
+        promotion_threshold: f64,
+    },
+}
+
+/// `/sys/kernel/mm/transparent_hugepage/enabled`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ThpMode {
+    /// All but those that `madvise(MADV_NOHUGEPAGE)` excludes.
+    #[default]
+    Always,
+    /// Only those that `madvise(MADV_HUGEPAGE)` asks for.
+    Madvise,
+}
+
+fn share(key: &str, value: f64) -> Result<(), String> {
+    if (0.0..=1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{key} = {value}: expected a share from 0 to 1"))
+    }
+}
+
+impl OsSpec {
+    /// Most physical memory there can be, GB: frame numbers have 32 bits.
+    pub const MAX_GB: u64 = 16 << 10;
+
+    /// Whether the values make sense; an error names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
+            let (gb, max) = (self.memory_gb, Self::MAX_GB);
+            return Err(format!("os.memory_gb = {gb}: expected 1 to {max}"));
+        }
+        if !(0.0..1.0).contains(&self.kernel_reserved) {
+            let k = self.kernel_reserved;
+            return Err(format!(
+                "os.kernel_reserved = {k}: expected a share from 0 to below 1"
+            ));
+        }
+        match self.fragmentation {
+            FragmentationSpec::None => {}
+            FragmentationSpec::Available2mb(a) => share("os.fragmentation.available_2mb", a)?,
+            FragmentationSpec::UnusableFreeIndex(f) => {
+                share("os.fragmentation.unusable_free_index", f)?;
+            }
+            FragmentationSpec::Served2mb(a) => share("os.fragmentation.served_2mb", a)?,
+        }
+        self.prices.check()
+    }
+}
+
+impl PriceSpec {
+    fn check(&self) -> Result<(), String> {
+        let single = [
+            ("trap_ns", self.trap_ns),
+            ("zero_ns_per_byte", self.zero_ns_per_byte),
+            ("copy_ns_per_byte", self.copy_ns_per_byte),
+            ("moved_entry_ns", self.moved_entry_ns),
+            ("syscall_ns", self.syscall_ns),
+            ("context_switch_ns", self.context_switch_ns),
+            ("shootdown_ns", self.shootdown_ns),
+            ("shootdown_per_core_ns", self.shootdown_per_core_ns),
+            ("shootdown_remote_ns", self.shootdown_remote_ns),
+        ];
+        for (key, value) in single {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(format!(
+                    "os.prices.{key} = {value}: expected nanoseconds, 0 or more"
+                ));
+            }
+        }
+        let points = &self.allocation_ns;
+        let positive = points.iter().flatten().all(|&v| v.is_finite() && v > 0.0);
+        if !positive || points.is_empty() || !points.is_sorted_by(|a, b| a[0] < b[0]) {
+            return Err(format!(
+                "os.prices.allocation_ns = {points:?}: expected pairs of bytes and nanoseconds above 0, ascending by bytes"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl PlacementSpec {
+    /// Whether the values make sense; an error names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            PlacementSpec::Reservation {
+                promotion_threshold,
+            } => share(
+                "placement.reservation.promotion_threshold",
+                *promotion_threshold,
+            ),
+            PlacementSpec::Buddy {} | PlacementSpec::Thp { .. } => Ok(()),
+        }
+    }
+}

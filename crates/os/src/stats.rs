@@ -1,0 +1,41 @@
+//! What the kernel counts.
+
+pagewalk_stats::counters! {
+    /// The operating system's memory manager.
+    pub struct OsStats {
+        faults_4kb: "faults", "Page faults that a 4 KB page answered";
+        faults_2mb: "faults", "Page faults that a 2 MB page answered";
+        faults_1gb: "faults", "Page faults that a 1 GB page answered";
+        cow_faults: "faults", "Writes to pages that were write-protected for copy-on-write";
+        cow_copies: "pages", "4 KB pages copied by copy-on-write";
+        spurious_faults: "faults", "Page faults on pages that were mapped already, by another thread";
+        populated_pages: "pages", "Pages of any size that the laboratory touched for the program, among the faults by size but not in the fault cycles";
+        inferred_mappings: "mappings", "2 MB regions taken as mappings because the program comes without mapping information";
+        huge_fallbacks: "faults", "First touches of regions that may have a 2 MB page but found no free 2 MB block";
+        giant_fallbacks: "faults", "First touches of regions that may have a 1 GB page but found no free 1 GB block";
+        reservations_made: "reservations", "2 MB blocks reserved at the first touch of a region";
+        promotions: "regions", "Reservations that became a 2 MB page";
+        demotions: "regions", "Reservations broken up, under memory pressure or by fork and mremap";
+        splits: "pages", "2 MB and 1 GB pages split into the next smaller size";
+        fault_cycles: "cycles", "Kernel time of page faults";
+        zeroed_bytes: "bytes", "Memory zeroed for pages of programs";
+        copied_bytes: "bytes", "Memory copied by copy-on-write";
+        invalidations: "requests", "Invalidations of TLBs and walk caches that were asked for";
+        table_entries_moved: "entries", "Page-table entries moved by resizing and re-insertion";
+        compactions: "blocks", "Contiguous blocks for page tables that movable frames had to leave";
+        compacted_frames: "frames", "Movable frames moved for contiguous blocks";
+        forks: "processes", "Processes created by fork";
+        gauge processes: "processes", "Processes that exist";
+        gauge mapped_4kb_bytes: "bytes", "Memory mapped by 4 KB pages";
+        gauge mapped_2mb_bytes: "bytes", "Memory mapped by 2 MB pages";
+        gauge mapped_1gb_bytes: "bytes", "Memory mapped by 1 GB pages";
+        gauge reservations: "reservations", "2 MB blocks reserved and not promoted";
+        gauge page_table_bytes: "bytes", "Physical memory of all page tables";
+        gauge page_table_peak_bytes: "bytes", "Most physical memory that all page tables held at a time";
+        gauge largest_contiguous_bytes: "bytes", "Largest contiguous block that a page table asked for and got";
+        gauge free_bytes: "bytes", "Physical memory that is free";
+        gauge set_aside_bytes: "bytes", "Physical memory that the kernel keeps and movable frames that fragment it";
+        gauge free_2mb_blocks: "blocks", "2 MB blocks of free memory";
+        gauge unusable_free_permille: "permille", "Share of the free memory that does not lie in free 2 MB blocks (unusable-free index at order 9)";
+    }
+}

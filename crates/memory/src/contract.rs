@@ -75,6 +75,13 @@ pub trait Below {
     fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle;
     /// The same as `access` for its state (tags, directory, open rows), without time.
     fn warm(&mut self, request: Request);
+    /// The same as `write_back` for its state, without time.
+    fn warm_write_back(&mut self, at: PhysAddr, core: u8);
+    /// Whether several cores may hold a line, so that a store needs leave to
+    /// write and a dropped line is to be told.
+    fn coherent(&self) -> bool {
+        false
+    }
 }
 
 /// Replacement policy of a cache.

@@ -1,8 +1,19 @@
 //! Caches, coherence, prefetchers and DRAM. Time is a return value.
+//!
+//! A core owns its [`Private`] caches; all cores are lent the [`Shared`] level
+//! for the length of a call. Every answer is load-to-use: the cycle at which
+//! the data is at the core, whatever level it comes from.
 
 mod contract;
+mod directory;
+mod dram;
+mod lines;
+mod prefetch;
+mod private;
+mod shared;
+mod stats;
 
 pub use contract::*;
-
-mod skeleton;
-pub use skeleton::*;
+pub use private::Private;
+pub use shared::Shared;
+pub use stats::{CacheStats, DirectoryStats, DramStats};

@@ -1,5 +1,11 @@
 //! What hardware is made of: arrays, occupancy, free intervals.
 
+mod free_intervals;
+mod occupancy;
+mod scan;
 mod set_assoc;
 
+pub use free_intervals::FreeIntervals;
+pub use occupancy::{Occupancy, Slot};
+pub use scan::{first_byte_equal, first_masked_equal};
 pub use set_assoc::SetAssoc;

@@ -1,0 +1,156 @@
+//! Who has which line in private caches, kept beside the shared cache of
+//! machines with several cores. Holds a line as long as any core does, so its
+//! size is bounded by the private caches'.
+
+use pagewalk_units::{Cycle, PhysAddr};
+use rustc_hash::FxBuildHasher;
+
+use crate::stats::DirectoryStats;
+
+/// Most cores: one bit each.
+pub(crate) const MOST_CORES: u8 = 64;
+
+/// No core has the line dirty.
+const CLEAN: u8 = u8::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Holders {
+    cores: u64,
+    /// The only holder, which has written it.
+    writer: u8,
+    /// When the writer has the line.
+    ready: Cycle,
+}
+
+/// What a core's request for a line meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nobody stands in the way.
+    Free,
+    /// Another core has it dirty and can hand it over from this time on.
+    Dirty(Cycle),
+    /// The core holds it and asked to write; whether others had to give it up.
+    Upgrade { others: bool },
+    /// Others hold it clean and give it up for a write.
+    Invalidated,
+}
+
+/// The directory and the messages that it has for the cores.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    lines: hashbrown::HashMap<u64, Holders, FxBuildHasher>,
+    inboxes: Vec<Vec<(PhysAddr, bool)>>,
+    pub stats: DirectoryStats,
+}
+
+impl Directory {
+    pub fn new(cores: u8) -> Self {
+        Directory {
+            lines: hashbrown::HashMap::default(),
+            inboxes: vec![vec![]; usize::from(cores)],
+            stats: DirectoryStats::default(),
+        }
+    }
+
+    /// Core `core` reads `line`: it becomes a holder; a writer becomes a reader.
+    /// `counted` is false while warming.
+    pub fn read(&mut self, line: u64, core: u8, counted: bool) -> Met {
+        let me = 1u64 << core;
+        let holders = self.lines.entry(line).or_insert(Holders {
+            cores: 0,
+            writer: CLEAN,
+            ready: 0,
+        });
+        holders.cores |= me;
+        let writer = holders.writer;
+        if writer == CLEAN || writer == core {
+            return Met::Free;
+        }
+        holders.writer = CLEAN;
+        let ready = holders.ready;
+        self.stats.remote_hits += u64::from(counted);
+        self.inboxes[usize::from(writer)]
+            .push((PhysAddr(line << pagewalk_units::LINE_SHIFT), false));
+        Met::Dirty(ready)
+    }
+
+    /// Core `core` writes `line`: all others give it up.
+    pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
+        let me = 1u64 << core;
+        let holders = self.lines.entry(line).or_insert(Holders {
+            cores: 0,
+            writer: CLEAN,
+            ready: 0,
+        });
+        let before = *holders;
+        holders.cores = me;
+        holders.writer = core;
+        let mut others = before.cores & !me;
+        let any = others != 0;
+        while others != 0 {
+            let other = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.inboxes[other].push((PhysAddr(line << pagewalk_units::LINE_SHIFT), true));
+            self.stats.invalidations_sent += u64::from(counted);
+        }
+        if before.writer != CLEAN && before.writer != core {
+            self.stats.remote_hits += u64::from(counted);
+            Met::Dirty(before.ready)
+        } else if before.cores & me != 0 {
+            self.stats.upgrades += u64::from(counted);
+            Met::Upgrade { others: any }
+        } else if any {
+            Met::Invalidated
+        } else {
+            Met::Free
+        }
+    }
+
+    /// The writer of `line` has it from `ready` on.
+    pub fn written(&mut self, line: u64, ready: Cycle) {
+        if let Some(h) = self.lines.get_mut(&line) {
+            h.ready = ready;
+        }
+    }
+
+    /// The core's dirty data is back; it may still hold the line.
+    pub fn cleaned(&mut self, line: u64, core: u8) {
+        if let Some(h) = self.lines.get_mut(&line)
+            && h.writer == core
+        {
+            h.writer = CLEAN;
+        }
+    }
+
+    /// The core does not hold the line any more.
+    pub fn dropped(&mut self, line: u64, core: u8) {
+        if let Some(h) = self.lines.get_mut(&line) {
+            h.cores &= !(1u64 << core);
+            if h.writer == core {
+                h.writer = CLEAN;
+            }
+            if h.cores == 0 {
+                self.lines.remove(&line);
+            }
+        }
+    }
+
+    /// Whether there are messages for `core`.
+    #[inline(always)]
+    pub fn has_mail(&self, core: u8) -> bool {
+        !self.inboxes[usize::from(core)].is_empty()
+    }
+
+    /// Moves the messages for `core`, oldest first, to the end of `into`.
+    pub fn take_mail(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
+        into.append(&mut self.inboxes[usize::from(core)]);
+    }
+
+    /// The counters, with the gauge as it is now.
+    pub fn stats(&self) -> DirectoryStats {
+        DirectoryStats {
+            lines: self.lines.len() as u64,
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! DDR memory: channels, banks with a row buffer, and a data bus, each busy
+//! for known times.
+//!
+//! A line's bank is busy for its commands: a burst when its row is open, from
+//! the activation on when none is, from the precharge on when another one is.
+//! Data crosses the channel's bus a column access later and takes 64 bytes / (8
+//! bytes x data rate). A read's latency is tCL, tRCD + tCL or tRP + tRCD + tCL,
+//! then the line on the bus, then the controller. Writes take bank and bus as
+//! reads do. Not modelled: refresh, tFAW and tRRD, the longer column distance
+//! within a bank group, and the turn-round between reads and writes; together
+//! they take a few percent of the peak bandwidth.
+
+use pagewalk_structures::FreeIntervals;
+use pagewalk_units::LINE_BYTES;
+
+use crate::DramSpec;
+use crate::stats::DramStats;
+
+/// Bytes that a channel moves in one transfer.
+const BUS_BYTES: u64 = 8;
+/// No row is open.
+const CLOSED: u64 = u64::MAX;
+
+#[derive(Clone, Debug)]
+struct Bank {
+    row: u64,
+    /// When the open row was activated.
+    activated: u64,
+    /// When the row was last used.
+    used: u64,
+    busy: FreeIntervals<8>,
+}
+
+#[derive(Clone, Debug)]
+struct Channel {
+    bus: FreeIntervals<64>,
+    banks: Vec<Bank>,
+    stats: DramStats,
+}
+
+/// Times in picoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Ddr {
+    channels: Vec<Channel>,
+    lines_per_row: u64,
+    line_time: u64,
+    tcl: u64,
+    trcd: u64,
+    trp: u64,
+    tras: u64,
+    controller: u64,
+    /// 0: a row stays open.
+    keep_open: u64,
+    /// Latest time seen, which is when warming happens.
+    latest: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    channel: usize,
+    bank: usize,
+    row: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    Hit,
+    Miss,
+    Conflict,
+}
+
+/// What an access will do to its bank.
+struct Plan {
+    row: Row,
+    /// Not before this time.
+    from: u64,
+    /// Time that the bank is busy.
+    busy: u64,
+    /// From the bank's start to the first data on the bus.
+    lead: u64,
+}
+
+/// Division that is a shift and a mask where it can be.
+#[inline(always)]
+fn split(value: u64, by: u64) -> (u64, u64) {
+    if by.is_power_of_two() {
+        (value >> by.trailing_zeros(), value & (by - 1))
+    } else {
+        (value / by, value % by)
+    }
+}
+
+impl Ddr {
+    pub fn new(spec: &DramSpec) -> Result<Self, String> {
+        let &DramSpec::Ddr {
+            data_rate_mts,
+            channels,
+            ranks,
+            bank_groups,
+            banks,
+            row_bytes,
+            tcl_ns,
+            trcd_ns,
+            trp_ns,
+            tras_ns,
+            controller_ns,
+            keep_open_ns,
+        } = spec
+        else {
+            return Err("dram is not a ddr memory".into());
+        };
+        let count = |key: &str, value: u32, least: u32, most: u32| {
+            if (least..=most).contains(&value) {
+                Ok(u64::from(value))
+            } else {
+                Err(format!(
+                    "dram.ddr.{key} is {value}; it must be {least} to {most}"
+                ))
+            }
+        };
+        let ps = |key: &str, value: f64, least: f64| {
+            if (least..=10_000.0).contains(&value) {
+                Ok((value * 1000.0).round() as u64)
+            } else {
+                Err(format!(
+                    "dram.ddr.{key} is {value}; it must be {least} to 10000 nanoseconds"
+                ))
+            }
+        };
+        let rate = count("data_rate_mts", data_rate_mts, 100, 20_000)?;
+        let channels = count("channels", channels, 1, 256)?;
+        let per_channel = count("ranks", ranks, 1, 64)?
+            * count("bank_groups", bank_groups, 1, 64)?
+            * count("banks", banks, 1, 64)?;
+        let row_bytes = count("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20)?;
+        if !row_bytes.is_multiple_of(LINE_BYTES) {
+            return Err(format!(
+                "dram.ddr.row_bytes is {row_bytes}, which is not a multiple of a line's {LINE_BYTES} bytes"
+            ));
+        }
+        let (tras, trcd) = (ps("tras_ns", tras_ns, 0.0)?, ps("trcd_ns", trcd_ns, 0.0)?);
+        if tras < trcd {
+            return Err(format!(
+                "dram.ddr.tras_ns ({tras_ns}) is below dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
+            ));
+        }
+        let bank = Bank {
+            row: CLOSED,
+            activated: 0,
+            used: 0,
+            busy: FreeIntervals::new(),
+        };
+        let channel = Channel {
+            bus: FreeIntervals::new(),
+            banks: vec![bank; per_channel as usize],
+            stats: DramStats::default(),
+        };
+        Ok(Ddr {
+            channels: vec![channel; channels as usize],
+            lines_per_row: row_bytes / LINE_BYTES,
+            // Mega-transfers a second are transfers a million picoseconds.
+            line_time: (LINE_BYTES / BUS_BYTES * 1_000_000 + rate / 2) / rate,
+            tcl: ps("tcl_ns", tcl_ns, 0.001)?,
+            trcd,
+            trp: ps("trp_ns", trp_ns, 0.0)?,
+            tras,
+            controller: ps("controller_ns", controller_ns, 0.0)?,
+            keep_open: ps("keep_open_ns", keep_open_ns, 0.0)?,
+            latest: 0,
+        })
+    }
+
+    /// Row : bank : column : channel, from high to low: neighbouring lines
+    /// go to different channels and to one row. The bank is hashed with the
+    /// row (permutation-based interleaving, Zhang, Zhu and Zhang, MICRO 2000),
+    /// so that strides of a row's size use all banks.
+    #[inline(always)]
+    fn place(&self, line: u64) -> Place {
+        let (rest, channel) = split(line, self.channels.len() as u64);
+        let (rest, _column) = split(rest, self.lines_per_row);
+        let banks = self.channels[0].banks.len() as u64;
+        let (row, bank) = split(rest, banks);
+        let bank = if banks.is_power_of_two() {
+            (bank ^ row) & (banks - 1)
+        } else {
+            (bank + row) % banks
+        };
+        Place {
+            channel: channel as usize,
+            bank: bank as usize,
+            row,
+        }
+    }
+
+    #[inline(always)]
+    fn plan(&self, place: Place, at: u64) -> Plan {
+        let bank = &self.channels[place.channel].banks[place.bank];
+        let timed_out = self.keep_open != 0 && at > bank.used + self.keep_open;
+        if bank.row == CLOSED || timed_out {
+            return Plan {
+                row: Row::Miss,
+                from: at,
+                busy: self.trcd + self.line_time,
+                lead: self.trcd + self.tcl,
+            };
+        }
+        if bank.row == place.row {
+            return Plan {
+                row: Row::Hit,
+                from: at,
+                busy: self.line_time,
+                lead: self.tcl,
+            };
+        }
+        // An activation in the future of this request (requests do not come
+        // in order of time) does not hold it up.
+        let closes = bank.activated + self.tras;
+        Plan {
+            row: Row::Conflict,
+            from: if bank.activated <= at {
+                at.max(closes)
+            } else {
+                at
+            },
+            busy: self.trp + self.trcd + self.line_time,
+            lead: self.trp + self.trcd + self.tcl,
+        }
+    }
+
+    /// Reads or writes a line asked for at `at`; when it is back (read).
+    pub fn access(&mut self, line: u64, at: u64, write: bool) -> u64 {
+        let place = self.place(line);
+        let plan = self.plan(place, at);
+        self.latest = self.latest.max(at);
+        let channel = &mut self.channels[place.channel];
+        let bank = &mut channel.banks[place.bank];
+        let start = bank.busy.take(plan.from, plan.busy);
+        let asks_bus = start + plan.lead;
+        let data = channel.bus.take(asks_bus, self.line_time);
+        let end = data + self.line_time;
+        bank.row = place.row;
+        bank.used = bank.used.max(data);
+        let stats = &mut channel.stats;
+        match plan.row {
+            Row::Hit => stats.row_hits += 1,
+            Row::Miss => {
+                stats.row_misses += 1;
+                bank.activated = start;
+            }
+            Row::Conflict => {
+                stats.row_conflicts += 1;
+                bank.activated = start + self.trp;
+            }
+        }
+        stats.bus_busy_ps += self.line_time;
+        stats.bank_wait_ps += start - at;
+        stats.bus_wait_ps += data - asks_bus;
+        let back = end + self.controller;
+        if write {
+            stats.writes += 1;
+        } else {
+            stats.reads += 1;
+            stats.latency_ps += back - at;
+        }
+        back
+    }
+
+    /// How long an access would wait for its bank and the bus.
+    pub fn waiting(&self, line: u64, at: u64) -> u64 {
+        let place = self.place(line);
+        let plan = self.plan(place, at);
+        let channel = &self.channels[place.channel];
+        let start = channel.banks[place.bank]
+            .busy
+            .earliest(plan.from, plan.busy);
+        let asks_bus = start + plan.lead;
+        let data = channel.bus.earliest(asks_bus, self.line_time);
+        start - at + (data - asks_bus)
+    }
+
+    /// The line's row is open now.
+    pub fn warm(&mut self, line: u64) {
+        let place = self.place(line);
+        let bank = &mut self.channels[place.channel].banks[place.bank];
+        bank.row = place.row;
+        bank.used = bank.used.max(self.latest);
+    }
+
+    /// A channel's counters, in order of channel.
+    pub fn stats(&self) -> impl Iterator<Item = &DramStats> {
+        self.channels.iter().map(|c| &c.stats)
+    }
+}

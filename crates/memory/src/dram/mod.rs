@@ -1,0 +1,104 @@
+//! Main memory: a fixed latency, or DDR channels with banks and rows.
+
+mod ddr;
+mod time;
+
+use ddr::Ddr;
+use pagewalk_stats::Tree;
+use pagewalk_units::Cycle;
+use time::Ratio;
+
+use crate::stats::DramStats;
+use crate::{DramSpec, Report};
+
+/// Main memory, in cycles of the core.
+#[derive(Clone, Debug)]
+pub(crate) struct Dram {
+    ratio: Ratio,
+    model: Model,
+}
+
+#[derive(Clone, Debug)]
+enum Model {
+    Fixed { latency: Cycle, stats: DramStats },
+    Ddr(Box<Ddr>),
+}
+
+impl Dram {
+    /// Refuses parameters that no memory has with a sentence that names the key.
+    pub fn new(spec: &DramSpec, frequency_ghz: f64) -> Result<Self, String> {
+        let ratio = Ratio::new(frequency_ghz)?;
+        let model = match *spec {
+            DramSpec::Fixed { latency_ns } => {
+                if !(latency_ns > 0.0 && latency_ns <= 100_000.0) {
+                    return Err(format!(
+                        "dram.fixed.latency_ns is {latency_ns}; it must be above 0 and at most 100000"
+                    ));
+                }
+                Model::Fixed {
+                    latency: (latency_ns * frequency_ghz).round() as Cycle,
+                    stats: DramStats::default(),
+                }
+            }
+            DramSpec::Ddr { .. } => Model::Ddr(Box::new(Ddr::new(spec)?)),
+        };
+        Ok(Dram { ratio, model })
+    }
+
+    /// Reads a line; cycle at which it is at the cache that asked at `now`.
+    #[inline]
+    pub fn read(&mut self, line: u64, now: Cycle) -> Cycle {
+        match &mut self.model {
+            Model::Fixed { latency, stats } => {
+                stats.reads += 1;
+                now + *latency
+            }
+            Model::Ddr(ddr) => {
+                let at = self.ratio.to_ps(now);
+                now + self.ratio.to_cycles(ddr.access(line, at, false) - at)
+            }
+        }
+    }
+
+    /// Writes a line at `now`; nobody waits for it.
+    #[inline]
+    pub fn write(&mut self, line: u64, now: Cycle) {
+        match &mut self.model {
+            Model::Fixed { stats, .. } => stats.writes += 1,
+            Model::Ddr(ddr) => {
+                ddr.access(line, self.ratio.to_ps(now), true);
+            }
+        }
+    }
+
+    /// Cycles that a read at `now` would wait for its bank and the bus.
+    pub fn delay(&self, line: u64, now: Cycle) -> Cycle {
+        match &self.model {
+            Model::Fixed { .. } => 0,
+            Model::Ddr(ddr) => self
+                .ratio
+                .to_cycles(ddr.waiting(line, self.ratio.to_ps(now))),
+        }
+    }
+
+    /// Leaves the line's row open.
+    pub fn warm(&mut self, line: u64) {
+        if let Model::Ddr(ddr) = &mut self.model {
+            ddr.warm(line);
+        }
+    }
+}
+
+impl Report for Dram {
+    /// Channel `n` is at `path.n`.
+    fn report(&self, path: &str, tree: &mut Tree) {
+        match &self.model {
+            Model::Fixed { stats, .. } => tree.add(&format!("{path}.0"), stats),
+            Model::Ddr(ddr) => {
+                for (n, stats) in ddr.stats().enumerate() {
+                    tree.add(&format!("{path}.{n}"), stats);
+                }
+            }
+        }
+    }
+}

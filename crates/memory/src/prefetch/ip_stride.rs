@@ -1,0 +1,142 @@
+//! Stride prefetching by instruction (Fu, Patel and Janssens, MICRO 1992; the
+//! states are those of Chen and Baer's reference prediction table, IEEE
+//! Transactions on Computers 1995).
+
+use super::{PAGE_LINES_SHIFT, Recent, Wanted};
+
+/// How sure an instruction's stride is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No stride seen, or a steady one broken once.
+    Initial,
+    /// A new stride seen once.
+    Transient,
+    /// The stride was confirmed: prefetch.
+    Steady,
+    /// No regular stride.
+    NoPrediction,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    last: u64,
+    stride: i64,
+    state: State,
+}
+
+/// The table. Strides are in lines; accesses to the line of the last one say nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct IpStride {
+    table: Recent<Instruction>,
+    degree: i64,
+    lookahead: i64,
+}
+
+impl IpStride {
+    pub fn new(entries: u32, degree: u32, lookahead: u32) -> Self {
+        IpStride {
+            table: Recent::new(entries as usize),
+            degree: i64::from(degree),
+            lookahead: i64::from(lookahead),
+        }
+    }
+
+    #[inline(always)]
+    pub fn train(&mut self, line: u64, pc: u64, wanted: &mut Wanted) {
+        let Some(e) = self.table.get(pc) else {
+            self.table.insert(
+                pc,
+                Instruction {
+                    last: line,
+                    stride: 0,
+                    state: State::Initial,
+                },
+            );
+            return;
+        };
+        if e.last == line {
+            return;
+        }
+        let stride = line.wrapping_sub(e.last) as i64;
+        e.last = line;
+        let same = stride == e.stride;
+        e.state = match (e.state, same) {
+            (State::Initial | State::Transient | State::Steady, true) => State::Steady,
+            (State::NoPrediction, true) => State::Transient,
+            (State::Initial, false) => State::Transient,
+            (State::Transient | State::NoPrediction, false) => State::NoPrediction,
+            (State::Steady, false) => {
+                // One break (a new page, a new row) does not unlearn the stride.
+                e.state = State::Initial;
+                return;
+            }
+        };
+        e.stride = stride;
+        if e.state == State::Steady {
+            for i in 0..self.degree {
+                let to = line.wrapping_add_signed(stride.wrapping_mul(self.lookahead + i));
+                if to >> PAGE_LINES_SHIFT == line >> PAGE_LINES_SHIFT {
+                    wanted.push(to);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(p: &mut IpStride, line: u64, pc: u64) -> Vec<u64> {
+        let mut w = Wanted::new();
+        p.train(line, pc, &mut w);
+        w.to_vec()
+    }
+
+    #[test]
+    fn fires_only_when_steady_and_stays_in_the_page() {
+        let mut p = IpStride::new(64, 2, 4);
+        assert!(train(&mut p, 0, 7).is_empty(), "first access");
+        assert!(train(&mut p, 2, 7).is_empty(), "first stride");
+        assert_eq!(train(&mut p, 4, 7), [12, 14], "confirmed");
+        assert!(train(&mut p, 4, 7).is_empty(), "same line");
+        assert_eq!(train(&mut p, 6, 7), [14, 16]);
+        for line in (8..=54).step_by(2) {
+            assert!(train(&mut p, line, 7).iter().all(|&l| l < 64));
+        }
+        assert!(train(&mut p, 56, 7).is_empty(), "both leave the page");
+    }
+
+    #[test]
+    fn a_break_costs_one_access_and_disorder_all() {
+        let mut p = IpStride::new(64, 1, 1);
+        for line in 0..4 {
+            train(&mut p, line, 1);
+        }
+        assert!(train(&mut p, 1000, 1).is_empty(), "broken");
+        assert_eq!(train(&mut p, 1001, 1), [1002], "the stride is still known");
+        for line in [5, 77, 3, 900, 12] {
+            assert!(train(&mut p, line * 64, 1).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_instruction_is_forgotten() {
+        let mut p = IpStride::new(2, 1, 1);
+        for line in 0..3 {
+            train(&mut p, line, 1);
+            train(&mut p, line + 100, 2);
+        }
+        train(&mut p, 0, 3); // over instruction 1
+        assert_eq!(train(&mut p, 103, 2), [104]);
+        assert!(train(&mut p, 3, 1).is_empty());
+    }
+
+    #[test]
+    fn negative_strides_go_down() {
+        let mut p = IpStride::new(4, 2, 1);
+        train(&mut p, 40, 1);
+        train(&mut p, 37, 1);
+        assert_eq!(train(&mut p, 34, 1), [31, 28]);
+    }
+}

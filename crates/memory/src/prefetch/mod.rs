@@ -1,0 +1,242 @@
+//! Hardware prefetchers: they see accesses of one cache and name lines.
+
+mod ip_stride;
+mod streamer;
+
+use ip_stride::IpStride;
+use streamer::Streamer;
+
+use crate::{Kind, PrefetcherSpec};
+
+/// log2 of the lines of a 4 KB page, which no prefetch leaves: the next
+/// physical page belongs to somebody else.
+const PAGE_LINES_SHIFT: u32 = 6;
+
+/// Most lines that one access may ask for.
+pub(crate) const MAX_DEGREE: usize = 16;
+
+/// Lines to fetch, in order.
+pub(crate) type Wanted = arrayvec::ArrayVec<u64, MAX_DEGREE>;
+
+/// A prefetcher of one cache.
+#[derive(Clone, Debug)]
+pub(crate) enum Prefetcher {
+    IpStride(IpStride),
+    Streamer(Streamer),
+}
+
+impl Prefetcher {
+    /// Refuses parameters that mean nothing with a sentence that names the key.
+    pub fn new(spec: PrefetcherSpec, cache: &str) -> Result<Self, String> {
+        let check = |key: &str, value: u32, most: u32| {
+            if value == 0 || value > most {
+                Err(format!(
+                    "{cache}.prefetcher.{key} is {value}; it must be 1 to {most}"
+                ))
+            } else {
+                Ok(())
+            }
+        };
+        match spec {
+            PrefetcherSpec::IpStride {
+                entries,
+                degree,
+                lookahead,
+            } => {
+                check("ip_stride.entries", entries, 4096)?;
+                check("ip_stride.degree", degree, MAX_DEGREE as u32)?;
+                check("ip_stride.lookahead", lookahead, 63)?;
+                Ok(Prefetcher::IpStride(IpStride::new(
+                    entries, degree, lookahead,
+                )))
+            }
+            PrefetcherSpec::Streamer {
+                pages,
+                degree,
+                lookahead,
+            } => {
+                check("streamer.pages", pages, 4096)?;
+                check("streamer.degree", degree, MAX_DEGREE as u32)?;
+                check("streamer.lookahead", lookahead, 63)?;
+                Ok(Prefetcher::Streamer(Streamer::new(
+                    pages, degree, lookahead,
+                )))
+            }
+        }
+    }
+
+    /// An access of the cache; whether it asks for lines, which are then in `wanted`.
+    #[inline(always)]
+    pub fn train(&mut self, kind: Kind, line: u64, pc: u64, wanted: &mut Wanted) {
+        match self {
+            // Strides are those of load instructions.
+            Prefetcher::IpStride(p) => {
+                if kind == Kind::Load {
+                    p.train(line, pc, wanted);
+                }
+            }
+            // Everything that moves through a page, but not walkers, whose
+            // reads follow the program's pages, and not engines' guesses.
+            Prefetcher::Streamer(p) => {
+                if matches!(
+                    kind,
+                    Kind::Load | Kind::Store | Kind::Fetch | Kind::Prefetch
+                ) {
+                    p.train(line, wanted);
+                }
+            }
+        }
+    }
+}
+
+/// A few keyed entries in order of use, found in constant time: what hardware
+/// does with a content-addressed memory.
+#[derive(Clone, Debug)]
+struct Recent<V> {
+    /// Hash buckets: first entry + 1 of each chain.
+    heads: Vec<u16>,
+    entries: Vec<Entry<V>>,
+    capacity: usize,
+    newest: u16,
+    oldest: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<V> {
+    key: u64,
+    value: V,
+    /// Next in the hash chain, + 1; 0 ends it.
+    chain: u16,
+    newer: u16,
+    older: u16,
+}
+
+const NONE: u16 = u16::MAX;
+
+impl<V> Recent<V> {
+    fn new(capacity: usize) -> Self {
+        Recent {
+            heads: vec![0; (capacity * 4).next_power_of_two()],
+            entries: Vec::with_capacity(capacity),
+            capacity,
+            newest: NONE,
+            oldest: NONE,
+        }
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.heads.len() - 1)
+    }
+
+    /// The value of `key`, made the newest.
+    #[inline(always)]
+    fn get(&mut self, key: u64) -> Option<&mut V> {
+        let mut at = self.heads[self.bucket(key)];
+        while at != 0 {
+            let i = at - 1;
+            if self.entries[i as usize].key == key {
+                if self.newest != i {
+                    self.unlink(i);
+                    self.link(i);
+                }
+                return Some(&mut self.entries[i as usize].value);
+            }
+            at = self.entries[i as usize].chain;
+        }
+        None
+    }
+
+    /// Puts a key in that is not here, over the oldest if all are in use.
+    fn insert(&mut self, key: u64, value: V) {
+        let bucket = self.bucket(key);
+        let i = if self.entries.len() < self.capacity {
+            self.entries.push(Entry {
+                key,
+                value,
+                chain: self.heads[bucket],
+                newer: NONE,
+                older: NONE,
+            });
+            (self.entries.len() - 1) as u16
+        } else {
+            let i = self.oldest;
+            self.unlink(i);
+            self.unchain(i);
+            let chain = self.heads[bucket];
+            let e = &mut self.entries[i as usize];
+            (e.key, e.value, e.chain) = (key, value, chain);
+            i
+        };
+        self.heads[bucket] = i + 1;
+        self.link(i);
+    }
+
+    fn unchain(&mut self, i: u16) {
+        let bucket = self.bucket(self.entries[i as usize].key);
+        let next = self.entries[i as usize].chain;
+        let mut at = self.heads[bucket];
+        if at == i + 1 {
+            self.heads[bucket] = next;
+            return;
+        }
+        while self.entries[at as usize - 1].chain != i + 1 {
+            at = self.entries[at as usize - 1].chain;
+        }
+        self.entries[at as usize - 1].chain = next;
+    }
+
+    fn unlink(&mut self, i: u16) {
+        let (newer, older) = {
+            let e = &self.entries[i as usize];
+            (e.newer, e.older)
+        };
+        match newer {
+            NONE => self.newest = older,
+            n => self.entries[n as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            o => self.entries[o as usize].newer = newer,
+        }
+    }
+
+    fn link(&mut self, i: u16) {
+        let second = self.newest;
+        let e = &mut self.entries[i as usize];
+        (e.newer, e.older) = (NONE, second);
+        match second {
+            NONE => self.oldest = i,
+            s => self.entries[s as usize].newer = i,
+        }
+        self.newest = i;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn recent_keeps_the_last_used_keys(
+            capacity in 1usize..20, keys in prop::collection::vec(0u64..40, 1..400),
+        ) {
+            let mut r = Recent::new(capacity);
+            let mut model: Vec<u64> = vec![];
+            for key in keys {
+                let here = model.iter().position(|&k| k == key);
+                prop_assert_eq!(r.get(key).copied(), here.map(|_| key * 3));
+                match here {
+                    Some(at) => { model.remove(at); }
+                    None => {
+                        r.insert(key, key * 3);
+                        if model.len() == capacity { model.remove(0); }
+                    }
+                }
+                model.push(key);
+            }
+        }
+    }
+}

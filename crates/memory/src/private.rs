@@ -1,0 +1,489 @@
+//! The caches of one core: L1I, L1D and the L2 behind both.
+
+use pagewalk_stats::Tree;
+use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+
+use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, SPECULATIVE, Victim};
+use crate::prefetch::Wanted;
+use crate::{Below, Done, Enter, Kind, Level, PrivateSpec, Report, Request};
+
+/// The private caches of one core: L1I, L1D, L2.
+///
+/// Write-back and write-allocate; the L2 neither includes nor excludes the
+/// first level. A line is in the tags from the moment it is asked for, with
+/// the time at which it is ready, so that a second request for it waits
+/// instead of asking again. A miss takes an MSHR from its request to its fill;
+/// prefetches and write-backs take none, but bandwidth below.
+#[derive(Clone, Debug)]
+pub struct Private {
+    l1i: Lines,
+    l1d: Lines,
+    l2: Lines,
+    walks_enter: Enter,
+    core: u8,
+}
+
+/// `path.name`, or `name` at the root.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+#[inline(always)]
+fn address(line: u64) -> PhysAddr {
+    PhysAddr(line << LINE_SHIFT)
+}
+
+impl Private {
+    /// Refuses impossible geometry with a sentence that names the key.
+    pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, String> {
+        for (name, first) in [("l1i", &spec.l1i), ("l1d", &spec.l1d)] {
+            if first.latency > spec.l2.latency {
+                return Err(format!(
+                    "l2.latency ({}) is below {name}.latency ({}); both count from the core's request to its data",
+                    spec.l2.latency, first.latency
+                ));
+            }
+        }
+        Ok(Private {
+            l1i: Lines::new(&spec.l1i, "l1i", Level::L1)?,
+            l1d: Lines::new(&spec.l1d, "l1d", Level::L1)?,
+            l2: Lines::new(&spec.l2, "l2", Level::L2)?,
+            walks_enter: spec.walks_enter,
+            core,
+        })
+    }
+
+    /// Load-to-use of an L1D hit.
+    #[inline]
+    pub fn l1d_latency(&self) -> Cycle {
+        self.l1d.latency()
+    }
+
+    /// Load-to-use of an L1I hit.
+    #[inline]
+    pub fn l1i_latency(&self) -> Cycle {
+        self.l1i.latency()
+    }
+
+    /// Enters by `request.kind`: Fetch at L1I, Load, Store and Prefetch at L1D,
+    /// Walk where configured, Speculative at L2. The answer is load-to-use from `now`.
+    #[inline]
+    pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
+        match request.kind {
+            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<true, B>(request, now, below),
+            Kind::Fetch => self.fetch::<true, B>(request, now, below),
+            Kind::Walk if self.walks_enter == Enter::L1d => {
+                self.data::<true, B>(request, now, below)
+            }
+            Kind::Walk | Kind::Speculative => self.second::<true, B>(request, now, below),
+        }
+    }
+
+    /// State only: tags, replacement, prefetcher training; no time and no
+    /// statistics, except that guesses counted before are still judged.
+    #[inline]
+    pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
+        match request.kind {
+            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(request, 0, below),
+            Kind::Fetch => self.fetch::<false, B>(request, 0, below),
+            Kind::Walk if self.walks_enter == Enter::L1d => {
+                self.data::<false, B>(request, 0, below)
+            }
+            Kind::Walk | Kind::Speculative => self.second::<false, B>(request, 0, below),
+        };
+    }
+
+    #[inline(always)]
+    fn data<const TIMED: bool, B: Below>(
+        &mut self,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let done = match self.l1d.find(line) {
+            Some(at) => {
+                let mut done = hit::<TIMED>(&mut self.l1d, at, request.kind, now);
+                if request.kind == Kind::Store
+                    && self.l1d.flags(at) & (DIRTY | OWNED) != DIRTY | OWNED
+                {
+                    done.at = done
+                        .at
+                        .max(self.ask_to_write::<TIMED, B>(at, request, now, below));
+                }
+                done
+            }
+            None => self.data_miss::<TIMED, B>(line, request, now, below),
+        };
+        if let Some(p) = &mut self.l1d.prefetcher {
+            let mut wanted = Wanted::new();
+            p.train(request.kind, line, request.pc, &mut wanted);
+            if !wanted.is_empty() {
+                self.prefetch_data::<TIMED, B>(&wanted, request, now, below);
+            }
+        }
+        done
+    }
+
+    /// A store finds its line, which is not yet its own or not yet dirty.
+    #[inline(never)]
+    fn ask_to_write<const TIMED: bool, B: Below>(
+        &mut self,
+        at: usize,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Cycle {
+        let mut granted = now;
+        if self.l1d.flags(at) & OWNED == 0 && below.coherent() {
+            if TIMED {
+                self.l1d.counts.upgrades += 1;
+                granted = below.access(request, now).at;
+            } else {
+                below.warm(request);
+            }
+        }
+        self.l1d.set_flags(at, DIRTY | OWNED);
+        granted
+    }
+
+    #[inline(never)]
+    fn data_miss<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let done = through_mshrs::<TIMED>(
+            self,
+            |p| &mut p.l1d,
+            request.kind,
+            now,
+            |p, start| p.second::<TIMED, B>(request, start, below),
+        );
+        let flags = match request.kind {
+            Kind::Store => DIRTY | OWNED,
+            Kind::Prefetch => PREFETCHED,
+            _ => self.owned_below(line),
+        };
+        self.fill_data::<TIMED, B>(line, flags, done, now, below);
+        done
+    }
+
+    /// A copy of an owned line is owned.
+    #[inline(always)]
+    fn owned_below(&self, line: u64) -> u64 {
+        self.l2.find(line).map_or(0, |at| self.l2.flags(at) & OWNED)
+    }
+
+    fn prefetch_data<const TIMED: bool, B: Below>(
+        &mut self,
+        wanted: &[u64],
+        cause: Request,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        for &line in wanted {
+            if self.l1d.find(line).is_some() {
+                continue;
+            }
+            let request = Request {
+                at: address(line),
+                kind: Kind::Prefetch,
+                ..cause
+            };
+            let done = self.second::<TIMED, B>(request, now, below);
+            let flags = PREFETCHED | self.owned_below(line);
+            self.fill_data::<TIMED, B>(line, flags, done, now, below);
+        }
+    }
+
+    fn fill_data<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        flags: u64,
+        done: Done,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        let victim = self
+            .l1d
+            .fill::<TIMED>(line, flags, done.level, now, done.at);
+        match victim {
+            None => {}
+            Some(Victim { line, dirty: true }) => {
+                self.l1d.counts.writebacks += u64::from(TIMED);
+                match self.l2.find(line) {
+                    Some(at) => self.l2.set_flags(at, DIRTY | OWNED),
+                    None => self.fill_second::<TIMED, B>(
+                        line,
+                        DIRTY | OWNED,
+                        Done {
+                            at: done.at,
+                            level: Level::L1,
+                        },
+                        done.at,
+                        below,
+                    ),
+                }
+            }
+            Some(Victim { line, dirty: false }) => {
+                if below.coherent() && self.l2.find(line).is_none() && self.l1i.find(line).is_none()
+                {
+                    below.dropped(address(line), self.core);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fetch<const TIMED: bool, B: Below>(
+        &mut self,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let done = match self.l1i.find(line) {
+            Some(at) => hit::<TIMED>(&mut self.l1i, at, request.kind, now),
+            None => self.fetch_miss::<TIMED, B>(line, request, now, below),
+        };
+        if let Some(p) = &mut self.l1i.prefetcher {
+            let mut wanted = Wanted::new();
+            p.train(request.kind, line, request.pc, &mut wanted);
+            for line in wanted {
+                if self.l1i.find(line).is_none() {
+                    let request = Request {
+                        at: address(line),
+                        kind: Kind::Prefetch,
+                        ..request
+                    };
+                    let done = self.second::<TIMED, B>(request, now, below);
+                    self.fill_fetched::<TIMED, B>(line, PREFETCHED, done, now, below);
+                }
+            }
+        }
+        done
+    }
+
+    #[inline(never)]
+    fn fetch_miss<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let done = through_mshrs::<TIMED>(
+            self,
+            |p| &mut p.l1i,
+            request.kind,
+            now,
+            |p, start| p.second::<TIMED, B>(request, start, below),
+        );
+        self.fill_fetched::<TIMED, B>(line, 0, done, now, below);
+        done
+    }
+
+    fn fill_fetched<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        flags: u64,
+        done: Done,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        let victim = self
+            .l1i
+            .fill::<TIMED>(line, flags, done.level, now, done.at);
+        if let Some(Victim { line, .. }) = victim
+            && below.coherent()
+            && self.l2.find(line).is_none()
+            && self.l1d.find(line).is_none()
+        {
+            below.dropped(address(line), self.core);
+        }
+    }
+
+    /// The request at the L2.
+    fn second<const TIMED: bool, B: Below>(
+        &mut self,
+        request: Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let done = match self.l2.find(line) {
+            Some(at) => {
+                let mut done = hit::<TIMED>(&mut self.l2, at, request.kind, now);
+                if request.kind == Kind::Store && below.coherent() && self.l2.flags(at) & OWNED == 0
+                {
+                    if TIMED {
+                        self.l2.counts.upgrades += 1;
+                        done.at = done.at.max(below.access(request, now).at);
+                    } else {
+                        below.warm(request);
+                    }
+                }
+                done
+            }
+            None => {
+                let done = through_mshrs::<TIMED>(
+                    self,
+                    |p| &mut p.l2,
+                    request.kind,
+                    now,
+                    |_, start| ask::<TIMED, B>(below, request, start),
+                );
+                let flags = if request.kind == Kind::Speculative {
+                    SPECULATIVE
+                } else {
+                    0
+                };
+                self.fill_second::<TIMED, B>(line, flags, done, now, below);
+                done
+            }
+        };
+        if let Some(p) = &mut self.l2.prefetcher {
+            let mut wanted = Wanted::new();
+            p.train(request.kind, line, request.pc, &mut wanted);
+            for line in wanted {
+                if self.l2.find(line).is_none() {
+                    let request = Request {
+                        at: address(line),
+                        kind: Kind::Prefetch,
+                        ..request
+                    };
+                    let done = ask::<TIMED, B>(below, request, now);
+                    self.fill_second::<TIMED, B>(line, PREFETCHED, done, now, below);
+                }
+            }
+        }
+        done
+    }
+
+    fn fill_second<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        flags: u64,
+        done: Done,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        let victim = self.l2.fill::<TIMED>(line, flags, done.level, now, done.at);
+        let Some(Victim { line, dirty }) = victim else {
+            return;
+        };
+        let mut kept = false;
+        if below.coherent() {
+            if let Some(at) = self.l1d.find(line) {
+                // The copy above is as new or newer: it takes over, so that
+                // the directory's writer stays the writer.
+                if dirty {
+                    self.l1d.set_flags(at, DIRTY | OWNED);
+                }
+                return;
+            }
+            kept = self.l1i.find(line).is_some();
+        }
+        if dirty {
+            self.l2.counts.writebacks += u64::from(TIMED);
+            if TIMED {
+                below.write_back(address(line), self.core, done.at);
+            } else {
+                below.warm_write_back(address(line), self.core);
+            }
+        }
+        if below.coherent() && !kept {
+            below.dropped(address(line), self.core);
+        }
+    }
+
+    /// Another core writes (`exclusive`) or reads this line: drop or clean it. Whether it was dirty.
+    pub fn snoop(&mut self, at: PhysAddr, exclusive: bool) -> bool {
+        let line = at.0 >> LINE_SHIFT;
+        let mut dirty = false;
+        for cache in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
+            if let Some(at) = cache.find(line) {
+                dirty |= cache.flags(at) & DIRTY != 0;
+                if exclusive {
+                    cache.remove(at);
+                    cache.counts.invalidated += 1;
+                } else {
+                    cache.clear_flags(at, DIRTY | OWNED);
+                }
+            }
+        }
+        dirty
+    }
+}
+
+/// A line that is here.
+#[inline(always)]
+fn hit<const TIMED: bool>(cache: &mut Lines, at: usize, kind: Kind, now: Cycle) -> Done {
+    if TIMED {
+        let hit = cache.hit(at, kind, now);
+        Done {
+            at: hit.at,
+            level: hit.level,
+        }
+    } else {
+        cache.warm_hit(at, kind);
+        Done {
+            at: 0,
+            level: Level::L1,
+        }
+    }
+}
+
+#[inline(always)]
+fn ask<const TIMED: bool, B: Below>(below: &mut B, request: Request, now: Cycle) -> Done {
+    if TIMED {
+        below.access(request, now)
+    } else {
+        below.warm(request);
+        Done {
+            at: 0,
+            level: Level::Memory,
+        }
+    }
+}
+
+/// A miss of `cache` that asked at `now`: takes an MSHR, unless it is a
+/// prefetch, and asks below from the time on at which it has one.
+#[inline(always)]
+fn through_mshrs<const TIMED: bool>(
+    private: &mut Private,
+    cache: impl Fn(&mut Private) -> &mut Lines,
+    kind: Kind,
+    now: Cycle,
+    fetch: impl FnOnce(&mut Private, Cycle) -> Done,
+) -> Done {
+    if !TIMED {
+        return fetch(private, now);
+    }
+    let lines = cache(private);
+    lines.count_miss(kind);
+    if kind == Kind::Prefetch {
+        return fetch(private, now);
+    }
+    let slot = lines.mshrs.admit(now);
+    lines.counts.mshr_wait_cycles += slot.start - now;
+    let done = fetch(private, slot.start);
+    cache(private).mshrs.hold(slot, done.at);
+    done
+}
+
+impl Report for Private {
+    /// `l1i`, `l1d` and `l2` below `path`.
+    fn report(&self, path: &str, tree: &mut Tree) {
+        tree.add(&join(path, "l1i"), &self.l1i.stats());
+        tree.add(&join(path, "l1d"), &self.l1d.stats());
+        tree.add(&join(path, "l2"), &self.l2.stats());
+    }
+}

@@ -1,0 +1,253 @@
+//! What the cores share: the last-level cache, the directory, memory.
+
+use pagewalk_stats::Tree;
+use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+
+use crate::directory::{Directory, MOST_CORES, Met};
+use crate::dram::Dram;
+use crate::lines::{DIRTY, Lines, PREFETCHED, Victim};
+use crate::prefetch::Wanted;
+use crate::private::join;
+use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
+
+/// L3, directory and DRAM.
+///
+/// The L3 is filled by what comes from memory and by dirty lines that leave
+/// private caches, and is not inclusive: a line that it evicts stays in the
+/// private caches. With one core there is no directory. With several, a line
+/// that another core has written is taken from there, and a write takes it
+/// from all others; the data of a line that others hold clean comes from the
+/// L3 or from memory.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    l3: Lines,
+    dram: Dram,
+    directory: Option<Directory>,
+    remote_latency: Cycle,
+}
+
+impl Shared {
+    /// Refuses impossible geometry and memory with a sentence that names the key.
+    pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, String> {
+        if cores == 0 || cores > MOST_CORES {
+            return Err(format!(
+                "cores is {cores}; a machine has 1 to {MOST_CORES} cores"
+            ));
+        }
+        if cores > 1 && spec.remote_latency < spec.l3.latency {
+            return Err(format!(
+                "remote_latency ({}) is below l3.latency ({}), where the directory is that a request passes first",
+                spec.remote_latency, spec.l3.latency
+            ));
+        }
+        Ok(Shared {
+            l3: Lines::new(&spec.l3, "l3", Level::L3)?,
+            dram: Dram::new(&spec.dram, frequency_ghz)?,
+            directory: (cores > 1).then(|| Directory::new(cores)),
+            remote_latency: spec.remote_latency,
+        })
+    }
+
+    /// Snoops that `core` has to take before its next access: (line, exclusive).
+    pub fn take_snoops(&mut self, core: u8, into: &mut Vec<(PhysAddr, bool)>) {
+        if let Some(d) = &mut self.directory {
+            d.take_mail(core, into);
+        }
+    }
+
+    /// Whether `take_snoops` would give anything: one load and compare.
+    #[inline]
+    pub fn has_snoops(&self, core: u8) -> bool {
+        self.directory.as_ref().is_some_and(|d| d.has_mail(core))
+    }
+
+    /// What the directory says to a request: what other cores' caches add.
+    #[inline]
+    fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
+        match &mut self.directory {
+            None => Met::Free,
+            Some(d) if request.kind == Kind::Store => d.write(line, request.core, counted),
+            Some(d) => d.read(line, request.core, counted),
+        }
+    }
+
+    /// The request at the L3 itself.
+    #[inline]
+    fn lookup(&mut self, line: u64, request: Request, now: Cycle) -> Done {
+        let done = match self.l3.find(line) {
+            Some(at) => {
+                let hit = self.l3.hit(at, request.kind, now);
+                Done {
+                    at: hit.at,
+                    level: hit.level,
+                }
+            }
+            None => self.miss(line, request.kind, now),
+        };
+        if let Some(p) = &mut self.l3.prefetcher {
+            let mut wanted = Wanted::new();
+            p.train(request.kind, line, request.pc, &mut wanted);
+            for line in wanted {
+                if self.l3.find(line).is_none() {
+                    let ready = self.dram.read(line, now + self.l3.latency());
+                    self.put::<true>(line, PREFETCHED, now, ready);
+                }
+            }
+        }
+        done
+    }
+
+    fn miss(&mut self, line: u64, kind: Kind, now: Cycle) -> Done {
+        self.l3.count_miss(kind);
+        let ready = if kind == Kind::Prefetch {
+            self.dram.read(line, now + self.l3.latency())
+        } else {
+            let slot = self.l3.mshrs.admit(now);
+            self.l3.counts.mshr_wait_cycles += slot.start - now;
+            let ready = self.dram.read(line, slot.start + self.l3.latency());
+            self.l3.mshrs.hold(slot, ready);
+            ready
+        };
+        self.put::<true>(line, 0, now, ready);
+        Done {
+            at: ready,
+            level: Level::Memory,
+        }
+    }
+
+    /// Fills the L3; what goes is written to memory if it is dirty.
+    fn put<const TIMED: bool>(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
+        let victim = self
+            .l3
+            .fill::<TIMED>(line, flags, Level::Memory, asked, ready);
+        if let Some(Victim { line, dirty: true }) = victim {
+            if TIMED {
+                self.l3.counts.writebacks += 1;
+                self.dram.write(line, ready);
+            } else {
+                self.dram.warm(line);
+            }
+        }
+    }
+
+    /// Dirty data comes to the L3 at `now`.
+    fn put_dirty<const TIMED: bool>(&mut self, line: u64, now: Cycle) {
+        match self.l3.find(line) {
+            Some(at) => self.l3.set_flags(at, DIRTY),
+            None => self.put::<TIMED>(line, DIRTY, now, now),
+        }
+    }
+}
+
+impl Below for Shared {
+    fn access(&mut self, request: Request, now: Cycle) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let store = request.kind == Kind::Store;
+        let done = match self.meet(line, request, true) {
+            Met::Free => self.lookup(line, request, now),
+            Met::Invalidated => {
+                let done = self.lookup(line, request, now);
+                // The last acknowledgement may come after the data.
+                Done {
+                    at: done.at.max(now + self.remote_latency),
+                    ..done
+                }
+            }
+            Met::Dirty(ready) => {
+                let at = now.max(ready) + self.remote_latency;
+                if !store {
+                    // The writer keeps a clean copy, and the L3 gets the data.
+                    self.put_dirty::<true>(line, at);
+                }
+                Done {
+                    at,
+                    level: Level::Remote,
+                }
+            }
+            Met::Upgrade { others: true } => Done {
+                at: now + self.remote_latency,
+                level: Level::Remote,
+            },
+            Met::Upgrade { others: false } => Done {
+                at: now,
+                level: Level::L1,
+            },
+        };
+        if store && let Some(d) = &mut self.directory {
+            d.written(line, done.at);
+        }
+        done
+    }
+
+    fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle) {
+        let line = at.0 >> LINE_SHIFT;
+        if let Some(d) = &mut self.directory {
+            d.cleaned(line, core);
+        }
+        self.put_dirty::<true>(line, now);
+    }
+
+    fn dropped(&mut self, at: PhysAddr, core: u8) {
+        if let Some(d) = &mut self.directory {
+            d.dropped(at.0 >> LINE_SHIFT, core);
+        }
+    }
+
+    fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle {
+        self.dram.delay(at.0 >> LINE_SHIFT, now + self.l3.latency())
+    }
+
+    fn warm(&mut self, request: Request) {
+        let line = request.at.0 >> LINE_SHIFT;
+        match self.meet(line, request, false) {
+            Met::Upgrade { .. } => return,
+            Met::Dirty(_) => {
+                if request.kind != Kind::Store {
+                    self.put_dirty::<false>(line, 0);
+                }
+                return;
+            }
+            Met::Free | Met::Invalidated => {}
+        }
+        match self.l3.find(line) {
+            Some(at) => self.l3.warm_hit(at, request.kind),
+            None => {
+                self.dram.warm(line);
+                self.put::<false>(line, 0, 0, 0);
+            }
+        }
+        if let Some(p) = &mut self.l3.prefetcher {
+            let mut wanted = Wanted::new();
+            p.train(request.kind, line, request.pc, &mut wanted);
+            for line in wanted {
+                if self.l3.find(line).is_none() {
+                    self.dram.warm(line);
+                    self.put::<false>(line, 0, 0, 0);
+                }
+            }
+        }
+    }
+
+    fn warm_write_back(&mut self, at: PhysAddr, core: u8) {
+        let line = at.0 >> LINE_SHIFT;
+        if let Some(d) = &mut self.directory {
+            d.cleaned(line, core);
+        }
+        self.put_dirty::<false>(line, 0);
+    }
+
+    fn coherent(&self) -> bool {
+        self.directory.is_some()
+    }
+}
+
+impl Report for Shared {
+    /// `l3`, with several cores `l3.directory`, and `dram.<channel>`.
+    fn report(&self, path: &str, tree: &mut Tree) {
+        tree.add(&join(path, "l3"), &self.l3.stats());
+        if let Some(d) = &self.directory {
+            tree.add(&join(path, "l3.directory"), &d.stats());
+        }
+        self.dram.report(&join(path, "dram"), tree);
+    }
+}

@@ -41,7 +41,7 @@ qemu:
 plugin: rust-env
 	cargo build --quiet --release --locked -p pagewalk-qemu-plugin
 	# Replaced, not overwritten: a running simulation may have it mapped.
-	install -D -m 755 $(CARGO_TARGET_DIR)/release/libpagewalk_qemu.so $(PLUGIN).new
+	install -D -m 755 $(CARGO_TARGET_DIR)/release/libpagewalk_qemu_plugin.so $(PLUGIN).new
 	mv -f $(PLUGIN).new $(PLUGIN)
 
 native: rust-env python-env plugin

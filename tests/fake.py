@@ -39,7 +39,12 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
         "description": f"What {name} is",
         "status": "complete",
         "message": None,
-        "config": {"page_table": {"radix": {"levels": 4}}, "mmu": {"l2_tlb": {"entries": 2048}}},
+        "config": {
+            "cores": 1,
+            "mmu": {"l2": {"main": {"entries": 2048}}, "perfect": name == "perfect-tlb"},
+            "placement": {"thp" if name == "thp" else "buddy": {}},
+            "page_table": {"radix": {"levels": 4}},
+        },
         "summary": [
             dict(zip(("name", "value", "unit", "meaning"), row, strict=True)) for row in summary
         ],
@@ -109,7 +114,7 @@ class Engine(types.ModuleType):
         super().__init__("pagewalk._native")
         self.script: Run = run or (lambda spec, _progress: result(spec))
         self.specs: list[dict[str, Any]] = []
-        self.explained: dict[str, Any] | None = None
+        self.explained: dict[str, Any] = {}
 
     def set_data_dir(self, path: str) -> None:
         self.data_dir = path
@@ -121,8 +126,8 @@ class Engine(types.ModuleType):
         self.specs.append(json.loads(spec))
         return json.dumps(self.script(self.specs[-1], progress))
 
-    def explain(self, _name: str) -> str | None:
-        return None if self.explained is None else json.dumps(self.explained)
+    def explain(self, _name: str) -> str:
+        return json.dumps(self.explained)
 
 
 def install(monkeypatch: Any, engine: Engine) -> Engine:

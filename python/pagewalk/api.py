@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk import native
@@ -45,22 +47,28 @@ class Arguments(TypedDict, total=False):
     progress: bool
 
 
-def design(name: str | os.PathLike[str]) -> Config:
-    """A design by name or file, as an object whose fields can be changed."""
-    return Config(os.fspath(name), _resolved(sources.DEFAULT_MACHINE, os.fspath(name))["design"])
+def design(
+    name: str | os.PathLike[str], machine: str | os.PathLike[str] = sources.DEFAULT_MACHINE
+) -> Config:
+    """A design by name or file, as an object whose fields can be changed.
+
+    The fields show the design on `machine`; changes hold on any.
+    """
+    return _config("designs", name, os.fspath(machine), os.fspath(name))
 
 
 def machine(name: str | os.PathLike[str]) -> Config:
     """A machine by name or file, as an object whose fields can be changed."""
-    return Config(os.fspath(name), _resolved(os.fspath(name), sources.DEFAULT_DESIGN)["machine"])
+    return _config("machines", name, os.fspath(name), sources.DEFAULT_DESIGN)
 
 
-def _resolved(machine: str, design: str) -> Json:
-    answer = native.call(
-        "resolve", json.dumps({"machine": machine, "designs": [design], "set": []})
-    )
-    config: Json = answer["designs"][0]["config"]
-    return config
+def _config(kind: str, name: str | os.PathLike[str], machine: str, design: str) -> Config:
+    spec = {"machine": machine, "designs": [design]}
+    resolved = native.call("resolve", json.dumps(spec))[0]["config"]
+    text = os.fspath(name)
+    is_path = "/" in text or text.endswith(".toml")
+    path = Path(text) if is_path else native.DATA / kind / f"{text}.toml"
+    return Config(path.stem, path, resolved)
 
 
 def designs() -> list[Json]:
@@ -124,49 +132,48 @@ def compare(
     """
     if isinstance(designs, (str, os.PathLike, Config)):
         raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
-    machine_name, machine_changes = _named(machine)
-    spec = sources.specification(
-        machine=machine_name,
-        designs=[_design(d) for d in designs],
-        source=sources.source(
-            workload=workload,
-            size=size,
-            threads=threads,
-            params={k: str(v) for k, v in (params or {}).items()},
-            trace=trace,
-            program=None if program is None else [str(word) for word in program],
-        ),
-        limits=sources.limits(
-            skip=skip,
-            warmup=warmup,
-            instructions=instructions,
-            roi=roi,
-            sample_text=sample,
-            endless=workload is not None,
-        ),
-        settings=[*machine_changes, *(f"{k}={toml(v)}" for k, v in (settings or {}).items())],
-        seed=seed,
-        jobs=jobs,
-        interval=interval,
-        perfetto=None if perfetto is None else os.fspath(perfetto),
-        perfetto_walks=perfetto_walks,
-    )
-    if not progress:
-        return Result(native.run(spec))
-    with Bar() as bar:
-        return Result(native.run(spec, bar))
+    with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
+        spec = sources.specification(
+            machine=_name_or_file(machine, Path(folder, "machines")),
+            designs=[_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)],
+            source=sources.source(
+                workload=workload,
+                size=size,
+                threads=threads,
+                params={k: str(v) for k, v in (params or {}).items()},
+                trace=trace,
+                program=None if program is None else [str(word) for word in program],
+            ),
+            limits=sources.limits(
+                skip=skip,
+                warmup=warmup,
+                instructions=instructions,
+                roi=roi,
+                sample_text=sample,
+                endless=workload is not None,
+            ),
+            settings=[f"{key}={toml(value, key)}" for key, value in (settings or {}).items()],
+            seed=seed,
+            jobs=jobs,
+            interval=interval,
+            perfetto=None if perfetto is None else os.fspath(perfetto),
+            perfetto_walks=perfetto_walks,
+        )
+        if not progress:
+            return Result(native.run(spec))
+        with Bar() as bar:
+            return Result(native.run(spec, bar))
 
 
-def _named(value: Named) -> tuple[str, list[str]]:
-    if isinstance(value, Config):
-        return value.base, value.changes
-    return os.fspath(value), []
-
-
-def _design(value: Named) -> str | Json:
-    base, changes = _named(value)
-    if not changes and not (isinstance(value, Config) and value.label != value.base):
-        return base
-    assert isinstance(value, Config)
-    label = value.label if value.label != value.base else f"{base} (changed)"
-    return {"base": base, "name": label, "set": changes}
+def _name_or_file(value: Named, folder: Path) -> str:
+    """What the engine finds a design or machine by; a changed one is written to a file."""
+    if not isinstance(value, Config):
+        return os.fspath(value)
+    if value.name == value.base and not value.changes:
+        return str(value.path)
+    if "/" in value.name or not value.name:
+        raise UserError(f"label: '{value.name}' cannot name a file; expected no '/'")
+    folder.mkdir()
+    path = folder / f"{value.name}.toml"
+    value.write(path)
+    return str(path)

@@ -86,7 +86,7 @@ def cycles(result: Result) -> str | None:
     """A stacked bar a design: cycles an instruction by cause."""
     order = list(dict.fromkeys(s.cause for d in result.designs for s in d.cycle_stack))
     rows = [
-        (d.name, s.cause, s.cycles / instructions, order.index(s.cause))
+        (d.name, s.cause.replace("_", " "), s.cycles / instructions, order.index(s.cause))
         for d in result.designs
         if (instructions := d.get("instructions"))
         for s in d.cycle_stack
@@ -94,7 +94,9 @@ def cycles(result: Result) -> str | None:
     ]
     if not rows:
         return None
-    drawn = [cause for cause in order if any(row[1] == cause for row in rows)]
+    drawn = [
+        cause.replace("_", " ") for i, cause in enumerate(order) if any(r[3] == i for r in rows)
+    ]
     frame = pl.DataFrame(rows, schema=["design", "cause", "cpi", "order"], orient="row")
     chart = (
         alt.Chart(frame)

@@ -376,8 +376,9 @@ def trace_convert(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="pagewalk or champsim.")
-    ] = "pagewalk",
+        str | None,
+        typer.Option("--to", metavar="FORMAT", help="Its format; else by the name of the file."),
+    ] = None,
 ) -> None:
     """Write a trace in another format."""
     from pagewalk.tables import pairs
@@ -393,9 +394,9 @@ def _trace(path: str) -> str:
 @app.command()
 def workloads() -> None:
     """List the built-in programs."""
-    from pagewalk.tables import catalogue
+    from pagewalk.tables import programs
 
-    catalogue(native.call("workloads"), sys.stdout)
+    programs(native.call("workloads"), sys.stdout)
 
 
 @app.command()

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+import math
+import sys
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from pagewalk.errors import UserError
 
 Json = dict[str, Any]
 
 
-class Section(MutableMapping[str, Any]):
+class Section(Mapping[str, Any]):
     """A table of a configuration: fields as attributes or as keys.
 
     >>> section = Section({"l2_tlb": {"entries": 2048}}, "mmu")
@@ -21,7 +29,8 @@ class Section(MutableMapping[str, Any]):
     >>> section["l2_tlb"]["entries"]
     4096
 
-    A field that is not there cannot be set, so that a slip of the pen is seen.
+    A field that is not there cannot be set, so that a slip of the pen is seen;
+    none can be removed.
     """
 
     __slots__ = ("_fields", "_path")
@@ -51,10 +60,6 @@ class Section(MutableMapping[str, Any]):
         if isinstance(value, Mapping):
             value = Section(value, f"{self._path}.{key}" if self._path else key)
         self._fields[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._check(key)
-        del self._fields[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -97,19 +102,27 @@ class Section(MutableMapping[str, Any]):
 
 
 class Config(Section):
-    """A shipped design or machine, or a file's, with changes on top."""
+    """A shipped design or machine, or a file's, with changes on top.
 
-    __slots__ = ("_original", "base", "label")
+    The fields are those of the whole resolved configuration, machine and
+    design together; what is changed is carried into the run, nothing else is.
+    """
+
+    __slots__ = ("_original", "base", "label", "path")
 
     _original: Json
     base: str
-    label: str
+    label: str | None
+    path: Path
 
-    def __init__(self, base: str, fields: Mapping[str, Any], label: str | None = None) -> None:
+    def __init__(
+        self, base: str, path: Path, fields: Mapping[str, Any], label: str | None = None
+    ) -> None:
         super().__init__(fields)
         object.__setattr__(self, "_original", copy.deepcopy(dict(fields)))
+        object.__setattr__(self, "path", path)
         object.__setattr__(self, "base", base)
-        object.__setattr__(self, "label", label or base)
+        object.__setattr__(self, "label", label)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "label":
@@ -118,38 +131,70 @@ class Config(Section):
             super().__setattr__(name, value)
 
     def __deepcopy__(self, _memo: object) -> Config:
-        twin = Config(self.base, self._original, self.label)
+        twin = Config(self.base, self.path, self._original, self.label)
         for key, value in self.items():
             twin[key] = value.to_dict() if isinstance(value, Section) else value
         return twin
 
     def copy(self, label: str | None = None) -> Config:
-        """An independent copy, to change further."""
+        """An independent copy, to change further; `label` names it in results."""
         twin = copy.deepcopy(self)
         if label is not None:
             twin.label = label
         return twin
 
     @property
-    def changes(self) -> list[str]:
-        """What differs from the original, as ``--set`` writes it."""
-        return list(_differences("", self._original, self.to_dict()))
+    def changes(self) -> Json:
+        """What differs from the original, as nested dictionaries."""
+        return _differences(self._original, self.to_dict())
+
+    @property
+    def name(self) -> str:
+        """What results call it: the label, or the base's name."""
+        return self.label or (f"{self.base} (changed)" if self.changes else self.base)
+
+    def write(self, path: Path) -> None:
+        """Writes the base's file with the changes on top, as TOML."""
+        with self.path.open("rb") as file:
+            merged = tomllib.load(file)
+        _merge(merged, self.changes)
+        lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
+        path.write_text("".join(lines), encoding="utf-8")
 
 
-def _differences(path: str, before: Json, after: Json) -> Iterator[str]:
+def _differences(before: Json, after: Json) -> Json:
+    changes: Json = {}
     for key, value in after.items():
-        here = f"{path}.{key}" if path else key
         old = before.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            yield from _differences(here, old, value)
+        if isinstance(value, dict) and isinstance(old, dict) and value.keys() == old.keys():
+            if inner := _differences(old, value):
+                changes[key] = inner
         elif value != old:
-            yield f"{here}={toml(value)}"
+            changes[key] = value
+    return changes
 
 
-def toml(value: Any) -> str:
-    """A value as TOML writes it; JSON's strings, numbers and lists are TOML's."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {toml(v)}" for k, v in value.items()) + "}"
+def _merge(into: Json, changes: Json) -> None:
+    for key, value in changes.items():
+        old = into.get(key)
+        # One alternative in place of another replaces the whole table.
+        if isinstance(value, dict) and isinstance(old, dict) and not old.keys().isdisjoint(value):
+            _merge(old, value)
+        else:
+            into[key] = value
+
+
+def toml(value: Any, key: str) -> str:
+    """A value as TOML writes it on one line; JSON's strings and numbers are TOML's."""
+    if isinstance(value, Mapping):
+        inner = (f"{json.dumps(k)} = {toml(v, f'{key}.{k}')}" for k, v in value.items())
+        return "{ " + ", ".join(inner) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(toml(v) for v in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+        return "[" + ", ".join(toml(v, key) for v in value) + "]"
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and math.isfinite(value)):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    raise UserError(
+        f"'{key}' cannot be {value!r}; expected a number, text, true or false, or a list"
+    )

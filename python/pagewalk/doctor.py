@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -37,7 +39,8 @@ def findings() -> list[Finding]:
     except Failure as error:
         return [*result, Finding("engine", False, str(error), "make build")]
     result.append(Finding("engine", True, f"version {native.version()}"))
-    result.extend(_from_engine(native.call("doctor")))
+    result.extend(_live_programs(native.call("doctor")))
+    result.append(_counters())
     for library in LIBRARIES:
         try:
             detail = f"version {importlib.metadata.version(library)}"
@@ -57,17 +60,44 @@ def _python() -> Finding:
     return Finding("python", True, f"version {platform.python_version()} ({sys.executable})")
 
 
-def _from_engine(answer: Any) -> list[Finding]:
+def _live_programs(answer: dict[str, Any]) -> list[Finding]:
+    """What ``-- PROGRAM`` needs."""
+    qemu, plugin = answer["qemu"], answer["plugin"]
+    found = "Ok" in qemu
     return [
+        Finding("cores", True, f"{answer['cores']} of the host's for simulations"),
         Finding(
-            check["name"],
-            bool(check["found"]),
-            check.get("detail") or ("found" if check["found"] else "not found"),
-            check.get("remedy") or "",
-            bool(check.get("needed", False)),
-        )
-        for check in answer["checks"]
+            "qemu-user",
+            found,
+            str(qemu["Ok"]) if found else f"not found, so '-- PROGRAM' cannot run ({qemu['Err']})",
+            "apt-get install qemu-user",
+            needed=False,
+        ),
+        Finding(
+            "plugin",
+            bool(plugin["present"]),
+            plugin["path"] if plugin["present"] else f"no file {plugin['path']}",
+            "make build",
+            needed=False,
+        ),
     ]
+
+
+def _counters() -> Finding:
+    """The processor's own counters, to compare results with."""
+    perf = shutil.which("perf")
+    if perf is None:
+        remedy = "apt-get install linux-perf"
+        return Finding("perf", False, "not found (for validation only)", remedy, needed=False)
+    counted = subprocess.run(
+        [perf, "stat", "-x,", "-e", "instructions:u", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    good = counted.returncode == 0 and "not supported" not in counted.stderr
+    detail = "counts instructions" if good else "finds no counters here (for validation only)"
+    return Finding("perf", good, detail, "a host with hardware counters", needed=False)
 
 
 def report(stream: TextIO) -> int:

@@ -84,14 +84,9 @@ def _heading(result: Result) -> str:
 
 
 def _warnings(result: Result) -> str:
-    texts = [
-        f"{d.name}: {d.status.replace('_', ' ')}" + (f"; {d.message}" if d.message else "")
-        for d in result.designs
-        if not d.complete
-    ] + result.warnings
-    if not texts:
+    if not result.warnings:
         return ""
-    lines = "".join(f"<p>{escape(text)}</p>" for text in texts)
+    lines = "".join(f"<p>{escape(text)}</p>" for text in result.warnings)
     return f"<section class=warning>{lines}</section>\n"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from typing import Any
 
 from pagewalk import native
-from pagewalk import source as sources
 
 Json = dict[str, Any]
 
@@ -16,62 +15,66 @@ _MADE = "<!-- Made by `make docs` from the definitions in the code; change them 
 
 def pages() -> dict[str, str]:
     """The text of each page by file name."""
-    return {"statistics.md": statistics(_tiny_run())}
+    return {
+        "statistics.md": statistics(native.call("statistics")),
+        "configuration.md": configuration(native.call("config_keys"), native.call("schema")),
+    }
 
 
-def _tiny_run() -> Json:
-    """A run of every shipped design, short: what it counts is not looked at."""
-    return native.run(
-        sources.specification(
-            machine=sources.DEFAULT_MACHINE,
-            designs=[design["name"] for design in native.call("designs")],
-            source=sources.source(workload="gups", size="16MiB"),
-            limits=sources.limits(
-                skip=0, warmup=0, instructions=20_000, roi=False, sample_text=None, endless=True
-            ),
-            settings=[],
-            seed=1,
-            jobs=None,
-            interval=None,
-            perfetto=None,
-            perfetto_walks=1,
-        )
-    )
-
-
-def statistics(result: Json) -> str:
+def statistics(definitions: Json) -> str:
     """`docs/statistics.md`."""
-    summary = {q["name"]: q for d in result["designs"] for q in d["summary"]}
     text = [
         _MADE,
         "# Statistics\n",
         "Every result holds the numbers of the summary and, for each component of the simulated "
-        "machine, its counters. `pagewalk explain NAME` prints the same definitions. All count the "
-        "measured part only: after skipping and warm-up.\n",
+        "machine, its counters. `pagewalk explain NAME` prints the same definitions. All count "
+        "the measured part only: after skipping and warm-up.\n",
         "## Summary\n",
-        "| name | unit | meaning |",
-        "|---|---|---|",
-        *(
-            f"| `{q['name']}` | {_cell(q['unit'])} | {_cell(q['meaning'])} |"
-            for q in summary.values()
-        ),
-        "",
+        *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
         "## Counters\n",
-        "`N` stands for a number. A gauge is a state at the end of the measured part; all others "
-        "count what happened in it.\n",
+        "`N` stands for a number.\n",
     ]
-    components: dict[str, dict[str, Json]] = {}
-    for design in result["designs"]:
-        for row in design["stats"]:
-            path = re.sub(r"\.\d+(?=\.|$)", ".N", row["path"])
-            components.setdefault(path, {}).setdefault(row["name"], row)
-    for path in sorted(components):
-        text += [f"### `{path}`\n", "| name | unit | meaning |", "|---|---|---|"]
-        for name, row in components[path].items():
-            gauge = " (gauge)" if row["gauge"] else ""
-            text.append(f"| `{name}` | {_cell(row['unit'])}{gauge} | {_cell(row['meaning'])} |")
-        text.append("")
+    components: dict[str, list[Json]] = {}
+    for row in definitions["statistics"]:
+        path, _, name = row["name"].rpartition(".")
+        components.setdefault(path, []).append({**row, "name": name})
+    for path, rows in components.items():
+        text += [f"### `{path}`\n", *_table(["name", "unit", "meaning"], _rows(rows, "text"))]
     return "\n".join(text)
+
+
+def configuration(keys: list[Json], schema: Json) -> str:
+    """`docs/configuration.md`."""
+    text = [
+        _MADE,
+        "# Configuration\n",
+        "A run is configured by a machine file, a design file on top of it and `--set KEY=VALUE` "
+        "on top of both; the last word counts. Files are TOML; `[a.b]` followed by `c = 1` is the "
+        "key `a.b.c`. A key that is not listed here is refused. `<name>` stands for a name that "
+        "the file chooses. Of the tables marked *one of*, exactly one is given.\n",
+        str(schema.get("description", "")) + "\n",
+    ]
+    sections: dict[str, list[Json]] = {}
+    for key in keys:
+        sections.setdefault(key["path"].split(".")[0], []).append(key)
+    for name, rows in sections.items():
+        head, *rest = rows
+        text += [f"## `{name}`\n", f"{head['text']}\n"]
+        if head["expected"] != "a table" or not rest:
+            text.append(f"Expected: {head['expected']}.\n")
+        if rest:
+            table = [(f"`{r['path']}`", r["expected"], r["text"]) for r in rest]
+            text += _table(["key", "expected", "meaning"], table)
+    return "\n".join(text)
+
+
+def _rows(definitions: list[Json], meaning: str) -> list[tuple[str, ...]]:
+    return [(f"`{d['name']}`", d["unit"], d[meaning]) for d in definitions]
+
+
+def _table(head: list[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *([_cell(c) for c in row] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines] + [""]
 
 
 def _cell(value: object) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+import json
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -13,6 +14,8 @@ from pagewalk.quantities import count, duration, significant, size, with_unit
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result, Share
+
+Json = dict[str, Any]
 
 PALETTE = ["blue", "yellow", "red", "green", "magenta", "cyan", "bright_black", "white"]
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -52,19 +55,45 @@ def heading(result: Result) -> RenderableType:
 
 
 def notes(result: Result) -> list[RenderableType]:
-    """Warnings, and what became of designs that did not run to their end."""
-    lines: list[RenderableType] = []
-    for design in result.designs:
-        if not design.complete and not (result.partial and design.status == "partial"):
-            status = design.status.replace("_", " ")
-            text = Text.assemble((f"{design.name}: {status}", "bold red"))
-            if design.message:
-                text.append(f"; {design.message}")
-            lines.append(text)
-    lines.extend(
-        Text.assemble(("warning: ", "bold yellow"), warning) for warning in result.warnings
+    """What a reader has to know before using the numbers."""
+    return [Text.assemble(("warning: ", "bold yellow"), warning) for warning in result.warnings]
+
+
+def flattened(config: Json, path: str = "") -> dict[str, Any]:
+    """A configuration as dotted keys; a table without keys stands for itself."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(value, dict) and value:
+            flat.update(flattened(value, here))
+        else:
+            flat[here] = {} if isinstance(value, dict) else value
+    return flat
+
+
+def settings(flat: dict[str, Any]) -> str:
+    """Dotted keys with values on one line; a key that only is there needs no value."""
+    return ", ".join(
+        key if value == {} else f"{key}={json.dumps(value)}" for key, value in flat.items()
     )
-    return lines
+
+
+def resolved(result: Result) -> Table:
+    """What each design is: the first in full, the others by what is different."""
+    first, *others = result.designs
+    base = flattened(first.config)
+    own = {k: v for k, v in base.items() if k.split(".")[0] in ("placement", "page_table")}
+    rows = [(first.name, settings(own))]
+    for design in others:
+        flat = flattened(design.config)
+        different = {k: v for k, v in flat.items() if k not in base or base[k] != v}
+        rows.append((design.name, settings(different) or f"as {first.name}"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def footer(result: Result) -> RenderableType:
@@ -91,6 +120,7 @@ def run(result: Result, out: Console) -> None:
     design = result.designs[0]
     out.print(heading(result))
     out.print(Text.assemble((design.name, "bold cyan"), "  ", design.description))
+    _print_design(design, out)
     out.print()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -105,9 +135,10 @@ def run(result: Result, out: Console) -> None:
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
     if design.sampling:
         s = design.sampling
+        high = "any number" if s.ipc_high is None else significant(s.ipc_high)
         out.print(
             f"\n  sampled IPC {significant(s.ipc)}, with {s.confidence * 100:.0f} % confidence "
-            f"between {significant(s.ipc_low)} and {significant(s.ipc_high)} ({s.samples} samples)"
+            f"between {significant(s.ipc_low)} and {high} ({s.samples} samples)"
         )
     out.print(Text("\nWhere the cycles went", style="bold"))
     _print_stack(design, out)
@@ -117,6 +148,7 @@ def run(result: Result, out: Console) -> None:
 def compare(result: Result, out: Console) -> None:
     """Many designs: a table, speedups and cycles side by side."""
     out.print(heading(result))
+    out.print(Padding(resolved(result), (0, 0, 0, 2), expand=False))
     out.print()
     columns = [
         ("ipc", "IPC", significant),
@@ -146,6 +178,17 @@ def compare(result: Result, out: Console) -> None:
     _print_speedups(result, out)
     _print_stacks(result, out)
     _print_end(result, out)
+
+
+def _print_design(design: DesignResult, out: Console) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim")
+    for key in ("page_table", "placement", "mmu"):
+        part = design.config.get(key)
+        if isinstance(part, dict):
+            table.add_row(key.replace("_", " "), settings(flattened(part)))
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _speedup(design: DesignResult) -> str:
@@ -185,7 +228,7 @@ def _print_stack(design: DesignResult, out: Console) -> None:
             continue
         out.print(
             Text.assemble(
-                f"  {share.cause:<{_LABEL}}",
+                f"  {share.cause.replace('_', ' '):<{_LABEL}}",
                 (bar(share.share / most, width), PALETTE[i % len(PALETTE)]),
                 f" {share.share * 100:.1f} %",
             )
@@ -218,7 +261,7 @@ def _print_stacks(result: Result, out: Console) -> None:
     legend = Text("  ")
     for cause, style in colour.items():
         legend.append("■ ", style=style)
-        legend.append(f"{cause}   ")
+        legend.append(f"{cause.replace('_', ' ')}   ")
     out.print(legend)
 
 

@@ -62,7 +62,7 @@ class Sampling:
     samples: int
     ipc: float
     ipc_low: float
-    ipc_high: float
+    ipc_high: float | None
     confidence: float
 
 

@@ -9,26 +9,46 @@ from rich.table import Table
 from rich.text import Text
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import count, significant, size
+from pagewalk.quantities import count, exact_bytes, significant, size
 from pagewalk.report import console
 
 Json = dict[str, Any]
 
 
 def catalogue(entries: list[Json], stream: TextIO) -> None:
-    """Names with descriptions, and parameters where there are any."""
+    """Names with descriptions."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold cyan")
     table.add_column()
     for entry in entries:
         table.add_row(entry["name"], entry["description"])
-        for parameter in entry.get("params") or []:
-            default = parameter.get("default")
-            known = "" if default is None else f" (default {default})"
-            table.add_row(
-                "", Text(f"--param {parameter['name']}=…  {parameter['description']}{known}", "dim")
-            )
     console(stream).print(table)
+
+
+def programs(entries: list[Json], stream: TextIO) -> None:
+    """The built-in programs with all that can be asked of them."""
+    out = console(stream)
+    for i, entry in enumerate(entries):
+        if i:
+            out.print()
+        out.print(Text.assemble((entry["name"], "bold cyan"), f"  {entry['description']}"))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(style="dim")
+        table.add_row("stresses", entry["stresses"])
+        table.add_row("from", entry["source"])
+        table.add_row(
+            "--size", f"{entry['size_range']} (default {exact_bytes(entry['default_size'])})"
+        )
+        table.add_row("--threads", f"1 to {entry['max_threads']}")
+        for parameter in entry["params"]:
+            unit = f" {parameter['unit']}" if parameter["unit"] else ""
+            table.add_row(
+                f"--param {parameter['name']}=",
+                f"{parameter['meaning']}; {parameter['range']}{unit} "
+                f"(default {parameter['default']})",
+            )
+        out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def pairs(answer: Json, stream: TextIO, title: str | None = None) -> None:
@@ -59,22 +79,22 @@ def _value(key: str, value: Any) -> str:
     return str(value)
 
 
-def explanation(name: str, answer: Json | None, stream: TextIO) -> None:
+def explanation(name: str, answer: Json, stream: TextIO) -> None:
     """What a name means, in all senses that it has."""
-    meanings = (answer or {}).get("meanings") or ([answer] if answer and "text" in answer else [])
-    if not meanings:
-        nearest = (answer or {}).get("nearest") or []
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+    if "found" not in answer:
+        nearest = answer["nearest"]
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check the spelling"
         raise UserError(
-            f"nothing is named '{name}'{hint} (a statistic, design, machine, built-in program "
-            f"or configuration key was expected)"
+            f"nothing is named '{name}'; expected a statistic, design, machine, built-in program "
+            f"or configuration key; {hint}"
         )
     out = console(stream)
-    for meaning in meanings:
-        out.print(Text.assemble((meaning["name"], "bold cyan"), f"  {meaning['kind']}"))
-        out.print(Padding(Text(meaning["text"]), (0, 0, 0, 2)))
-        for key in ("unit", "default", "file", "expected"):
-            if meaning.get(key) is not None:
-                out.print(Text.assemble(f"  {key}: ", (str(meaning[key]), "bold")))
-        if meaning.get("config"):
-            out.print(Text("\n  " + str(meaning["config"]).replace("\n", "\n  "), style="dim"))
+    for meaning in answer["found"]:
+        kind = "configuration key" if meaning["kind"] == "config" else meaning["kind"]
+        out.print(Text.assemble((meaning["name"], "bold cyan"), f"  {kind}"))
+        if meaning["text"]:
+            out.print(Padding(Text(meaning["text"]), (0, 0, 0, 2)))
+        unit = "expected" if kind == "configuration key" else "unit"
+        for label, key in ((unit, "unit"), ("source", "source")):
+            if meaning[key]:
+                out.print(Padding(Text.assemble((f"{label}: ", "dim"), meaning[key]), (0, 0, 0, 2)))

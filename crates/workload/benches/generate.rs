@@ -1,0 +1,55 @@
+//! How fast the built-in programs give instructions: it must be well above the
+//! engine's speed.
+
+use std::time::Instant;
+
+use pagewalk_stream::Batch;
+use pagewalk_workload::{Options, build, parse_size};
+
+fn main() {
+    println!(
+        "{:<44} {:>10} {:>12} {:>10}",
+        "program", "build s", "M insn/s", "M ops/s"
+    );
+    for (name, size, threads, params) in [
+        ("gups", "4GiB", 1, vec![]),
+        ("gups", "1TiB", 1, vec![]),
+        ("bfs", "64MiB", 1, vec![("graph", "uniform")]),
+        ("bfs", "64MiB", 1, vec![("graph", "kronecker")]),
+        ("bfs", "4GiB", 1, vec![("graph", "uniform")]),
+        ("bfs", "4GiB", 1, vec![("graph", "kronecker")]),
+        ("bfs", "4GiB", 4, vec![("graph", "kronecker")]),
+    ] {
+        let options = Options {
+            size_bytes: Some(parse_size(size).unwrap()),
+            threads,
+            seed: 0,
+            params: params
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect(),
+        };
+        let begun = Instant::now();
+        let mut program = build(name, &options).unwrap();
+        let built = begun.elapsed().as_secs_f64();
+        let mut batch = Batch::new();
+        let (mut instructions, mut ops) = (0, 0);
+        let begun = Instant::now();
+        'run: while instructions < 300_000_000 {
+            for thread in 0..threads {
+                if let pagewalk_stream::End::Exit = program.fill(thread, &mut batch).unwrap() {
+                    break 'run;
+                }
+                instructions += batch.instructions();
+                ops += batch.ops.len() as u64;
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "{:<44} {built:>10.3} {:>12.1} {:>10.1}",
+            format!("{name} {size} {threads} thread(s) {params:?}"),
+            instructions as f64 / seconds / 1e6,
+            ops as f64 / seconds / 1e6
+        );
+    }
+}

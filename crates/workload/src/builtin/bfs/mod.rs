@@ -1,0 +1,509 @@
+//! Breadth-first search, top down, over a generated graph in CSR form.
+
+mod code;
+mod graph;
+mod search;
+
+use std::collections::VecDeque;
+
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+use rand::Rng as _;
+
+use self::code::{Arrays, Emitter, MOST_OPS};
+use self::graph::{Graph, Model, Row};
+use self::search::{CHUNK, Search};
+use super::layout::Layout;
+use crate::registry::{ParamInfo, Values, WorkloadInfo, error};
+use crate::size::format_size;
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "bfs",
+    description: "Breadth-first searches from random roots over a generated graph in compressed sparse row form.",
+    stresses: "Dependent random reads (neighbour, then its parent entry) and hard branches, beside streams through the neighbour lists.",
+    source: "S. Beamer, K. Asanovic, D. Patterson, The GAP Benchmark Suite, 2015 (top-down step); Graph500 specification (Kronecker graph)",
+    default_size: 4 << 30,
+    size_range: "a size that a graph of scale 12 to 31 fits in",
+    max_threads: 16,
+    params: &[
+        ParamInfo {
+            name: "graph",
+            unit: "",
+            default: "kronecker",
+            range: "kronecker or uniform",
+            meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges) or the same number of uniformly drawn neighbours for each vertex.",
+        },
+        ParamInfo {
+            name: "scale",
+            unit: "log2 of vertices",
+            default: "the largest that fits the size",
+            range: "12 to 31",
+            meaning: "The graph has 2^scale vertices; given instead of a size.",
+        },
+        ParamInfo {
+            name: "degree",
+            unit: "directed edges a vertex",
+            default: "16",
+            range: "1 to 1024",
+            meaning: "Mean number of neighbours.",
+        },
+        ParamInfo {
+            name: "roots",
+            unit: "searches",
+            default: "64",
+            range: "1 to 2^32",
+            meaning: "Searches one after the other, each from another random vertex that has neighbours.",
+        },
+        ParamInfo {
+            name: "populate",
+            unit: "",
+            default: "yes",
+            range: "yes or no",
+            meaning: "Whether the graph and the search's arrays are initialised before the region of interest; with no, pages fault at their first access.",
+        },
+    ],
+};
+
+const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
+
+/// Bytes of the arrays of a graph: offsets, neighbours, parents, queue.
+fn footprint(scale: u32, degree: u64) -> u64 {
+    (8 + 4 * degree + 4 + 4) << scale
+}
+
+/// What all threads do between two barriers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Sets all parents to -1, the root's to itself, and queues the root.
+    Init { root: u32, clear: bool },
+    /// Scans the frontier.
+    Scan,
+    /// Several threads: moves what each has found to the shared queue.
+    Copy,
+    /// All searches are done.
+    Done,
+}
+
+/// Where one thread stands in the present step.
+#[derive(Default)]
+struct Worker {
+    emitter: Emitter,
+    /// Address of its own list of found vertices; several threads.
+    list: u64,
+    begun: bool,
+    /// Gave all ops of the step.
+    finished: bool,
+    /// Asked again after them: it is at the barrier.
+    arrived: bool,
+    exited: bool,
+    /// Position in the queue (scan), or in its part of an array (init, copy).
+    at: usize,
+    end: usize,
+    /// Chunk of the frontier; several threads.
+    chunk: usize,
+    claims: Vec<u64>,
+    claim: usize,
+    claimed: u64,
+    /// The vertex under way: its row and the next edge.
+    row: Row,
+    edge: u64,
+    in_row: bool,
+    /// Copy: where its part begins in the queue.
+    to: usize,
+}
+
+pub(crate) struct Bfs {
+    facts: Facts,
+    setup: VecDeque<Event>,
+    search: Search,
+    arrays: Arrays,
+    workers: Vec<Worker>,
+    step: Step,
+    roots: pagewalk_units::Rng,
+    roots_left: u64,
+    roi_ended: bool,
+}
+
+impl Bfs {
+    pub(crate) fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
+        let range = |param, low, high, default| match values.number(param)? {
+            None => Ok(default),
+            Some(n) if (low..=high).contains(&n) => Ok(n),
+            Some(_) => Err(values.refuse(param, "out of range")),
+        };
+        let model = match values.choice("graph", &["kronecker", "uniform"], "kronecker")? {
+            "uniform" => Model::Uniform,
+            _ => Model::Kronecker,
+        };
+        let degree = range("degree", 1, 1024, 16)?;
+        let roots_left = range("roots", 1, 1 << 32, 64)?;
+        let populate = values.choice("populate", &["yes", "no"], "yes")? == "yes";
+        let (low, high) = (u64::from(*SCALES.start()), u64::from(*SCALES.end()));
+        let scale = match (values.number("scale")?, values.options.size_bytes) {
+            (Some(_), Some(_)) => {
+                return Err(values.refuse("scale", "given together with a size; give one of them"));
+            }
+            (Some(scale), None) if (low..=high).contains(&scale) => scale as u32,
+            (Some(_), None) => return Err(values.refuse("scale", "out of range")),
+            (None, _) => {
+                let size = values.size();
+                let fits = SCALES.rev().find(|&scale| footprint(scale, degree) <= size);
+                fits.ok_or_else(|| {
+                    let least = format_size(footprint(*SCALES.start(), degree));
+                    values.refuse_size(size, &format!("too small for any graph ({least} at least)"))
+                })?
+            }
+        };
+
+        let threads = values.options.threads;
+        let seed = values.options.seed;
+        let graph = Graph::new(model, scale, degree, seed);
+        let vertices = graph.vertices();
+        let mut layout = Layout::new();
+        let mut arrays = Arrays {
+            offsets: layout.array(8 * (vertices + 1), populate),
+            neighbours: layout.array(4 * graph.edges(), populate),
+            parent: layout.array(4 * vertices, populate),
+            queue: layout.array(4 * vertices, populate),
+            barrier: 0,
+        };
+        if threads > 1 {
+            arrays.barrier = layout.array(64, true);
+        }
+        let workers = (0..threads)
+            .map(|thread| Worker {
+                emitter: Emitter::new(layout.stack(thread) - 256),
+                // Grows page by page as it is filled, like a vector of the program.
+                list: if threads > 1 {
+                    layout.array(4 * vertices, false)
+                } else {
+                    0
+                },
+                ..Worker::default()
+            })
+            .collect();
+        let name = match model {
+            Model::Uniform => "uniform",
+            Model::Kronecker => "kronecker",
+        };
+        let mut bfs = Bfs {
+            facts: Facts {
+                name: format!(
+                    "bfs --param graph={name} --param scale={scale} --param degree={degree} --threads {threads}"
+                ),
+                instructions: None,
+                infer_mappings: false,
+                no_dependences: false,
+                deterministic: true,
+                has_roi: true,
+            },
+            setup: layout.begin(threads),
+            search: Search::new(graph, threads as usize),
+            arrays,
+            workers,
+            step: Step::Done,
+            roots: pagewalk_units::rng(seed, "workload.bfs.roots"),
+            roots_left,
+            roi_ended: false,
+        };
+        // The first search's parents are initialised with the populated arrays.
+        bfs.next_root(!populate);
+        Ok(bfs)
+    }
+
+    /// Begins the next search, if there is one.
+    fn next_root(&mut self, clear: bool) {
+        if self.roots_left == 0 {
+            self.step = Step::Done;
+            return;
+        }
+        self.roots_left -= 1;
+        let graph = &self.search.graph;
+        let root = loop {
+            let v = (self.roots.next_u64() >> (64 - graph.scale)) as u32;
+            if graph.row(v).degree > 0 {
+                break v;
+            }
+        };
+        self.search.start(root);
+        self.step = Step::Init { root, clear };
+    }
+
+    /// All threads are at the barrier: what comes next.
+    fn advance(&mut self) {
+        let alone = self.workers.len() == 1;
+        match self.step {
+            Step::Init { .. } => self.step = Step::Scan,
+            Step::Scan if !alone => {
+                let mut to = self.search.queue.len();
+                for (worker, found) in self.workers.iter_mut().zip(&self.search.found) {
+                    worker.to = to;
+                    worker.end = found.len();
+                    to += found.len();
+                }
+                self.search.gather();
+                self.step = Step::Copy;
+            }
+            Step::Scan | Step::Copy => {
+                self.step = Step::Scan;
+                if !self.search.next_level() {
+                    self.next_root(true);
+                }
+            }
+            Step::Done => {}
+        }
+        for worker in &mut self.workers {
+            (worker.begun, worker.finished, worker.arrived) = (false, false, false);
+        }
+    }
+
+    /// Appends `thread`'s ops of the present step; true when it has given all.
+    fn emit(&mut self, thread: usize, batch: &mut Batch) -> bool {
+        let threads = self.workers.len();
+        let worker = &mut self.workers[thread];
+        let parallel = threads > 1;
+        match self.step {
+            Step::Init { root, clear } => {
+                let lines = (self.search.graph.vertices() / 32) as usize;
+                let part = lines * thread / threads..lines * (thread + 1) / threads;
+                if !worker.begun {
+                    worker.begun = true;
+                    worker.at = if clear { part.start } else { part.end };
+                }
+                while worker.at < part.end {
+                    if BATCH_OPS - batch.ops.len() < MOST_OPS {
+                        return false;
+                    }
+                    let va = self.arrays.parent + 128 * worker.at as u64;
+                    worker.at += 1;
+                    worker.emitter.memset(batch, va, worker.at < part.end);
+                }
+                if BATCH_OPS - batch.ops.len() < MOST_OPS {
+                    return false;
+                }
+                if part.contains(&(root as usize / 32)) {
+                    worker.emitter.set_parent(batch, &self.arrays, root);
+                }
+                if thread == 0 {
+                    worker.emitter.set_queue(batch, &self.arrays);
+                }
+            }
+            Step::Scan if parallel => {
+                if !worker.scan_chunks(thread, &mut self.search, &self.arrays, batch) {
+                    return false;
+                }
+            }
+            Step::Scan => {
+                if !worker.scan(&mut self.search, &self.arrays, batch) {
+                    return false;
+                }
+            }
+            Step::Copy => {
+                if !worker.begun {
+                    worker.begun = true;
+                    worker.at = 0;
+                }
+                while worker.at < worker.end {
+                    if BATCH_OPS - batch.ops.len() < MOST_OPS {
+                        return false;
+                    }
+                    let from = worker.list + 4 * worker.at as u64;
+                    let to = self.arrays.queue + 4 * (worker.to + worker.at) as u64;
+                    worker.at += 1;
+                    worker.emitter.copy(batch, from, to, worker.at < worker.end);
+                }
+                if BATCH_OPS - batch.ops.len() < MOST_OPS {
+                    return false;
+                }
+            }
+            Step::Done => return true,
+        }
+        if parallel {
+            worker.emitter.barrier(batch, &self.arrays);
+        }
+        true
+    }
+}
+
+impl Worker {
+    /// One thread: scans the frontier, visiting as it goes. The caller's batch
+    /// has room for [`MOST_OPS`] before each append.
+    fn scan(&mut self, search: &mut Search, arrays: &Arrays, batch: &mut Batch) -> bool {
+        let room = |batch: &Batch| BATCH_OPS - batch.ops.len() >= MOST_OPS;
+        if !self.begun {
+            if !room(batch) {
+                return false;
+            }
+            self.begun = true;
+            self.at = search.frontier.start;
+            self.in_row = false;
+            self.emitter.enter(batch);
+        }
+        while self.at < search.frontier.end {
+            if !self.in_row {
+                if !room(batch) {
+                    return false;
+                }
+                let vertex = search.queue[self.at];
+                self.row = search.graph.row(vertex);
+                self.edge = 0;
+                self.in_row = true;
+                let empty = self.row.degree == 0;
+                self.emitter
+                    .vertex(batch, arrays, false, self.at as u64, vertex, empty);
+            }
+            while self.edge < self.row.degree {
+                if !room(batch) {
+                    return false;
+                }
+                let i = self.edge;
+                self.edge += 1;
+                let v = search.graph.neighbour(&self.row, i);
+                let claim = search.visit(v).then_some(search.queue.len() as u64);
+                if claim.is_some() {
+                    search.queue.push(v);
+                }
+                let last = self.edge == self.row.degree;
+                self.emitter
+                    .edge(batch, arrays, i, self.row.start + i, v, claim, last);
+            }
+            if !room(batch) {
+                return false;
+            }
+            self.in_row = false;
+            self.at += 1;
+            self.emitter
+                .vertex_end(batch, false, self.at < search.frontier.end);
+        }
+        if !room(batch) {
+            return false;
+        }
+        self.emitter.leave(batch);
+        true
+    }
+
+    /// Several threads: scans this thread's chunks of the frontier.
+    fn scan_chunks(
+        &mut self,
+        thread: usize,
+        search: &mut Search,
+        arrays: &Arrays,
+        batch: &mut Batch,
+    ) -> bool {
+        let room = |batch: &Batch| BATCH_OPS - batch.ops.len() >= MOST_OPS;
+        let threads = search.found.len();
+        if !self.begun {
+            self.begun = true;
+            self.chunk = thread;
+            self.claimed = 0;
+            self.in_row = false;
+            (self.at, self.end) = (0, 0);
+        }
+        loop {
+            if self.at == self.end {
+                let start = search.frontier.start + self.chunk * CHUNK;
+                if start >= search.frontier.end {
+                    return room(batch);
+                }
+                debug_assert!(!self.in_row, "a row ends before its chunk");
+                search.recycle(std::mem::take(&mut self.claims));
+                self.claims = search.take_claims(self.chunk);
+                self.claim = 0;
+                self.at = start;
+                self.end = (start + CHUNK).min(search.frontier.end);
+                self.chunk += threads;
+            }
+            if !room(batch) {
+                return false;
+            }
+            if !self.in_row {
+                let vertex = search.queue[self.at];
+                self.row = search.graph.row(vertex);
+                self.edge = 0;
+                self.in_row = true;
+                let empty = self.row.degree == 0;
+                self.emitter
+                    .vertex(batch, arrays, true, self.at as u64, vertex, empty);
+            }
+            while self.edge < self.row.degree {
+                if !room(batch) {
+                    return false;
+                }
+                let i = self.edge;
+                self.edge += 1;
+                let v = search.graph.neighbour(&self.row, i);
+                let mine = self.claims[self.claim / 64] >> (self.claim % 64) & 1 == 1;
+                self.claim += 1;
+                let to = self.list + 4 * self.claimed;
+                self.claimed += u64::from(mine);
+                let last = self.edge == self.row.degree;
+                let edge = self.row.start + i;
+                self.emitter
+                    .edge_parallel(batch, arrays, i, edge, v, mine.then_some(to), last);
+            }
+            if !room(batch) {
+                return false;
+            }
+            self.in_row = false;
+            self.at += 1;
+            self.emitter.vertex_end(batch, true, self.at < self.end);
+        }
+    }
+}
+
+impl Program for Bfs {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        if thread == 0
+            && let Some(event) = self.setup.pop_front()
+        {
+            return Ok(End::Event { event, ticket: 0 });
+        }
+        let count = self.workers.len();
+        let thread = thread as usize;
+        if thread >= count {
+            return Err(error(format!(
+                "bfs has {count} threads, not a thread {thread}"
+            )));
+        }
+        loop {
+            if self.step == Step::Done {
+                break;
+            }
+            let worker = &mut self.workers[thread];
+            if worker.finished {
+                // Asking again after its last op of the step, it is at the barrier.
+                worker.arrived = true;
+                if !self.workers.iter().all(|w| w.arrived) {
+                    return Ok(End::Blocked);
+                }
+                self.advance();
+                continue;
+            }
+            let finished = self.emit(thread, batch);
+            self.workers[thread].finished = finished;
+            if !finished || count > 1 {
+                return Ok(End::More);
+            }
+            // Alone, there is no barrier to wait at.
+            self.workers[thread].arrived = true;
+            self.advance();
+        }
+        self.workers[thread].exited = true;
+        if thread == 0 {
+            if !self.workers.iter().all(|w| w.exited) {
+                return Ok(End::Blocked);
+            }
+            if !std::mem::replace(&mut self.roi_ended, true) {
+                return Ok(End::Event {
+                    event: Event::RoiEnd,
+                    ticket: 0,
+                });
+            }
+        }
+        Ok(End::Exit)
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a built-in program's memory lies, and how its run begins.
+//!
+//! Addresses are those of a Linux x86-64 process: code at 0x400000, large
+//! arrays as `mmap` gives them (aligned to 2 MB), the stack below 2^47.
+
+use std::collections::VecDeque;
+
+use pagewalk_stream::{Backing, Event, ThreadId};
+use pagewalk_units::VirtAddr;
+
+/// First address of the code segment; program counters lie on its first page.
+pub const CODE: u64 = 0x40_1000;
+const CODE_BYTES: u64 = 0x1000;
+/// First address of the mapped arrays; far below the stack, so that arrays of
+/// 64 TiB fit in between.
+const ARRAYS: u64 = 0x1000_0000_0000;
+const STACK_TOP: u64 = 0x7fff_ffff_f000;
+/// Linux's default stack limit.
+const STACK_BYTES: u64 = 8 << 20;
+
+/// Places arrays one after the other and collects the events that start a run.
+pub struct Layout {
+    next: u64,
+    events: VecDeque<Event>,
+}
+
+impl Layout {
+    /// Code and the first thread's stack.
+    pub fn new() -> Self {
+        let map = |at, bytes, writable, backing| Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable,
+            backing,
+        };
+        let stack = STACK_TOP - STACK_BYTES;
+        Layout {
+            next: ARRAYS,
+            events: VecDeque::from([
+                map(CODE, CODE_BYTES, false, Backing::File),
+                map(stack, STACK_BYTES, true, Backing::Stack),
+            ]),
+        }
+    }
+
+    /// Where the stack of `thread` begins (stacks grow down from here); those
+    /// of later threads are mapped here, as `pthread_create` does.
+    pub fn stack(&mut self, thread: ThreadId) -> u64 {
+        if thread == 0 {
+            return STACK_TOP;
+        }
+        let (at, bytes) = self.place(STACK_BYTES);
+        self.events.push_back(Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Stack,
+        });
+        at + bytes
+    }
+
+    fn place(&mut self, bytes: u64) -> (u64, u64) {
+        let at = self.next;
+        let bytes = bytes.next_multiple_of(4096).max(4096);
+        // One free page after each array: an overrun would be a fault.
+        self.next = (at + bytes + 4096).next_multiple_of(2 << 20);
+        (at, bytes)
+    }
+
+    /// Maps an anonymous array of `bytes`; `populate` touches every page of it.
+    pub fn array(&mut self, bytes: u64, populate: bool) -> u64 {
+        let (at, bytes) = self.place(bytes);
+        let at = VirtAddr(at);
+        self.events.push_back(Event::Map {
+            at,
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        });
+        if populate {
+            self.events.push_back(Event::Populate { at, bytes });
+        }
+        at.0
+    }
+
+    /// The events of thread 0 before its first op: mappings, then the region of
+    /// interest begins and the other threads start.
+    pub fn begin(mut self, threads: u32) -> VecDeque<Event> {
+        self.events.push_back(Event::RoiBegin);
+        for thread in 1..threads {
+            self.events.push_back(Event::Spawn { thread });
+        }
+        self.events
+    }
+}

@@ -349,7 +349,7 @@ fn branch(pc: u64, target: u64, taken: bool) -> Op {
         insns: 2,
         latency: 1,
         kind: Kind::Branch,
-        flags: flags::CONDITIONAL | u8::from(taken) * flags::TAKEN,
+        flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
         ..Op::default()
     }
 }

@@ -66,6 +66,24 @@ pub struct Emitter {
     end_load: u64,
 }
 
+/// An edge under way.
+#[derive(Clone, Copy)]
+pub struct Edge {
+    /// Its place in the row, and among all edges.
+    pub i: u64,
+    pub at: u64,
+    pub neighbour: u32,
+    /// Not visited before: where it is listed. One thread: the place in the
+    /// queue; several: the address in the thread's own list.
+    pub claim: Option<u64>,
+    /// The row ends here.
+    pub last: bool,
+}
+
+fn outcome(taken: bool) -> u8 {
+    if taken { flags::TAKEN } else { 0 }
+}
+
 /// `add`s since the row's start was loaded, as latency.
 fn chain(steps: u64) -> u8 {
     steps.min(255) as u8
@@ -155,7 +173,7 @@ impl Emitter {
                 dep_latency: [from[0].1, from[1].1],
                 latency: 1,
                 kind: Kind::Branch,
-                flags: flags::CONDITIONAL | u8::from(taken) * flags::TAKEN,
+                flags: flags::CONDITIONAL | outcome(taken),
                 ..Op::default()
             },
         );
@@ -265,22 +283,19 @@ impl Emitter {
         self.branch(batch, pc, 3, more, [(0, 0), (0, 0)]);
     }
 
-    /// The `i`-th edge of a row, serial; `claim` is where in the queue the
-    /// neighbour goes when it was not visited.
+    /// An edge, serial.
     #[inline(always)]
-    pub fn edge(
-        &mut self,
-        batch: &mut Batch,
-        a: &Arrays,
-        i: u64,
-        edge: u64,
-        neighbour: u32,
-        claim: Option<u64>,
-        last: bool,
-    ) {
+    pub fn edge(&mut self, batch: &mut Batch, a: &Arrays, edge: Edge) {
+        let Edge {
+            i,
+            at,
+            neighbour,
+            claim,
+            last,
+        } = edge;
         let row = (self.back(self.start_load), chain(1 + i));
         let nops = if i == 0 { 3 } else { 0 };
-        self.load(batch, 0x50, 1 + nops, a.neighbours + 4 * edge, 4, row);
+        self.load(batch, 0x50, 1 + nops, a.neighbours + 4 * at, 4, row);
         let parent = a.parent + 4 * u64::from(neighbour);
         self.load(batch, 0x59, 3, parent, 4, (1, 1));
         self.branch(batch, (0x5f, 0x6c), 2, claim.is_none(), [(1, 1), (0, 0)]);
@@ -298,21 +313,18 @@ impl Emitter {
         self.branch(batch, (0x73, 0x50), insns, !last, bounds);
     }
 
-    /// The `i`-th edge of a row, with other threads beside; `claim` is the
-    /// address in this thread's own list where the neighbour goes.
+    /// An edge, with other threads beside.
     #[inline(always)]
-    pub fn edge_parallel(
-        &mut self,
-        batch: &mut Batch,
-        a: &Arrays,
-        i: u64,
-        edge: u64,
-        neighbour: u32,
-        claim: Option<u64>,
-        last: bool,
-    ) {
+    pub fn edge_parallel(&mut self, batch: &mut Batch, a: &Arrays, edge: Edge) {
+        let Edge {
+            i,
+            at,
+            neighbour,
+            claim,
+            last,
+        } = edge;
         let row = (self.back(self.start_load), chain(1 + i));
-        self.load(batch, 0xf1, 1, a.neighbours + 4 * edge, 4, row);
+        self.load(batch, 0xf1, 1, a.neighbours + 4 * at, 4, row);
         let parent = a.parent + 4 * u64::from(neighbour);
         self.load(batch, 0xfa, 3, parent, 4, (1, 1));
         self.branch(batch, (0xfe, 0xe8), 2, claim.is_none(), [(1, 1), (0, 0)]);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError, ThreadId};
 use rand::Rng as _;
 
-use self::code::{Arrays, Emitter, MOST_OPS};
+use self::code::{Arrays, Edge, Emitter, MOST_OPS};
 use self::graph::{Graph, Model, Row};
 use self::search::{CHUNK, Search};
 use super::layout::Layout;
@@ -363,8 +363,15 @@ impl Worker {
                     search.queue.push(v);
                 }
                 let last = self.edge == self.row.degree;
-                self.emitter
-                    .edge(batch, arrays, i, self.row.start + i, v, claim, last);
+                let at = self.row.start + i;
+                let edge = Edge {
+                    i,
+                    at,
+                    neighbour: v,
+                    claim,
+                    last,
+                };
+                self.emitter.edge(batch, arrays, edge);
             }
             if !room(batch) {
                 return false;
@@ -436,9 +443,16 @@ impl Worker {
                 let to = self.list + 4 * self.claimed;
                 self.claimed += u64::from(mine);
                 let last = self.edge == self.row.degree;
-                let edge = self.row.start + i;
-                self.emitter
-                    .edge_parallel(batch, arrays, i, edge, v, mine.then_some(to), last);
+                let at = self.row.start + i;
+                let claim = mine.then_some(to);
+                let edge = Edge {
+                    i,
+                    at,
+                    neighbour: v,
+                    claim,
+                    last,
+                };
+                self.emitter.edge_parallel(batch, arrays, edge);
             }
             if !room(batch) {
                 return false;

@@ -1,1 +1,21 @@
-//! Not yet.
+//! Configuration, wiring, the run loop and results: the only crate that knows
+//! all the others.
+
+pub mod config;
+mod explain;
+mod hub;
+mod limits;
+mod machine;
+mod measure;
+mod perfetto;
+mod results;
+mod run;
+mod summary;
+mod thread;
+
+pub use explain::{Explanation, explain, statistics};
+pub use limits::{Limits, Sample};
+pub use machine::Outcome;
+pub use results::{DesignResult, Host, IntervalResult, RunResult, Sampling, Share, Source, Stat};
+pub use run::{Design, Options, Progress, RunError, host_cores, run};
+pub use summary::{METRICS, Metric, MetricDefinition};

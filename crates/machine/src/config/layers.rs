@@ -1,0 +1,272 @@
+//! Merging layers, and telling the user where a mistake is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+use toml_edit::{Document, Item, TableLike};
+
+use super::Config;
+use super::schema::{expected, follow, root_schema, tagged};
+
+/// A mistake in the configuration: what, where, what was expected, what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// `file:line`, or `--set key=value`.
+    pub place: String,
+    /// Dotted key, empty when the text does not parse.
+    pub key: String,
+    /// What is wrong and what was expected.
+    pub what: String,
+    /// The nearest right name.
+    pub nearest: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.what)?;
+        if let Some(n) = &self.nearest {
+            write!(f, "; did you mean `{n}`?")?;
+        }
+        Ok(())
+    }
+}
+
+/// One source of configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// A file and its text.
+    File {
+        /// For messages.
+        path: PathBuf,
+        /// TOML.
+        text: String,
+    },
+    /// `a.b=c` from the command line.
+    Set(String),
+}
+
+/// A configuration with the origin of each value.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The result.
+    pub config: Config,
+    /// `description` of each file that has one, in order.
+    pub descriptions: Vec<String>,
+}
+
+/// Keys that describe a file and are no part of the machine.
+const ABOUT: [&str; 2] = ["description", "source"];
+
+/// The name in `names` that is nearest to `word`, if any is near.
+pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    names
+        .into_iter()
+        .map(|n| (strsim::jaro_winkler(word, n), n))
+        .filter(|(score, _)| *score > 0.72)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, n)| n.to_owned())
+}
+
+struct Merge<'a> {
+    root: &'a Value,
+    places: BTreeMap<String, String>,
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count() + 1
+}
+
+impl Merge<'_> {
+    /// Puts the keys of `table` over `into`. `place` tells where a byte of the text is.
+    fn table(
+        &mut self,
+        table: &dyn TableLike,
+        schema: &Value,
+        path: &str,
+        into: &mut Map<String, Value>,
+        place: &dyn Fn(Option<usize>) -> String,
+    ) -> Result<(), ConfigError> {
+        let schema = follow(self.root, schema);
+        let alternatives = tagged(schema);
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let any = schema.get("additionalProperties").filter(|v| v.is_object());
+        if let Some(alternatives) = &alternatives {
+            // Another alternative than the earlier layer's replaces it.
+            if let Some((first, _)) = table.iter().next()
+                && alternatives.iter().any(|(n, _)| *n == first)
+                && !into.contains_key(first)
+            {
+                into.clear();
+            }
+            if table.iter().count() > 1 {
+                let names: Vec<&str> = table.iter().map(|(k, _)| k).collect();
+                return Err(ConfigError {
+                    place: place(table.iter().nth(1).and_then(|(_, v)| v.span()).map(|s| s.start)),
+                    key: path.to_owned(),
+                    what: format!("takes one of its alternatives, but {} are given", names.join(" and ")),
+                    nearest: None,
+                });
+            }
+        }
+        for (name, item) in table.iter() {
+            let key = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            let key_span = table.key(name).and_then(|k| k.span()).or_else(|| item.span());
+            let at = place(key_span.map(|s| s.start));
+            let inner = if let Some(alternatives) = &alternatives {
+                alternatives.iter().find(|(n, _)| *n == name).map(|(_, s)| *s)
+            } else if let Some(p) = properties.and_then(|p| p.get(name)) {
+                Some(p)
+            } else {
+                any
+            };
+            let Some(inner) = inner else {
+                let names: Vec<&str> = match (&alternatives, properties) {
+                    (Some(a), _) => a.iter().map(|(n, _)| *n).collect(),
+                    (None, Some(p)) => p.keys().map(String::as_str).collect(),
+                    (None, None) => vec![],
+                };
+                let what = if names.is_empty() {
+                    "is not a table".to_owned()
+                } else {
+                    format!("is unknown here; expected one of {}", names.join(", "))
+                };
+                return Err(ConfigError { place: at, nearest: nearest(name, names.iter().copied()), key, what });
+            };
+            self.places.insert(key.clone(), at.clone());
+            if let Some(sub) = item.as_table_like() {
+                let slot = into.entry(name).or_insert_with(|| Value::Object(Map::new()));
+                if !slot.is_object() {
+                    *slot = Value::Object(Map::new());
+                }
+                let Value::Object(map) = slot else { unreachable!("made an object just above") };
+                self.table(sub, inner, &key, map, place)?;
+            } else {
+                let value = to_json(item).ok_or_else(|| ConfigError {
+                    place: at,
+                    key: key.clone(),
+                    what: format!("expected {}", expected(self.root, inner)),
+                    nearest: None,
+                })?;
+                into.insert(name.to_owned(), value);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn to_json(item: &Item) -> Option<Value> {
+    fn value(v: &toml_edit::Value) -> Option<Value> {
+        Some(match v {
+            toml_edit::Value::String(s) => Value::from(s.value().as_str()),
+            toml_edit::Value::Integer(i) => Value::from(*i.value()),
+            toml_edit::Value::Float(x) => Value::from(*x.value()),
+            toml_edit::Value::Boolean(b) => Value::from(*b.value()),
+            toml_edit::Value::Array(a) => Value::Array(a.iter().map(value).collect::<Option<_>>()?),
+            toml_edit::Value::InlineTable(t) => {
+                Value::Object(t.iter().map(|(k, v)| Some((k.to_owned(), value(v)?))).collect::<Option<_>>()?)
+            }
+            toml_edit::Value::Datetime(_) => return None,
+        })
+    }
+    match item {
+        Item::Value(v) => value(v),
+        _ => None,
+    }
+}
+
+/// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
+fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError> {
+    let place = format!("--set {setting}");
+    let bad = |what: String| ConfigError { place: place.clone(), key: String::new(), what, nearest: None };
+    let (key, value) = setting
+        .split_once('=')
+        .ok_or_else(|| bad("expected KEY=VALUE, such as core.rob=512".to_owned()))?;
+    let (key, value) = (key.trim(), value.trim());
+    let quoted: String = key
+        .split('.')
+        .map(|part| format!("{}", toml_edit::Key::new(part)))
+        .collect::<Vec<_>>()
+        .join(".");
+    let raw = format!("{quoted} = {value}");
+    let parsed = Document::parse(raw).or_else(|_| {
+        Document::parse(format!("{quoted} = {}", toml_edit::Value::from(value)))
+    });
+    parsed.map(|d| (place.clone(), d)).map_err(|e| bad(format!("is not KEY=VALUE: {}", e.message())))
+}
+
+/// Merges `layers`, the last one strongest, and makes a configuration of them.
+///
+/// # Errors
+/// The first mistake: text that is no TOML, an unknown key, a value of the
+/// wrong kind, a key that is missing, values that contradict one another.
+pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
+    let root = root_schema();
+    let mut merge = Merge { root: &root, places: BTreeMap::new() };
+    let mut merged = Map::new();
+    let mut descriptions = Vec::new();
+    let mut files = Vec::new();
+    for layer in layers {
+        match layer {
+            Layer::File { path, text } => {
+                files.push(path.display().to_string());
+                let document = Document::parse(text.clone()).map_err(|e| ConfigError {
+                    place: match e.span() {
+                        Some(s) => format!("{}:{}", path.display(), line_of(text, s.start)),
+                        None => path.display().to_string(),
+                    },
+                    key: String::new(),
+                    what: format!("is not TOML: {}", e.message().replace('\n', " ")),
+                    nearest: None,
+                })?;
+                let mut table = document.as_table().clone();
+                for about in ABOUT {
+                    if let Some(item) = table.remove(about)
+                        && about == "description"
+                        && let Some(s) = item.as_str()
+                    {
+                        descriptions.push(s.to_owned());
+                    }
+                }
+                let place = |at: Option<usize>| match at {
+                    Some(at) => format!("{}:{}", path.display(), line_of(text, at)),
+                    None => path.display().to_string(),
+                };
+                merge.table(&table, &root, "", &mut merged, &place)?;
+            }
+            Layer::Set(setting) => {
+                let (place, document) = set_to_toml(setting)?;
+                merge.table(document.as_table(), &root, "", &mut merged, &|_| place.clone())?;
+            }
+        }
+    }
+    let places = merge.places;
+    let config: Config = serde_path_to_error::deserialize(Value::Object(merged)).map_err(|e| {
+        let key = e.path().to_string();
+        let key = if key == "." { String::new() } else { key };
+        // The key itself, or the nearest enclosing one that a layer has set.
+        let mut probe = key.as_str();
+        let place = loop {
+            if let Some(p) = places.get(probe) {
+                break p.clone();
+            }
+            match probe.rsplit_once('.') {
+                Some((up, _)) => probe = up,
+                None => break files.join(" + "),
+            }
+        };
+        ConfigError { place, key, what: e.inner().to_string(), nearest: None }
+    })?;
+    config.validate().map_err(|what| ConfigError {
+        place: files.join(" + "),
+        key: String::new(),
+        what,
+        nearest: None,
+    })?;
+    Ok(Resolved { config, descriptions })
+}

@@ -1,0 +1,93 @@
+//! Configuration: layered TOML, `key=value` settings, errors with a place.
+//!
+//! The layers are a machine file, a design file and the user's settings; a
+//! later layer wins. All that a run depends on is in the resolved [`Config`].
+
+mod layers;
+mod registry;
+mod schema;
+
+pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
+pub use registry::{DataDir, Found, Shipped};
+pub use schema::{Key, keys, root_schema};
+
+use pagewalk_cpu::CoreSpec;
+use pagewalk_memory::{PrivateSpec, SharedSpec};
+use pagewalk_mmu::MmuSpec;
+use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A machine and the design that runs on it: everything a result depends on,
+/// but for the program and the seed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Cores, each with its own TLBs, walkers, L1 and L2.
+    pub cores: u8,
+    /// Core clock, GHz.
+    pub frequency_ghz: f64,
+    /// The out-of-order window of each core.
+    pub core: CoreSpec,
+    /// TLBs, walk caches and walkers of each core.
+    pub mmu: MmuSpec,
+    /// The private caches of each core.
+    pub caches: PrivateSpec,
+    /// What the cores share: last-level cache and DRAM.
+    pub memory: SharedSpec,
+    /// Physical memory, its fragmentation, and what the kernel charges.
+    pub os: OsSpec,
+    /// How the kernel chooses frames and page sizes.
+    pub placement: PlacementSpec,
+    /// Which page table.
+    pub page_table: PageTableSpec,
+    /// How simulated time is shared out.
+    pub schedule: ScheduleSpec,
+}
+
+/// How cores and threads take turns.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// Cycles that the slowest core may run past the next slowest before it is
+    /// the other's turn: the granularity at which cores see one another's
+    /// accesses. One core alone is not affected.
+    pub step_cycles: u64,
+    /// Cycles after which a thread gives its core up when others wait for one.
+    pub time_slice_cycles: u64,
+}
+
+impl Config {
+    /// What no component can see alone.
+    ///
+    /// # Errors
+    /// One sentence that names the key.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.cores == 0 || self.cores > 64 {
+            return Err(format!("cores = {}: expected 1 to 64", self.cores));
+        }
+        if !(self.frequency_ghz.is_finite() && self.frequency_ghz > 0.0 && self.frequency_ghz <= 100.0) {
+            return Err(format!("frequency_ghz = {}: expected a clock above 0 and up to 100", self.frequency_ghz));
+        }
+        if self.schedule.step_cycles == 0 {
+            return Err("schedule.step_cycles = 0: expected at least 1".to_owned());
+        }
+        if self.schedule.time_slice_cycles == 0 {
+            return Err("schedule.time_slice_cycles = 0: expected at least 1".to_owned());
+        }
+        let order = [
+            ("caches.l1d.latency", self.caches.l1d.latency),
+            ("caches.l2.latency", self.caches.l2.latency),
+            ("memory.l3.latency", self.memory.l3.latency),
+        ];
+        for pair in order.windows(2) {
+            if pair[0].1 > pair[1].1 {
+                return Err(format!(
+                    "{} = {} is above {} = {}: latencies count from the core and grow with the level",
+                    pair[0].0, pair[0].1, pair[1].0, pair[1].1
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The schema of the configuration, made from the types and their comments:
+//! unknown keys, `explain` and the documentation all come from here.
+
+use serde_json::Value;
+
+use super::Config;
+
+/// One configuration key with its comment.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Key {
+    /// Dotted path; `<name>` stands for a name that the file chooses.
+    pub path: String,
+    /// The comment of the field.
+    pub text: String,
+    /// Type as a user would write it.
+    pub expected: String,
+}
+
+/// JSON schema of [`Config`].
+pub fn root_schema() -> Value {
+    schemars::schema_for!(Config).to_value()
+}
+
+/// Follows `$ref` (and the `allOf` around a commented one).
+pub(super) fn follow<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
+    loop {
+        if let Some(r) = schema.get("$ref").and_then(Value::as_str) {
+            let name = r.rsplit('/').next().unwrap_or_default();
+            schema = &root["$defs"][name];
+        } else if let Some([one]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+            schema = one;
+        } else if let Some(some) = schema.get("anyOf").and_then(Value::as_array) {
+            // Option<T>: T or null.
+            match some.iter().find(|s| s.get("type") != Some(&Value::from("null"))) {
+                Some(s) => schema = s,
+                None => return schema,
+            }
+        } else {
+            return schema;
+        }
+    }
+}
+
+/// The named alternatives of an externally tagged enum: those that carry fields.
+pub(super) fn tagged<'a>(schema: &'a Value) -> Option<Vec<(&'a str, &'a Value)>> {
+    let one_of = schema.get("oneOf")?.as_array()?;
+    let mut out = Vec::new();
+    for alternative in one_of {
+        if let Some(properties) = alternative.get("properties").and_then(Value::as_object) {
+            out.extend(properties.iter().map(|(k, v)| (k.as_str(), v)));
+        }
+    }
+    Some(out)
+}
+
+/// The plain words that an enum accepts.
+pub(super) fn words(schema: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(list) = schema.get("enum").and_then(Value::as_array) {
+        out.extend(list.iter().filter_map(|v| v.as_str().map(str::to_owned)));
+    }
+    if let Some(word) = schema.get("const").and_then(Value::as_str) {
+        out.push(word.to_owned());
+    }
+    if let Some(one_of) = schema.get("oneOf").and_then(Value::as_array) {
+        out.extend(one_of.iter().flat_map(words));
+    }
+    out
+}
+
+/// What a value of this schema looks like, for messages and documents.
+pub(super) fn expected(root: &Value, schema: &Value) -> String {
+    let schema = follow(root, schema);
+    if let Some(alternatives) = tagged(schema) {
+        let mut names: Vec<String> = alternatives.iter().map(|(k, _)| format!("[{k}]")).collect();
+        names.extend(words(schema).into_iter().map(|w| format!("\"{w}\"")));
+        return format!("one of {}", names.join(", "));
+    }
+    let w = words(schema);
+    if !w.is_empty() {
+        return format!("one of {}", w.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(", "));
+    }
+    let kind = match schema.get("type") {
+        Some(Value::String(s)) => s.as_str(),
+        Some(Value::Array(a)) => a.iter().filter_map(Value::as_str).find(|s| *s != "null").unwrap_or("value"),
+        _ => "value",
+    };
+    match kind {
+        "integer" => "a whole number".to_owned(),
+        "number" => "a number".to_owned(),
+        "boolean" => "true or false".to_owned(),
+        "string" => "text".to_owned(),
+        "array" => match schema.get("items") {
+            Some(items) => format!("a list of {}", expected(root, items)),
+            None => "a list".to_owned(),
+        },
+        "object" => "a table".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// Every key of the configuration, in the order of the types.
+pub fn keys() -> Vec<Key> {
+    let root = root_schema();
+    let mut out = Vec::new();
+    walk(&root, &root, String::new(), &mut out);
+    out
+}
+
+fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
+    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let resolved = follow(root, schema);
+    let text = |v: &Value| {
+        let own = v.get("description").and_then(Value::as_str);
+        own.or_else(|| follow(root, v).get("description").and_then(Value::as_str)).unwrap_or_default().replace('\n', " ")
+    };
+    if let Some(alternatives) = tagged(resolved) {
+        for alternative in resolved["oneOf"].as_array().into_iter().flatten() {
+            let described = text(alternative);
+            for (name, inner) in alternative.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                out.push(Key { path: join(name), text: described.clone(), expected: "a table".to_owned() });
+                walk(root, inner, join(name), out);
+            }
+        }
+        debug_assert!(alternatives.len() <= 64);
+        return;
+    }
+    if let Some(properties) = resolved.get("properties").and_then(Value::as_object) {
+        for (name, inner) in properties {
+            let leaf = expected(root, inner);
+            out.push(Key { path: join(name), text: text(inner), expected: leaf });
+            walk(root, inner, join(name), out);
+        }
+    } else if let Some(inner) = resolved.get("additionalProperties").filter(|v| v.is_object()) {
+        walk(root, inner, join("<name>"), out);
+    }
+}

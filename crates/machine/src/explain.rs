@@ -1,0 +1,122 @@
+//! What a name means: statistics, metrics, designs, machines, configuration
+//! keys and workloads, all from the code's own definitions.
+
+use pagewalk_stream::Facts;
+use serde::Serialize;
+
+use crate::config::{DataDir, Shipped, keys};
+use crate::limits::Limits;
+use crate::machine::Machine;
+use crate::summary::METRICS;
+
+/// One meaning of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// `statistic`, `metric`, `config`, `design`, `machine` or `workload`.
+    pub kind: &'static str,
+    /// Full name.
+    pub name: String,
+    /// Definition.
+    pub text: String,
+    /// Unit, or the form of value that is expected.
+    pub unit: String,
+    /// Where it comes from, if that is known.
+    pub source: String,
+}
+
+/// Every statistic that a machine reports: path with `N` for a core or channel
+/// number, definition, unit. Found by building a small machine.
+///
+/// # Errors
+/// The shipped files are not there or do not fit.
+pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
+    let mut out: Vec<Explanation> = Vec::new();
+    for machine in data.list(Shipped::Machine).map_err(|e| e.to_string())? {
+        let config = data.resolve(&machine.name, "radix", &[]).map_err(|e| e.to_string())?.config;
+        let facts = Facts { deterministic: true, ..Facts::default() };
+        let built = Machine::new(&config, Limits::default(), &facts, 0, None)?;
+        for row in built.tree().rows {
+            let path: Vec<&str> = row
+                .path
+                .split('.')
+                .map(|p| if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) { "N" } else { p })
+                .collect();
+            let name = format!("{}.{}", path.join("."), row.definition.name);
+            if !out.iter().any(|e| e.name == name) {
+                out.push(Explanation {
+                    kind: "statistic",
+                    name,
+                    text: row.definition.meaning.to_owned(),
+                    unit: row.definition.unit.to_owned(),
+                    source: String::new(),
+                });
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
+    let mut out = Vec::new();
+    for m in METRICS {
+        out.push(Explanation {
+            kind: "metric",
+            name: m.name.to_owned(),
+            text: m.meaning.to_owned(),
+            unit: m.unit.to_owned(),
+            source: String::new(),
+        });
+    }
+    for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
+        for f in data.list(kind).map_err(|e| e.to_string())? {
+            out.push(Explanation { kind: word, name: f.name, text: f.description, unit: String::new(), source: f.source });
+        }
+    }
+    for k in keys() {
+        out.push(Explanation { kind: "config", name: k.path, text: k.text, unit: k.expected, source: String::new() });
+    }
+    for w in pagewalk_workload::workloads() {
+        out.push(Explanation {
+            kind: "workload",
+            name: w.name.to_owned(),
+            text: w.description.to_owned(),
+            unit: String::new(),
+            source: w.source.to_owned(),
+        });
+    }
+    out.extend(statistics(data)?);
+    Ok(out)
+}
+
+/// Whether `full` is `name`, or ends in it at a dot; numbers in `name` match `N` or `<name>`.
+fn matches(full: &str, name: &str) -> bool {
+    let full: Vec<&str> = full.split('.').collect();
+    let name: Vec<&str> = name.split('.').collect();
+    name.len() <= full.len()
+        && full[full.len() - name.len()..].iter().zip(&name).all(|(f, n)| {
+            f == n || *f == "<name>" || (*f == "N" && n.bytes().all(|b| b.is_ascii_digit()))
+        })
+}
+
+/// All meanings of `name`; if there is none, the nearest names.
+///
+/// # Errors
+/// The shipped files are not there.
+pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
+    let all = everything(data)?;
+    let exact: Vec<Explanation> = all.iter().filter(|e| e.name == name).cloned().collect();
+    let found = if exact.is_empty() { all.iter().filter(|e| matches(&e.name, name)).cloned().collect() } else { exact };
+    if !found.is_empty() {
+        return Ok(Ok(found));
+    }
+    let mut near: Vec<(f64, &str)> = all
+        .iter()
+        .map(|e| {
+            let last = e.name.rsplit('.').next().unwrap_or(&e.name);
+            (strsim::jaro_winkler(name, &e.name).max(strsim::jaro_winkler(name, last)), e.name.as_str())
+        })
+        .collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    near.dedup_by_key(|n| n.1);
+    Ok(Err(near.into_iter().take(3).map(|n| n.1.to_owned()).collect()))
+}

@@ -1,0 +1,713 @@
+//! One simulated machine: wiring, scheduler and run loop.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pagewalk_cpu::{Core, Stop};
+use pagewalk_memory::{Private, Report, Shared};
+use pagewalk_mmu::Mmu;
+use pagewalk_os::{Effects, Os, OsError};
+use pagewalk_stats::Tree;
+use pagewalk_stream::{End, Event, Facts, Kind, ProcessId, ProgramError, ThreadId};
+use pagewalk_units::{Access, Cycle, PageSize, PhysAddr, VirtAddr};
+
+use crate::config::Config;
+use crate::hub::{Hub, Item, Supply};
+use crate::limits::{Limits, Phase, Plan};
+use crate::measure::Measured;
+use crate::thread::{Process, State, Thread};
+
+/// Why a run of a design ended, or cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The measured part is complete.
+    Complete,
+    /// Somebody asked to stop.
+    Stopped,
+    /// Simulated memory ran out.
+    OutOfMemory(String),
+    /// The program could not go on.
+    Program(String),
+    /// The program used memory that it does not have.
+    Fault(String),
+}
+
+/// Why [`Machine::advance`] came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It has used up its turn.
+    Turn,
+    /// Other machines have to catch up.
+    Ahead,
+    /// The live program has nothing for any thread.
+    Starved,
+    /// It is over.
+    Over,
+}
+
+/// A machine with a design, running a program.
+pub(crate) struct Machine {
+    config: Config,
+    pub(crate) os: Os,
+    pub(crate) cores: Vec<Core>,
+    shared: Shared,
+    threads: BTreeMap<ThreadId, Thread>,
+    processes: BTreeMap<ProcessId, Process>,
+    ready: VecDeque<ThreadId>,
+    on_core: Vec<Option<ThreadId>>,
+    slice_end: Vec<Cycle>,
+    /// Instructions skipped on each core: keeps cores in step while no time passes.
+    skipped: Vec<u64>,
+    touched: TouchFilter,
+    snoops: Vec<(PhysAddr, bool)>,
+    effects: Effects,
+    plan: Plan,
+    pub(crate) measured: Measured,
+    /// Instructions of all threads since the start.
+    pub(crate) executed: u64,
+    /// Milli-cycles an instruction of the last sample: the clock between samples.
+    cpi_milli: u64,
+    infer: bool,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) roi_seen: bool,
+    /// Items to take before [`Pause::Turn`].
+    turn: u32,
+}
+
+/// The pages that a skipping machine has seen mapped: direct-mapped.
+struct TouchFilter {
+    keys: Vec<u64>,
+}
+
+impl TouchFilter {
+    const SLOTS: usize = 1 << 14;
+
+    fn new() -> Self {
+        TouchFilter { keys: vec![u64::MAX; Self::SLOTS] }
+    }
+    fn key(asid: u16, at: u64, write: bool) -> u64 {
+        (at >> 12) << 17 | u64::from(asid) << 1 | u64::from(write)
+    }
+    #[inline]
+    fn hit(&mut self, key: u64) -> bool {
+        let slot = &mut self.keys[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize];
+        let hit = *slot == key;
+        *slot = key;
+        hit
+    }
+    fn clear(&mut self) {
+        self.keys.fill(u64::MAX);
+    }
+}
+
+impl Machine {
+    /// Builds the machine of `config` for a program with `facts`.
+    ///
+    /// # Errors
+    /// A component refuses its configuration: a sentence with the key.
+    pub(crate) fn new(config: &Config, limits: Limits, facts: &Facts, seed: u64, interval: Option<u64>) -> Result<Self, String> {
+        config.validate()?;
+        limits.validate()?;
+        let n = config.cores as usize;
+        let mut cores = Vec::with_capacity(n);
+        for core in 0..config.cores {
+            let mmu = Mmu::new(&config.mmu, core)?;
+            let private = Private::new(&config.caches, core)?;
+            cores.push(Core::new(&config.core, mmu, private, core)?);
+        }
+        let mut os = Os::new(&config.os, &config.placement, &config.page_table, config.frequency_ghz, seed)?;
+        // A live program may own memory that it got in ways nobody announces.
+        let infer = facts.infer_mappings || !facts.deterministic;
+        let pid = os.spawn(infer).map_err(|e| e.to_string())?;
+        let plan = Plan::new(limits);
+        let mut machine = Machine {
+            os,
+            cores,
+            shared: Shared::new(&config.memory, config.cores, config.frequency_ghz)?,
+            threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
+            processes: BTreeMap::from([(0, Process { pid, applied: 0, alive: true })]),
+            ready: VecDeque::from([0]),
+            on_core: vec![None; n],
+            slice_end: vec![0; n],
+            skipped: vec![0; n],
+            touched: TouchFilter::new(),
+            snoops: Vec::new(),
+            effects: Effects::default(),
+            measured: Measured::new(interval, n),
+            plan,
+            executed: 0,
+            cpi_milli: 1000,
+            infer,
+            outcome: None,
+            roi_seen: false,
+            turn: 0,
+            config: config.clone(),
+        };
+        machine.enter_phase();
+        Ok(machine)
+    }
+
+    /// Word for the progress bar.
+    pub(crate) fn phase_word(&self) -> &'static str {
+        self.plan.phase.word()
+    }
+
+    /// All counters now.
+    pub(crate) fn tree(&self) -> Tree {
+        let mut tree = Tree::default();
+        for (i, core) in self.cores.iter().enumerate() {
+            core.report(&format!("core.{i}"), &mut tree);
+        }
+        self.shared.report("", &mut tree);
+        self.os.report("os", &mut tree);
+        tree
+    }
+
+    /// When each core has retired what it has been given.
+    fn times(&self) -> Vec<Cycle> {
+        self.cores.iter().map(Core::finish).collect()
+    }
+
+    fn enter_phase(&mut self) {
+        if self.plan.phase.measures() {
+            let (tree, times) = (self.tree(), self.times());
+            self.measured.begin(tree, times, self.executed);
+        }
+        if self.plan.phase == Phase::Done && self.outcome.is_none() {
+            self.outcome = Some(Outcome::Complete);
+        }
+    }
+
+    fn leave_phase(&mut self) {
+        if self.measured.is_open() {
+            let (tree, times) = (self.tree(), self.times());
+            if let Some(cpi) = self.measured.end(&tree, &times, self.executed) {
+                self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
+            }
+        }
+    }
+
+    /// Ends the run: what has been measured so far stays.
+    pub(crate) fn stop(&mut self, outcome: Outcome) {
+        if self.outcome.is_none() {
+            self.leave_phase();
+            self.outcome = Some(outcome);
+        }
+    }
+
+    /// Runs until something outside is needed, or for `items` batches.
+    pub(crate) fn advance(&mut self, hub: &Hub, me: usize, items: u32) -> Pause {
+        self.turn = items;
+        for t in self.threads.values_mut() {
+            t.starved = false;
+        }
+        loop {
+            if self.outcome.is_some() {
+                return Pause::Over;
+            }
+            if self.turn == 0 {
+                return Pause::Turn;
+            }
+            match self.step(hub, me) {
+                Ok(None) => {}
+                Ok(Some(pause)) => return pause,
+                Err(outcome) => self.stop(outcome),
+            }
+        }
+    }
+
+    /// One turn of one core.
+    fn step(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+        self.fill_cores();
+        let Some(core) = self.next_core() else {
+            return self.nothing_runs(hub, me);
+        };
+        let id = self.on_core[core].expect("next_core gives a core with a thread");
+        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        match &thread.item {
+            Some(item) if thread.at < item.batch.ops.len() => {}
+            Some(_) => {
+                let item = thread.item.take().expect("just seen");
+                let end = item.end.clone();
+                hub.recycle(item);
+                self.act_on_end(id, core, end)?;
+                return Ok(None);
+            }
+            None => {
+                match hub.next(me, id).map_err(program)? {
+                    Supply::Item(item) => {
+                        thread.item = Some(item);
+                        thread.at = 0;
+                        self.turn -= 1;
+                        self.poll_blocked(hub, me)?;
+                    }
+                    Supply::Ahead => return Ok(Some(Pause::Ahead)),
+                    Supply::Empty => thread.starved = true,
+                }
+                return Ok(None);
+            }
+        }
+        if self.plan.phase.skips() { self.skip(id, core) } else { self.simulate(id, core) }?;
+        self.preempt(core);
+        Ok(None)
+    }
+
+    /// Gives idle cores to threads that wait for one: the core that the thread
+    /// had last if it is free, else the first free one.
+    fn fill_cores(&mut self) {
+        while let Some(&id) = self.ready.front() {
+            let thread = &self.threads[&id];
+            let last = thread.last_core.min(self.on_core.len() - 1);
+            let free = if self.on_core[last].is_none() {
+                Some(last)
+            } else {
+                self.on_core.iter().position(Option::is_none)
+            };
+            let Some(core) = free else { return };
+            self.ready.pop_front();
+            let thread = self.threads.get_mut(&id).expect("a ready thread exists");
+            thread.state = State::Running(core);
+            thread.last_core = core;
+            self.on_core[core] = Some(id);
+            let ready_at = thread.ready_at;
+            self.cores[core].idle(ready_at);
+            self.slice_end[core] = self.cores[core].now() + self.config.schedule.time_slice_cycles;
+        }
+    }
+
+    fn local_time(&self, core: usize) -> u64 {
+        self.cores[core].now() + self.skipped[core]
+    }
+
+    fn runnable(&self, core: usize) -> bool {
+        self.on_core[core].is_some_and(|id| !self.threads[&id].starved)
+    }
+
+    /// The core with the smallest local time among those with something to run.
+    fn next_core(&self) -> Option<usize> {
+        if self.on_core.len() == 1 {
+            return self.runnable(0).then_some(0);
+        }
+        (0..self.on_core.len()).filter(|&c| self.runnable(c)).min_by_key(|&c| (self.local_time(c), c))
+    }
+
+    /// The time up to which `core` may run before another one's turn.
+    fn until(&self, core: usize) -> Cycle {
+        let alone = self.cores[core].now() + self.config.schedule.time_slice_cycles;
+        (0..self.on_core.len())
+            .filter(|&c| c != core && self.runnable(c))
+            .map(|c| self.cores[c].now() + self.config.schedule.step_cycles)
+            .min()
+            .unwrap_or(alone)
+            .max(self.cores[core].now() + 1)
+    }
+
+    /// No core has a thread that can go on.
+    fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+        let starved = self.threads.values().any(|t| t.starved);
+        if self.poll_blocked(hub, me)? || self.settle(false)? {
+            return Ok(None);
+        }
+        if starved {
+            return Ok(Some(Pause::Starved));
+        }
+        if self.threads.values().all(|t| t.state == State::Exited) {
+            self.finish_program();
+            return Ok(None);
+        }
+        if self.threads.values().any(|t| matches!(t.state, State::Changing(..) | State::Meeting(_))) {
+            // Nobody is left who could still reach the meeting.
+            if !self.settle(true)? {
+                for t in self.threads.values_mut() {
+                    if matches!(t.state, State::Meeting(_)) {
+                        t.state = State::Ready;
+                    }
+                }
+                let woken: Vec<ThreadId> =
+                    self.threads.iter().filter(|(_, t)| t.state == State::Ready).map(|(id, _)| *id).collect();
+                self.ready.extend(woken);
+            }
+            return Ok(None);
+        }
+        Ok(Some(Pause::Starved))
+    }
+
+    fn finish_program(&mut self) {
+        self.leave_phase();
+        self.outcome = Some(if self.plan.phase == Phase::UntilRoi {
+            Outcome::Program(
+                "the program ended and its region of interest never began: leave out --roi, or mark the region with pagewalk.h".to_owned(),
+            )
+        } else if self.plan.phase.skips() || self.plan.phase == Phase::Warmup {
+            Outcome::Program(format!(
+                "the program ended after {} instructions, before the measured part began: lower --skip and --warmup",
+                self.executed
+            ))
+        } else {
+            Outcome::Complete
+        });
+        self.plan.phase = Phase::Done;
+    }
+
+    /// Asks for blocked threads; whether one is ready again.
+    fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
+        let blocked: Vec<ThreadId> =
+            self.threads.iter().filter(|(_, t)| t.state == State::Blocked).map(|(id, _)| *id).collect();
+        let mut woken = false;
+        for id in blocked {
+            if let Supply::Item(item) = hub.next(me, id).map_err(program)? {
+                let now = self.latest();
+                let thread = self.threads.get_mut(&id).expect("just listed");
+                thread.item = Some(item);
+                thread.at = 0;
+                thread.state = State::Ready;
+                thread.ready_at = now;
+                self.ready.push_back(id);
+                woken = true;
+            }
+        }
+        Ok(woken)
+    }
+
+    fn latest(&self) -> Cycle {
+        let running = (0..self.cores.len()).filter(|&c| self.on_core[c].is_some());
+        running.map(|c| self.cores[c].now()).max().unwrap_or_else(|| {
+            self.cores.iter().map(Core::now).max().unwrap_or(0)
+        })
+    }
+
+    /// Takes the thread off its core.
+    fn release(&mut self, id: ThreadId, core: usize, state: State) {
+        debug_assert_eq!(self.on_core[core], Some(id));
+        self.on_core[core] = None;
+        self.cores[core].switch();
+        let now = self.cores[core].now();
+        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        thread.state = state;
+        thread.ready_at = now;
+    }
+
+    /// A thread whose time slice is over goes to the end of the queue.
+    fn preempt(&mut self, core: usize) {
+        if self.ready.is_empty() || self.cores[core].now() < self.slice_end[core] {
+            return;
+        }
+        if let Some(id) = self.on_core[core] {
+            self.release(id, core, State::Ready);
+            let cost = self.os.context_switch_cycles();
+            self.cores[core].kernel(cost);
+            self.ready.push_back(id);
+        }
+    }
+
+    fn act_on_end(&mut self, id: ThreadId, core: usize, end: End) -> Result<(), Outcome> {
+        match end {
+            End::More | End::Empty => {}
+            End::Event { event, ticket: 0 } => self.act_on(id, core, event)?,
+            End::Event { event, ticket } => {
+                self.release(id, core, State::Changing(event, ticket));
+                self.settle(false)?;
+            }
+            End::Meet { ticket } => {
+                let process = self.threads[&id].process;
+                if self.processes[&process].applied < ticket {
+                    self.release(id, core, State::Meeting(ticket));
+                    self.settle(false)?;
+                }
+            }
+            End::Blocked => {
+                self.release(id, core, State::Blocked);
+                self.settle(false)?;
+            }
+            End::Exit => {
+                self.release(id, core, State::Exited);
+                self.settle(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets changes take effect that all threads concerned have reached, in
+    /// the order of their tickets; whether there was one. `force`: the first
+    /// one takes effect though a thread has not reached it.
+    fn settle(&mut self, force: bool) -> Result<bool, Outcome> {
+        let mut any = false;
+        loop {
+            let mut candidates: Vec<(u64, ThreadId)> = self
+                .threads
+                .iter()
+                .filter_map(|(id, t)| match &t.state {
+                    State::Changing(_, ticket) => Some((*ticket, *id)),
+                    _ => None,
+                })
+                .collect();
+            candidates.sort_unstable();
+            let ready = candidates.iter().copied().find(|&(ticket, id)| {
+                let process = self.threads[&id].process;
+                (force && !any)
+                    || self.threads.iter().filter(|(other, t)| **other != id && t.process == process).all(|(_, t)| {
+                        match &t.state {
+                            State::Meeting(at) => *at >= ticket,
+                            State::Changing(_, at) => *at > ticket,
+                            State::Blocked | State::Exited => true,
+                            State::Running(_) | State::Ready => false,
+                        }
+                    })
+            });
+            let Some((ticket, id)) = ready else { return Ok(any) };
+            any = true;
+            let thread = self.threads.get_mut(&id).expect("just listed");
+            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready) else {
+                unreachable!("only changing threads are candidates")
+            };
+            let (process, core) = (thread.process, thread.last_core);
+            self.ready.push_back(id);
+            self.act_on(id, core, event)?;
+            let now = self.cores[core].now();
+            if let Some(p) = self.processes.get_mut(&process) {
+                p.applied = p.applied.max(ticket);
+            }
+            let applied = self.processes.get(&process).map_or(u64::MAX, |p| p.applied);
+            for (id, t) in &mut self.threads {
+                if t.process == process && matches!(t.state, State::Meeting(at) if at <= applied) {
+                    t.state = State::Ready;
+                    t.ready_at = t.ready_at.max(now);
+                    self.ready.push_back(*id);
+                }
+            }
+        }
+    }
+
+    fn act_on(&mut self, id: ThreadId, core: usize, event: Event) -> Result<(), Outcome> {
+        let process = self.threads[&id].process;
+        let pid = self.processes[&process].pid;
+        let mut fx = std::mem::take(&mut self.effects);
+        let result = match event {
+            Event::Map { at, bytes, writable, backing } => self.os.map(pid, at, bytes, writable, backing, &mut fx),
+            Event::Unmap { at, bytes } => self.os.unmap(pid, at, bytes, &mut fx),
+            Event::Remap { from, old_bytes, to, new_bytes } => {
+                self.os.remap(pid, from, old_bytes, to, new_bytes, &mut fx)
+            }
+            Event::Protect { at, bytes, writable } => self.os.protect(pid, at, bytes, writable, &mut fx),
+            Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
+            Event::Populate { at, bytes } => {
+                let result = self.os.populate(pid, at, bytes, &mut fx);
+                fx.cycles = 0;
+                result
+            }
+            Event::Spawn { thread } => {
+                self.start(thread, process, core);
+                Ok(())
+            }
+            Event::Fork { process: child, thread } => self.os.fork(pid, &mut fx).map(|pid| {
+                self.processes.insert(child, Process { pid, applied: 0, alive: true });
+                self.start(thread, child, core);
+            }),
+            Event::Exec => {
+                self.os.exec(pid, &mut fx);
+                Ok(())
+            }
+            Event::ProcessExit { .. } => {
+                self.end_process(process, &mut fx);
+                Ok(())
+            }
+            Event::RoiBegin => {
+                self.roi_seen = true;
+                if self.plan.roi_begin() {
+                    self.enter_phase();
+                }
+                Ok(())
+            }
+            Event::RoiEnd => {
+                if self.plan.phase != Phase::Done {
+                    let mut plan = self.plan.clone();
+                    if plan.roi_end() {
+                        self.leave_phase();
+                        self.plan = plan;
+                        self.enter_phase();
+                    }
+                }
+                Ok(())
+            }
+        };
+        self.spread(core, &mut fx);
+        self.effects = fx;
+        result.map_err(|e| self.os_error(&e))
+    }
+
+    /// Hands the effects of a kernel call to the cores: the caller pays, all forget.
+    fn spread(&mut self, core: usize, fx: &mut Effects) {
+        if !fx.invalidate.is_empty() {
+            self.touched.clear();
+            for what in &fx.invalidate {
+                for c in &mut self.cores {
+                    c.mmu.invalidate(what);
+                }
+            }
+            // A shootdown interrupts every other core that runs a thread.
+            let price = self.os.shootdown_cycles();
+            let others = (0..self.cores.len()).filter(|&c| c != core && self.on_core[c].is_some());
+            let others: Vec<usize> = others.collect();
+            if !self.plan.phase.skips() && self.plan.phase != Phase::SampleWarm {
+                for &c in &others {
+                    self.cores[c].kernel(price.remote);
+                }
+                if !others.is_empty() {
+                    fx.cycles += price.initiator;
+                }
+            }
+            fx.invalidate.clear();
+        }
+        if fx.cycles > 0 {
+            if !self.plan.phase.skips() && self.plan.phase != Phase::SampleWarm {
+                self.cores[core].kernel(fx.cycles);
+            }
+            fx.cycles = 0;
+        }
+    }
+
+    fn start(&mut self, id: ThreadId, process: ProcessId, core: usize) {
+        let now = self.cores[core].now();
+        let home = id as usize % self.cores.len();
+        self.threads.insert(id, Thread::new(process, now, home));
+        self.ready.push_back(id);
+    }
+
+    fn end_process(&mut self, process: ProcessId, fx: &mut Effects) {
+        let Some(p) = self.processes.get_mut(&process) else { return };
+        if !p.alive {
+            return;
+        }
+        p.alive = false;
+        let pid = p.pid;
+        let gone: Vec<ThreadId> =
+            self.threads.iter().filter(|(_, t)| t.process == process).map(|(id, _)| *id).collect();
+        for id in gone {
+            if let State::Running(core) = self.threads[&id].state {
+                self.release(id, core, State::Exited);
+            }
+            self.ready.retain(|r| *r != id);
+            self.threads.get_mut(&id).expect("just listed").state = State::Exited;
+        }
+        self.os.exit(pid, fx);
+    }
+
+    fn os_error(&self, e: &OsError) -> Outcome {
+        match e {
+            OsError::OutOfMemory { .. } => Outcome::OutOfMemory(format!(
+                "{e}; enlarge the machine's memory (os.memory_gb = {}) or shrink the program",
+                self.config.os.memory_gb
+            )),
+            other => Outcome::Fault(other.to_string()),
+        }
+    }
+
+    fn fault(&mut self, core: usize, process: ProcessId, va: VirtAddr, access: Access) -> Result<(), Outcome> {
+        let pid = self.processes[&process].pid;
+        let mut fx = std::mem::take(&mut self.effects);
+        let result = self.os.fault(pid, va, access, &mut fx);
+        self.spread(core, &mut fx);
+        self.effects = fx;
+        result.map_err(|e| self.os_error(&e))
+    }
+
+    /// Timed or warming execution of one core's thread.
+    fn simulate(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let until = self.until(core);
+        if self.shared.has_snoops(core as u8) {
+            self.shared.take_snoops(core as u8, &mut self.snoops);
+            for (at, exclusive) in self.snoops.drain(..) {
+                self.cores[core].private.snoop(at, exclusive);
+            }
+        }
+        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let view = self.os.view(pid);
+        let asid = self.os.asid(pid);
+        let item: &Item = thread.item.as_ref().expect("checked by step");
+        let c = &mut self.cores[core];
+        let before = c.instructions();
+        let left = self.plan.left.min(self.measured.until_interval(self.executed));
+        let limit = before.saturating_add(left);
+        let ran = if self.plan.phase == Phase::SampleWarm {
+            c.warm(&item.batch.ops, thread.at, limit, self.cpi_milli, asid, &view, &mut self.shared)
+        } else {
+            c.run(&item.batch.ops, thread.at, until, limit, asid, &view, &mut self.shared)
+        };
+        thread.at = ran.at;
+        let done = c.instructions() - before;
+        self.count(done);
+        if let Stop::Fault(f) = ran.stop {
+            self.fault(core, process, f.va, f.access)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, instructions: u64) {
+        self.executed += instructions;
+        if self.measured.until_interval(self.executed) == 0 {
+            let (tree, times) = (self.tree(), self.times());
+            self.measured.interval(tree, times, self.executed);
+        }
+        if self.plan.left != u64::MAX && instructions >= self.plan.left {
+            self.leave_phase();
+        }
+        if self.plan.advance(instructions) {
+            self.enter_phase();
+        }
+    }
+
+    /// Maps what the ops touch and does nothing else.
+    fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let asid = self.os.asid(pid).0;
+        let item = thread.item.clone().expect("checked by step");
+        let from = thread.at;
+        let ops = &item.batch.ops;
+        let mut done = 0u64;
+        let mut at = from;
+        let mut pc_page = u64::MAX;
+        while at < ops.len() && done < self.plan.left {
+            let op = &ops[at];
+            if op.pc >> 12 != pc_page {
+                pc_page = op.pc >> 12;
+                self.touch(core, process, asid, op.pc, Access::Fetch)?;
+            }
+            match op.kind {
+                Kind::Load => self.touch(core, process, asid, op.va, Access::Read)?,
+                Kind::Store => self.touch(core, process, asid, op.va, Access::Write)?,
+                Kind::Compute | Kind::Branch => {}
+            }
+            done += u64::from(op.insns);
+            at += 1;
+        }
+        self.threads.get_mut(&id).expect("a thread on a core exists").at = at;
+        self.skipped[core] += done.max(1);
+        self.count(done);
+        Ok(())
+    }
+
+    #[inline]
+    fn touch(&mut self, core: usize, process: ProcessId, asid: u16, at: u64, access: Access) -> Result<(), Outcome> {
+        if self.touched.hit(TouchFilter::key(asid, at, access == Access::Write)) {
+            return Ok(());
+        }
+        let pid = self.processes[&process].pid;
+        let va = VirtAddr(at).page(PageSize::K4).base;
+        if self.os.is_ready(pid, va, access) {
+            return Ok(());
+        }
+        self.fault(core, process, va, access)
+    }
+
+    /// Whether mappings were taken from the addresses that the program used.
+    pub(crate) fn infers(&self) -> bool {
+        self.infer
+    }
+}
+
+fn program(e: ProgramError) -> Outcome {
+    Outcome::Program(e.message)
+}

@@ -1,0 +1,298 @@
+//! Results: every statistic, the resolved configuration, and the few numbers
+//! that answer the question.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stats::Tree;
+use pagewalk_stream::Facts;
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::limits::Limits;
+use crate::machine::{Machine, Outcome};
+use crate::measure::confidence;
+use crate::run::{Design, Options};
+use crate::summary::{self, Metric};
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunResult {
+    /// Version of Pagewalk.
+    pub version: &'static str,
+    /// Some design did not reach the end of its measured part.
+    pub partial: bool,
+    /// Seed of the run.
+    pub seed: u64,
+    /// The program.
+    pub source: Source,
+    /// Name of the machine.
+    pub machine: String,
+    /// What was measured.
+    pub limits: Limits,
+    /// What the reader should know before using the numbers.
+    pub warnings: Vec<String>,
+    /// About the simulating host; differs from run to run.
+    pub host: Host,
+    /// One entry a design, in the order asked for.
+    pub designs: Vec<DesignResult>,
+}
+
+/// The program of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Source {
+    /// Workload with its parameters, file, or command line.
+    pub name: String,
+    /// Mappings were inferred from the addresses used.
+    pub infer_mappings: bool,
+    /// Dependences between instructions are unknown.
+    pub no_dependences: bool,
+    /// The same seed gives the same instructions.
+    pub deterministic: bool,
+    /// The program's own exit status (live programs).
+    pub exit_status: Option<i32>,
+}
+
+/// The simulating host.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Instructions simulated by all designs together, a second.
+    pub simulated_instructions_per_second: f64,
+    /// Host threads used.
+    pub threads: usize,
+    /// Largest resident set of the process so far, bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// What one design did.
+#[derive(Clone, Debug, Serialize)]
+pub struct DesignResult {
+    /// Name.
+    pub name: String,
+    /// One sentence.
+    pub description: String,
+    /// `complete`, `partial`, `out_of_memory`, `program_error` or `fault`.
+    pub status: &'static str,
+    /// What happened, unless complete.
+    pub message: Option<String>,
+    /// The resolved configuration.
+    pub config: Config,
+    /// The numbers that answer the question.
+    pub summary: Vec<Metric>,
+    /// Speed relative to the first design.
+    pub speedup: Option<f64>,
+    /// Where the cycles went.
+    pub cycle_stack: Vec<Share>,
+    /// Every counter.
+    pub stats: Vec<Stat>,
+    /// Interval statistics.
+    pub intervals: Vec<IntervalResult>,
+    /// The estimate from samples.
+    pub sampling: Option<Sampling>,
+}
+
+/// Cycles that one cause took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Share {
+    /// Cause.
+    pub cause: &'static str,
+    /// Cycles, of all cores together.
+    pub cycles: f64,
+    /// Of all cycles.
+    pub share: f64,
+    /// What counts as this cause.
+    pub meaning: &'static str,
+}
+
+/// One counter.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stat {
+    /// Component.
+    pub path: String,
+    /// Counter.
+    pub name: &'static str,
+    /// Unit.
+    pub unit: &'static str,
+    /// Definition.
+    pub meaning: &'static str,
+    /// A state at the end, no count.
+    pub gauge: bool,
+    /// Value.
+    pub value: u64,
+}
+
+/// One interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct IntervalResult {
+    /// Instructions of the measured part at its end.
+    pub instructions: u64,
+    /// Cycles of the interval.
+    pub cycles: u64,
+    /// The summary's metrics for the interval.
+    pub values: BTreeMap<&'static str, f64>,
+}
+
+/// What samples say of the whole.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sampling {
+    /// How many.
+    pub samples: usize,
+    /// Instructions a cycle.
+    pub ipc: f64,
+    /// Lower end of the confidence interval.
+    pub ipc_low: f64,
+    /// Upper end.
+    pub ipc_high: f64,
+    /// Of the interval.
+    pub confidence: f64,
+}
+
+pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult {
+    let m = &machine.measured;
+    let empty = Tree::default();
+    let tree = m.tree.as_ref().unwrap_or(&empty);
+    let (status, message) = match &machine.outcome {
+        Some(Outcome::Complete) => ("complete", None),
+        Some(Outcome::Stopped) | None => ("partial", Some("stopped before the end".to_owned())),
+        Some(Outcome::OutOfMemory(e)) => ("out_of_memory", Some(e.clone())),
+        Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
+        Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),
+    };
+    let sampling = (m.samples.len() > 1).then(|| confidence(&m.samples)).flatten().map(|(cpi, half)| Sampling {
+        samples: m.samples.len(),
+        ipc: 1.0 / cpi,
+        ipc_low: 1.0 / (cpi + half),
+        ipc_high: if cpi > half { 1.0 / (cpi - half) } else { f64::INFINITY },
+        confidence: 0.95,
+    });
+    DesignResult {
+        name: design.name.clone(),
+        description: design.description.clone(),
+        status,
+        message,
+        config: design.config.clone(),
+        summary: if m.tree.is_some() { summary::summarise(tree, m.instructions, m.cycles) } else { vec![] },
+        speedup: None,
+        cycle_stack: summary::cycle_stack(tree),
+        stats: tree
+            .rows
+            .iter()
+            .map(|r| Stat {
+                path: r.path.clone(),
+                name: r.definition.name,
+                unit: r.definition.unit,
+                meaning: r.definition.meaning,
+                gauge: r.definition.gauge,
+                value: r.value,
+            })
+            .collect(),
+        intervals: m
+            .intervals
+            .iter()
+            .map(|i| {
+                let insns = i.tree.sum("instructions", summary::is_core);
+                IntervalResult {
+                    instructions: i.instructions,
+                    cycles: i.cycles,
+                    values: summary::summarise(&i.tree, insns, i.cycles)
+                        .into_iter()
+                        .filter_map(|m| Some((m.name, m.value?)))
+                        .collect(),
+                }
+            })
+            .collect(),
+        sampling,
+    }
+}
+
+pub(crate) fn run_result(
+    facts: &Facts,
+    exit_status: Option<i32>,
+    options: &Options,
+    mut designs: Vec<DesignResult>,
+    seconds: f64,
+    threads: usize,
+) -> RunResult {
+    let cpi = |d: &DesignResult| {
+        let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
+        Some(get("cycles")? / get("instructions").filter(|&i| i > 0.0)?)
+    };
+    let base = designs.first().and_then(cpi);
+    for d in &mut designs {
+        d.speedup = base.zip(cpi(d)).filter(|(_, own)| *own > 0.0).map(|(b, own)| b / own);
+    }
+    let simulated: f64 = designs
+        .iter()
+        .flat_map(|d| &d.stats)
+        .filter(|s| s.name == "instructions" && summary::is_core(&s.path))
+        .map(|s| s.value as f64)
+        .sum();
+    RunResult {
+        version: env!("CARGO_PKG_VERSION"),
+        partial: designs.iter().any(|d| d.status != "complete"),
+        seed: options.seed,
+        source: Source {
+            name: facts.name.clone(),
+            infer_mappings: facts.infer_mappings,
+            no_dependences: facts.no_dependences,
+            deterministic: facts.deterministic,
+            exit_status,
+        },
+        machine: options.machine.clone(),
+        limits: options.limits,
+        warnings: warnings(facts, &designs),
+        host: Host {
+            seconds,
+            simulated_instructions_per_second: if seconds > 0.0 { simulated / seconds } else { 0.0 },
+            threads,
+            peak_rss_bytes: peak_rss(),
+        },
+        designs,
+    }
+}
+
+fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
+    let mut out = Vec::new();
+    if facts.infer_mappings {
+        out.push(
+            "the trace has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
+        );
+    }
+    if facts.no_dependences {
+        out.push(
+            "the trace has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
+        );
+    }
+    for d in designs {
+        if let Some(m) = &d.message {
+            out.push(format!("{}: {m}", d.name));
+        }
+    }
+    for (i, a) in designs.iter().enumerate() {
+        for b in &designs[i + 1..] {
+            let same = a.stats.len() == b.stats.len()
+                && !a.stats.is_empty()
+                && a.stats.iter().zip(&b.stats).all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
+            if same {
+                out.push(format!(
+                    "{} and {} never differed in any statistic: what sets them apart was not exercised by this program",
+                    a.name, b.name
+                ));
+            }
+        }
+    }
+    out.extend(designs.iter().filter_map(summary::impossible));
+    out
+}
+
+/// Largest resident set of this process so far, from the kernel.
+fn peak_rss() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| {
+            let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .map_or(0, |kb| kb * 1024)
+}

@@ -1,0 +1,236 @@
+//! The numbers that answer the question, each with unit and definition,
+//! computed from the counters.
+
+use pagewalk_stats::Tree;
+use serde::Serialize;
+
+use crate::results::{DesignResult, Share};
+
+/// One number of the summary.
+#[derive(Clone, Debug, Serialize)]
+pub struct Metric {
+    /// Name.
+    pub name: &'static str,
+    /// `None` where it has no meaning (a mean over nothing).
+    pub value: Option<f64>,
+    /// Unit.
+    pub unit: &'static str,
+    /// Definition.
+    pub meaning: &'static str,
+}
+
+/// Name, unit and definition of a metric.
+pub struct MetricDefinition {
+    /// Name.
+    pub name: &'static str,
+    /// Unit.
+    pub unit: &'static str,
+    /// One sentence.
+    pub meaning: &'static str,
+    value: fn(&Counted<'_>) -> Option<f64>,
+}
+
+struct Counted<'a> {
+    tree: &'a Tree,
+    instructions: f64,
+    cycles: f64,
+}
+
+/// `core.3`, and nothing below it.
+pub(crate) fn is_core(path: &str) -> bool {
+    path.strip_prefix("core.").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_mmu(path: &str) -> bool {
+    path.strip_suffix(".mmu").is_some_and(is_core)
+}
+
+/// `core.3.PART…`
+fn below_core(path: &str, part: &str) -> bool {
+    let Some(rest) = path.strip_prefix("core.") else { return false };
+    let Some((_, rest)) = rest.split_once('.') else { return false };
+    rest == part || rest.strip_prefix(part).is_some_and(|r| r.starts_with('.'))
+}
+
+fn ratio(a: f64, b: f64) -> Option<f64> {
+    (b > 0.0).then(|| a / b)
+}
+
+impl Counted<'_> {
+    fn sum(&self, part: &str, name: &str) -> f64 {
+        self.tree.sum(name, |p| below_core(p, part)) as f64
+    }
+    fn mmu(&self, name: &str) -> f64 {
+        self.tree.sum(name, is_mmu) as f64
+    }
+    fn core(&self, name: &str) -> f64 {
+        self.tree.sum(name, is_core) as f64
+    }
+    fn os(&self, name: &str) -> f64 {
+        self.tree.sum(name, |p| p == "os") as f64
+    }
+    fn per_kilo(&self, n: f64) -> Option<f64> {
+        ratio(n * 1000.0, self.instructions)
+    }
+}
+
+/// Every metric of the summary, in order.
+pub const METRICS: &[MetricDefinition] = &[
+    MetricDefinition {
+        name: "instructions",
+        unit: "instructions",
+        meaning: "Instructions of all threads in the measured part",
+        value: |c| Some(c.instructions),
+    },
+    MetricDefinition {
+        name: "cycles",
+        unit: "cycles",
+        meaning: "Cycles of the core that took longest in the measured part",
+        value: |c| Some(c.cycles),
+    },
+    MetricDefinition {
+        name: "ipc",
+        unit: "instructions/cycle",
+        meaning: "Instructions of all threads a cycle",
+        value: |c| ratio(c.instructions, c.cycles),
+    },
+    MetricDefinition {
+        name: "memory_operands",
+        unit: "operands",
+        meaning: "Loads and stores of the program",
+        value: |c| Some(c.core("loads") + c.core("stores")),
+    },
+    MetricDefinition {
+        name: "l1d_tlb_mpki",
+        unit: "misses/1000 instructions",
+        meaning: "Data translations that no first-level TLB had, for 1000 instructions",
+        value: |c| c.per_kilo(c.mmu("l1d_misses")),
+    },
+    MetricDefinition {
+        name: "l1i_tlb_mpki",
+        unit: "misses/1000 instructions",
+        meaning: "Instruction translations that no first-level TLB had, for 1000 instructions",
+        value: |c| c.per_kilo(c.mmu("l1i_misses")),
+    },
+    MetricDefinition {
+        name: "l2_tlb_mpki",
+        unit: "misses/1000 instructions",
+        meaning: "Translations that no TLB had, for 1000 instructions; merged walks included",
+        value: |c| c.per_kilo(c.mmu("l2_misses")),
+    },
+    MetricDefinition {
+        name: "walks",
+        unit: "walks",
+        meaning: "Page walks, those that end in a page fault included",
+        value: |c| Some(c.mmu("walks")),
+    },
+    MetricDefinition {
+        name: "walk_cycles_mean",
+        unit: "cycles",
+        meaning: "Mean time of a walk, from its start in a walker to its end",
+        value: |c| ratio(c.mmu("walk_cycles"), c.mmu("walks")),
+    },
+    MetricDefinition {
+        name: "walk_reads_per_walk",
+        unit: "reads",
+        meaning: "Mean number of page-table reads of a walk",
+        value: |c| ratio(c.mmu("walk_reads"), c.mmu("walks")),
+    },
+    MetricDefinition {
+        name: "l1d_mpki",
+        unit: "misses/1000 instructions",
+        meaning: "Demand misses of the first-level data cache, for 1000 instructions",
+        value: |c| c.per_kilo(c.sum("l1d", "load_misses") + c.sum("l1d", "store_misses")),
+    },
+    MetricDefinition {
+        name: "dram_reads",
+        unit: "lines",
+        meaning: "Lines read from DRAM, prefetches and walks included",
+        value: |c| Some(c.tree.sum("reads", |p| p.starts_with("dram")) as f64),
+    },
+    MetricDefinition {
+        name: "branch_mpki",
+        unit: "mispredictions/1000 instructions",
+        meaning: "Mispredicted branches, for 1000 instructions",
+        value: |c| c.per_kilo(c.core("mispredictions")),
+    },
+    MetricDefinition {
+        name: "page_faults",
+        unit: "faults",
+        meaning: "Page faults in the measured part",
+        value: |c| Some(c.os("faults_4kb") + c.os("faults_2mb") + c.os("faults_1gb")),
+    },
+    MetricDefinition {
+        name: "fault_cycles",
+        unit: "cycles",
+        meaning: "Kernel time of the page faults in the measured part",
+        value: |c| Some(c.os("fault_cycles")),
+    },
+    MetricDefinition {
+        name: "page_table_bytes",
+        unit: "bytes",
+        meaning: "Largest size of all page tables together, up to the end of the measured part",
+        value: |c| Some(c.os("page_table_peak_bytes")),
+    },
+    MetricDefinition {
+        name: "largest_contiguous_bytes",
+        unit: "bytes",
+        meaning: "Largest contiguous block that a page table asked for",
+        value: |c| Some(c.os("largest_contiguous_bytes")),
+    },
+    MetricDefinition {
+        name: "mapped_4kb",
+        unit: "bytes",
+        meaning: "Memory mapped by 4 KB pages at the end",
+        value: |c| Some(c.os("mapped_4kb_bytes")),
+    },
+    MetricDefinition {
+        name: "mapped_2mb",
+        unit: "bytes",
+        meaning: "Memory mapped by 2 MB pages at the end",
+        value: |c| Some(c.os("mapped_2mb_bytes")),
+    },
+    MetricDefinition {
+        name: "mapped_1gb",
+        unit: "bytes",
+        meaning: "Memory mapped by 1 GB pages at the end",
+        value: |c| Some(c.os("mapped_1gb_bytes")),
+    },
+];
+
+pub(crate) fn summarise(tree: &Tree, instructions: u64, cycles: u64) -> Vec<Metric> {
+    let c = Counted { tree, instructions: instructions as f64, cycles: cycles as f64 };
+    METRICS
+        .iter()
+        .map(|m| Metric { name: m.name, value: (m.value)(&c), unit: m.unit, meaning: m.meaning })
+        .collect()
+}
+
+/// Where the cycles went: the parts of the cycle stack of all cores, adding up to the whole.
+pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
+    let rows = tree.rows.iter().filter(|r| r.path.strip_suffix(".slots").is_some_and(is_core));
+    let mut parts: Vec<(&'static pagewalk_stats::Definition, u64)> = Vec::new();
+    for row in rows {
+        match parts.iter_mut().find(|p| p.0.name == row.definition.name) {
+            Some(p) => p.1 += row.value,
+            None => parts.push((row.definition, row.value)),
+        }
+    }
+    let slots: u64 = parts.iter().map(|p| p.1).sum();
+    let cycles = tree.sum("cycles", is_core) as f64;
+    parts
+        .into_iter()
+        .map(|(d, n)| {
+            let share = if slots > 0 { n as f64 / slots as f64 } else { 0.0 };
+            Share { cause: d.name, cycles: share * cycles, share, meaning: d.meaning }
+        })
+        .collect()
+}
+
+/// A result that no machine could give.
+pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
+    let total = |name: &str| d.stats.iter().filter(|s| is_mmu(&s.path) && s.name == name).map(|s| s.value).sum::<u64>();
+    let unserved = total("l2_misses").saturating_sub(total("walks_merged"));
+    (unserved > 0 && total("walks") == 0)
+        .then(|| format!("{}: the TLBs missed {unserved} times and nothing walked: this result is not to be used", d.name))
+}

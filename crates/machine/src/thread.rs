@@ -1,0 +1,56 @@
+//! Threads and processes as the scheduler sees them.
+
+use pagewalk_os::Pid;
+use pagewalk_stream::{Event, ProcessId};
+use pagewalk_units::Cycle;
+
+use crate::hub::Item;
+
+/// What a thread is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On this core.
+    Running(usize),
+    /// Wants a core.
+    Ready,
+    /// Waits in the kernel for another thread.
+    Blocked,
+    /// Waits until the change with this ticket has taken effect.
+    Meeting(u64),
+    /// Has made a change that waits for the other threads.
+    Changing(Event, u64),
+    /// Gone.
+    Exited,
+}
+
+/// A thread of the program.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) process: ProcessId,
+    pub(crate) state: State,
+    /// The batch it is in.
+    pub(crate) item: Option<Item>,
+    /// Next op of the batch.
+    pub(crate) at: usize,
+    /// Not before this time does it go on.
+    pub(crate) ready_at: Cycle,
+    /// The live program has nothing for it yet.
+    pub(crate) starved: bool,
+    /// Core it ran on last.
+    pub(crate) last_core: usize,
+}
+
+impl Thread {
+    pub(crate) fn new(process: ProcessId, ready_at: Cycle, last_core: usize) -> Self {
+        Thread { process, state: State::Ready, item: None, at: 0, ready_at, starved: false, last_core }
+    }
+}
+
+/// A process of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// Tickets up to this one have taken effect.
+    pub(crate) applied: u64,
+    pub(crate) alive: bool,
+}

@@ -1,1 +1,254 @@
-//! Not yet.
+//! The bindings: JSON in, JSON out, the interpreter's lock released.
+
+use std::path::PathBuf;
+use std::sync::RwLock;
+
+use pagewalk_machine::config::{Shipped, keys, root_schema};
+use pagewalk_machine::{Installation, METRICS, RunError, RunSpec, SourceSpec, explain as explain_name, statistics as all_statistics};
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use serde::Serialize;
+use serde_json::json;
+
+create_exception!(_native, UserError, PyException, "A mistake that the user can mend; one sentence.");
+create_exception!(_native, Failure, PyException, "Something failed that the user cannot mend.");
+
+static DATA: RwLock<Option<PathBuf>> = RwLock::new(None);
+
+fn installation() -> PyResult<Installation> {
+    let data = DATA.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match data.as_ref() {
+        Some(folder) => Ok(Installation::at(folder)),
+        None => Err(Failure::new_err("the data folder is not set: call set_data_dir first")),
+    }
+}
+
+fn raise(e: RunError) -> PyErr {
+    match e {
+        RunError::User(m) => UserError::new_err(m),
+        RunError::Failure(m) => Failure::new_err(m),
+    }
+}
+
+fn user(e: impl std::fmt::Display) -> PyErr {
+    UserError::new_err(e.to_string())
+}
+
+fn failure(e: impl std::fmt::Display) -> PyErr {
+    Failure::new_err(e.to_string())
+}
+
+fn dump(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(failure)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
+    serde_json::from_str(text).map_err(|e| user(format!("the specification is not understood: {e}")))
+}
+
+/// A callback from a thread without the interpreter's lock; an exception in it
+/// (a Ctrl-C, say) stops the run and is raised when the result is there.
+struct Callback {
+    function: Option<Py<PyAny>>,
+    error: Option<PyErr>,
+}
+
+impl Callback {
+    fn call(&mut self, text: impl FnOnce() -> String) -> bool {
+        if self.error.is_some() {
+            return false;
+        }
+        Python::attach(|py| {
+            // Without a callback, a Ctrl-C still has to arrive.
+            let answer = match &self.function {
+                Some(f) => f.call1(py, (text(),)).and_then(|a| a.is_truthy(py)),
+                None => py.check_signals().map(|()| true),
+            };
+            match answer {
+                Ok(go_on) => go_on,
+                Err(e) => {
+                    self.error = Some(e);
+                    false
+                }
+            }
+        })
+    }
+}
+
+/// Where `machines/`, `designs/` and the plugin lie.
+#[pyfunction]
+fn set_data_dir(path: PathBuf) {
+    *DATA.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(path);
+}
+
+/// Version of the engine.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Runs a specification; `progress(json) -> bool` about five times a second.
+#[pyfunction]
+#[pyo3(signature = (spec, progress = None))]
+fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let installation = installation()?;
+    let spec: RunSpec = parse(spec)?;
+    let mut callback = Callback { function: progress, error: None };
+    let result = py.detach(|| {
+        installation.run(&spec, &mut |p| {
+            callback.call(|| {
+                let designs: serde_json::Map<String, serde_json::Value> =
+                    p.design_instructions.iter().map(|(n, i)| (n.clone(), json!(i))).collect();
+                json!({
+                    "design_instructions": designs, "done": p.done, "total": p.total,
+                    "phase": p.phase, "seconds": p.seconds,
+                })
+                .to_string()
+            })
+        })
+    });
+    if let Some(e) = callback.error {
+        return Err(e);
+    }
+    dump(&result.map_err(raise)?)
+}
+
+/// The resolved configuration of each design.
+#[pyfunction]
+fn resolve(spec: &str) -> PyResult<String> {
+    let spec: RunSpec = parse(spec)?;
+    let designs = installation()?.resolve(&spec).map_err(raise)?;
+    let list: Vec<_> = designs
+        .iter()
+        .map(|d| json!({"name": d.name, "description": d.description, "config": d.config}))
+        .collect();
+    dump(&list)
+}
+
+fn shipped(kind: Shipped) -> PyResult<String> {
+    let files = installation()?.data.list(kind).map_err(failure)?;
+    let list: Vec<_> = files
+        .iter()
+        .map(|f| json!({"name": f.name, "description": f.description, "source": f.source, "path": f.path}))
+        .collect();
+    dump(&list)
+}
+
+/// The shipped machines.
+#[pyfunction]
+fn machines() -> PyResult<String> {
+    shipped(Shipped::Machine)
+}
+
+/// The shipped designs.
+#[pyfunction]
+fn designs() -> PyResult<String> {
+    shipped(Shipped::Design)
+}
+
+/// The built-in programs.
+#[pyfunction]
+fn workloads() -> PyResult<String> {
+    dump(&pagewalk_workload::workloads())
+}
+
+/// JSON schema of the configuration.
+#[pyfunction]
+fn schema() -> PyResult<String> {
+    dump(&root_schema())
+}
+
+/// Every configuration key: path, comment, expected form.
+#[pyfunction]
+fn config_keys() -> PyResult<String> {
+    dump(&keys())
+}
+
+/// Every statistic and metric with unit and definition.
+#[pyfunction]
+fn statistics() -> PyResult<String> {
+    let metrics: Vec<_> =
+        METRICS.iter().map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning})).collect();
+    let statistics = all_statistics(&installation()?.data).map_err(failure)?;
+    dump(&json!({"metrics": metrics, "statistics": statistics}))
+}
+
+/// What a name means: `{"found": [...]}` or `{"nearest": [...]}`.
+#[pyfunction]
+fn explain(name: &str) -> PyResult<String> {
+    match explain_name(&installation()?.data, name).map_err(failure)? {
+        Ok(found) => dump(&json!({"found": found})),
+        Err(nearest) => dump(&json!({"nearest": nearest})),
+    }
+}
+
+/// Records a source into a file of our format.
+#[pyfunction]
+#[pyo3(signature = (spec, path, progress = None))]
+fn record(py: Python<'_>, spec: &str, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let installation = installation()?;
+    let spec: pagewalk_machine::RecordSpec = parse(spec)?;
+    let mut callback = Callback { function: progress, error: None };
+    let result = py.detach(|| {
+        installation.record(&spec, &path, &mut |done, seconds| {
+            callback.call(|| json!({"done": done, "total": spec.instructions, "phase": "record", "seconds": seconds}).to_string())
+        })
+    });
+    if let Some(e) = callback.error {
+        return Err(e);
+    }
+    dump(&result.map_err(raise)?)
+}
+
+/// What a trace holds.
+#[pyfunction]
+fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    dump(&py.detach(|| pagewalk_workload::trace_info(&path)).map_err(user)?)
+}
+
+/// Checks every block of a trace.
+#[pyfunction]
+fn trace_check(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    dump(&py.detach(|| pagewalk_workload::trace_check(&path)).map_err(user)?)
+}
+
+/// Writes a trace in another format.
+#[pyfunction]
+#[pyo3(signature = (source, target, format = None))]
+fn trace_convert(py: Python<'_>, source: PathBuf, target: PathBuf, format: Option<String>) -> PyResult<String> {
+    dump(&py.detach(|| pagewalk_workload::trace_convert(&source, &target, format.as_deref())).map_err(user)?)
+}
+
+/// What is present on this host.
+#[pyfunction]
+fn doctor() -> PyResult<String> {
+    let installation = installation()?;
+    dump(&json!({
+        "plugin": {"path": installation.plugin, "present": installation.plugin.is_file()},
+        "qemu": pagewalk_workload::live::find_qemu(None).map_err(|e| e.message),
+        "cores": pagewalk_machine::host_cores(),
+        "data": installation.data.0,
+    }))
+}
+
+/// The shape of a source, for checks on the Python side.
+#[pyfunction]
+fn check_source(source: &str) -> PyResult<()> {
+    parse::<SourceSpec>(source).map(|_| ())
+}
+
+#[pymodule]
+fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    m.add("UserError", py.get_type::<UserError>())?;
+    m.add("Failure", py.get_type::<Failure>())?;
+    macro_rules! functions {
+        ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
+    }
+    functions! {
+        set_data_dir version run resolve machines designs workloads schema config_keys statistics
+        explain record trace_info trace_check trace_convert doctor check_source
+    }
+    Ok(())
+}

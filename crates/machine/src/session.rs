@@ -1,0 +1,164 @@
+//! A run as the command line and Python ask for it: names and text in, a
+//! result out.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pagewalk_stream::Program;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{DataDir, Shipped};
+use crate::limits::Limits;
+use crate::results::RunResult;
+use crate::run::{Design, Options, Progress, RunError, run};
+
+/// Where programs come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SourceSpec {
+    /// Built in.
+    Workload {
+        /// Its name.
+        name: String,
+        /// `4GiB`; the program's own default without.
+        #[serde(default)]
+        size: Option<String>,
+        /// Simulated threads.
+        #[serde(default = "one")]
+        threads: u32,
+        /// The program's own parameters.
+        #[serde(default)]
+        params: BTreeMap<String, String>,
+    },
+    /// A recorded stream.
+    Trace {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Any Linux x86-64 program.
+    Program {
+        /// The program and its arguments.
+        argv: Vec<String>,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// Machine by name or path.
+    pub machine: String,
+    /// Designs by name or path.
+    pub designs: Vec<String>,
+    /// `a.b=c`, on top of machine and design.
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// The program; not needed to resolve a configuration.
+    #[serde(default)]
+    pub source: Option<SourceSpec>,
+    /// What is measured.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Seed of the machine's and the program's random choices.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Host threads; all cores without.
+    #[serde(default)]
+    pub host_threads: Option<usize>,
+    /// Instructions of an interval.
+    #[serde(default)]
+    pub interval: Option<u64>,
+    /// Where walks are written for Perfetto.
+    #[serde(default)]
+    pub perfetto: Option<PathBuf>,
+    /// How many walks for each core of each design.
+    #[serde(default = "default_walks")]
+    pub perfetto_walks: usize,
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_walks() -> usize {
+    10_000
+}
+
+/// Where the parts that are not in this program lie.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// Holds `machines/` and `designs/`.
+    pub data: DataDir,
+    /// The shared object that QEMU loads.
+    pub plugin: PathBuf,
+}
+
+fn user(e: impl std::fmt::Display) -> RunError {
+    RunError::User(e.to_string())
+}
+
+impl Installation {
+    /// An installation whose files lie in `folder`.
+    pub fn at(folder: &Path) -> Self {
+        Installation { data: DataDir(folder.to_owned()), plugin: folder.join("libpagewalk_qemu.so") }
+    }
+
+    /// The designs of `spec` with their configurations.
+    ///
+    /// # Errors
+    /// A mistake in a configuration, with its place.
+    pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
+        let mut designs = Vec::with_capacity(spec.designs.len());
+        for name in &spec.designs {
+            let found = self.data.find(Shipped::Design, name).map_err(user)?;
+            let resolved = self.data.resolve(&spec.machine, name, &spec.set).map_err(user)?;
+            designs.push(Design { name: found.name, description: found.description, config: resolved.config });
+        }
+        Ok(designs)
+    }
+
+    /// Opens a program.
+    ///
+    /// # Errors
+    /// No such program or file, wrong parameters, a file in no known format.
+    pub fn open(&self, source: &SourceSpec, seed: u64) -> Result<Box<dyn Program>, RunError> {
+        match source {
+            SourceSpec::Workload { name, size, threads, params } => {
+                let size_bytes = size.as_deref().map(pagewalk_workload::parse_size).transpose().map_err(user)?;
+                let options = pagewalk_workload::Options { size_bytes, threads: *threads, seed, params: params.clone() };
+                pagewalk_workload::build(name, &options).map_err(user)
+            }
+            SourceSpec::Trace { path } => pagewalk_workload::open_trace(path).map_err(user),
+            SourceSpec::Program { argv } => {
+                let options = pagewalk_workload::live::LiveOptions::new(argv.clone(), self.plugin.clone());
+                pagewalk_workload::live::launch(options).map_err(user)
+            }
+        }
+    }
+
+    /// Runs everything that `spec` says.
+    ///
+    /// # Errors
+    /// A user's mistake, or a failure of ours.
+    pub fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(&Progress) -> bool) -> Result<RunResult, RunError> {
+        let designs = self.resolve(spec)?;
+        let source = spec.source.as_ref().ok_or_else(|| {
+            RunError::User("no program is given: expected --workload NAME, --trace FILE or -- PROGRAM".to_owned())
+        })?;
+        let program = self.open(source, spec.seed)?;
+        let options = Options {
+            machine: spec.machine.clone(),
+            limits: spec.limits,
+            seed: spec.seed,
+            host_threads: spec.host_threads,
+            interval: spec.interval,
+            perfetto: spec.perfetto.clone(),
+            perfetto_walks: spec.perfetto_walks,
+        };
+        run(program, &designs, &options, progress)
+    }
+}

@@ -1,0 +1,124 @@
+//! Mistakes in the configuration: place, key, what was expected, nearest name.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{installation, shipped};
+use pagewalk_machine::config::{ConfigError, Layer, resolve_layers};
+
+fn text(kind: &str, name: &str) -> Layer {
+    let path = common::root().join(kind).join(format!("{name}.toml"));
+    Layer::File { text: std::fs::read_to_string(&path).expect("a shipped file"), path: PathBuf::from(format!("{name}.toml")) }
+}
+
+fn with(extra: &str) -> Result<(), ConfigError> {
+    let own = Layer::File { path: PathBuf::from("mine.toml"), text: extra.to_owned() };
+    resolve_layers(&[text("machines", "revelator-table1"), text("designs", "radix"), own]).map(|_| ())
+}
+
+fn set(setting: &str) -> Result<pagewalk_machine::config::Config, ConfigError> {
+    let layers = [text("machines", "revelator-table1"), text("designs", "radix"), Layer::Set(setting.to_owned())];
+    resolve_layers(&layers).map(|r| r.config)
+}
+
+#[test]
+fn every_shipped_design_resolves_on_every_shipped_machine() {
+    for machine in shipped("machines") {
+        for design in shipped("designs") {
+            installation()
+                .data
+                .resolve(&machine, &design, &[])
+                .unwrap_or_else(|e| panic!("{design} on {machine}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_file_line_and_nearest_name() {
+    let e = with("description = \"x\"\n\n[core]\nrobb = 3\n").unwrap_err();
+    assert_eq!(e.place, "mine.toml:4");
+    assert_eq!(e.key, "core.robb");
+    assert_eq!(e.nearest.as_deref(), Some("rob"));
+}
+
+#[test]
+fn an_unknown_table_is_refused() {
+    let e = with("[cores]\nrob = 3\n").unwrap_err();
+    assert_eq!((e.place.as_str(), e.key.as_str()), ("mine.toml:1", "cores"));
+    let e = with("[memroy.l3]\nways = 3\n").unwrap_err();
+    assert_eq!(e.nearest.as_deref(), Some("memory"));
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_refused_at_its_place() {
+    let e = with("\n\n[core]\nrob = \"many\"\n").unwrap_err();
+    assert_eq!((e.place.as_str(), e.key.as_str()), ("mine.toml:4", "core.rob"));
+    assert!(e.what.contains("expected"), "{e}");
+}
+
+#[test]
+fn text_that_is_no_toml_is_refused_with_its_line() {
+    let e = with("[core]\nrob = \n").unwrap_err();
+    assert!(e.place.starts_with("mine.toml:"), "{e}");
+    assert!(e.what.contains("not TOML"), "{e}");
+}
+
+#[test]
+fn another_alternative_replaces_the_earlier_one() {
+    let c = set("placement.thp.mode=always").unwrap();
+    assert!(format!("{:?}", c.placement).contains("Thp"), "{:?}", c.placement);
+}
+
+#[test]
+fn two_alternatives_at_once_are_refused() {
+    let e = with("[placement.thp]\n[placement.buddy]\n").unwrap_err();
+    assert!(e.what.contains("alternatives"), "{e}");
+}
+
+#[test]
+fn settings_are_numbers_words_or_text() {
+    assert_eq!(set("core.rob=512").unwrap().core.rob, 512);
+    assert_eq!(set("frequency_ghz=3").unwrap().frequency_ghz, 3.0);
+    assert!(set("caches.l2.replacement=lru").is_ok());
+    assert!(set("caches.l2.replacement=\"lru\"").is_ok());
+    assert_eq!(set("mmu.l2.main.entries=64").unwrap().mmu.l2["main"].entries, 64);
+}
+
+#[test]
+fn a_wrong_setting_names_itself() {
+    let e = set("core.rbo=512").unwrap_err();
+    assert_eq!((e.place.as_str(), e.nearest.as_deref()), ("--set core.rbo=512", Some("rob")));
+    let e = set("core.rob").unwrap_err();
+    assert!(e.what.contains("KEY=VALUE"), "{e}");
+    let e = set("core.rob=-1").unwrap_err();
+    assert_eq!((e.place.as_str(), e.key.as_str()), ("--set core.rob=-1", "core.rob"));
+    let e = set("caches.l2.replacement=fifo").unwrap_err();
+    assert!(e.what.contains("lru") && e.what.contains("srrip"), "{e}");
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let e = set("caches.l2.latency=1").unwrap_err();
+    assert!(e.what.contains("caches.l2.latency"), "{e}");
+    assert!(set("cores=0").is_err());
+    assert!(set("frequency_ghz=0").is_err());
+}
+
+#[test]
+fn an_unknown_design_or_machine_gets_the_nearest_name() {
+    let data = installation().data;
+    let e = data.resolve("revelator-table1", "radixx", &[]).unwrap_err();
+    assert_eq!(e.nearest.as_deref(), Some("radix"));
+    let e = data.resolve("epyc-millan", "radix", &[]).unwrap_err();
+    assert_eq!(e.nearest.as_deref(), Some("epyc-milan"));
+    let e = data.resolve("./nowhere.toml", "radix", &[]).unwrap_err();
+    assert!(e.place.contains("nowhere.toml"), "{e}");
+}
+
+#[test]
+fn every_key_has_a_comment() {
+    for key in pagewalk_machine::config::keys() {
+        assert!(key.text.len() > 5, "{} has no comment", key.path);
+    }
+}

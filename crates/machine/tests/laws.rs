@@ -1,0 +1,301 @@
+//! What holds for every shipped design: the laws that other simulators broke.
+
+mod common;
+
+use common::{metric, one, run, run_spec, shipped, spec, sum};
+use pagewalk_machine::DesignResult;
+
+const MACHINE: &str = "revelator-table1";
+const WORKLOADS: [&str; 2] = ["gups 256MB", "bfs 64MB"];
+const N: u64 = 400_000;
+
+/// No prefetching and plain LRU: where less hardware can never be faster.
+const PLAIN: [&str; 2] = ["caches.l2.replacement=lru", "os.memory_gb=16"];
+
+fn cycles(d: &DesignResult) -> f64 {
+    metric(d, "cycles")
+}
+
+/// `less` may be faster than `more` by at most half a percent.
+fn never_faster(less: f64, more: f64, what: &str) {
+    assert!(less >= more * 0.995, "{what}: {less} cycles with less hardware, {more} with more");
+}
+
+fn designs() -> Vec<String> {
+    shipped("designs")
+}
+
+#[test]
+fn every_design_runs_on_every_machine_and_uses_its_page_table() {
+    for machine in shipped("machines") {
+        let names = designs();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let result = run(&machine, &names, "gups 64MB", 100_000, &[]);
+        for d in &result.designs {
+            assert_eq!(d.status, "complete", "{} on {machine}: {:?}", d.name, d.message);
+            assert_eq!(metric(d, "instructions"), 100_000.0, "{} on {machine}", d.name);
+            assert!(metric(d, "page_table_bytes") > 0.0);
+            if d.name == "perfect-tlb" {
+                assert_eq!(metric(d, "walks"), 0.0);
+            } else {
+                assert!(metric(d, "walks") > 0.0, "{} on {machine} never walked", d.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn hits_and_misses_add_up_to_accesses_everywhere() {
+    for workload in WORKLOADS {
+        for design in designs() {
+            let d = one(MACHINE, &design, workload, N, &[]);
+            let mut checked = 0;
+            for s in &d.stats {
+                let get = |n: &str| d.stats.iter().find(|o| o.path == s.path && o.name == n).map(|o| o.value);
+                if s.name == "lookups" || s.name == "accesses" {
+                    if let (Some(h), Some(m)) = (get("hits"), get("misses")) {
+                        assert_eq!(h + m, s.value, "{} {design} {workload}", s.path);
+                        checked += 1;
+                    }
+                }
+            }
+            assert!(checked >= 4, "only {checked} arrays were checked");
+        }
+    }
+}
+
+#[test]
+fn the_cycle_stack_adds_up() {
+    for workload in WORKLOADS {
+        for design in designs() {
+            let d = one(MACHINE, &design, workload, N, &[]);
+            let stack: f64 = d.cycle_stack.iter().map(|s| s.cycles).sum();
+            let whole = cycles(&d);
+            assert!((stack - whole).abs() <= 2.0 + whole * 1e-6, "{design} {workload}: {stack} of {whole}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_host_threads() {
+    let text = |threads: usize| {
+        let names = designs();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut s = spec(MACHINE, &names, "bfs 16MB threads=2", 200_000, &["cores=2"]);
+        s.host_threads = Some(threads);
+        serde_json::to_string(&run_spec(&s).unwrap().designs).unwrap()
+    };
+    let alone = text(1);
+    assert_eq!(alone, text(1));
+    assert_eq!(alone, text(2));
+    assert_eq!(alone, text(4));
+}
+
+#[test]
+fn designs_in_one_pass_do_as_they_do_alone() {
+    let names = designs();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let together = run(MACHINE, &names, "gups 64MB", 200_000, &[]);
+    for d in &together.designs {
+        let alone = one(MACHINE, &d.name, "gups 64MB", 200_000, &[]);
+        let stats = |d: &DesignResult| serde_json::to_string(&d.stats).unwrap();
+        assert_eq!(stats(&alone), stats(d), "{}", d.name);
+    }
+}
+
+/// Statistics of everything but the placement policy's own.
+fn machine_stats(d: &DesignResult) -> Vec<(String, &'static str, u64)> {
+    d.stats.iter().filter(|s| !s.path.starts_with("os")).map(|s| (s.path.clone(), s.name, s.value)).collect()
+}
+
+#[test]
+fn a_design_configured_as_its_baseline_is_its_baseline() {
+    for workload in WORKLOADS {
+        let base = one(MACHINE, "radix", workload, N, &[]);
+        for (design, set) in [
+            ("l2tlb-128k", vec!["mmu.l2.main.entries=2048", "mmu.l2.main.ways=16"]),
+            ("perfect-tlb", vec!["mmu.perfect=false"]),
+            ("radix5", vec!["page_table.radix.levels=4"]),
+            ("thp", vec!["placement.thp.mode=madvise"]),
+        ] {
+            let as_base = one(MACHINE, design, workload, N, &set);
+            assert_eq!(machine_stats(&base), machine_stats(&as_base), "{design} on {workload}");
+        }
+    }
+}
+
+#[test]
+fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
+    for design in designs() {
+        for workload in WORKLOADS {
+            let at = |n: u32| {
+                let walkers = format!("mmu.walkers={n}");
+                cycles(&one(MACHINE, &design, workload, N, &[PLAIN[0], PLAIN[1], &walkers]))
+            };
+            let (one_walker, two, four) = (at(1), at(2), at(4));
+            never_faster(one_walker, two, &format!("{design} {workload}, walkers 1 and 2"));
+            never_faster(two, four, &format!("{design} {workload}, walkers 2 and 4"));
+        }
+    }
+    let gups = |n: &str| cycles(&one(MACHINE, "radix", "gups 4GiB", N, &[n]));
+    assert!(gups("mmu.walkers=1") > 1.05 * gups("mmu.walkers=4"));
+}
+
+#[test]
+fn taking_hardware_away_never_helps() {
+    for design in ["radix", "thp", "l2tlb-128k", "perfect-tlb"] {
+        for workload in WORKLOADS {
+            let at = |set: &[&str]| cycles(&one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat()));
+            let full = at(&[]);
+            for less in [
+                &["mmu.walk_caches.entries=0"][..],
+                &["caches.l1d.mshrs=2"],
+                &["caches.l2.mshrs=2"],
+                &["memory.dram.ddr.data_rate_mts=400"],
+                &["mmu.l2.main.entries=1024"],
+                &["mmu.l1d.main.entries=32"],
+                &["caches.l2.size_kb=512"],
+                &["memory.l3.size_kb=1024"],
+                &["core.rob=64"],
+                &["core.load_queue=8"],
+                &["core.store_queue=4"],
+            ] {
+                never_faster(at(less), full, &format!("{design} {workload} {less:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn walks_without_walk_caches_read_every_level() {
+    let with = one(MACHINE, "radix", "gups 4GiB", N, &[]);
+    let without = one(MACHINE, "radix", "gups 4GiB", N, &["mmu.walk_caches.entries=0"]);
+    assert_eq!(metric(&without, "walk_reads_per_walk"), 4.0);
+    assert!(metric(&with, "walk_reads_per_walk") < 2.5);
+    assert!(cycles(&without) >= cycles(&with));
+    let five = one(MACHINE, "radix5", "gups 4GiB", N, &["mmu.walk_caches.entries=0"]);
+    assert_eq!(metric(&five, "walk_reads_per_walk"), 5.0);
+}
+
+#[test]
+fn gups_misses_the_tlb_once_an_update_far_beyond_its_reach() {
+    let d = one(MACHINE, "radix", "gups 64GiB", N, &[]);
+    let stores = sum(&d, "stores", |p| p == "core.0") as f64;
+    let loads = sum(&d, "loads", |p| p == "core.0") as f64;
+    // Each update loads and stores its element; the buffer of random numbers is
+    // stored to and loaded from once for each update too.
+    let updates = stores.min(loads) / 2.0;
+    let misses = metric(&d, "l2_tlb_mpki") * N as f64 / 1000.0;
+    assert!((misses / updates - 1.0).abs() < 0.03, "{misses} misses, {updates} updates");
+}
+
+#[test]
+fn a_footprint_that_fits_the_second_level_tlb_misses_only_at_first_touch() {
+    // 4 MB are 1024 pages of 2048 entries; after the warm-up nothing walks.
+    let mut s = spec(MACHINE, &["radix"], "gups 4MB", N, &[]);
+    s.limits.warmup = 400_000;
+    let d = run_spec(&s).unwrap().designs.remove(0);
+    assert_eq!(metric(&d, "walks"), 0.0);
+    assert!(metric(&d, "l1d_tlb_mpki") > 1.0);
+}
+
+#[test]
+fn perfect_tlbs_are_never_slower_than_any_design() {
+    for workload in WORKLOADS {
+        let names = designs();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let r = run(MACHINE, &names, workload, N, &[PLAIN[0], PLAIN[1]]);
+        let perfect = cycles(r.designs.iter().find(|d| d.name == "perfect-tlb").unwrap());
+        for d in &r.designs {
+            never_faster(cycles(d), perfect, &format!("{} against perfect on {workload}", d.name));
+        }
+    }
+}
+
+#[test]
+fn page_faults_cost_every_design_the_same() {
+    // THP switched off by madvise mode: the same 4 KB faults, the same price.
+    let at = |design: &str, set: &[&str]| {
+        let d = one(MACHINE, design, "bfs 16MB", N, set);
+        (metric(&d, "page_faults"), metric(&d, "fault_cycles"))
+    };
+    let base = at("radix", &[]);
+    assert_eq!(base, at("l2tlb-128k", &[]));
+    assert_eq!(base, at("perfect-tlb", &[]));
+    assert_eq!(base, at("thp", &["placement.thp.mode=madvise"]));
+}
+
+#[test]
+fn memory_that_runs_out_ends_the_run_with_a_clear_result() {
+    let r = run(MACHINE, &["radix", "perfect-tlb"], "gups 4GiB", N, &["os.memory_gb=1"]);
+    assert!(r.partial);
+    for d in &r.designs {
+        assert_eq!(d.status, "out_of_memory");
+        assert!(d.message.as_ref().unwrap().contains("os.memory_gb"), "{:?}", d.message);
+    }
+}
+
+#[test]
+fn huge_pages_make_walks_fewer_and_fragmentation_takes_them_away() {
+    let at = |f: &str| one(MACHINE, "thp", "gups 1GiB", N, &[f]);
+    let (whole, none) = (at("os.fragmentation.available_2mb=1.0"), at("os.fragmentation.available_2mb=0.0"));
+    assert!(metric(&whole, "mapped_2mb") > 1e9);
+    assert_eq!(metric(&none, "mapped_2mb"), 0.0);
+    assert!(metric(&whole, "walks") < metric(&none, "walks"));
+}
+
+#[test]
+fn two_designs_that_never_differ_get_a_warning() {
+    let r = run(MACHINE, &["radix", "l2tlb-128k"], "gups 1MB", 50_000, &["mmu.l2.main.entries=2048"]);
+    assert!(r.warnings.iter().any(|w| w.contains("never differed")), "{:?}", r.warnings);
+    let r = run(MACHINE, &["radix", "l2tlb-128k"], "gups 256MB", 50_000, &[]);
+    assert!(!r.warnings.iter().any(|w| w.contains("never differed")), "{:?}", r.warnings);
+}
+
+#[test]
+fn samples_estimate_the_whole_within_their_interval() {
+    let whole = one(MACHINE, "radix", "gups 256MB", 4_000_000, &[]);
+    let mut s = spec(MACHINE, &["radix"], "gups 256MB", 4_000_000, &[]);
+    s.limits.sample = Some(pagewalk_machine::Sample { length: 5_000, period: 50_000 });
+    let sampled = run_spec(&s).unwrap().designs.remove(0);
+    let estimate = sampled.sampling.expect("an estimate");
+    assert_eq!(estimate.samples, 80);
+    let ipc = metric(&whole, "ipc");
+    // The interval covers 95 %; allow as much again.
+    let slack = estimate.ipc_high - estimate.ipc_low;
+    assert!((estimate.ipc - ipc).abs() <= slack.max(0.03 * ipc), "{estimate:?} against {ipc}");
+}
+
+#[test]
+fn a_warm_up_leaves_state_and_no_statistics() {
+    let cold = one(MACHINE, "radix", "gups 4MB", 100_000, &[]);
+    let mut s = spec(MACHINE, &["radix"], "gups 4MB", 100_000, &[]);
+    s.limits.warmup = 300_000;
+    let warm = run_spec(&s).unwrap().designs.remove(0);
+    assert_eq!(metric(&warm, "instructions"), 100_000.0);
+    assert!(metric(&warm, "walks") < metric(&cold, "walks"));
+    assert!(cycles(&warm) < cycles(&cold));
+}
+
+#[test]
+fn intervals_add_up_to_the_whole() {
+    let mut s = spec(MACHINE, &["radix"], "bfs 16MB", 100_000, &[]);
+    s.interval = Some(10_000);
+    let d = run_spec(&s).unwrap().designs.remove(0);
+    assert_eq!(d.intervals.len(), 10);
+    let cycles: u64 = d.intervals.iter().map(|i| i.cycles).sum();
+    assert_eq!(cycles as f64, metric(&d, "cycles"));
+    let walks: f64 = d.intervals.iter().map(|i| i.values["walks"]).sum();
+    assert_eq!(walks, metric(&d, "walks"));
+}
+
+#[test]
+fn threads_share_cores_and_every_one_of_them_runs() {
+    // Four threads on two cores: time slices of a few thousand cycles.
+    let set = ["cores=2", "schedule.time_slice_cycles=20000"];
+    let d = one(MACHINE, "radix", "gups 64MB threads=4", 400_000, &set);
+    assert_eq!(metric(&d, "instructions"), 400_000.0);
+    for core in ["core.0", "core.1"] {
+        assert!(sum(&d, "instructions", |p| p == core) > 100_000, "{core} was idle");
+    }
+}

@@ -10,6 +10,7 @@ mod measure;
 mod perfetto;
 mod results;
 mod run;
+mod session;
 mod summary;
 mod thread;
 
@@ -18,4 +19,5 @@ pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use results::{DesignResult, Host, IntervalResult, RunResult, Sampling, Share, Source, Stat};
 pub use run::{Design, Options, Progress, RunError, host_cores, run};
+pub use session::{Installation, RunSpec, SourceSpec};
 pub use summary::{METRICS, Metric, MetricDefinition};

@@ -96,6 +96,11 @@ impl Phase {
         matches!(self, Phase::UntilRoi | Phase::Skip)
     }
 
+    /// Whether the clock runs by what the program does.
+    pub(crate) fn takes_time(self) -> bool {
+        !self.skips() && self != Phase::SampleWarm
+    }
+
     /// Whether statistics count.
     pub(crate) fn measures(self) -> bool {
         matches!(self, Phase::Measure | Phase::SampleMeasure)

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pagewalk_cpu::{Core, Stop};
 use pagewalk_memory::{Private, Report, Shared};
-use pagewalk_mmu::Mmu;
+use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, Os, OsError};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{End, Event, Facts, Kind, ProcessId, ProgramError, ThreadId};
+use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, Cycle, PageSize, PhysAddr, VirtAddr};
 
 use crate::config::Config;
@@ -71,6 +72,9 @@ pub(crate) struct Machine {
     pub(crate) roi_seen: bool,
     /// Items to take before [`Pause::Turn`].
     turn: u32,
+    /// Walks still to be recorded for each core, and those that were.
+    walks_wanted: usize,
+    pub(crate) walks: Vec<Vec<WalkRecord>>,
 }
 
 /// The pages that a skipping machine has seen mapped: direct-mapped.
@@ -140,10 +144,35 @@ impl Machine {
             outcome: None,
             roi_seen: false,
             turn: 0,
+            walks_wanted: 0,
+            walks: vec![Vec::new(); n],
             config: config.clone(),
         };
         machine.enter_phase();
         Ok(machine)
+    }
+
+    /// Keeps the first `walks` walks of each core in the measured part.
+    pub(crate) fn record_walks(&mut self, walks: usize) {
+        self.walks_wanted = walks;
+        if self.plan.phase.measures() {
+            self.harvest_walks();
+        }
+    }
+
+    /// Takes over what the MMUs have recorded, and switches them on and off.
+    fn harvest_walks(&mut self) {
+        if self.walks_wanted == 0 {
+            return;
+        }
+        for (core, kept) in self.cores.iter_mut().zip(&mut self.walks) {
+            kept.extend(core.mmu.take_walk_records());
+            kept.truncate(self.walks_wanted);
+            core.mmu.record_walks(self.plan.phase.measures() && kept.len() < self.walks_wanted);
+        }
+        if self.walks.iter().all(|w| w.len() >= self.walks_wanted) {
+            self.walks_wanted = 0;
+        }
     }
 
     /// Word for the progress bar.
@@ -172,6 +201,7 @@ impl Machine {
             let (tree, times) = (self.tree(), self.times());
             self.measured.begin(tree, times, self.executed);
         }
+        self.harvest_walks();
         if self.plan.phase == Phase::Done && self.outcome.is_none() {
             self.outcome = Some(Outcome::Complete);
         }
@@ -393,7 +423,7 @@ impl Machine {
         }
         if let Some(id) = self.on_core[core] {
             self.release(id, core, State::Ready);
-            let cost = self.os.context_switch_cycles();
+            let cost = self.os.prices().context_switch;
             self.cores[core].kernel(cost);
             self.ready.push_back(id);
         }
@@ -544,21 +574,22 @@ impl Machine {
                 }
             }
             // A shootdown interrupts every other core that runs a thread.
-            let price = self.os.shootdown_cycles();
-            let others = (0..self.cores.len()).filter(|&c| c != core && self.on_core[c].is_some());
-            let others: Vec<usize> = others.collect();
-            if !self.plan.phase.skips() && self.plan.phase != Phase::SampleWarm {
-                for &c in &others {
-                    self.cores[c].kernel(price.remote);
+            let mut others = 0;
+            for c in 0..self.cores.len() {
+                if c != core && self.on_core[c].is_some() {
+                    others += 1;
+                    if self.plan.phase.takes_time() {
+                        self.cores[c].kernel(self.os.prices().shootdown_remote);
+                    }
                 }
-                if !others.is_empty() {
-                    fx.cycles += price.initiator;
-                }
+            }
+            if others > 0 {
+                fx.cycles += self.os.prices().shootdown(others);
             }
             fx.invalidate.clear();
         }
         if fx.cycles > 0 {
-            if !self.plan.phase.skips() && self.plan.phase != Phase::SampleWarm {
+            if self.plan.phase.takes_time() {
                 self.cores[core].kernel(fx.cycles);
             }
             fx.cycles = 0;
@@ -636,6 +667,7 @@ impl Machine {
         };
         thread.at = ran.at;
         let done = c.instructions() - before;
+        self.harvest_walks();
         self.count(done);
         if let Stop::Fault(f) = ran.stop {
             self.fault(core, process, f.va, f.access)?;
@@ -696,7 +728,11 @@ impl Machine {
         }
         let pid = self.processes[&process].pid;
         let va = VirtAddr(at).page(PageSize::K4).base;
-        if self.os.is_ready(pid, va, access) {
+        let mapped = match self.os.view(pid) {
+            View::Native(table) => table.translate(va).map(|t| t.flags),
+            View::Nested { guest, .. } => guest.translate(va).map(|t| t.flags),
+        };
+        if mapped.is_some_and(|f| access != Access::Write || f.contains(Flags::WRITABLE)) {
             return Ok(());
         }
         self.fault(core, process, va, access)

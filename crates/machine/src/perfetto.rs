@@ -23,7 +23,7 @@ pub(crate) fn take(design: &str, frequency_ghz: f64, machine: &mut Machine) -> R
     Recording {
         design: design.to_owned(),
         scale: 1e-3 / frequency_ghz,
-        cores: machine.cores.iter_mut().map(|c| c.mmu.take_walks()).collect(),
+        cores: std::mem::take(&mut machine.walks),
     }
 }
 

@@ -94,9 +94,7 @@ pub fn run(
         let mut m = Machine::new(&d.config, options.limits, &facts, options.seed, options.interval)
             .map_err(|e| RunError::User(format!("design {}: {e}", d.name)))?;
         if options.perfetto.is_some() {
-            for core in &mut m.cores {
-                core.mmu.record_walks(options.perfetto_walks.max(1));
-            }
+            m.record_walks(options.perfetto_walks.max(1));
         }
         machines.push(m);
     }

@@ -19,10 +19,15 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 fn main() {
     let mut args = std::env::args().skip(1);
-    let instructions: u64 = args.next().map_or(50_000_000, |a| a.parse().expect("a number of instructions"));
+    let instructions: u64 = args
+        .next()
+        .map_or(50_000_000, |a| a.parse().expect("a number of instructions"));
     let design = args.next().unwrap_or_else(|| "radix".to_owned());
     let installation = Installation::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-    println!("{:<14} {:>12} {:>12} {:>8} {:>10}", "program", "M insns/s", "M operands/s", "IPC", "set-up s");
+    println!(
+        "{:<14} {:>12} {:>12} {:>8} {:>10}",
+        "program", "M insns/s", "M operands/s", "IPC", "set-up s"
+    );
     let mut logs = Vec::new();
     for (name, size) in PROGRAMS {
         let spec = |n: u64| -> RunSpec {
@@ -35,14 +40,23 @@ fn main() {
         };
         let timed = |n: u64| {
             let start = Instant::now();
-            let r = installation.run(&spec(n), &mut |_| true).unwrap_or_else(|e| panic!("{name} {size}: {e}"));
+            let r = installation
+                .run(&spec(n), &mut |_| true)
+                .unwrap_or_else(|e| panic!("{name} {size}: {e}"));
             (start.elapsed().as_secs_f64(), r)
         };
         // The set-up (graph, page tables) is the time of a run that measures next to nothing.
         let (set_up, _) = timed(1000);
         let (whole, r) = timed(instructions);
         let seconds = (whole - set_up).max(1e-9);
-        let value = |n: &str| r.designs[0].summary.iter().find(|m| m.name == n).and_then(|m| m.value).unwrap_or(0.0);
+        let value = |n: &str| {
+            r.designs[0]
+                .summary
+                .iter()
+                .find(|m| m.name == n)
+                .and_then(|m| m.value)
+                .unwrap_or(0.0)
+        };
         let speed = value("instructions") / seconds / 1e6;
         logs.push(speed.ln());
         println!(
@@ -54,5 +68,8 @@ fn main() {
             set_up,
         );
     }
-    println!("geometric mean {:.1} M insns/s", (logs.iter().sum::<f64>() / logs.len() as f64).exp());
+    println!(
+        "geometric mean {:.1} M insns/s",
+        (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+    );
 }

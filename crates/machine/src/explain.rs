@@ -32,14 +32,26 @@ pub struct Explanation {
 pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let mut out: Vec<Explanation> = Vec::new();
     for machine in data.list(Shipped::Machine).map_err(|e| e.to_string())? {
-        let config = data.resolve(&machine.name, "radix", &[]).map_err(|e| e.to_string())?.config;
-        let facts = Facts { deterministic: true, ..Facts::default() };
+        let config = data
+            .resolve(&machine.name, "radix", &[])
+            .map_err(|e| e.to_string())?
+            .config;
+        let facts = Facts {
+            deterministic: true,
+            ..Facts::default()
+        };
         let built = Machine::new(&config, Limits::default(), &facts, 0, None)?;
         for row in built.tree().rows {
             let path: Vec<&str> = row
                 .path
                 .split('.')
-                .map(|p| if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) { "N" } else { p })
+                .map(|p| {
+                    if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) {
+                        "N"
+                    } else {
+                        p
+                    }
+                })
                 .collect();
             let name = format!("{}.{}", path.join("."), row.definition.name);
             if !out.iter().any(|e| e.name == name) {
@@ -69,11 +81,23 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
     }
     for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
         for f in data.list(kind).map_err(|e| e.to_string())? {
-            out.push(Explanation { kind: word, name: f.name, text: f.description, unit: String::new(), source: f.source });
+            out.push(Explanation {
+                kind: word,
+                name: f.name,
+                text: f.description,
+                unit: String::new(),
+                source: f.source,
+            });
         }
     }
     for k in keys() {
-        out.push(Explanation { kind: "config", name: k.path, text: k.text, unit: k.expected, source: String::new() });
+        out.push(Explanation {
+            kind: "config",
+            name: k.path,
+            text: k.text,
+            unit: k.expected,
+            source: String::new(),
+        });
     }
     for w in pagewalk_workload::workloads() {
         out.push(Explanation {
@@ -93,19 +117,32 @@ fn matches(full: &str, name: &str) -> bool {
     let full: Vec<&str> = full.split('.').collect();
     let name: Vec<&str> = name.split('.').collect();
     name.len() <= full.len()
-        && full[full.len() - name.len()..].iter().zip(&name).all(|(f, n)| {
-            f == n || *f == "<name>" || (*f == "N" && n.bytes().all(|b| b.is_ascii_digit()))
-        })
+        && full[full.len() - name.len()..]
+            .iter()
+            .zip(&name)
+            .all(|(f, n)| {
+                f == n || *f == "<name>" || (*f == "N" && n.bytes().all(|b| b.is_ascii_digit()))
+            })
 }
 
 /// All meanings of `name`; if there is none, the nearest names.
 ///
 /// # Errors
 /// The shipped files are not there.
-pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
+pub fn explain(
+    data: &DataDir,
+    name: &str,
+) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
     let all = everything(data)?;
     let exact: Vec<Explanation> = all.iter().filter(|e| e.name == name).cloned().collect();
-    let found = if exact.is_empty() { all.iter().filter(|e| matches(&e.name, name)).cloned().collect() } else { exact };
+    let found = if exact.is_empty() {
+        all.iter()
+            .filter(|e| matches(&e.name, name))
+            .cloned()
+            .collect()
+    } else {
+        exact
+    };
     if !found.is_empty() {
         return Ok(Ok(found));
     }
@@ -113,10 +150,17 @@ pub fn explain(data: &DataDir, name: &str) -> Result<Result<Vec<Explanation>, Ve
         .iter()
         .map(|e| {
             let last = e.name.rsplit('.').next().unwrap_or(&e.name);
-            (strsim::jaro_winkler(name, &e.name).max(strsim::jaro_winkler(name, last)), e.name.as_str())
+            (
+                strsim::jaro_winkler(name, &e.name).max(strsim::jaro_winkler(name, last)),
+                e.name.as_str(),
+            )
         })
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
     near.dedup_by_key(|n| n.1);
-    Ok(Err(near.into_iter().take(3).map(|n| n.1.to_owned()).collect()))
+    Ok(Err(near
+        .into_iter()
+        .take(3)
+        .map(|n| n.1.to_owned())
+        .collect()))
 }

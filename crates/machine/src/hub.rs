@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
 
 /// A batch and why it ended.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub(crate) struct Item {
     /// Ops; may be empty.
-    pub batch: Arc<Batch>,
+    pub(crate) batch: Arc<Batch>,
     /// Never [`End::Empty`].
-    pub end: End,
+    pub(crate) end: End,
 }
 
 /// What a machine gets when it asks for more.
 #[derive(Clone, Debug)]
-pub enum Supply {
+pub(crate) enum Supply {
     /// Here it is.
     Item(Item),
     /// The live program has nothing for this thread yet.
@@ -52,7 +52,7 @@ struct State {
 }
 
 /// The shared end of a program.
-pub struct Hub {
+pub(crate) struct Hub {
     state: Mutex<State>,
     changed: Condvar,
     machines: usize,
@@ -60,8 +60,11 @@ pub struct Hub {
 
 impl Hub {
     /// A hub that feeds `machines` machines.
-    pub fn new(program: Box<dyn Program>, machines: usize) -> Self {
-        let queue = Queue { next: vec![0; machines], ..Queue::default() };
+    pub(crate) fn new(program: Box<dyn Program>, machines: usize) -> Self {
+        let queue = Queue {
+            next: vec![0; machines],
+            ..Queue::default()
+        };
         Hub {
             state: Mutex::new(State {
                 program,
@@ -77,16 +80,13 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// What is known of the program.
-    pub fn facts(&self) -> Facts {
-        self.lock().program.facts()
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The program's exit status, when it has one.
-    pub fn exit_status(&self) -> Option<i32> {
+    pub(crate) fn exit_status(&self) -> Option<i32> {
         self.lock().program.exit_status()
     }
 
@@ -94,13 +94,16 @@ impl Hub {
     ///
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
-    pub fn next(&self, machine: usize, thread: ThreadId) -> Result<Supply, ProgramError> {
+    pub(crate) fn next(&self, machine: usize, thread: ThreadId) -> Result<Supply, ProgramError> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let slowest = state.progress.iter().copied().min().unwrap_or(0);
         let may_exceed = state.progress[machine] <= slowest;
         while state.threads.len() <= thread as usize {
-            state.threads.push(Queue { next: vec![0; self.machines], ..Queue::default() });
+            state.threads.push(Queue {
+                next: vec![0; self.machines],
+                ..Queue::default()
+            });
         }
         let queue = &mut state.threads[thread as usize];
         let at = queue.next[machine];
@@ -125,14 +128,24 @@ impl Hub {
                 return Ok(Supply::Empty);
             }
             let end = if end == End::Empty { End::More } else { end };
-            if let End::Event { event: Event::Spawn { thread } | Event::Fork { thread, .. }, .. } = &end {
+            if let End::Event {
+                event: Event::Spawn { thread } | Event::Fork { thread, .. },
+                ..
+            } = &end
+            {
                 while state.threads.len() <= *thread as usize {
-                    state.threads.push(Queue { next: vec![0; self.machines], ..Queue::default() });
+                    state.threads.push(Queue {
+                        next: vec![0; self.machines],
+                        ..Queue::default()
+                    });
                 }
             }
             let queue = &mut state.threads[thread as usize];
             queue.ended |= end == End::Exit;
-            queue.items.push_back(Item { batch: Arc::new(batch), end });
+            queue.items.push_back(Item {
+                batch: Arc::new(batch),
+                end,
+            });
             state.version += 1;
             self.changed.notify_all();
         }
@@ -156,7 +169,7 @@ impl Hub {
     }
 
     /// A machine gives back an item that it has finished with.
-    pub fn recycle(&self, item: Item) {
+    pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
             let mut state = self.lock();
             if state.pool.len() < 256 {
@@ -166,7 +179,7 @@ impl Hub {
     }
 
     /// `machine` wants nothing more: the others need not wait for it.
-    pub fn finish(&self, machine: usize) {
+    pub(crate) fn finish(&self, machine: usize) {
         let mut state = self.lock();
         state.progress[machine] = u64::MAX;
         for thread in 0..state.threads.len() {
@@ -189,30 +202,26 @@ impl Hub {
 
     /// The unfinished machine that has come least far, among those for which
     /// `free` holds.
-    pub fn slowest(&self, free: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn slowest(&self, free: impl Fn(usize) -> bool) -> Option<usize> {
         let state = self.lock();
-        (0..self.machines).filter(|&m| state.progress[m] != u64::MAX && free(m)).min_by_key(|&m| state.progress[m])
-    }
-
-    /// Whether `machine` has come least far of all that are not finished.
-    pub fn is_slowest(&self, machine: usize) -> bool {
-        let state = self.lock();
-        state.progress[machine] <= state.progress.iter().copied().min().unwrap_or(0)
+        (0..self.machines)
+            .filter(|&m| state.progress[m] != u64::MAX && free(m))
+            .min_by_key(|&m| state.progress[m])
     }
 
     /// Number of changes so far, for [`Hub::wait_for_change`].
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.lock().version
     }
 
     /// Tells sleeping workers that something has changed.
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         self.lock().version += 1;
         self.changed.notify_all();
     }
 
     /// Sleeps until the version is not `seen`, at most a tenth of a second.
-    pub fn wait_for_change(&self, seen: u64) {
+    pub(crate) fn wait_for_change(&self, seen: u64) {
         let state = self.lock();
         if state.version == seen {
             drop(self.changed.wait_timeout(state, Duration::from_millis(100)));
@@ -220,7 +229,7 @@ impl Hub {
     }
 
     /// Waits until the live program has something new.
-    pub fn wait_for_program(&self) {
+    pub(crate) fn wait_for_program(&self) {
         self.lock().program.wait();
     }
 }
@@ -228,7 +237,7 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewalk_stream::Op;
+    use pagewalk_stream::{Facts, Op};
 
     /// Threads that count: op i of thread t has pc = t << 32 | i.
     struct Counting {
@@ -238,7 +247,10 @@ mod tests {
 
     impl Program for Counting {
         fn facts(&self) -> Facts {
-            Facts { deterministic: true, ..Facts::default() }
+            Facts {
+                deterministic: true,
+                ..Facts::default()
+            }
         }
         fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
             batch.ops.clear();
@@ -248,7 +260,11 @@ mod tests {
             }
             self.left[t] -= 1;
             for _ in 0..4 {
-                batch.ops.push(Op { pc: u64::from(thread) << 32 | self.made[t], insns: 1, ..Op::default() });
+                batch.ops.push(Op {
+                    pc: u64::from(thread) << 32 | self.made[t],
+                    insns: 1,
+                    ..Op::default()
+                });
                 self.made[t] += 1;
             }
             Ok(End::More)
@@ -271,18 +287,35 @@ mod tests {
 
     #[test]
     fn every_machine_sees_every_op_of_every_thread_in_order() {
-        let hub = Hub::new(Box::new(Counting { left: vec![10, 10], made: vec![0, 0] }), 3);
+        let hub = Hub::new(
+            Box::new(Counting {
+                left: vec![10, 10],
+                made: vec![0, 0],
+            }),
+            3,
+        );
         for machine in [2, 0, 1] {
             for thread in [1, 0] {
                 let (seen, _) = drain(&hub, machine, thread, 10);
-                assert_eq!(seen, (0..40).map(|i| u64::from(thread) << 32 | i).collect::<Vec<_>>());
+                assert_eq!(
+                    seen,
+                    (0..40)
+                        .map(|i| u64::from(thread) << 32 | i)
+                        .collect::<Vec<_>>()
+                );
             }
         }
     }
 
     #[test]
     fn a_machine_may_run_ahead_by_the_window_and_no_more() {
-        let hub = Hub::new(Box::new(Counting { left: vec![1000], made: vec![0] }), 2);
+        let hub = Hub::new(
+            Box::new(Counting {
+                left: vec![1000],
+                made: vec![0],
+            }),
+            2,
+        );
         let (_, stop) = drain(&hub, 0, 0, 1000);
         assert!(matches!(stop, Some(Supply::Ahead)));
         let (seen, _) = drain(&hub, 1, 0, 10);
@@ -294,7 +327,13 @@ mod tests {
 
     #[test]
     fn machines_ahead_on_different_threads_do_not_starve_each_other() {
-        let hub = Hub::new(Box::new(Counting { left: vec![1000, 1000], made: vec![0, 0] }), 2);
+        let hub = Hub::new(
+            Box::new(Counting {
+                left: vec![1000, 1000],
+                made: vec![0, 0],
+            }),
+            2,
+        );
         drain(&hub, 0, 0, 1000);
         drain(&hub, 1, 1, 1000);
         // Each is ahead on one thread. Taking turns by least progress, both finish the other.
@@ -316,11 +355,20 @@ mod tests {
 
     #[test]
     fn a_finished_machine_holds_nobody_up() {
-        let hub = Hub::new(Box::new(Counting { left: vec![1000], made: vec![0] }), 2);
+        let hub = Hub::new(
+            Box::new(Counting {
+                left: vec![1000],
+                made: vec![0],
+            }),
+            2,
+        );
         drain(&hub, 0, 0, 1000);
         hub.finish(1);
         let (seen, stop) = drain(&hub, 0, 0, 2000);
-        assert!(stop.is_none() || !matches!(stop, Some(Supply::Ahead)), "{stop:?}");
+        assert!(
+            stop.is_none() || !matches!(stop, Some(Supply::Ahead)),
+            "{stop:?}"
+        );
         assert!(seen.len() as u64 >= 4 * (1000 - WINDOW) - 8);
     }
 }

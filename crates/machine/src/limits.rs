@@ -41,11 +41,15 @@ impl Limits {
     /// One sentence that names the option.
     pub fn validate(&self) -> Result<(), String> {
         if self.instructions == Some(0) {
-            return Err("--instructions 0: nothing would be measured; expected at least 1".to_owned());
+            return Err(
+                "--instructions 0: nothing would be measured; expected at least 1".to_owned(),
+            );
         }
         if let Some(s) = self.sample {
             if s.length == 0 {
-                return Err("--sample: LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M".to_owned());
+                return Err(
+                    "--sample: LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M".to_owned(),
+                );
             }
             if s.period < s.length + SAMPLE_LEAD_IN {
                 return Err(format!(
@@ -122,7 +126,12 @@ const FOREVER: u64 = u64::MAX;
 
 impl Plan {
     pub(crate) fn new(limits: Limits) -> Self {
-        let mut plan = Plan { limits, phase: Phase::UntilRoi, left: FOREVER, part_left: FOREVER };
+        let mut plan = Plan {
+            limits,
+            phase: Phase::UntilRoi,
+            left: FOREVER,
+            part_left: FOREVER,
+        };
         if !limits.roi {
             plan.after_roi();
         }
@@ -140,7 +149,9 @@ impl Plan {
             (self.phase, self.left) = match (self.phase, self.limits.sample) {
                 (Phase::UntilRoi, _) => (Phase::Skip, self.limits.skip),
                 (Phase::Skip, _) => (Phase::Warmup, self.limits.warmup),
-                (Phase::Warmup, None) => (Phase::Measure, self.limits.instructions.unwrap_or(FOREVER)),
+                (Phase::Warmup, None) => {
+                    (Phase::Measure, self.limits.instructions.unwrap_or(FOREVER))
+                }
                 (Phase::Warmup, Some(s)) => {
                     self.part_left = self.limits.instructions.unwrap_or(FOREVER);
                     self.sample_part(Phase::SampleWarm, s.period - s.length - SAMPLE_LEAD_IN)
@@ -148,10 +159,14 @@ impl Plan {
                 (Phase::SampleMeasure, Some(s)) => {
                     self.sample_part(Phase::SampleWarm, s.period - s.length - SAMPLE_LEAD_IN)
                 }
-                (Phase::SampleWarm, Some(_)) => self.sample_part(Phase::SampleLeadIn, SAMPLE_LEAD_IN),
+                (Phase::SampleWarm, Some(_)) => {
+                    self.sample_part(Phase::SampleLeadIn, SAMPLE_LEAD_IN)
+                }
                 (Phase::SampleLeadIn, Some(s)) => self.sample_part(Phase::SampleMeasure, s.length),
                 (Phase::Measure | Phase::Done, _)
-                | (Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure, None) => (Phase::Done, 0),
+                | (Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure, None) => {
+                    (Phase::Done, 0)
+                }
             };
         }
     }
@@ -227,7 +242,12 @@ mod tests {
 
     #[test]
     fn skip_warm_up_and_measured_part_follow_each_other() {
-        let l = Limits { skip: 10, warmup: 20, instructions: Some(30), ..Limits::default() };
+        let l = Limits {
+            skip: 10,
+            warmup: 20,
+            instructions: Some(30),
+            ..Limits::default()
+        };
         let want = vec![(Phase::Skip, 10), (Phase::Warmup, 20), (Phase::Measure, 30)];
         assert_eq!(phases(l, 7, 1000), want);
         assert_eq!(phases(l, 1000, 1000), want);
@@ -235,24 +255,38 @@ mod tests {
 
     #[test]
     fn phases_of_no_length_are_left_out() {
-        let l = Limits { instructions: Some(5), ..Limits::default() };
+        let l = Limits {
+            instructions: Some(5),
+            ..Limits::default()
+        };
         assert_eq!(phases(l, 1, 100), vec![(Phase::Measure, 5)]);
     }
 
     #[test]
     fn a_period_is_warming_lead_in_and_sample() {
         let l = Limits {
-            sample: Some(Sample { length: 1000, period: 10_000 }),
+            sample: Some(Sample {
+                length: 1000,
+                period: 10_000,
+            }),
             instructions: Some(20_000),
             ..Limits::default()
         };
-        let one = [(Phase::SampleWarm, 6000), (Phase::SampleLeadIn, 3000), (Phase::SampleMeasure, 1000)];
+        let one = [
+            (Phase::SampleWarm, 6000),
+            (Phase::SampleLeadIn, 3000),
+            (Phase::SampleMeasure, 1000),
+        ];
         assert_eq!(phases(l, 500, 1_000_000), [one, one].concat());
     }
 
     #[test]
     fn the_region_of_interest_bounds_everything() {
-        let mut p = Plan::new(Limits { roi: true, skip: 5, ..Limits::default() });
+        let mut p = Plan::new(Limits {
+            roi: true,
+            skip: 5,
+            ..Limits::default()
+        });
         assert!(p.phase.skips());
         assert!(!p.advance(1_000_000));
         assert!(p.roi_begin());
@@ -265,8 +299,21 @@ mod tests {
 
     #[test]
     fn contradictory_limits_are_refused() {
-        let bad = Limits { sample: Some(Sample { length: 10, period: 20 }), ..Limits::default() };
+        let bad = Limits {
+            sample: Some(Sample {
+                length: 10,
+                period: 20,
+            }),
+            ..Limits::default()
+        };
         assert!(bad.validate().unwrap_err().contains("PERIOD"));
-        assert!(Limits { instructions: Some(0), ..Limits::default() }.validate().is_err());
+        assert!(
+            Limits {
+                instructions: Some(0),
+                ..Limits::default()
+            }
+            .validate()
+            .is_err()
+        );
     }
 }

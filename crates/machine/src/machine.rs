@@ -67,7 +67,6 @@ pub(crate) struct Machine {
     pub(crate) executed: u64,
     /// Milli-cycles an instruction of the last sample: the clock between samples.
     cpi_milli: u64,
-    infer: bool,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) roi_seen: bool,
     /// Items to take before [`Pause::Turn`].
@@ -86,7 +85,9 @@ impl TouchFilter {
     const SLOTS: usize = 1 << 14;
 
     fn new() -> Self {
-        TouchFilter { keys: vec![u64::MAX; Self::SLOTS] }
+        TouchFilter {
+            keys: vec![u64::MAX; Self::SLOTS],
+        }
     }
     fn key(asid: u16, at: u64, write: bool) -> u64 {
         (at >> 12) << 17 | u64::from(asid) << 1 | u64::from(write)
@@ -108,7 +109,13 @@ impl Machine {
     ///
     /// # Errors
     /// A component refuses its configuration: a sentence with the key.
-    pub(crate) fn new(config: &Config, limits: Limits, facts: &Facts, seed: u64, interval: Option<u64>) -> Result<Self, String> {
+    pub(crate) fn new(
+        config: &Config,
+        limits: Limits,
+        facts: &Facts,
+        seed: u64,
+        interval: Option<u64>,
+    ) -> Result<Self, String> {
         config.validate()?;
         limits.validate()?;
         let n = config.cores as usize;
@@ -118,7 +125,13 @@ impl Machine {
             let private = Private::new(&config.caches, core)?;
             cores.push(Core::new(&config.core, mmu, private, core)?);
         }
-        let mut os = Os::new(&config.os, &config.placement, &config.page_table, config.frequency_ghz, seed)?;
+        let mut os = Os::new(
+            &config.os,
+            &config.placement,
+            &config.page_table,
+            config.frequency_ghz,
+            seed,
+        )?;
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || !facts.deterministic;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
@@ -128,7 +141,14 @@ impl Machine {
             cores,
             shared: Shared::new(&config.memory, config.cores, config.frequency_ghz)?,
             threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
-            processes: BTreeMap::from([(0, Process { pid, applied: 0, alive: true })]),
+            processes: BTreeMap::from([(
+                0,
+                Process {
+                    pid,
+                    applied: 0,
+                    alive: true,
+                },
+            )]),
             ready: VecDeque::from([0]),
             on_core: vec![None; n],
             slice_end: vec![0; n],
@@ -140,7 +160,6 @@ impl Machine {
             plan,
             executed: 0,
             cpi_milli: 1000,
-            infer,
             outcome: None,
             roi_seen: false,
             turn: 0,
@@ -168,7 +187,8 @@ impl Machine {
         for (core, kept) in self.cores.iter_mut().zip(&mut self.walks) {
             kept.extend(core.mmu.take_walk_records());
             kept.truncate(self.walks_wanted);
-            core.mmu.record_walks(self.plan.phase.measures() && kept.len() < self.walks_wanted);
+            core.mmu
+                .record_walks(self.plan.phase.measures() && kept.len() < self.walks_wanted);
         }
         if self.walks.iter().all(|w| w.len() >= self.walks_wanted) {
             self.walks_wanted = 0;
@@ -252,7 +272,10 @@ impl Machine {
             return self.nothing_runs(hub, me);
         };
         let id = self.on_core[core].expect("next_core gives a core with a thread");
-        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
         match &thread.item {
             Some(item) if thread.at < item.batch.ops.len() => {}
             Some(_) => {
@@ -276,7 +299,11 @@ impl Machine {
                 return Ok(None);
             }
         }
-        if self.plan.phase.skips() { self.skip(id, core) } else { self.simulate(id, core) }?;
+        if self.plan.phase.skips() {
+            self.skip(id, core)
+        } else {
+            self.simulate(id, core)
+        }?;
         self.preempt(core);
         Ok(None)
     }
@@ -317,7 +344,9 @@ impl Machine {
         if self.on_core.len() == 1 {
             return self.runnable(0).then_some(0);
         }
-        (0..self.on_core.len()).filter(|&c| self.runnable(c)).min_by_key(|&c| (self.local_time(c), c))
+        (0..self.on_core.len())
+            .filter(|&c| self.runnable(c))
+            .min_by_key(|&c| (self.local_time(c), c))
     }
 
     /// The time up to which `core` may run before another one's turn.
@@ -344,7 +373,11 @@ impl Machine {
             self.finish_program();
             return Ok(None);
         }
-        if self.threads.values().any(|t| matches!(t.state, State::Changing(..) | State::Meeting(_))) {
+        if self
+            .threads
+            .values()
+            .any(|t| matches!(t.state, State::Changing(..) | State::Meeting(_)))
+        {
             // Nobody is left who could still reach the meeting.
             if !self.settle(true)? {
                 for t in self.threads.values_mut() {
@@ -352,8 +385,12 @@ impl Machine {
                         t.state = State::Ready;
                     }
                 }
-                let woken: Vec<ThreadId> =
-                    self.threads.iter().filter(|(_, t)| t.state == State::Ready).map(|(id, _)| *id).collect();
+                let woken: Vec<ThreadId> = self
+                    .threads
+                    .iter()
+                    .filter(|(_, t)| t.state == State::Ready)
+                    .map(|(id, _)| *id)
+                    .collect();
                 self.ready.extend(woken);
             }
             return Ok(None);
@@ -380,8 +417,12 @@ impl Machine {
 
     /// Asks for blocked threads; whether one is ready again.
     fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
-        let blocked: Vec<ThreadId> =
-            self.threads.iter().filter(|(_, t)| t.state == State::Blocked).map(|(id, _)| *id).collect();
+        let blocked: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.state == State::Blocked)
+            .map(|(id, _)| *id)
+            .collect();
         let mut woken = false;
         for id in blocked {
             if let Supply::Item(item) = hub.next(me, id).map_err(program)? {
@@ -400,9 +441,10 @@ impl Machine {
 
     fn latest(&self) -> Cycle {
         let running = (0..self.cores.len()).filter(|&c| self.on_core[c].is_some());
-        running.map(|c| self.cores[c].now()).max().unwrap_or_else(|| {
-            self.cores.iter().map(Core::now).max().unwrap_or(0)
-        })
+        running
+            .map(|c| self.cores[c].now())
+            .max()
+            .unwrap_or_else(|| self.cores.iter().map(Core::now).max().unwrap_or(0))
     }
 
     /// Takes the thread off its core.
@@ -411,7 +453,10 @@ impl Machine {
         self.on_core[core] = None;
         self.cores[core].switch();
         let now = self.cores[core].now();
-        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
         thread.state = state;
         thread.ready_at = now;
     }
@@ -474,19 +519,24 @@ impl Machine {
             let ready = candidates.iter().copied().find(|&(ticket, id)| {
                 let process = self.threads[&id].process;
                 (force && !any)
-                    || self.threads.iter().filter(|(other, t)| **other != id && t.process == process).all(|(_, t)| {
-                        match &t.state {
+                    || self
+                        .threads
+                        .iter()
+                        .filter(|(other, t)| **other != id && t.process == process)
+                        .all(|(_, t)| match &t.state {
                             State::Meeting(at) => *at >= ticket,
                             State::Changing(_, at) => *at > ticket,
                             State::Blocked | State::Exited => true,
                             State::Running(_) | State::Ready => false,
-                        }
-                    })
+                        })
             });
-            let Some((ticket, id)) = ready else { return Ok(any) };
+            let Some((ticket, id)) = ready else {
+                return Ok(any);
+            };
             any = true;
             let thread = self.threads.get_mut(&id).expect("just listed");
-            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready) else {
+            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready)
+            else {
                 unreachable!("only changing threads are candidates")
             };
             let (process, core) = (thread.process, thread.last_core);
@@ -512,12 +562,24 @@ impl Machine {
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
         let result = match event {
-            Event::Map { at, bytes, writable, backing } => self.os.map(pid, at, bytes, writable, backing, &mut fx),
+            Event::Map {
+                at,
+                bytes,
+                writable,
+                backing,
+            } => self.os.map(pid, at, bytes, writable, backing, &mut fx),
             Event::Unmap { at, bytes } => self.os.unmap(pid, at, bytes, &mut fx),
-            Event::Remap { from, old_bytes, to, new_bytes } => {
-                self.os.remap(pid, from, old_bytes, to, new_bytes, &mut fx)
-            }
-            Event::Protect { at, bytes, writable } => self.os.protect(pid, at, bytes, writable, &mut fx),
+            Event::Remap {
+                from,
+                old_bytes,
+                to,
+                new_bytes,
+            } => self.os.remap(pid, from, old_bytes, to, new_bytes, &mut fx),
+            Event::Protect {
+                at,
+                bytes,
+                writable,
+            } => self.os.protect(pid, at, bytes, writable, &mut fx),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
                 let result = self.os.populate(pid, at, bytes, &mut fx);
@@ -528,8 +590,18 @@ impl Machine {
                 self.start(thread, process, core);
                 Ok(())
             }
-            Event::Fork { process: child, thread } => self.os.fork(pid, &mut fx).map(|pid| {
-                self.processes.insert(child, Process { pid, applied: 0, alive: true });
+            Event::Fork {
+                process: child,
+                thread,
+            } => self.os.fork(pid, &mut fx).map(|pid| {
+                self.processes.insert(
+                    child,
+                    Process {
+                        pid,
+                        applied: 0,
+                        alive: true,
+                    },
+                );
                 self.start(thread, child, core);
             }),
             Event::Exec => {
@@ -604,14 +676,20 @@ impl Machine {
     }
 
     fn end_process(&mut self, process: ProcessId, fx: &mut Effects) {
-        let Some(p) = self.processes.get_mut(&process) else { return };
+        let Some(p) = self.processes.get_mut(&process) else {
+            return;
+        };
         if !p.alive {
             return;
         }
         p.alive = false;
         let pid = p.pid;
-        let gone: Vec<ThreadId> =
-            self.threads.iter().filter(|(_, t)| t.process == process).map(|(id, _)| *id).collect();
+        let gone: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.process == process)
+            .map(|(id, _)| *id)
+            .collect();
         for id in gone {
             if let State::Running(core) = self.threads[&id].state {
                 self.release(id, core, State::Exited);
@@ -632,7 +710,13 @@ impl Machine {
         }
     }
 
-    fn fault(&mut self, core: usize, process: ProcessId, va: VirtAddr, access: Access) -> Result<(), Outcome> {
+    fn fault(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        va: VirtAddr,
+        access: Access,
+    ) -> Result<(), Outcome> {
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.fault(pid, va, access, &mut fx);
@@ -650,7 +734,10 @@ impl Machine {
                 self.cores[core].private.snoop(at, exclusive);
             }
         }
-        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let view = self.os.view(pid);
@@ -658,12 +745,31 @@ impl Machine {
         let item: &Item = thread.item.as_ref().expect("checked by step");
         let c = &mut self.cores[core];
         let before = c.instructions();
-        let left = self.plan.left.min(self.measured.until_interval(self.executed));
+        let left = self
+            .plan
+            .left
+            .min(self.measured.until_interval(self.executed));
         let limit = before.saturating_add(left);
         let ran = if self.plan.phase == Phase::SampleWarm {
-            c.warm(&item.batch.ops, thread.at, limit, self.cpi_milli, asid, &view, &mut self.shared)
+            c.warm(
+                &item.batch.ops,
+                thread.at,
+                limit,
+                self.cpi_milli,
+                asid,
+                &view,
+                &mut self.shared,
+            )
         } else {
-            c.run(&item.batch.ops, thread.at, until, limit, asid, &view, &mut self.shared)
+            c.run(
+                &item.batch.ops,
+                thread.at,
+                until,
+                limit,
+                asid,
+                &view,
+                &mut self.shared,
+            )
         };
         thread.at = ran.at;
         let done = c.instructions() - before;
@@ -691,7 +797,10 @@ impl Machine {
 
     /// Maps what the ops touch and does nothing else.
     fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
-        let thread = self.threads.get_mut(&id).expect("a thread on a core exists");
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let asid = self.os.asid(pid).0;
@@ -715,15 +824,28 @@ impl Machine {
             done += u64::from(op.insns);
             at += 1;
         }
-        self.threads.get_mut(&id).expect("a thread on a core exists").at = at;
+        self.threads
+            .get_mut(&id)
+            .expect("a thread on a core exists")
+            .at = at;
         self.skipped[core] += done.max(1);
         self.count(done);
         Ok(())
     }
 
     #[inline]
-    fn touch(&mut self, core: usize, process: ProcessId, asid: u16, at: u64, access: Access) -> Result<(), Outcome> {
-        if self.touched.hit(TouchFilter::key(asid, at, access == Access::Write)) {
+    fn touch(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        asid: u16,
+        at: u64,
+        access: Access,
+    ) -> Result<(), Outcome> {
+        if self
+            .touched
+            .hit(TouchFilter::key(asid, at, access == Access::Write))
+        {
             return Ok(());
         }
         let pid = self.processes[&process].pid;
@@ -736,11 +858,6 @@ impl Machine {
             return Ok(());
         }
         self.fault(core, process, va, access)
-    }
-
-    /// Whether mappings were taken from the addresses that the program used.
-    pub(crate) fn infers(&self) -> bool {
-        self.infer
     }
 }
 

@@ -40,7 +40,12 @@ pub(crate) struct Measured {
 }
 
 fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
-    times.iter().zip(before).map(|(t, b)| t - b).max().unwrap_or(0)
+    times
+        .iter()
+        .zip(before)
+        .map(|(t, b)| t - b)
+        .max()
+        .unwrap_or(0)
 }
 
 impl Measured {
@@ -64,9 +69,17 @@ impl Measured {
 
     pub(crate) fn begin(&mut self, tree: Tree, times: Vec<Cycle>, executed: u64) {
         if self.every.is_some() {
-            self.last = Some(Open { tree: tree.clone(), times: times.clone(), instructions: executed });
+            self.last = Some(Open {
+                tree: tree.clone(),
+                times: times.clone(),
+                instructions: executed,
+            });
         }
-        self.open = Some(Open { tree, times, instructions: executed });
+        self.open = Some(Open {
+            tree,
+            times,
+            instructions: executed,
+        });
     }
 
     /// Closes the measured phase; its cycles an instruction, if it had any.
@@ -79,12 +92,20 @@ impl Measured {
             Some(mut sum) => {
                 debug_assert_eq!(sum.rows.len(), part.rows.len());
                 for (s, p) in sum.rows.iter_mut().zip(&part.rows) {
-                    s.value = if s.definition.gauge { p.value } else { s.value + p.value };
+                    s.value = if s.definition.gauge {
+                        p.value
+                    } else {
+                        s.value + p.value
+                    };
                 }
                 sum
             }
         });
-        for (sum, (t, b)) in self.core_cycles.iter_mut().zip(times.iter().zip(&open.times)) {
+        for (sum, (t, b)) in self
+            .core_cycles
+            .iter_mut()
+            .zip(times.iter().zip(&open.times))
+        {
             *sum += t - b;
         }
         let (instructions, cycles) = (executed - open.instructions, slowest(times, &open.times));
@@ -106,13 +127,19 @@ impl Measured {
     }
 
     pub(crate) fn interval(&mut self, tree: Tree, times: Vec<Cycle>, executed: u64) {
-        let (Some(last), Some(open)) = (&self.last, &self.open) else { return };
+        let (Some(last), Some(open)) = (&self.last, &self.open) else {
+            return;
+        };
         self.intervals.push(Interval {
             instructions: executed - open.instructions + self.instructions,
             cycles: slowest(&times, &last.times),
             tree: tree.since(&last.tree),
         });
-        self.last = Some(Open { tree, times, instructions: executed });
+        self.last = Some(Open {
+            tree,
+            times,
+            instructions: executed,
+        });
     }
 }
 
@@ -133,8 +160,9 @@ pub(crate) fn confidence(samples: &[(u64, Cycle)]) -> Option<(f64, f64)> {
 /// Two-sided 95 % quantile of Student's t.
 fn t95(freedom: usize) -> f64 {
     const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-        2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
     ];
     match freedom {
         0 => f64::INFINITY,

@@ -38,10 +38,13 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
         let mut walks: Vec<&WalkRecord> = walks.iter().collect();
         walks.sort_by_key(|w| (w.start, w.end));
         for walk in walks {
-            let lane = lanes.iter().position(|&end| end <= walk.start).unwrap_or_else(|| {
-                lanes.push(0);
-                lanes.len() - 1
-            });
+            let lane = lanes
+                .iter()
+                .position(|&end| end <= walk.start)
+                .unwrap_or_else(|| {
+                    lanes.push(0);
+                    lanes.len() - 1
+                });
             lanes[lane] = walk.end;
             let tid = core * LANES + lane;
             let name = match (walk.merged, walk.faulted) {
@@ -87,9 +90,14 @@ pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()
     let temporary = path.with_file_name(name);
     let result = (|| {
         let mut file = BufWriter::new(std::fs::File::create(&temporary)?);
-        serde_json::to_writer(&mut file, &json!({"displayTimeUnit": "ns", "traceEvents": list}))?;
+        serde_json::to_writer(
+            &mut file,
+            &json!({"displayTimeUnit": "ns", "traceEvents": list}),
+        )?;
         file.flush()?;
-        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        file.into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?
+            .sync_all()?;
         std::fs::rename(&temporary, path)
     })();
     if result.is_err() {

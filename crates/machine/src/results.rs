@@ -159,20 +159,31 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
         Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
         Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),
     };
-    let sampling = (m.samples.len() > 1).then(|| confidence(&m.samples)).flatten().map(|(cpi, half)| Sampling {
-        samples: m.samples.len(),
-        ipc: 1.0 / cpi,
-        ipc_low: 1.0 / (cpi + half),
-        ipc_high: if cpi > half { 1.0 / (cpi - half) } else { f64::INFINITY },
-        confidence: 0.95,
-    });
+    let sampling = (m.samples.len() > 1)
+        .then(|| confidence(&m.samples))
+        .flatten()
+        .map(|(cpi, half)| Sampling {
+            samples: m.samples.len(),
+            ipc: 1.0 / cpi,
+            ipc_low: 1.0 / (cpi + half),
+            ipc_high: if cpi > half {
+                1.0 / (cpi - half)
+            } else {
+                f64::INFINITY
+            },
+            confidence: 0.95,
+        });
     DesignResult {
         name: design.name.clone(),
         description: design.description.clone(),
         status,
         message,
         config: design.config.clone(),
-        summary: if m.tree.is_some() { summary::summarise(tree, m.instructions, m.cycles) } else { vec![] },
+        summary: if m.tree.is_some() {
+            summary::summarise(tree, m.instructions, m.cycles)
+        } else {
+            vec![]
+        },
         speedup: None,
         cycle_stack: summary::cycle_stack(tree),
         stats: tree
@@ -220,7 +231,10 @@ pub(crate) fn run_result(
     };
     let base = designs.first().and_then(cpi);
     for d in &mut designs {
-        d.speedup = base.zip(cpi(d)).filter(|(_, own)| *own > 0.0).map(|(b, own)| b / own);
+        d.speedup = base
+            .zip(cpi(d))
+            .filter(|(_, own)| *own > 0.0)
+            .map(|(b, own)| b / own);
     }
     let simulated: f64 = designs
         .iter()
@@ -244,7 +258,11 @@ pub(crate) fn run_result(
         warnings: warnings(facts, &designs),
         host: Host {
             seconds,
-            simulated_instructions_per_second: if seconds > 0.0 { simulated / seconds } else { 0.0 },
+            simulated_instructions_per_second: if seconds > 0.0 {
+                simulated / seconds
+            } else {
+                0.0
+            },
             threads,
             peak_rss_bytes: peak_rss(),
         },
@@ -273,7 +291,10 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         for b in &designs[i + 1..] {
             let same = a.stats.len() == b.stats.len()
                 && !a.stats.is_empty()
-                && a.stats.iter().zip(&b.stats).all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
+                && a.stats
+                    .iter()
+                    .zip(&b.stats)
+                    .all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
             if same {
                 out.push(format!(
                     "{} and {} never differed in any statistic: what sets them apart was not exercised by this program",

@@ -1,8 +1,8 @@
 //! Running designs on one program, side by side on the host's cores.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pagewalk_stream::{Facts, Program};
@@ -86,22 +86,34 @@ pub fn run(
 ) -> Result<RunResult, RunError> {
     options.limits.validate().map_err(RunError::User)?;
     if designs.is_empty() {
-        return Err(RunError::User("no design is given: expected at least one, such as radix".to_owned()));
+        return Err(RunError::User(
+            "no design is given: expected at least one, such as radix".to_owned(),
+        ));
     }
     let facts = program.facts();
     let mut machines = Vec::with_capacity(designs.len());
     for d in designs {
-        let mut m = Machine::new(&d.config, options.limits, &facts, options.seed, options.interval)
-            .map_err(|e| RunError::User(format!("design {}: {e}", d.name)))?;
+        let mut m = Machine::new(
+            &d.config,
+            options.limits,
+            &facts,
+            options.seed,
+            options.interval,
+        )
+        .map_err(|e| RunError::User(format!("design {}: {e}", d.name)))?;
         if options.perfetto.is_some() {
             m.record_walks(options.perfetto_walks.max(1));
         }
         machines.push(m);
     }
-    let host_threads = options.host_threads.unwrap_or_else(host_cores).clamp(1, designs.len());
+    let host_threads = options
+        .host_threads
+        .unwrap_or_else(host_cores)
+        .clamp(1, designs.len());
     let hub = Hub::new(program, machines.len());
     let start = Instant::now();
-    let slots: Vec<Mutex<Option<Machine>>> = machines.into_iter().map(|m| Mutex::new(Some(m))).collect();
+    let slots: Vec<Mutex<Option<Machine>>> =
+        machines.into_iter().map(|m| Mutex::new(Some(m))).collect();
     let shared = Workers {
         hub: &hub,
         slots: &slots,
@@ -118,11 +130,16 @@ pub fn run(
                 std::thread::Builder::new()
                     .name(format!("design-{i}"))
                     .spawn_scoped(scope, move || shared.work())
-                    .map_err(|e| RunError::Failure(format!("a host thread could not be started: {e}")))
+                    .map_err(|e| {
+                        RunError::Failure(format!("a host thread could not be started: {e}"))
+                    })
             })
             .collect::<Result<_, _>>()?;
         let mut next_report = Instant::now();
-        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+        while !workers
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
             std::thread::sleep(Duration::from_millis(5));
             if next_report <= Instant::now() {
                 next_report += Duration::from_millis(200);
@@ -134,7 +151,9 @@ pub fn run(
         }
         for w in workers {
             if w.join().is_err() {
-                return Err(RunError::Failure("a simulation thread failed; this is a defect of Pagewalk".to_owned()));
+                return Err(RunError::Failure(
+                    "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
+                ));
             }
         }
         Ok(())
@@ -144,20 +163,39 @@ pub fn run(
     let mut results = Vec::with_capacity(designs.len());
     let mut recordings = Vec::new();
     for (slot, design) in slots.into_iter().zip(designs) {
-        let machine = slot.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let machine = slot
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(mut machine) = machine else {
-            return Err(RunError::Failure("a design was lost; this is a defect of Pagewalk".to_owned()));
+            return Err(RunError::Failure(
+                "a design was lost; this is a defect of Pagewalk".to_owned(),
+            ));
         };
         if options.perfetto.is_some() {
-            recordings.push(perfetto::take(&design.name, design.config.frequency_ghz, &mut machine));
+            recordings.push(perfetto::take(
+                &design.name,
+                design.config.frequency_ghz,
+                &mut machine,
+            ));
         }
         results.push(results::design_result(design, &machine));
     }
     if let Some(path) = &options.perfetto {
-        perfetto::write(path, &recordings)
-            .map_err(|e| RunError::Failure(format!("{}: the Perfetto file could not be written: {e}", path.display())))?;
+        perfetto::write(path, &recordings).map_err(|e| {
+            RunError::Failure(format!(
+                "{}: the Perfetto file could not be written: {e}",
+                path.display()
+            ))
+        })?;
     }
-    Ok(finish(facts, exit_status, options, results, seconds, host_threads))
+    Ok(finish(
+        facts,
+        exit_status,
+        options,
+        results,
+        seconds,
+        host_threads,
+    ))
 }
 
 fn finish(
@@ -252,9 +290,17 @@ impl Workers<'_> {
 
     fn progress(&self, designs: &[Design], total: Option<u64>, start: Instant) -> Progress {
         let seen: Vec<(u64, &'static str)> = self.seen.iter().map(|s| *lock(s)).collect();
-        let slowest = seen.iter().min_by_key(|s| s.0).copied().unwrap_or((0, "start"));
+        let slowest = seen
+            .iter()
+            .min_by_key(|s| s.0)
+            .copied()
+            .unwrap_or((0, "start"));
         Progress {
-            design_instructions: designs.iter().zip(&seen).map(|(d, s)| (d.name.clone(), s.0)).collect(),
+            design_instructions: designs
+                .iter()
+                .zip(&seen)
+                .map(|(d, s)| (d.name.clone(), s.0))
+                .collect(),
             done: slowest.0,
             total,
             phase: slowest.1,
@@ -262,4 +308,3 @@ impl Workers<'_> {
         }
     }
 }
-

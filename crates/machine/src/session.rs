@@ -104,7 +104,10 @@ fn user(e: impl std::fmt::Display) -> RunError {
 impl Installation {
     /// An installation whose files lie in `folder`.
     pub fn at(folder: &Path) -> Self {
-        Installation { data: DataDir(folder.to_owned()), plugin: folder.join("libpagewalk_qemu.so") }
+        Installation {
+            data: DataDir(folder.to_owned()),
+            plugin: folder.join("libpagewalk_qemu.so"),
+        }
     }
 
     /// The designs of `spec` with their configurations.
@@ -115,8 +118,15 @@ impl Installation {
         let mut designs = Vec::with_capacity(spec.designs.len());
         for name in &spec.designs {
             let found = self.data.find(Shipped::Design, name).map_err(user)?;
-            let resolved = self.data.resolve(&spec.machine, name, &spec.set).map_err(user)?;
-            designs.push(Design { name: found.name, description: found.description, config: resolved.config });
+            let resolved = self
+                .data
+                .resolve(&spec.machine, name, &spec.set)
+                .map_err(user)?;
+            designs.push(Design {
+                name: found.name,
+                description: found.description,
+                config: resolved.config,
+            });
         }
         Ok(designs)
     }
@@ -127,16 +137,32 @@ impl Installation {
     /// No such program or file, wrong parameters, a file in no known format.
     pub fn open(&self, source: &SourceSpec, seed: u64) -> Result<Box<dyn Program>, RunError> {
         match source {
-            SourceSpec::Workload { name, size, threads, params } => {
-                let size_bytes = size.as_deref().map(pagewalk_workload::parse_size).transpose().map_err(user)?;
-                let options = pagewalk_workload::Options { size_bytes, threads: *threads, seed, params: params.clone() };
+            SourceSpec::Workload {
+                name,
+                size,
+                threads,
+                params,
+            } => {
+                let size_bytes = size
+                    .as_deref()
+                    .map(pagewalk_workload::parse_size)
+                    .transpose()
+                    .map_err(user)?;
+                let options = pagewalk_workload::Options {
+                    size_bytes,
+                    threads: *threads,
+                    seed,
+                    params: params.clone(),
+                };
                 pagewalk_workload::build(name, &options).map_err(user)
             }
-            SourceSpec::Trace { path } => pagewalk_workload::open_trace(path).map_err(user),
-            SourceSpec::Program { argv } => {
-                let options = pagewalk_workload::live::LiveOptions::new(argv.clone(), self.plugin.clone());
-                pagewalk_workload::live::launch(options).map_err(user)
-            }
+            SourceSpec::Trace { path } => Err(user(format!(
+                "{}: traces come with the next change",
+                path.display()
+            ))),
+            SourceSpec::Program { argv } => Err(user(format!(
+                "{argv:?}: live programs come with the next change"
+            ))),
         }
     }
 
@@ -144,10 +170,17 @@ impl Installation {
     ///
     /// # Errors
     /// A user's mistake, or a failure of ours.
-    pub fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(&Progress) -> bool) -> Result<RunResult, RunError> {
+    pub fn run(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
         let designs = self.resolve(spec)?;
         let source = spec.source.as_ref().ok_or_else(|| {
-            RunError::User("no program is given: expected --workload NAME, --trace FILE or -- PROGRAM".to_owned())
+            RunError::User(
+                "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM"
+                    .to_owned(),
+            )
         })?;
         let program = self.open(source, spec.seed)?;
         let options = Options {

@@ -38,7 +38,8 @@ struct Counted<'a> {
 
 /// `core.3`, and nothing below it.
 pub(crate) fn is_core(path: &str) -> bool {
-    path.strip_prefix("core.").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    path.strip_prefix("core.")
+        .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn is_mmu(path: &str) -> bool {
@@ -47,8 +48,12 @@ fn is_mmu(path: &str) -> bool {
 
 /// `core.3.PART…`
 fn below_core(path: &str, part: &str) -> bool {
-    let Some(rest) = path.strip_prefix("core.") else { return false };
-    let Some((_, rest)) = rest.split_once('.') else { return false };
+    let Some(rest) = path.strip_prefix("core.") else {
+        return false;
+    };
+    let Some((_, rest)) = rest.split_once('.') else {
+        return false;
+    };
     rest == part || rest.strip_prefix(part).is_some_and(|r| r.starts_with('.'))
 }
 
@@ -205,16 +210,28 @@ pub const METRICS: &[MetricDefinition] = &[
 ];
 
 pub(crate) fn summarise(tree: &Tree, instructions: u64, cycles: u64) -> Vec<Metric> {
-    let c = Counted { tree, instructions: instructions as f64, cycles: cycles as f64 };
+    let c = Counted {
+        tree,
+        instructions: instructions as f64,
+        cycles: cycles as f64,
+    };
     METRICS
         .iter()
-        .map(|m| Metric { name: m.name, value: (m.value)(&c), unit: m.unit, meaning: m.meaning })
+        .map(|m| Metric {
+            name: m.name,
+            value: (m.value)(&c),
+            unit: m.unit,
+            meaning: m.meaning,
+        })
         .collect()
 }
 
 /// Where the cycles went: the parts of the cycle stack of all cores, adding up to the whole.
 pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
-    let rows = tree.rows.iter().filter(|r| r.path.strip_suffix(".slots").is_some_and(is_core));
+    let rows = tree
+        .rows
+        .iter()
+        .filter(|r| r.path.strip_suffix(".slots").is_some_and(is_core));
     let mut parts: Vec<(&'static pagewalk_stats::Definition, u64)> = Vec::new();
     for row in rows {
         match parts.iter_mut().find(|p| p.0.name == row.definition.name) {
@@ -227,8 +244,17 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
     parts
         .into_iter()
         .map(|(d, n)| {
-            let share = if slots > 0 { n as f64 / slots as f64 } else { 0.0 };
-            Share { cause: d.name, cycles: share * cycles, share, meaning: d.meaning }
+            let share = if slots > 0 {
+                n as f64 / slots as f64
+            } else {
+                0.0
+            };
+            Share {
+                cause: d.name,
+                cycles: share * cycles,
+                share,
+                meaning: d.meaning,
+            }
         })
         .collect()
 }
@@ -236,12 +262,24 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
 /// A result that no machine could give.
 pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
     let total = |part: &str, name: &str| {
-        let rows = d.stats.iter().filter(|s| below_core(&s.path, part) && s.name == name);
+        let rows = d
+            .stats
+            .iter()
+            .filter(|s| below_core(&s.path, part) && s.name == name);
         rows.map(|s| s.value).sum::<u64>()
     };
     let l1 = total("mmu.l1d.main", "lookups").saturating_sub(total("mmu.l1d", "hits"));
-    let mmu = |name: &str| d.stats.iter().filter(|s| is_mmu(&s.path) && s.name == name).map(|s| s.value).sum::<u64>();
+    let mmu = |name: &str| {
+        d.stats
+            .iter()
+            .filter(|s| is_mmu(&s.path) && s.name == name)
+            .map(|s| s.value)
+            .sum::<u64>()
+    };
     (l1 > mmu("l2_hits") && mmu("walks") == 0 && mmu("walks_merged") == 0).then(|| {
-        format!("{}: the TLBs missed {l1} times and nothing walked: this result is not to be used", d.name)
+        format!(
+            "{}: the TLBs missed {l1} times and nothing walked: this result is not to be used",
+            d.name
+        )
     })
 }

@@ -42,7 +42,15 @@ pub(crate) struct Thread {
 
 impl Thread {
     pub(crate) fn new(process: ProcessId, ready_at: Cycle, last_core: usize) -> Self {
-        Thread { process, state: State::Ready, item: None, at: 0, ready_at, starved: false, last_core }
+        Thread {
+            process,
+            state: State::Ready,
+            item: None,
+            at: 0,
+            ready_at,
+            starved: false,
+            last_core,
+        }
     }
 }
 

@@ -9,16 +9,31 @@ use pagewalk_machine::config::{ConfigError, Layer, resolve_layers};
 
 fn text(kind: &str, name: &str) -> Layer {
     let path = common::root().join(kind).join(format!("{name}.toml"));
-    Layer::File { text: std::fs::read_to_string(&path).expect("a shipped file"), path: PathBuf::from(format!("{name}.toml")) }
+    Layer::File {
+        text: std::fs::read_to_string(&path).expect("a shipped file"),
+        path: PathBuf::from(format!("{name}.toml")),
+    }
 }
 
 fn with(extra: &str) -> Result<(), ConfigError> {
-    let own = Layer::File { path: PathBuf::from("mine.toml"), text: extra.to_owned() };
-    resolve_layers(&[text("machines", "revelator-table1"), text("designs", "radix"), own]).map(|_| ())
+    let own = Layer::File {
+        path: PathBuf::from("mine.toml"),
+        text: extra.to_owned(),
+    };
+    resolve_layers(&[
+        text("machines", "revelator-table1"),
+        text("designs", "radix"),
+        own,
+    ])
+    .map(|_| ())
 }
 
 fn set(setting: &str) -> Result<pagewalk_machine::config::Config, ConfigError> {
-    let layers = [text("machines", "revelator-table1"), text("designs", "radix"), Layer::Set(setting.to_owned())];
+    let layers = [
+        text("machines", "revelator-table1"),
+        text("designs", "radix"),
+        Layer::Set(setting.to_owned()),
+    ];
     resolve_layers(&layers).map(|r| r.config)
 }
 
@@ -53,7 +68,10 @@ fn an_unknown_table_is_refused() {
 #[test]
 fn a_value_of_the_wrong_kind_is_refused_at_its_place() {
     let e = with("\n\n[core]\nrob = \"many\"\n").unwrap_err();
-    assert_eq!((e.place.as_str(), e.key.as_str()), ("mine.toml:4", "core.rob"));
+    assert_eq!(
+        (e.place.as_str(), e.key.as_str()),
+        ("mine.toml:4", "core.rob")
+    );
     assert!(e.what.contains("expected"), "{e}");
 }
 
@@ -67,7 +85,11 @@ fn text_that_is_no_toml_is_refused_with_its_line() {
 #[test]
 fn another_alternative_replaces_the_earlier_one() {
     let c = set("placement.thp.mode=always").unwrap();
-    assert!(format!("{:?}", c.placement).contains("Thp"), "{:?}", c.placement);
+    assert!(
+        format!("{:?}", c.placement).contains("Thp"),
+        "{:?}",
+        c.placement
+    );
 }
 
 #[test]
@@ -82,17 +104,26 @@ fn settings_are_numbers_words_or_text() {
     assert_eq!(set("frequency_ghz=3").unwrap().frequency_ghz, 3.0);
     assert!(set("caches.l2.replacement=lru").is_ok());
     assert!(set("caches.l2.replacement=\"lru\"").is_ok());
-    assert_eq!(set("mmu.l2.main.entries=64").unwrap().mmu.l2["main"].entries, 64);
+    assert_eq!(
+        set("mmu.l2.main.entries=64").unwrap().mmu.l2["main"].entries,
+        64
+    );
 }
 
 #[test]
 fn a_wrong_setting_names_itself() {
     let e = set("core.rbo=512").unwrap_err();
-    assert_eq!((e.place.as_str(), e.nearest.as_deref()), ("--set core.rbo=512", Some("rob")));
+    assert_eq!(
+        (e.place.as_str(), e.nearest.as_deref()),
+        ("--set core.rbo=512", Some("rob"))
+    );
     let e = set("core.rob").unwrap_err();
     assert!(e.what.contains("KEY=VALUE"), "{e}");
     let e = set("core.rob=-1").unwrap_err();
-    assert_eq!((e.place.as_str(), e.key.as_str()), ("--set core.rob=-1", "core.rob"));
+    assert_eq!(
+        (e.place.as_str(), e.key.as_str()),
+        ("--set core.rob=-1", "core.rob")
+    );
     let e = set("caches.l2.replacement=fifo").unwrap_err();
     assert!(e.what.contains("lru") && e.what.contains("srrip"), "{e}");
 }

@@ -18,7 +18,10 @@ fn cycles(d: &DesignResult) -> f64 {
 
 /// `less` may be faster than `more` by at most half a percent.
 fn never_faster(less: f64, more: f64, what: &str) {
-    assert!(less >= more * 0.995, "{what}: {less} cycles with less hardware, {more} with more");
+    assert!(
+        less >= more * 0.995,
+        "{what}: {less} cycles with less hardware, {more} with more"
+    );
 }
 
 fn designs() -> Vec<String> {
@@ -32,13 +35,26 @@ fn every_design_runs_on_every_machine_and_uses_its_page_table() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let result = run(&machine, &names, "gups 64MB", 100_000, &[]);
         for d in &result.designs {
-            assert_eq!(d.status, "complete", "{} on {machine}: {:?}", d.name, d.message);
-            assert_eq!(metric(d, "instructions"), 100_000.0, "{} on {machine}", d.name);
+            assert_eq!(
+                d.status, "complete",
+                "{} on {machine}: {:?}",
+                d.name, d.message
+            );
+            assert_eq!(
+                metric(d, "instructions"),
+                100_000.0,
+                "{} on {machine}",
+                d.name
+            );
             assert!(metric(d, "page_table_bytes") > 0.0);
             if d.name == "perfect-tlb" {
                 assert_eq!(metric(d, "walks"), 0.0);
             } else {
-                assert!(metric(d, "walks") > 0.0, "{} on {machine} never walked", d.name);
+                assert!(
+                    metric(d, "walks") > 0.0,
+                    "{} on {machine} never walked",
+                    d.name
+                );
             }
         }
     }
@@ -51,7 +67,12 @@ fn hits_and_misses_add_up_to_accesses_everywhere() {
             let d = one(MACHINE, &design, workload, N, &[]);
             let mut checked = 0;
             for s in &d.stats {
-                let get = |n: &str| d.stats.iter().find(|o| o.path == s.path && o.name == n).map(|o| o.value);
+                let get = |n: &str| {
+                    d.stats
+                        .iter()
+                        .find(|o| o.path == s.path && o.name == n)
+                        .map(|o| o.value)
+                };
                 if s.name == "lookups" || s.name == "accesses" {
                     if let (Some(h), Some(m)) = (get("hits"), get("misses")) {
                         assert_eq!(h + m, s.value, "{} {design} {workload}", s.path);
@@ -71,7 +92,10 @@ fn the_cycle_stack_adds_up() {
             let d = one(MACHINE, &design, workload, N, &[]);
             let stack: f64 = d.cycle_stack.iter().map(|s| s.cycles).sum();
             let whole = cycles(&d);
-            assert!((stack - whole).abs() <= 2.0 + whole * 1e-6, "{design} {workload}: {stack} of {whole}");
+            assert!(
+                (stack - whole).abs() <= 2.0 + whole * 1e-6,
+                "{design} {workload}: {stack} of {whole}"
+            );
         }
     }
 }
@@ -105,7 +129,11 @@ fn designs_in_one_pass_do_as_they_do_alone() {
 
 /// Statistics of everything but the placement policy's own.
 fn machine_stats(d: &DesignResult) -> Vec<(String, &'static str, u64)> {
-    d.stats.iter().filter(|s| !s.path.starts_with("os")).map(|s| (s.path.clone(), s.name, s.value)).collect()
+    d.stats
+        .iter()
+        .filter(|s| !s.path.starts_with("os"))
+        .map(|s| (s.path.clone(), s.name, s.value))
+        .collect()
 }
 
 #[test]
@@ -113,13 +141,20 @@ fn a_design_configured_as_its_baseline_is_its_baseline() {
     for workload in WORKLOADS {
         let base = one(MACHINE, "radix", workload, N, &[]);
         for (design, set) in [
-            ("l2tlb-128k", vec!["mmu.l2.main.entries=2048", "mmu.l2.main.ways=16"]),
+            (
+                "l2tlb-128k",
+                vec!["mmu.l2.main.entries=2048", "mmu.l2.main.ways=16"],
+            ),
             ("perfect-tlb", vec!["mmu.perfect=false"]),
             ("radix5", vec!["page_table.radix.levels=4"]),
             ("thp", vec!["placement.thp.mode=madvise"]),
         ] {
             let as_base = one(MACHINE, design, workload, N, &set);
-            assert_eq!(machine_stats(&base), machine_stats(&as_base), "{design} on {workload}");
+            assert_eq!(
+                machine_stats(&base),
+                machine_stats(&as_base),
+                "{design} on {workload}"
+            );
         }
     }
 }
@@ -130,10 +165,20 @@ fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
         for workload in WORKLOADS {
             let at = |n: u32| {
                 let walkers = format!("mmu.walkers={n}");
-                cycles(&one(MACHINE, &design, workload, N, &[PLAIN[0], PLAIN[1], &walkers]))
+                cycles(&one(
+                    MACHINE,
+                    &design,
+                    workload,
+                    N,
+                    &[PLAIN[0], PLAIN[1], &walkers],
+                ))
             };
             let (one_walker, two, four) = (at(1), at(2), at(4));
-            never_faster(one_walker, two, &format!("{design} {workload}, walkers 1 and 2"));
+            never_faster(
+                one_walker,
+                two,
+                &format!("{design} {workload}, walkers 1 and 2"),
+            );
             never_faster(two, four, &format!("{design} {workload}, walkers 2 and 4"));
         }
     }
@@ -145,7 +190,15 @@ fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
 fn taking_hardware_away_never_helps() {
     for design in ["radix", "thp", "l2tlb-128k", "perfect-tlb"] {
         for workload in WORKLOADS {
-            let at = |set: &[&str]| cycles(&one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat()));
+            let at = |set: &[&str]| {
+                cycles(&one(
+                    MACHINE,
+                    design,
+                    workload,
+                    N,
+                    &[&PLAIN[..], set].concat(),
+                ))
+            };
             let full = at(&[]);
             for less in [
                 &["mmu.walk_caches.entries=0"][..],
@@ -169,11 +222,23 @@ fn taking_hardware_away_never_helps() {
 #[test]
 fn walks_without_walk_caches_read_every_level() {
     let with = one(MACHINE, "radix", "gups 4GiB", N, &[]);
-    let without = one(MACHINE, "radix", "gups 4GiB", N, &["mmu.walk_caches.entries=0"]);
+    let without = one(
+        MACHINE,
+        "radix",
+        "gups 4GiB",
+        N,
+        &["mmu.walk_caches.entries=0"],
+    );
     assert_eq!(metric(&without, "walk_reads_per_walk"), 4.0);
     assert!(metric(&with, "walk_reads_per_walk") < 2.5);
     assert!(cycles(&without) >= cycles(&with));
-    let five = one(MACHINE, "radix5", "gups 4GiB", N, &["mmu.walk_caches.entries=0"]);
+    let five = one(
+        MACHINE,
+        "radix5",
+        "gups 4GiB",
+        N,
+        &["mmu.walk_caches.entries=0"],
+    );
     assert_eq!(metric(&five, "walk_reads_per_walk"), 5.0);
 }
 
@@ -186,7 +251,10 @@ fn gups_misses_the_tlb_once_an_update_far_beyond_its_reach() {
     // stored to and loaded from once for each update too.
     let updates = stores.min(loads) / 2.0;
     let misses = metric(&d, "l2_tlb_mpki") * N as f64 / 1000.0;
-    assert!((misses / updates - 1.0).abs() < 0.03, "{misses} misses, {updates} updates");
+    assert!(
+        (misses / updates - 1.0).abs() < 0.03,
+        "{misses} misses, {updates} updates"
+    );
 }
 
 #[test]
@@ -207,7 +275,11 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
         let r = run(MACHINE, &names, workload, N, &[PLAIN[0], PLAIN[1]]);
         let perfect = cycles(r.designs.iter().find(|d| d.name == "perfect-tlb").unwrap());
         for d in &r.designs {
-            never_faster(cycles(d), perfect, &format!("{} against perfect on {workload}", d.name));
+            never_faster(
+                cycles(d),
+                perfect,
+                &format!("{} against perfect on {workload}", d.name),
+            );
         }
     }
 }
@@ -227,18 +299,31 @@ fn page_faults_cost_every_design_the_same() {
 
 #[test]
 fn memory_that_runs_out_ends_the_run_with_a_clear_result() {
-    let r = run(MACHINE, &["radix", "perfect-tlb"], "gups 4GiB", N, &["os.memory_gb=1"]);
+    let r = run(
+        MACHINE,
+        &["radix", "perfect-tlb"],
+        "gups 4GiB",
+        N,
+        &["os.memory_gb=1"],
+    );
     assert!(r.partial);
     for d in &r.designs {
         assert_eq!(d.status, "out_of_memory");
-        assert!(d.message.as_ref().unwrap().contains("os.memory_gb"), "{:?}", d.message);
+        assert!(
+            d.message.as_ref().unwrap().contains("os.memory_gb"),
+            "{:?}",
+            d.message
+        );
     }
 }
 
 #[test]
 fn huge_pages_make_walks_fewer_and_fragmentation_takes_them_away() {
     let at = |f: &str| one(MACHINE, "thp", "gups 1GiB", N, &[f]);
-    let (whole, none) = (at("os.fragmentation.available_2mb=1.0"), at("os.fragmentation.available_2mb=0.0"));
+    let (whole, none) = (
+        at("os.fragmentation.available_2mb=1.0"),
+        at("os.fragmentation.available_2mb=0.0"),
+    );
     assert!(metric(&whole, "mapped_2mb") > 1e9);
     assert_eq!(metric(&none, "mapped_2mb"), 0.0);
     assert!(metric(&whole, "walks") < metric(&none, "walks"));
@@ -246,24 +331,44 @@ fn huge_pages_make_walks_fewer_and_fragmentation_takes_them_away() {
 
 #[test]
 fn two_designs_that_never_differ_get_a_warning() {
-    let r = run(MACHINE, &["radix", "l2tlb-128k"], "gups 1MB", 50_000, &["mmu.l2.main.entries=2048"]);
-    assert!(r.warnings.iter().any(|w| w.contains("never differed")), "{:?}", r.warnings);
+    let r = run(
+        MACHINE,
+        &["radix", "l2tlb-128k"],
+        "gups 1MB",
+        50_000,
+        &["mmu.l2.main.entries=2048"],
+    );
+    assert!(
+        r.warnings.iter().any(|w| w.contains("never differed")),
+        "{:?}",
+        r.warnings
+    );
     let r = run(MACHINE, &["radix", "l2tlb-128k"], "gups 256MB", 50_000, &[]);
-    assert!(!r.warnings.iter().any(|w| w.contains("never differed")), "{:?}", r.warnings);
+    assert!(
+        !r.warnings.iter().any(|w| w.contains("never differed")),
+        "{:?}",
+        r.warnings
+    );
 }
 
 #[test]
 fn samples_estimate_the_whole_within_their_interval() {
     let whole = one(MACHINE, "radix", "gups 256MB", 4_000_000, &[]);
     let mut s = spec(MACHINE, &["radix"], "gups 256MB", 4_000_000, &[]);
-    s.limits.sample = Some(pagewalk_machine::Sample { length: 5_000, period: 50_000 });
+    s.limits.sample = Some(pagewalk_machine::Sample {
+        length: 5_000,
+        period: 50_000,
+    });
     let sampled = run_spec(&s).unwrap().designs.remove(0);
     let estimate = sampled.sampling.expect("an estimate");
     assert_eq!(estimate.samples, 80);
     let ipc = metric(&whole, "ipc");
     // The interval covers 95 %; allow as much again.
     let slack = estimate.ipc_high - estimate.ipc_low;
-    assert!((estimate.ipc - ipc).abs() <= slack.max(0.03 * ipc), "{estimate:?} against {ipc}");
+    assert!(
+        (estimate.ipc - ipc).abs() <= slack.max(0.03 * ipc),
+        "{estimate:?} against {ipc}"
+    );
 }
 
 #[test]
@@ -296,6 +401,9 @@ fn threads_share_cores_and_every_one_of_them_runs() {
     let d = one(MACHINE, "radix", "gups 64MB threads=4", 400_000, &set);
     assert_eq!(metric(&d, "instructions"), 400_000.0);
     for core in ["core.0", "core.1"] {
-        assert!(sum(&d, "instructions", |p| p == core) > 100_000, "{core} was idle");
+        assert!(
+            sum(&d, "instructions", |p| p == core) > 100_000,
+            "{core} was idle"
+        );
     }
 }

@@ -151,11 +151,11 @@ pub enum Enter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateSpec {
-    /// Instructions.
+    /// First-level cache of instructions.
     pub l1i: CacheSpec,
-    /// Data.
+    /// First-level cache of data.
     pub l1d: CacheSpec,
-    /// Both.
+    /// Second-level cache of both.
     pub l2: CacheSpec,
     /// Where walks enter.
     pub walks_enter: Enter,

@@ -63,13 +63,14 @@ pub struct Resolved {
 /// Keys that describe a file and are no part of the machine.
 const ABOUT: [&str; 2] = ["description", "source"];
 
-/// The name in `names` that is nearest to `word`, if any is near.
+/// The name in `names` that is nearest to `word`, if any is near: at most half
+/// of its letters differ (a swap of neighbours counts as one).
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     names
         .into_iter()
-        .map(|n| (strsim::jaro_winkler(word, n), n))
-        .filter(|(score, _)| *score > 0.72)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|n| (strsim::osa_distance(word, n), n))
+        .filter(|(distance, n)| 2 * distance <= n.len().max(word.len()))
+        .min_by_key(|(distance, _)| *distance)
         .map(|(_, n)| n.to_owned())
 }
 
@@ -79,7 +80,11 @@ struct Merge<'a> {
 }
 
 fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count() + 1
+    text.as_bytes()[..at.min(text.len())]
+        .iter()
+        .filter(|&&b| b == b'\n')
+        .count()
+        + 1
 }
 
 impl Merge<'_> {
@@ -107,19 +112,38 @@ impl Merge<'_> {
             if table.iter().count() > 1 {
                 let names: Vec<&str> = table.iter().map(|(k, _)| k).collect();
                 return Err(ConfigError {
-                    place: place(table.iter().nth(1).and_then(|(_, v)| v.span()).map(|s| s.start)),
+                    place: place(
+                        table
+                            .iter()
+                            .nth(1)
+                            .and_then(|(_, v)| v.span())
+                            .map(|s| s.start),
+                    ),
                     key: path.to_owned(),
-                    what: format!("takes one of its alternatives, but {} are given", names.join(" and ")),
+                    what: format!(
+                        "takes one of its alternatives, but {} are given",
+                        names.join(" and ")
+                    ),
                     nearest: None,
                 });
             }
         }
         for (name, item) in table.iter() {
-            let key = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            let key_span = table.key(name).and_then(|k| k.span()).or_else(|| item.span());
+            let key = if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            };
+            let key_span = table
+                .key(name)
+                .and_then(|k| k.span())
+                .or_else(|| item.span());
             let at = place(key_span.map(|s| s.start));
             let inner = if let Some(alternatives) = &alternatives {
-                alternatives.iter().find(|(n, _)| *n == name).map(|(_, s)| *s)
+                alternatives
+                    .iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, s)| *s)
             } else if let Some(p) = properties.and_then(|p| p.get(name)) {
                 Some(p)
             } else {
@@ -136,15 +160,32 @@ impl Merge<'_> {
                 } else {
                     format!("is unknown here; expected one of {}", names.join(", "))
                 };
-                return Err(ConfigError { place: at, nearest: nearest(name, names.iter().copied()), key, what });
+                return Err(ConfigError {
+                    place: at,
+                    nearest: nearest(name, names.iter().copied()),
+                    key,
+                    what,
+                });
             };
             self.places.insert(key.clone(), at.clone());
             if let Some(sub) = item.as_table_like() {
-                let slot = into.entry(name).or_insert_with(|| Value::Object(Map::new()));
+                if !takes_keys(self.root, inner) {
+                    return Err(ConfigError {
+                        place: at,
+                        key,
+                        what: format!("is a table here; expected {}", expected(self.root, inner)),
+                        nearest: None,
+                    });
+                }
+                let slot = into
+                    .entry(name)
+                    .or_insert_with(|| Value::Object(Map::new()));
                 if !slot.is_object() {
                     *slot = Value::Object(Map::new());
                 }
-                let Value::Object(map) = slot else { unreachable!("made an object just above") };
+                let Value::Object(map) = slot else {
+                    unreachable!("made an object just above")
+                };
                 self.table(sub, inner, &key, map, place)?;
             } else {
                 let value = to_json(item).ok_or_else(|| ConfigError {
@@ -160,6 +201,14 @@ impl Merge<'_> {
     }
 }
 
+/// Whether a value of this schema is a table.
+fn takes_keys(root: &Value, schema: &Value) -> bool {
+    let schema = follow(root, schema);
+    tagged(schema).is_some_and(|a| !a.is_empty())
+        || schema.get("properties").is_some()
+        || schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
 fn to_json(item: &Item) -> Option<Value> {
     fn value(v: &toml_edit::Value) -> Option<Value> {
         Some(match v {
@@ -168,9 +217,11 @@ fn to_json(item: &Item) -> Option<Value> {
             toml_edit::Value::Float(x) => Value::from(*x.value()),
             toml_edit::Value::Boolean(b) => Value::from(*b.value()),
             toml_edit::Value::Array(a) => Value::Array(a.iter().map(value).collect::<Option<_>>()?),
-            toml_edit::Value::InlineTable(t) => {
-                Value::Object(t.iter().map(|(k, v)| Some((k.to_owned(), value(v)?))).collect::<Option<_>>()?)
-            }
+            toml_edit::Value::InlineTable(t) => Value::Object(
+                t.iter()
+                    .map(|(k, v)| Some((k.to_owned(), value(v)?)))
+                    .collect::<Option<_>>()?,
+            ),
             toml_edit::Value::Datetime(_) => return None,
         })
     }
@@ -183,7 +234,12 @@ fn to_json(item: &Item) -> Option<Value> {
 /// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
 fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError> {
     let place = format!("--set {setting}");
-    let bad = |what: String| ConfigError { place: place.clone(), key: String::new(), what, nearest: None };
+    let bad = |what: String| ConfigError {
+        place: place.clone(),
+        key: String::new(),
+        what,
+        nearest: None,
+    };
     let (key, value) = setting
         .split_once('=')
         .ok_or_else(|| bad("expected KEY=VALUE, such as core.rob=512".to_owned()))?;
@@ -194,10 +250,11 @@ fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError>
         .collect::<Vec<_>>()
         .join(".");
     let raw = format!("{quoted} = {value}");
-    let parsed = Document::parse(raw).or_else(|_| {
-        Document::parse(format!("{quoted} = {}", toml_edit::Value::from(value)))
-    });
-    parsed.map(|d| (place.clone(), d)).map_err(|e| bad(format!("is not KEY=VALUE: {}", e.message())))
+    let parsed = Document::parse(raw)
+        .or_else(|_| Document::parse(format!("{quoted} = {}", toml_edit::Value::from(value))));
+    parsed
+        .map(|d| (place.clone(), d))
+        .map_err(|e| bad(format!("is not KEY=VALUE: {}", e.message())))
 }
 
 /// Merges `layers`, the last one strongest, and makes a configuration of them.
@@ -207,7 +264,10 @@ fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError>
 /// wrong kind, a key that is missing, values that contradict one another.
 pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
     let root = root_schema();
-    let mut merge = Merge { root: &root, places: BTreeMap::new() };
+    let mut merge = Merge {
+        root: &root,
+        places: BTreeMap::new(),
+    };
     let mut merged = Map::new();
     let mut descriptions = Vec::new();
     let mut files = Vec::new();
@@ -241,7 +301,9 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
             }
             Layer::Set(setting) => {
                 let (place, document) = set_to_toml(setting)?;
-                merge.table(document.as_table(), &root, "", &mut merged, &|_| place.clone())?;
+                merge.table(document.as_table(), &root, "", &mut merged, &|_| {
+                    place.clone()
+                })?;
             }
         }
     }
@@ -260,7 +322,12 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
                 None => break files.join(" + "),
             }
         };
-        ConfigError { place, key, what: e.inner().to_string(), nearest: None }
+        ConfigError {
+            place,
+            key,
+            what: e.inner().to_string(),
+            nearest: None,
+        }
     })?;
     config.validate().map_err(|what| ConfigError {
         place: files.join(" + "),
@@ -268,5 +335,8 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
         what,
         nearest: None,
     })?;
-    Ok(Resolved { config, descriptions })
+    Ok(Resolved {
+        config,
+        descriptions,
+    })
 }

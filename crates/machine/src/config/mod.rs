@@ -66,8 +66,14 @@ impl Config {
         if self.cores == 0 || self.cores > 64 {
             return Err(format!("cores = {}: expected 1 to 64", self.cores));
         }
-        if !(self.frequency_ghz.is_finite() && self.frequency_ghz > 0.0 && self.frequency_ghz <= 100.0) {
-            return Err(format!("frequency_ghz = {}: expected a clock above 0 and up to 100", self.frequency_ghz));
+        if !(self.frequency_ghz.is_finite()
+            && self.frequency_ghz > 0.0
+            && self.frequency_ghz <= 100.0)
+        {
+            return Err(format!(
+                "frequency_ghz = {}: expected a clock above 0 and up to 100",
+                self.frequency_ghz
+            ));
         }
         if self.schedule.step_cycles == 0 {
             return Err("schedule.step_cycles = 0: expected at least 1".to_owned());

@@ -50,7 +50,11 @@ pub struct DataDir(pub PathBuf);
 fn about(text: &str, key: &str) -> String {
     toml_edit::Document::parse(text)
         .ok()
-        .and_then(|d| d.as_table().get(key).and_then(|v| v.as_str().map(str::to_owned)))
+        .and_then(|d| {
+            d.as_table()
+                .get(key)
+                .and_then(|v| v.as_str().map(str::to_owned))
+        })
         .unwrap_or_default()
 }
 
@@ -62,7 +66,11 @@ fn read(path: &Path) -> Result<Found, ConfigError> {
         nearest: None,
     })?;
     Ok(Found {
-        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        name: path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         path: path.to_owned(),
         description: about(&text, "description"),
         source: about(&text, "source"),
@@ -121,11 +129,19 @@ impl DataDir {
     ///
     /// # Errors
     /// A file is not found, or a mistake in one of the layers.
-    pub fn resolve(&self, machine: &str, design: &str, settings: &[String]) -> Result<Resolved, ConfigError> {
+    pub fn resolve(
+        &self,
+        machine: &str,
+        design: &str,
+        settings: &[String],
+    ) -> Result<Resolved, ConfigError> {
         let mut layers = Vec::new();
         for (kind, name) in [(Shipped::Machine, machine), (Shipped::Design, design)] {
             let found = self.find(kind, name)?;
-            layers.push(Layer::File { path: found.path, text: found.text });
+            layers.push(Layer::File {
+                path: found.path,
+                text: found.text,
+            });
         }
         layers.extend(settings.iter().map(|s| Layer::Set(s.clone())));
         resolve_layers(&layers)

@@ -27,11 +27,18 @@ pub(super) fn follow<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
         if let Some(r) = schema.get("$ref").and_then(Value::as_str) {
             let name = r.rsplit('/').next().unwrap_or_default();
             schema = &root["$defs"][name];
-        } else if let Some([one]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+        } else if let Some([one]) = schema
+            .get("allOf")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+        {
             schema = one;
         } else if let Some(some) = schema.get("anyOf").and_then(Value::as_array) {
             // Option<T>: T or null.
-            match some.iter().find(|s| s.get("type") != Some(&Value::from("null"))) {
+            match some
+                .iter()
+                .find(|s| s.get("type") != Some(&Value::from("null")))
+            {
                 Some(s) => schema = s,
                 None => return schema,
             }
@@ -78,11 +85,21 @@ pub(super) fn expected(root: &Value, schema: &Value) -> String {
     }
     let w = words(schema);
     if !w.is_empty() {
-        return format!("one of {}", w.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(", "));
+        return format!(
+            "one of {}",
+            w.iter()
+                .map(|w| format!("\"{w}\""))
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
     }
     let kind = match schema.get("type") {
         Some(Value::String(s)) => s.as_str(),
-        Some(Value::Array(a)) => a.iter().filter_map(Value::as_str).find(|s| *s != "null").unwrap_or("value"),
+        Some(Value::Array(a)) => a
+            .iter()
+            .filter_map(Value::as_str)
+            .find(|s| *s != "null")
+            .unwrap_or("value"),
         _ => "value",
     };
     match kind {
@@ -108,17 +125,34 @@ pub fn keys() -> Vec<Key> {
 }
 
 fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
-    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let join = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
     let resolved = follow(root, schema);
     let text = |v: &Value| {
         let own = v.get("description").and_then(Value::as_str);
-        own.or_else(|| follow(root, v).get("description").and_then(Value::as_str)).unwrap_or_default().replace('\n', " ")
+        own.or_else(|| follow(root, v).get("description").and_then(Value::as_str))
+            .unwrap_or_default()
+            .replace('\n', " ")
     };
     if let Some(alternatives) = tagged(resolved) {
         for alternative in resolved["oneOf"].as_array().into_iter().flatten() {
             let described = text(alternative);
-            for (name, inner) in alternative.get("properties").and_then(Value::as_object).into_iter().flatten() {
-                out.push(Key { path: join(name), text: described.clone(), expected: "a table".to_owned() });
+            for (name, inner) in alternative
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+            {
+                out.push(Key {
+                    path: join(name),
+                    text: described.clone(),
+                    expected: "a table".to_owned(),
+                });
                 walk(root, inner, join(name), out);
             }
         }
@@ -128,10 +162,17 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
     if let Some(properties) = resolved.get("properties").and_then(Value::as_object) {
         for (name, inner) in properties {
             let leaf = expected(root, inner);
-            out.push(Key { path: join(name), text: text(inner), expected: leaf });
+            out.push(Key {
+                path: join(name),
+                text: text(inner),
+                expected: leaf,
+            });
             walk(root, inner, join(name), out);
         }
-    } else if let Some(inner) = resolved.get("additionalProperties").filter(|v| v.is_object()) {
+    } else if let Some(inner) = resolved
+        .get("additionalProperties")
+        .filter(|v| v.is_object())
+    {
         walk(root, inner, join("<name>"), out);
     }
 }

@@ -15,7 +15,13 @@ pub fn installation() -> Installation {
 }
 
 /// A run of the built-in `workload` (`"gups 64MB threads=2 k=v"`).
-pub fn spec(machine: &str, designs: &[&str], workload: &str, instructions: u64, set: &[&str]) -> RunSpec {
+pub fn spec(
+    machine: &str,
+    designs: &[&str],
+    workload: &str,
+    instructions: u64,
+    set: &[&str],
+) -> RunSpec {
     let mut words = workload.split_whitespace();
     let name = words.next().expect("a workload has a name");
     let (mut size, mut threads, mut params) = (None, 1, serde_json::Map::new());
@@ -38,26 +44,52 @@ pub fn run_spec(spec: &RunSpec) -> Result<RunResult, RunError> {
     installation().run(spec, &mut |_| true)
 }
 
-pub fn run(machine: &str, designs: &[&str], workload: &str, instructions: u64, set: &[&str]) -> RunResult {
+pub fn run(
+    machine: &str,
+    designs: &[&str],
+    workload: &str,
+    instructions: u64,
+    set: &[&str],
+) -> RunResult {
     run_spec(&spec(machine, designs, workload, instructions, set))
         .unwrap_or_else(|e| panic!("{machine} {designs:?} {workload} {set:?}: {e}"))
 }
 
 /// One design's result, complete.
-pub fn one(machine: &str, design: &str, workload: &str, instructions: u64, set: &[&str]) -> DesignResult {
-    let d = run(machine, &[design], workload, instructions, set).designs.remove(0);
-    assert_eq!(d.status, "complete", "{design} on {workload}: {:?}", d.message);
+pub fn one(
+    machine: &str,
+    design: &str,
+    workload: &str,
+    instructions: u64,
+    set: &[&str],
+) -> DesignResult {
+    let d = run(machine, &[design], workload, instructions, set)
+        .designs
+        .remove(0);
+    assert_eq!(
+        d.status, "complete",
+        "{design} on {workload}: {:?}",
+        d.message
+    );
     d
 }
 
 pub fn metric(d: &DesignResult, name: &str) -> f64 {
-    let m = d.summary.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("no metric {name}"));
+    let m = d
+        .summary
+        .iter()
+        .find(|m| m.name == name)
+        .unwrap_or_else(|| panic!("no metric {name}"));
     m.value.unwrap_or_else(|| panic!("{name} has no value"))
 }
 
 /// Sum of a counter over the paths that `select` accepts.
 pub fn sum(d: &DesignResult, name: &str, select: impl Fn(&str) -> bool) -> u64 {
-    let rows: Vec<_> = d.stats.iter().filter(|s| s.name == name && select(&s.path)).collect();
+    let rows: Vec<_> = d
+        .stats
+        .iter()
+        .filter(|s| s.name == name && select(&s.path))
+        .collect();
     assert!(!rows.is_empty(), "no statistic {name}");
     rows.iter().map(|s| s.value).sum()
 }
@@ -68,7 +100,12 @@ pub fn shipped(folder: &str) -> Vec<String> {
         .expect("the folder is there")
         .map(|e| e.expect("an entry").path())
         .filter(|p| p.extension().is_some_and(|x| x == "toml"))
-        .map(|p| p.file_stem().expect("a name").to_string_lossy().into_owned())
+        .map(|p| {
+            p.file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     names.sort();
     names

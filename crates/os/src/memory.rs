@@ -254,3 +254,81 @@ impl FrameSource<PhysAddr> for TableFrames<'_> {
         self.memory.buddy.free(frame.base.0 >> 12, order);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_tables::Purpose;
+    use pagewalk_units::Asid;
+
+    use super::*;
+    use crate::spec::PriceSpec;
+
+    fn memory(fragmentation: FragmentationSpec) -> Memory {
+        let spec = OsSpec {
+            memory_gb: 1,
+            kernel_reserved: 0.0,
+            fragmentation,
+            prices: PriceSpec::default(),
+        };
+        Memory::new(&spec, 5).expect("a valid memory")
+    }
+
+    fn way(memory: &mut Memory, bytes: u64) -> Result<(u64, Cycle), NoFrames> {
+        let prices = Prices::new(&PriceSpec::default(), 2.0);
+        let mut source = TableFrames {
+            memory,
+            prices: &prices,
+            cycles: 0,
+        };
+        let want = Want {
+            bytes,
+            asid: Asid(1),
+            purpose: Purpose::Way,
+        };
+        let frame = source.alloc(want)?;
+        Ok((frame.base.0, source.cycles))
+    }
+
+    #[test]
+    fn movable_frames_make_room_for_a_way_at_its_price() {
+        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
+        let (free, pins) = (m.free_frames(), m.set_aside_frames());
+        assert_eq!(m.buddy.available(14), 0, "no 64 MB block is free");
+        let (at, cycles) = way(&mut m, 64 << 20).expect("compaction finds one");
+        assert_eq!((at % (64 << 20), cycles), (0, 120_000_000));
+        assert_eq!(m.free_frames(), free - (1 << 14));
+        assert_eq!(m.set_aside_frames(), pins, "moved, not lost");
+        assert_eq!(m.compactions, 1);
+        let inside = m.pins.range(at >> 12..(at >> 12) + (1 << 14)).count();
+        assert_eq!(inside, 0);
+        assert!(m.compacted_frames > 0);
+        assert!(m.pins.iter().all(|&p| !m.buddy.is_free(p)));
+        assert_eq!((m.table_bytes, m.table_largest), (64 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn above_an_index_of_0_7_a_64_mb_request_fails_and_8_mb_do_not() {
+        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.75));
+        let free = m.free_frames();
+        let bytes = 64 << 20;
+        assert_eq!(way(&mut m, bytes), Err(NoFrames { bytes }));
+        assert_eq!(
+            (m.free_frames(), m.table_bytes, m.compactions),
+            (free, 0, 0)
+        );
+        way(&mut m, 8 << 20).expect("compaction finds one");
+    }
+
+    #[test]
+    fn pages_of_programs_do_not_move() {
+        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.5));
+        // One page of a program in each 8 MB.
+        for block in 0..128 {
+            let at = (block << 11) + 77;
+            assert!(m.buddy.alloc_at(at, 0) || m.pins.contains(&at));
+        }
+        let held = 128 - m.pins.iter().filter(|p| *p % 2048 == 77).count();
+        assert!(held > 100);
+        assert!(way(&mut m, 64 << 20).is_err());
+    }
+}

@@ -142,7 +142,7 @@ impl Space {
             Kind::Huge => out.push(page(key, 0, PageSize::M2)),
             Kind::Small => {
                 let base = key << 21;
-                let first = from.max(base) - base >> 12;
+                let first = (from.max(base) - base) >> 12;
                 let last = (to - base).min(1 << 21) >> 12;
                 let pages = (first..last).filter(|&i| region.has(i));
                 out.extend(pages.map(|i| page(key, i, PageSize::K4)));
@@ -305,10 +305,14 @@ impl Space {
     pub fn clear(&mut self, k: &mut Kernel, fx: &mut Effects) {
         self.invalidate_all(k, fx);
         let (regions, memory) = (&self.regions, &mut k.memory);
-        // A reserved block goes back as a whole, below.
+        // A reserved block goes back as a whole, below. Pages come in order.
+        let mut last = (u64::MAX, false);
         self.table.for_each(&mut |p, frame, _| {
-            let region = regions.get(p.base.0 >> 21);
-            if region.is_none_or(|r| r.reserved.is_none()) {
+            let key = p.base.0 >> 21;
+            if last.0 != key {
+                last = (key, regions.get(key).is_some_and(|r| r.reserved.is_some()));
+            }
+            if !last.1 {
                 memory.put(frame.base.0 >> 12, order(p.size));
             }
         });

@@ -114,12 +114,14 @@ impl Placement for Reservation {
         let page = VirtAddr(touch.at).page(PageSize::K4);
         let flags = touch.flags.with(Flags::RESERVED);
         if let Err(refusal) = space.map_page(k, page, base + i, flags, fx) {
-            if count == 0 {
-                space.regions.remove(key);
-                k.memory.put(base, HUGE_ORDER);
-                k.stats.reservations_made -= 1;
+            if count > 0 {
+                return Err(refusal);
             }
-            return Err(refusal);
+            // The block may have been the last memory there was for nodes.
+            space.regions.remove(key);
+            k.memory.put(base, HUGE_ORDER);
+            k.stats.reservations_made -= 1;
+            return small(touch, space, k, fx);
         }
         // The area may have been cut or changed since the reservation was made.
         if count + 1 > self.most_pages && touch.may_be_large() && touch.covers(PageSize::M2) {

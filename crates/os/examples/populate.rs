@@ -1,0 +1,58 @@
+//! Host time and memory of populating: `populate GB buddy|thp|reservation`.
+
+use std::time::Instant;
+
+use pagewalk_os::{
+    Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec, PriceSpec, ThpMode,
+};
+use pagewalk_units::{Backing, VirtAddr};
+
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|f| f.parse().ok());
+    pages.unwrap_or(0u64) << 12
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let gb: u64 = args.next().map_or(Ok(64), |a| a.parse())?;
+    let placement = match args.next().as_deref() {
+        Some("thp") => PlacementSpec::Thp {
+            mode: ThpMode::Always,
+            giant: false,
+        },
+        Some("reservation") => PlacementSpec::Reservation {
+            promotion_threshold: 1.0,
+        },
+        _ => PlacementSpec::Buddy {},
+    };
+    let spec = OsSpec {
+        memory_gb: gb + gb / 64 + 1,
+        kernel_reserved: 0.0,
+        fragmentation: FragmentationSpec::None,
+        prices: PriceSpec::default(),
+    };
+    let start = Instant::now();
+    let table = PageTableSpec::Radix { levels: 4 };
+    let mut os = Os::new(&spec, &placement, &table, 2.0, 1)?;
+    let pid = os.spawn(false)?;
+    let mut fx = Effects::default();
+    let at = VirtAddr(0x10_0000_0000);
+    os.map(pid, at, gb << 30, true, Backing::Anonymous, &mut fx)?;
+    println!("boot {:.3} s", start.elapsed().as_secs_f64());
+    let start = Instant::now();
+    os.populate(pid, at, gb << 30, &mut fx)?;
+    let s = os.stats();
+    let pages = (gb << 18) as f64;
+    let beside = resident().saturating_sub(s.page_table_bytes) as f64;
+    println!(
+        "populate {:.2} s, {:.2} bytes a page beside the table's {:.2}",
+        start.elapsed().as_secs_f64(),
+        beside / pages,
+        s.page_table_bytes as f64 / pages,
+    );
+    let start = Instant::now();
+    os.exit(pid, &mut fx);
+    println!("exit {:.2} s", start.elapsed().as_secs_f64());
+    Ok(())
+}

@@ -1,0 +1,546 @@
+//! Random changes of address spaces against a simple model that holds the
+//! contents of memory, and a TLB that forgets only what it is told to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pagewalk_os::{
+    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, PriceSpec,
+    ThpMode,
+};
+use pagewalk_tables::{Flags, Invalidation, Translation, View};
+use pagewalk_units::{Access, Advice, Asid, Backing, PageSize, PhysAddr, VirtAddr};
+use proptest::prelude::*;
+
+/// The window in which all happens: 8 regions of 2 MB.
+const BASE: u64 = 0x10_0000_0000;
+const PAGES: usize = 8 * 512;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map {
+        at: usize,
+        pages: usize,
+        writable: bool,
+        backing: u8,
+    },
+    Unmap {
+        at: usize,
+        pages: usize,
+    },
+    Remap {
+        from: usize,
+        old: usize,
+        to: usize,
+        new: usize,
+    },
+    Protect {
+        at: usize,
+        pages: usize,
+        writable: bool,
+    },
+    Advise {
+        at: usize,
+        pages: usize,
+        advice: u8,
+    },
+    Populate {
+        at: usize,
+        pages: usize,
+    },
+    Touch {
+        page: usize,
+        write: bool,
+    },
+    Fork,
+    Exec,
+    Exit,
+}
+
+/// A range; often whole regions, so that large pages come up.
+fn range() -> impl Strategy<Value = (usize, usize)> {
+    prop_oneof![
+        (0..8usize, 1..5usize).prop_map(|(r, n)| (r * 512, (n * 512).min(PAGES - r * 512))),
+        (0..PAGES, 1..900usize).prop_map(|(at, n)| (at, n.min(PAGES - at))),
+    ]
+}
+
+fn op() -> impl Strategy<Value = (u8, Op)> {
+    let op = prop_oneof![
+        4 => (range(), prop::bool::weighted(0.8), any::<u8>()).prop_map(
+            |((at, pages), writable, backing)| Op::Map { at, pages, writable, backing }),
+        2 => range().prop_map(|(at, pages)| Op::Unmap { at, pages }),
+        2 => (range(), range()).prop_map(|((from, old), (to, new))| Op::Remap { from, old, to, new }),
+        2 => (range(), any::<bool>()).prop_map(
+            |((at, pages), writable)| Op::Protect { at, pages, writable }),
+        2 => (range(), any::<u8>()).prop_map(
+            |((at, pages), advice)| Op::Advise { at, pages, advice }),
+        4 => range().prop_map(|(at, pages)| Op::Populate { at, pages }),
+        8 => (0..PAGES, any::<bool>()).prop_map(|(page, write)| Op::Touch { page, write }),
+        2 => Just(Op::Fork),
+        1 => Just(Op::Exec),
+        1 => Just(Op::Exit),
+    ];
+    (any::<u8>(), op)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Area {
+    writable: bool,
+    /// Shared memory and the page of it.
+    object: Option<(u64, usize)>,
+}
+
+#[derive(Clone)]
+struct Process {
+    areas: Vec<Option<Area>>,
+    /// What a private page that is mapped holds.
+    contents: Vec<Option<u64>>,
+}
+
+impl Process {
+    fn empty() -> Self {
+        Process {
+            areas: vec![None; PAGES],
+            contents: vec![None; PAGES],
+        }
+    }
+}
+
+struct World {
+    os: Os,
+    model: BTreeMap<Pid, Process>,
+    /// What each frame of physical memory holds.
+    frames: BTreeMap<u64, u64>,
+    /// What each page of shared memory holds, and where it lies.
+    shared: BTreeMap<(u64, usize), u64>,
+    shared_frames: BTreeMap<(u64, usize), u64>,
+    objects: u64,
+    token: u64,
+    tlb: BTreeMap<(u16, usize), (u64, Flags)>,
+    /// Where each page was after the last step.
+    places: BTreeMap<(Pid, usize), u64>,
+}
+
+fn va(page: usize) -> VirtAddr {
+    VirtAddr(BASE + page as u64 * 4096)
+}
+
+impl World {
+    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Translation<PhysAddr>)> {
+        let View::Native(table) = self.os.view(pid) else {
+            return None;
+        };
+        let at = va(page);
+        let t = table.translate(at)?;
+        Some(((t.frame.base.0 + (at.0 & (t.size.bytes() - 1))) >> 12, t))
+    }
+
+    fn step(&mut self, who: u8, op: &Op) {
+        let pids: Vec<Pid> = self.model.keys().copied().collect();
+        let pid = pids[usize::from(who) % pids.len()];
+        let mut fx = Effects::default();
+        let mut remap_failed = false;
+        let copies = matches!(op, Op::Touch { write: true, .. } | Op::Populate { .. });
+        match *op {
+            Op::Map {
+                at,
+                pages,
+                writable,
+                backing,
+            } => {
+                let backing = [
+                    Backing::Anonymous,
+                    Backing::Anonymous,
+                    Backing::File,
+                    Backing::Shared,
+                ][usize::from(backing % 4)];
+                let bytes = pages as u64 * 4096;
+                let done = self.os.map(pid, va(at), bytes, writable, backing, &mut fx);
+                if oom(done) {
+                    self.objects += 1;
+                    let p = self.process(pid);
+                    for i in 0..pages {
+                        p.contents[at + i] = None;
+                    }
+                    let id = self.objects;
+                    let p = self.process(pid);
+                    for i in 0..pages {
+                        let object = (backing == Backing::Shared).then_some((id, i));
+                        p.areas[at + i] = Some(Area { writable, object });
+                    }
+                }
+            }
+            Op::Unmap { at, pages } => {
+                if oom(self.os.unmap(pid, va(at), pages as u64 * 4096, &mut fx)) {
+                    let p = self.process(pid);
+                    p.areas[at..at + pages].fill(None);
+                    p.contents[at..at + pages].fill(None);
+                }
+            }
+            Op::Remap { from, old, to, new } => {
+                let (old_bytes, new_bytes) = (old as u64 * 4096, new as u64 * 4096);
+                let done = self
+                    .os
+                    .remap(pid, va(from), old_bytes, va(to), new_bytes, &mut fx);
+                let overlap = from != to && from < to + new && to < from + old;
+                let p = self.process(pid);
+                let unmapped = p.areas[from].is_none();
+                if overlap || unmapped {
+                    assert!(matches!(done, Err(OsError::Bad(_))), "{op:?}: {done:?}");
+                } else if oom(done) {
+                    let kept = old.min(new);
+                    let areas = p.areas[from..from + kept].to_vec();
+                    let contents = p.contents[from..from + kept].to_vec();
+                    p.areas[from..from + old].fill(None);
+                    p.contents[from..from + old].fill(None);
+                    p.areas[to..to + new].fill(None);
+                    p.contents[to..to + new].fill(None);
+                    p.areas[to..to + kept].copy_from_slice(&areas);
+                    p.contents[to..to + kept].copy_from_slice(&contents);
+                    if new > old
+                        && let Some(last) = areas[old - 1]
+                    {
+                        for i in old..new {
+                            let object = last.object.map(|(id, page)| (id, page + i + 1 - old));
+                            p.areas[to + i] = Some(Area { object, ..last });
+                        }
+                    }
+                } else {
+                    remap_failed = true;
+                    // What is left of the tail and of the target is the kernel's to say.
+                    if new < old && self.translate_all_none(pid, from + new, from + old) {
+                        let p = self.process(pid);
+                        p.areas[from + new..from + old].fill(None);
+                        p.contents[from + new..from + old].fill(None);
+                    }
+                }
+            }
+            Op::Protect {
+                at,
+                pages,
+                writable,
+            } => {
+                let bytes = pages as u64 * 4096;
+                if oom(self.os.protect(pid, va(at), bytes, writable, &mut fx)) {
+                    let p = self.process(pid);
+                    for area in p.areas[at..at + pages].iter_mut().flatten() {
+                        area.writable = writable;
+                    }
+                }
+            }
+            Op::Advise { at, pages, advice } => {
+                let advice = [Advice::HugePage, Advice::NoHugePage, Advice::DontNeed]
+                    [usize::from(advice % 3)];
+                let done = self
+                    .os
+                    .advise(pid, va(at), pages as u64 * 4096, advice, &mut fx);
+                if oom(done) && advice == Advice::DontNeed {
+                    self.process(pid).contents[at..at + pages].fill(None);
+                }
+            }
+            Op::Populate { at, pages } => {
+                let done = self.os.populate(pid, va(at), pages as u64 * 4096, &mut fx);
+                let areas = &self.model[&pid].areas[at..at + pages];
+                let hole = areas.iter().position(Option::is_none);
+                match done {
+                    Ok(()) => assert_eq!(hole, None),
+                    Err(OsError::SegmentationFault { at: where_, .. }) => {
+                        assert_eq!(hole.map(|h| va(at + h)), Some(where_));
+                    }
+                    Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                }
+                assert_eq!(fx.cycles, 0, "takes no simulated time");
+            }
+            Op::Touch { page, write } => {
+                let access = if write { Access::Write } else { Access::Read };
+                let done = self.os.fault(pid, va(page), access, &mut fx);
+                assert!(fx.cycles > 0);
+                let area = self.model[&pid].areas[page];
+                let allowed = area.is_some_and(|a| a.writable || !write);
+                match done {
+                    Ok(()) => assert!(allowed, "{op:?} is not allowed"),
+                    Err(OsError::SegmentationFault { .. }) => assert!(!allowed),
+                    Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                }
+                self.forget(&fx);
+                fx = Effects::default();
+                self.settle(false, copies);
+                if self.os_ok(pid, page, write, allowed) && write {
+                    self.token += 1;
+                    let token = self.token;
+                    let (frame, t) = self.translate(pid, page).expect("just touched");
+                    assert!(t.flags.contains(Flags::WRITABLE));
+                    self.frames.insert(frame, token);
+                    match area.and_then(|a| a.object) {
+                        Some(key) => {
+                            self.shared.insert(key, token);
+                        }
+                        None => self.process(pid).contents[page] = Some(token),
+                    }
+                }
+            }
+            Op::Fork => {
+                if self.model.len() < 4 {
+                    match self.os.fork(pid, &mut fx) {
+                        Ok(child) => {
+                            let copy = self.model[&pid].clone();
+                            self.model.insert(child, copy);
+                        }
+                        Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                    }
+                }
+            }
+            Op::Exec => {
+                self.os.exec(pid, &mut fx);
+                *self.process(pid) = Process::empty();
+            }
+            Op::Exit => {
+                if self.model.len() > 1 {
+                    self.os.exit(pid, &mut fx);
+                    self.model.remove(&pid);
+                }
+            }
+        }
+        self.forget(&fx);
+        self.settle(remap_failed, copies);
+        self.check();
+    }
+
+    /// Whether a touch that was allowed succeeded (and did not run out of memory).
+    fn os_ok(&self, pid: Pid, page: usize, write: bool, allowed: bool) -> bool {
+        allowed
+            && self
+                .translate(pid, page)
+                .is_some_and(|(_, t)| !write || t.flags.contains(Flags::WRITABLE))
+    }
+
+    fn process(&mut self, pid: Pid) -> &mut Process {
+        self.model.get_mut(&pid).expect("a live process")
+    }
+
+    fn translate_all_none(&self, pid: Pid, from: usize, to: usize) -> bool {
+        (from..to).all(|p| self.translate(pid, p).is_none())
+    }
+
+    /// The TLB forgets what it is told to.
+    fn forget(&mut self, fx: &Effects) {
+        for what in &fx.invalidate {
+            let (Asid(asid), from, to) = match *what {
+                Invalidation::Page { asid, page } => {
+                    (asid, page.base.0, page.base.0 + page.size.bytes())
+                }
+                Invalidation::Range { asid, at, bytes } => (asid, at.0, at.0 + bytes),
+                Invalidation::Space { asid } => (asid, 0, u64::MAX),
+            };
+            self.tlb
+                .retain(|&(a, page), _| a != asid || !(from..to).contains(&va(page).0));
+        }
+    }
+
+    /// The kernel zeroes what is mapped for the first time, and copies what is
+    /// written while it is shared.
+    fn settle(&mut self, may_lose: bool, may_copy: bool) {
+        let pids: Vec<Pid> = self.model.keys().copied().collect();
+        for pid in pids {
+            for page in 0..PAGES {
+                let found = self.translate(pid, page).map(|f| f.0);
+                let object = self.model[&pid].areas[page].and_then(|a| a.object);
+                match (found, object) {
+                    (Some(frame), Some(key)) => {
+                        let at = *self.shared_frames.entry(key).or_insert(frame);
+                        assert_eq!(at, frame, "shared memory lies at one place");
+                        if let std::collections::btree_map::Entry::Vacant(e) =
+                            self.shared.entry(key)
+                        {
+                            e.insert(0);
+                            self.frames.insert(frame, 0);
+                        }
+                    }
+                    (Some(frame), None) => {
+                        let p = self.model.get_mut(&pid).expect("live");
+                        match p.contents[page] {
+                            None => {
+                                p.contents[page] = Some(0);
+                                self.frames.insert(frame, 0);
+                            }
+                            Some(content) => {
+                                let before = self.places.get(&(pid, page));
+                                if may_copy && before.is_some_and(|b| *b != frame) {
+                                    self.frames.insert(frame, content);
+                                }
+                            }
+                        }
+                    }
+                    (None, _) => {
+                        let p = self.model.get_mut(&pid).expect("live");
+                        assert!(
+                            may_lose || p.contents[page].is_none(),
+                            "process {pid} lost page {page}"
+                        );
+                        p.contents[page] = None;
+                    }
+                }
+            }
+        }
+        let alive: BTreeSet<u64> = self
+            .model
+            .values()
+            .flat_map(|p| p.areas.iter().flatten())
+            .filter_map(|a| a.object.map(|o| o.0))
+            .collect();
+        self.shared_frames.retain(|key, _| alive.contains(&key.0));
+    }
+
+    fn check(&mut self) {
+        let mut used: BTreeSet<u64> = self.shared_frames.values().copied().collect();
+        let mut mappings: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+        let mut now = BTreeMap::new();
+        self.places.clear();
+        let model = std::mem::take(&mut self.model);
+        for (&pid, p) in &model {
+            let asid = self.os.asid(pid).0;
+            for page in 0..PAGES {
+                let Some((frame, t)) = self.translate(pid, page) else {
+                    continue;
+                };
+                now.insert((asid, page), (frame, t.flags));
+                self.places.insert((pid, page), frame);
+                let area = p.areas[page].expect("nothing is mapped outside the areas");
+                let writable = t.flags.contains(Flags::WRITABLE);
+                assert!(area.writable || !writable);
+                let expected = match area.object {
+                    Some(key) => self.shared[&key],
+                    None => p.contents[page].expect("settled"),
+                };
+                assert_eq!(self.frames[&frame], expected, "process {pid}, page {page}");
+                if area.object.is_none() {
+                    let m = mappings.entry(frame).or_default();
+                    m.0 += 1;
+                    m.1 |= writable;
+                } else {
+                    assert_eq!(t.size, PageSize::K4);
+                }
+                used.insert(frame);
+                if t.flags.contains(Flags::RESERVED) {
+                    assert_eq!(frame % 512, va(page).0 >> 12 & 511, "in its place");
+                    used.extend(frame / 512 * 512..(frame / 512 + 1) * 512);
+                }
+            }
+        }
+        self.model = model;
+        for (frame, (count, writable)) in &mappings {
+            assert!(
+                *count == 1 || !writable,
+                "frame {frame} is shared and writable"
+            );
+            assert!(!self.shared_frames.values().any(|f| f == frame));
+        }
+        for (key, cached) in &self.tlb {
+            assert_eq!(
+                now.get(key),
+                Some(cached),
+                "the TLB holds a stale entry for {key:?}"
+            );
+        }
+        self.tlb = now;
+
+        let s = self.os.stats();
+        let in_use = used.len() as u64 * 4096;
+        let total = s.free_bytes + s.set_aside_bytes + s.page_table_bytes + in_use;
+        assert_eq!(total, 1 << 30, "every frame is free or has an owner");
+        assert_eq!(s.processes, self.model.len() as u64);
+    }
+}
+
+/// True if it succeeded; nothing but a lack of memory may be in its way.
+fn oom(done: Result<(), OsError>) -> bool {
+    match done {
+        Ok(()) => true,
+        Err(OsError::OutOfMemory { .. }) => false,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(u8, Op)]) {
+    let spec = OsSpec {
+        memory_gb: 1,
+        kernel_reserved,
+        fragmentation: FragmentationSpec::Available2mb(available),
+        prices: PriceSpec::default(),
+    };
+    let table = PageTableSpec::Radix { levels: 4 };
+    let mut os = Os::new(&spec, placement, &table, 2.0, 3).expect("a valid system");
+    let empty = os.stats().free_bytes;
+    let pid = os.spawn(false).expect("the first process");
+    let mut world = World {
+        os,
+        model: BTreeMap::from([(pid, Process::empty())]),
+        frames: BTreeMap::new(),
+        shared: BTreeMap::new(),
+        shared_frames: BTreeMap::new(),
+        objects: 0,
+        token: 0,
+        tlb: BTreeMap::new(),
+        places: BTreeMap::new(),
+    };
+    for (who, op) in ops {
+        world.step(*who, op);
+    }
+    let pids: Vec<Pid> = world.model.keys().copied().collect();
+    let mut fx = Effects::default();
+    for pid in pids {
+        world.os.exit(pid, &mut fx);
+    }
+    let s = world.os.stats();
+    assert_eq!(
+        (s.free_bytes, s.page_table_bytes),
+        (empty, 0),
+        "all comes back"
+    );
+    assert_eq!(s.mapped_4kb_bytes + s.mapped_2mb_bytes + s.reservations, 0);
+}
+
+fn thp() -> PlacementSpec {
+    PlacementSpec::Thp {
+        mode: ThpMode::Always,
+        giant: false,
+    }
+}
+
+fn reservation() -> PlacementSpec {
+    PlacementSpec::Reservation {
+        promotion_threshold: 0.3,
+    }
+}
+
+/// 16 MB for programs: not enough, so that memory runs out now and then.
+const SCARCE: f64 = 1.0 - 16.0 / 1024.0;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn small_pages(ops in prop::collection::vec(op(), 1..50)) {
+        run(&PlacementSpec::Buddy {}, 0.0, 1.0, &ops);
+    }
+
+    #[test]
+    fn huge_pages(ops in prop::collection::vec(op(), 1..50)) {
+        run(&thp(), 0.0, 0.7, &ops);
+    }
+
+    #[test]
+    fn reservations(ops in prop::collection::vec(op(), 1..50)) {
+        run(&reservation(), 0.0, 0.7, &ops);
+    }
+
+    #[test]
+    fn huge_pages_when_memory_is_scarce(ops in prop::collection::vec(op(), 1..50)) {
+        run(&thp(), SCARCE, 0.8, &ops);
+    }
+
+    #[test]
+    fn reservations_when_memory_is_scarce(ops in prop::collection::vec(op(), 1..50)) {
+        run(&reservation(), SCARCE, 0.8, &ops);
+    }
+}

@@ -142,7 +142,7 @@ pub struct Mmu {
     core: u8,
     perfect_translations: u64,
     stats: MmuStats,
-    records: Option<Box<Vec<WalkRecord>>>,
+    records: Option<Vec<WalkRecord>>,
 }
 
 #[inline]
@@ -749,14 +749,14 @@ impl Mmu {
 
     /// Keeps a record of every walk from now on, or stops and forgets them.
     pub fn record_walks(&mut self, on: bool) {
-        self.records = on.then(Box::default);
+        self.records = on.then(Vec::new);
     }
 
     /// The walks recorded since the last call, in the order of the program.
     pub fn take_walk_records(&mut self) -> Vec<WalkRecord> {
         self.records
             .as_mut()
-            .map(|r| std::mem::take(&mut **r))
+            .map(std::mem::take)
             .unwrap_or_default()
     }
 

@@ -121,6 +121,7 @@ impl Core {
     pub fn new(spec: &CoreSpec, mut mmu: Mmu, private: Private, core: u8) -> Result<Self, String> {
         spec.check()?;
         let load_to_use = private.l1d_latency();
+        let fetch_to_use = private.l1i_latency();
         mmu.run_beside(load_to_use);
         let ring = (spec.load_queue as usize).next_power_of_two();
         // Micro-operations beyond the first of an instruction take no entry of
@@ -132,7 +133,7 @@ impl Core {
             width: u64::from(spec.width),
             reciprocal: (1u64 << 63).div_ceil(u64::from(spec.width)),
             load_to_use,
-            fetch_to_use: load_to_use,
+            fetch_to_use,
             penalty: spec.mispredict_penalty * u64::from(spec.width),
             core,
             next: 0,

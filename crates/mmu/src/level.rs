@@ -122,6 +122,11 @@ impl Level {
         Some((array, slot))
     }
 
+    #[cfg(test)]
+    pub fn forget_hints(&mut self) {
+        self.hints.iter_mut().for_each(|h| h.page = u64::MAX);
+    }
+
     pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
         let extra = extra_hits.map_or(0, |e| e.1);
         for (i, a) in self.arrays.iter().enumerate() {

@@ -7,6 +7,10 @@
 //! time from which it answers; a translation on its way serves only the 4 KB
 //! page that asked for it, since hardware does not know the size yet.
 
+// The mocks of the integration tests name this crate from outside.
+#[cfg(test)]
+extern crate self as pagewalk_mmu;
+
 mod level;
 mod mmu;
 mod record;

@@ -798,3 +798,7 @@ impl Mmu {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "filter_test.rs"]
+mod filter_test;

@@ -1,0 +1,141 @@
+//! A core over a flat table and a memory of one latency.
+#![allow(dead_code)]
+
+#[path = "../../../mmu/tests/common/mod.rs"]
+pub mod mocks;
+
+pub use mocks::*;
+use pagewalk_cpu::{Core, CoreSpec, CoreStats, PredictorSpec, Ran, Stop};
+use pagewalk_mmu::{Mmu, MmuSpec};
+use pagewalk_stats::Tree;
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_tables::View;
+use pagewalk_units::{Asid, Cycle};
+
+pub const DRAM: Cycle = 200;
+
+pub struct Bench {
+    pub core: Core,
+    pub memory: Memory,
+    pub table: Flat,
+}
+
+pub fn spec() -> CoreSpec {
+    CoreSpec {
+        width: 4,
+        rob: 224,
+        load_queue: 72,
+        store_queue: 56,
+        mispredict_penalty: 15,
+        predictor: PredictorSpec::Tage {
+            log_entries: 11,
+            tables: 4,
+            min_history: 8,
+            max_history: 256,
+        },
+        return_stack: 32,
+        indirect_entries: 1024,
+    }
+}
+
+/// No translation to pay for.
+pub fn perfect() -> MmuSpec {
+    MmuSpec {
+        perfect: true,
+        ..mmu()
+    }
+}
+
+impl Bench {
+    pub fn with(spec: &CoreSpec, mmu: &MmuSpec, mshrs: u32) -> Self {
+        let mmu = Mmu::new(mmu, 0).expect("a possible MMU");
+        Bench {
+            core: Core::new(spec, mmu, caches(mshrs), 0).expect("a possible core"),
+            memory: Memory::new(DRAM),
+            table: Flat::new(1 << 40),
+        }
+    }
+    pub fn new(spec: &CoreSpec) -> Self {
+        Self::with(spec, &perfect(), 256)
+    }
+    pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
+        let view = View::Native(&self.table);
+        self.core
+            .run(ops, at, until, limit, Asid(1), &view, &mut self.memory)
+    }
+    /// Runs all of it from an empty window; gives the cycles it took.
+    pub fn run(&mut self, ops: &[Op]) -> Cycle {
+        let before = self.core.finish();
+        self.core.idle(before);
+        let ran = self.run_until(ops, 0, u64::MAX, u64::MAX);
+        assert_eq!((ran.at, ran.stop), (ops.len(), Stop::NeedBatch));
+        self.core.finish() - before
+    }
+    pub fn warm(&mut self, ops: &[Op]) -> Ran {
+        let view = View::Native(&self.table);
+        self.core
+            .warm(ops, 0, u64::MAX, 1000, Asid(1), &view, &mut self.memory)
+    }
+    pub fn stats(&self) -> CoreStats {
+        self.core.stats()
+    }
+    pub fn tree(&self) -> Tree {
+        let mut t = Tree::default();
+        self.core.report("core.0", &mut t);
+        t
+    }
+    pub fn get(&self, path: &str, name: &str) -> u64 {
+        self.tree().get(path, name).expect("there")
+    }
+}
+
+/// All code in one line, so that fetch costs one miss.
+pub const PC: u64 = 0x40_0000;
+
+pub fn compute(insns: u16, latency: u8) -> Op {
+    Op {
+        pc: PC,
+        insns,
+        latency,
+        kind: Kind::Compute,
+        ..Op::default()
+    }
+}
+
+pub fn load(va: u64) -> Op {
+    Op {
+        pc: PC,
+        va,
+        insns: 1,
+        size: 8,
+        kind: Kind::Load,
+        ..Op::default()
+    }
+}
+
+pub fn store(va: u64) -> Op {
+    Op {
+        kind: Kind::Store,
+        ..load(va)
+    }
+}
+
+pub fn branch(pc: u64, taken: bool) -> Op {
+    Op {
+        pc,
+        va: PC,
+        insns: 1,
+        latency: 1,
+        kind: Kind::Branch,
+        flags: flags::CONDITIONAL | if taken { flags::TAKEN } else { 0 },
+        ..Op::default()
+    }
+}
+
+/// The op takes its input from the one `distance` places before.
+pub fn after(op: Op, distance: u16) -> Op {
+    Op {
+        dep: [distance, 0],
+        ..op
+    }
+}

@@ -1,0 +1,87 @@
+//! The same-page filter and the hints leave statistics, replacement and times
+//! as they are without them.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{Flat, Memory, array, caches, mmu};
+use pagewalk_stats::Tree;
+use pagewalk_tables::{Invalidation, View};
+use pagewalk_units::{Access, Asid, PageSize, VirtAddr, rng};
+use rand::RngExt;
+
+use super::*;
+
+fn run(fast: bool, perfect: bool) -> (Vec<Result<Answer, Fault>>, Tree, Vec<Vec<u64>>) {
+    let mut spec = mmu();
+    spec.perfect = perfect;
+    spec.l1d = [
+        ("main".to_owned(), array(&[PageSize::K4], 16, 4, 1)),
+        (
+            "huge".to_owned(),
+            array(&[PageSize::M2, PageSize::G1], 8, 8, 1),
+        ),
+    ]
+    .into();
+    spec.l2 = [("main".to_owned(), array(&PageSize::ALL, 96, 12, 7))].into();
+    let mut m = Mmu::new(&spec, 0).expect("possible");
+    let mut private = caches(8);
+    let mut memory = Memory::new(150);
+    let mut r = rng(7, "test.filter");
+    let mut answers = vec![];
+    let (mut va, mut now) = (0u64, 0);
+    let mut protected = false;
+    for i in 0..60_000 {
+        if r.random_range(0..4) == 0 {
+            va = r.random_range(0..200u64) << 12 | u64::from(r.random_range(0..3u8)) << 31;
+        }
+        if r.random_range(0..500) == 0 {
+            protected = !protected;
+            m.invalidate(&Invalidation::Space { asid: Asid(1) });
+        }
+        let mut table = Flat::new(1 << 34);
+        table.size = PageSize::ALL[(va >> 31) as usize % 3];
+        table.writable = !protected;
+        let access = [Access::Read, Access::Write, Access::Fetch][r.random_range(0..3)];
+        now += r.random_range(0..60);
+        let at = now + r.random_range(0..200);
+        let asid = Asid(1 + (i >> 12 & 1) as u16);
+        answers.push(m.translate(
+            asid,
+            VirtAddr(va + r.random_range(0..4096)),
+            access,
+            0,
+            at,
+            &View::Native(&table),
+            &mut private,
+            &mut memory,
+        ));
+        if !fast {
+            m.settle(0);
+            m.settle(1);
+            m.filter = [NO_PAGE; 2];
+            m.remembered.fill((u64::MAX, 0));
+            m.l1.iter_mut().for_each(Level::forget_hints);
+            m.l2.iter_mut().flatten().for_each(|l| l.forget_hints());
+        }
+    }
+    let mut tree = Tree::default();
+    m.report("mmu", &mut tree);
+    let orders =
+        m.l1.iter()
+            .chain(m.l2.iter().flatten().map(|l| &**l))
+            .flat_map(|l| l.arrays.iter().map(|a| a.in_order_of_use()))
+            .collect();
+    (answers, tree, orders)
+}
+
+#[test]
+fn filter_and_hints_change_nothing() {
+    for perfect in [false, true] {
+        let (fast, slow) = (run(true, perfect), run(false, perfect));
+        assert!(fast.0 == slow.0, "answers differ");
+        assert_eq!(fast.1.rows, slow.1.rows);
+        assert_eq!(fast.2, slow.2);
+        assert!(fast.0.iter().any(|a| a.is_err()), "faults are among them");
+    }
+}

@@ -1,0 +1,213 @@
+//! Mocks above and below: a radix-shaped table that needs no kernel, and a
+//! memory of one latency.
+#![allow(dead_code)]
+
+use arrayvec::ArrayVec;
+use pagewalk_memory::{
+    Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Request,
+};
+use pagewalk_mmu::{MmuSpec, TlbSpec};
+use pagewalk_tables::{
+    Flags, Group, Next, Translation, Walk, WalkCacheSpec, WalkCaches, WalkState,
+};
+use pagewalk_units::{Cycle, Frame, PageSize, PhysAddr, VirtAddr};
+
+/// Everything below `limit` is mapped with pages of `size` to the physical
+/// address `va ^ FLIP`; the entries of each level lie in an array of their own.
+pub struct Flat {
+    pub limit: u64,
+    pub size: PageSize,
+    pub writable: bool,
+    /// 4 in x86-64.
+    pub levels: u8,
+}
+
+pub const FLIP: u64 = 1 << 40;
+
+impl Flat {
+    pub fn new(limit: u64) -> Self {
+        Flat {
+            limit,
+            size: PageSize::K4,
+            writable: true,
+            levels: 4,
+        }
+    }
+    fn shift(level: u8) -> u32 {
+        3 + 9 * u32::from(level)
+    }
+    pub fn entry(level: u8, va: u64) -> u64 {
+        (u64::from(level) << 42) + (va >> Self::shift(level)) * 8
+    }
+    fn last(&self) -> u8 {
+        1 + self.size.index() as u8
+    }
+}
+
+impl Walk<VirtAddr, PhysAddr> for Flat {
+    fn next(
+        &self,
+        va: VirtAddr,
+        state: &mut WalkState,
+        caches: &mut WalkCaches<'_>,
+    ) -> Next<PhysAddr> {
+        let last = self.last();
+        if state.step == 0 {
+            // Array k knows the node of level k + 1.
+            state.regs[0] = u64::from(self.levels);
+            for level in last..self.levels {
+                let key = va.0 >> Self::shift(level + 1);
+                if caches.lookup(usize::from(level) - 1, key).is_some() {
+                    state.regs[0] = u64::from(level);
+                    break;
+                }
+            }
+        } else {
+            let read = state.regs[0] as u8;
+            if va.0 >= self.limit {
+                return Next::Fault;
+            }
+            if read == last {
+                return Next::Done(self.translate(va).expect("below the limit"));
+            }
+            caches.fill(usize::from(read) - 2, va.0 >> Self::shift(read), 1);
+            state.regs[0] -= 1;
+        }
+        state.step += 1;
+        let level = state.regs[0] as u8;
+        let mut at = ArrayVec::new();
+        at.push(PhysAddr(Self::entry(level, va.0)));
+        Next::Read(Group {
+            at,
+            matching: None,
+            off_path: false,
+            level,
+        })
+    }
+
+    fn translate(&self, va: VirtAddr) -> Option<Translation<PhysAddr>> {
+        (va.0 < self.limit).then(|| Translation {
+            frame: Frame {
+                base: PhysAddr(va.page(self.size).base.0 ^ FLIP),
+            },
+            size: self.size,
+            flags: if self.writable {
+                Flags::WRITABLE
+            } else {
+                Flags::default()
+            },
+            leaf: PhysAddr(Self::entry(self.last(), va.0)),
+        })
+    }
+}
+
+/// A memory that answers after `latency`, and a line every `gap` cycles.
+pub struct Memory {
+    pub latency: Cycle,
+    pub gap: Cycle,
+    pub free: Cycle,
+    pub asked: u64,
+    /// Lines that were asked for once are in a shared cache of this latency.
+    pub remembers: Option<Cycle>,
+    pub known: std::collections::BTreeSet<u64>,
+}
+
+impl Memory {
+    pub fn new(latency: Cycle) -> Self {
+        Memory {
+            latency,
+            gap: 0,
+            free: 0,
+            asked: 0,
+            remembers: None,
+            known: Default::default(),
+        }
+    }
+}
+
+impl Below for Memory {
+    fn access(&mut self, request: Request, now: Cycle) -> Done {
+        self.asked += 1;
+        if let Some(latency) = self.remembers
+            && !self.known.insert(request.at.0 >> 6)
+        {
+            return Done {
+                at: now + latency,
+                level: Level::L3,
+            };
+        }
+        let start = now.max(self.free);
+        if self.gap > 0 {
+            self.free = start + self.gap;
+        }
+        Done {
+            at: start + self.latency,
+            level: Level::Memory,
+        }
+    }
+    fn write_back(&mut self, _: PhysAddr, _: u8, _: Cycle) {}
+    fn dropped(&mut self, _: PhysAddr, _: u8) {}
+    fn delay(&self, _: PhysAddr, _: Cycle) -> Cycle {
+        0
+    }
+    fn warm(&mut self, request: Request) {
+        if self.remembers.is_some() {
+            self.known.insert(request.at.0 >> 6);
+        }
+    }
+    fn warm_write_back(&mut self, _: PhysAddr, _: u8) {}
+}
+
+pub const L1: Cycle = 5;
+pub const L2: Cycle = 14;
+
+pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
+    CacheSpec {
+        size_kb,
+        ways,
+        latency,
+        mshrs,
+        replacement: Replacement::Lru,
+        prefetcher: None,
+    }
+}
+
+pub fn caches(mshrs: u32) -> Private {
+    let spec = PrivateSpec {
+        l1i: cache(32, 8, 4, mshrs),
+        l1d: cache(32, 8, L1, mshrs),
+        l2: cache(1024, 8, L2, mshrs),
+        walks_enter: Enter::L2,
+    };
+    Private::new(&spec, 0).expect("a possible geometry")
+}
+
+pub fn array(sizes: &[PageSize], entries: u32, ways: u32, latency: Cycle) -> TlbSpec {
+    TlbSpec {
+        page_sizes: sizes.to_vec(),
+        entries,
+        ways,
+        latency,
+    }
+}
+
+pub const L2_TLB: Cycle = 7;
+
+/// 64-entry first level of all sizes, 1536-entry second level, walk caches of
+/// 32 entries and 2 cycles, 4 walkers.
+pub fn mmu() -> MmuSpec {
+    let one = |t: TlbSpec| [("main".to_owned(), t)].into();
+    MmuSpec {
+        l1i: one(array(&PageSize::ALL, 64, 64, 1)),
+        l1d: one(array(&PageSize::ALL, 64, 64, 1)),
+        l2: one(array(&[PageSize::K4, PageSize::M2], 1536, 12, L2_TLB)),
+        l2i: Default::default(),
+        walk_caches: WalkCacheSpec {
+            entries: 32,
+            ways: 4,
+            latency: 2,
+        },
+        walkers: 4,
+        perfect: false,
+    }
+}

@@ -35,7 +35,8 @@ fn a_chain_of_loads_costs_the_load_to_use_of_its_level() {
         }
         let n = 8192;
         let ops: Vec<Op> = (0..n).map(chain).collect();
-        assert_eq!(b.run(&ops), n * latency, "{lines} lines");
+        // And a cycle in which the last one retires.
+        assert_eq!(b.run(&ops), n * latency + 1, "{lines} lines");
     }
 }
 
@@ -54,7 +55,7 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
     let n = 2 * pages;
     let ops: Vec<Op> = (0..n).map(chain).collect();
     let each = L2_TLB + 4 * L2 + L2;
-    assert_eq!(b.run(&ops), n * each);
+    assert_eq!(b.run(&ops), n * each + 1);
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn arithmetic_costs_its_chain_or_the_width() {
         let n = 1000;
         let ops = vec![after(compute(1, latency), 1); n];
         let cycles = b.run(&ops);
-        assert_eq!(cycles, n as Cycle * Cycle::from(latency));
+        assert_eq!(cycles, n as Cycle * Cycle::from(latency) + 1);
     }
     for width in [1, 3, 4, 6] {
         let s = pagewalk_cpu::CoreSpec { width, ..spec() };
@@ -131,7 +132,9 @@ fn arithmetic_costs_its_chain_or_the_width() {
         b.run(&[compute(1, 1)]);
         let before = b.core.slots().total();
         b.run(&[compute(6000, 1), compute(6000, 1)]);
-        assert_eq!(b.core.slots().total() - before, 12000, "width {width}");
+        // And the cycle in which the first executes.
+        let slots = b.core.slots().total() - before - 12000;
+        assert!((1..=2 * u64::from(width)).contains(&slots), "width {width}");
     }
 }
 
@@ -297,10 +300,7 @@ fn a_fence_waits_for_all_that_is_older() {
     let n = 100;
     let ops: Vec<Op> = std::iter::repeat_n(atomic, n).flatten().collect();
     let each = b.run(&ops) as f64 / n as f64;
-    assert!(
-        (2.0 * L1 as f64..2.0 * L1 as f64 + 4.0).contains(&each),
-        "{each}"
-    );
+    near(each, 2.0 * L1 as f64, 0.02);
 }
 
 #[test]

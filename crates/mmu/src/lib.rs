@@ -17,10 +17,8 @@ mod record;
 mod spec;
 mod tlb;
 mod walk;
-mod walkers;
 
 pub use mmu::{Answer, Fault, From, Mmu, MmuStats, PwcStats};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, TlbSpec};
 pub use tlb::TlbStats;
-pub use walkers::Walkers;

@@ -2,13 +2,14 @@
 
 use pagewalk_memory::{Below, Private};
 use pagewalk_stats::Tree;
+use pagewalk_structures::Occupancy;
 use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 use crate::level::{Found, Level};
 use crate::tlb::{Entry, key};
 use crate::walk::{Missing, Nesting, Physical, Served, Warming, combine, walk, walk_nested};
-use crate::{MmuSpec, WalkRecord, Walkers};
+use crate::{MmuSpec, WalkRecord};
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +130,8 @@ pub struct Mmu {
     /// Second level; the second entry is the instructions' own, if they have one.
     l2: [Option<Box<Level>>; 2],
     pwc: WalkCacheSet,
-    walkers: Walkers,
+    /// A walk's length is unknown when it starts: admitted first, held when its end is known.
+    walkers: Occupancy,
     flight_keys: Box<[u64; IN_FLIGHT]>,
     flights: Box<[Flight; IN_FLIGHT]>,
     next_flight: usize,
@@ -188,7 +190,7 @@ impl Mmu {
             l2: [level(&spec.l2), level(&spec.l2i)],
             nested_pwc: pwc.clone(),
             pwc,
-            walkers: Walkers::new(spec.walkers as usize),
+            walkers: Occupancy::new(spec.walkers as usize),
             flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
             flights: Box::new([none; IN_FLIGHT]),
             next_flight: 0,
@@ -357,7 +359,8 @@ impl Mmu {
             return answer;
         }
 
-        let (start, walker) = self.walkers.admit(asked);
+        let walker = self.walkers.admit(asked);
+        let start = walker.start;
         let mut record = self.records.as_ref().map(|_| Vec::new());
         let mut port = Physical {
             private,
@@ -385,7 +388,7 @@ impl Mmu {
             }
         };
         let served = port.served;
-        self.walkers.hold(walker, start, end);
+        self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);
         let st = &mut self.stats;
         st.walks += 1;

@@ -1,1 +1,74 @@
-//! Not yet.
+//! The plugin that QEMU's user-mode emulator loads. It decodes nothing: it sends
+//! each translation block's bytes once, then the blocks' numbers and the
+//! addresses of their memory accesses as they execute.
+//!
+//! It links QEMU's plugin interface and is therefore GPL-2.0-or-later. Nothing
+//! else of Pagewalk links it; they meet in the shared memory of `ring`.
+
+mod api;
+mod calls;
+mod exec;
+mod maps;
+mod process;
+mod translate;
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+/// The version of the interface that this plugin was written for.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static qemu_plugin_version: c_int = 1;
+
+/// Says why on standard error and ends the process.
+pub(crate) fn die(why: &str) -> ! {
+    eprintln!("pagewalk: {why}");
+    // SAFETY: ends the process without running the guest's or QEMU's handlers.
+    unsafe { libc::_exit(125) }
+}
+
+/// QEMU calls this once, before it loads the guest.
+///
+/// # Safety
+/// Only QEMU calls it: `argv` has `argc` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: api::Id,
+    _info: *const libc::c_void,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    let arguments = (0..argc as usize).map(|i| {
+        // SAFETY: by this function's contract.
+        unsafe { CStr::from_ptr(*argv.add(i)) }
+            .to_string_lossy()
+            .into_owned()
+    });
+    let settings = match process::Settings::parse(arguments) {
+        Ok(settings) => settings,
+        Err(why) => {
+            eprintln!("pagewalk: the plugin was given wrong arguments: {why}");
+            return -1;
+        }
+    };
+    if let Err(why) = translate::find_store_bit() {
+        eprintln!("pagewalk: {why}: use qemu-user 7.2");
+        return -1;
+    }
+    if let Err(error) = process::start(settings) {
+        eprintln!("pagewalk: the plugin does not reach the engine: {error}");
+        return -1;
+    }
+    // SAFETY: QEMU's functions with callbacks of the types that it wants.
+    unsafe {
+        api::qemu_plugin_register_vcpu_init_cb(id, vcpu_starts);
+        api::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::block);
+        api::qemu_plugin_register_vcpu_syscall_cb(id, calls::enter);
+        api::qemu_plugin_register_vcpu_syscall_ret_cb(id, calls::leave);
+    }
+    0
+}
+
+/// Called in the thread that makes the new one, before that runs.
+unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
+    process::new_thread(vcpu as usize);
+}

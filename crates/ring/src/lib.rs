@@ -1,1 +1,20 @@
-//! Not yet.
+//! What the engine and the plugin inside QEMU share: the layout of the memory
+//! between them, the records in it, and how the two wait for each other.
+//!
+//! Each traced process has one [`Segment`]: a header, the static part of its
+//! translated code (written once a block), and a [`Slot`] with a ring of 8-byte
+//! records for each thread. A ring has one writer (a virtual CPU) and one
+//! reader (the engine).
+
+mod channel;
+mod consumer;
+mod futex;
+mod producer;
+pub mod record;
+mod segment;
+
+pub use channel::{receive_fd, send_fd};
+pub use consumer::{Consumer, RingError};
+pub use futex::{futex_wait, futex_wake};
+pub use producer::Producer;
+pub use segment::{Control, Geometry, Header, Segment, Slot, slot_state};

@@ -1,8 +1,10 @@
 //! Where programs come from: built in, recorded, or a live process.
 
 mod builtin;
+pub mod live;
 mod registry;
 mod size;
+pub mod x86;
 
 pub use registry::{Options, ParamInfo, WorkloadInfo, build, workloads};
 pub use size::{format_size, parse_size};

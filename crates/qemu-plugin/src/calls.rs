@@ -1,0 +1,140 @@
+//! System calls: which ones change the address space, make threads and
+//! processes, or end them. Every one is announced before, since any may block.
+
+use std::ffi::c_uint;
+
+use pagewalk_ring::record;
+
+use crate::{api, exec, process};
+
+/// What the engine wants to know of a system call.
+enum Sort {
+    /// Arguments and result, in the order of the process's changes.
+    Memory,
+    /// A copy of the process.
+    Fork,
+    Other,
+}
+
+fn sort(number: i64, a: &[u64; 6]) -> Sort {
+    match number {
+        libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mremap
+        | libc::SYS_mprotect
+        | libc::SYS_brk
+        | libc::SYS_shmat
+        | libc::SYS_shmdt => Sort::Memory,
+        libc::SYS_madvise => match a[2] as libc::c_int {
+            libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE => {
+                Sort::Memory
+            }
+            _ => Sort::Other,
+        },
+        libc::SYS_fork | libc::SYS_vfork => Sort::Fork,
+        // QEMU makes a process for vfork as for fork.
+        libc::SYS_clone
+            if a[0] & libc::CLONE_VM as u64 == 0 || a[0] & libc::CLONE_VFORK as u64 != 0 =>
+        {
+            Sort::Fork
+        }
+        _ => Sort::Other,
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn enter(
+    _id: api::Id,
+    vcpu: c_uint,
+    number: i64,
+    a0: u64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    _a6: u64,
+    _a7: u64,
+) {
+    let vcpu = vcpu as usize;
+    process::entered(vcpu);
+    // SAFETY: QEMU calls this on the thread of the virtual CPU.
+    let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
+    *call = process::Call {
+        arguments: [a0, a1, a2, a3, a4, a5],
+        ..Default::default()
+    };
+    match number {
+        // SAFETY: as above; nothing follows an exit.
+        libc::SYS_exit => return unsafe { process::end_thread(vcpu, a0, false) },
+        // SAFETY: as above.
+        libc::SYS_exit_group => return unsafe { process::end_thread(vcpu, a0, true) },
+        _ => {}
+    }
+    // SAFETY: as above.
+    unsafe { p.push(record::word(record::ENTER, number as u64 & 0xffff_ffff)) };
+    p.publish();
+    match sort(number, &call.arguments) {
+        Sort::Memory => {
+            process::lock();
+            call.locked = true;
+            call.ticket = process::take_ticket(vcpu);
+        }
+        Sort::Fork => {
+            // The ticket comes afterwards: to copy itself QEMU stops all threads,
+            // and one that the engine holds at the ticket would not stop.
+            process::lock();
+            call.locked = true;
+        }
+        Sort::Other => match number {
+            libc::SYS_execve => exec::replace(vcpu, None, a0, a1, a2, 0),
+            libc::SYS_execveat => exec::replace(vcpu, Some(a0 as i32), a1, a2, a3, a4),
+            _ => {}
+        },
+    }
+}
+
+pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: i64) {
+    let vcpu = vcpu as usize;
+    // SAFETY: QEMU calls this on the thread of the virtual CPU.
+    let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
+    // SAFETY: as above.
+    let push = |word| unsafe { p.push(word) };
+    if call.spawned && result < 0 {
+        push(record::word(record::SPAWN_FAILED, 0));
+    }
+    if call.ticket != 0 && call.locked {
+        push(record::word(record::CALL, number as u64));
+        push(result as u64);
+        push(call.ticket);
+        let mut arguments = call.arguments;
+        if number == libc::SYS_shmat && result >= 0 {
+            arguments[5] = shared_bytes(arguments[0] as i32);
+        }
+        arguments.into_iter().for_each(push);
+    } else if call.locked && result > 0 {
+        let ticket = process::take_ticket(vcpu);
+        push(record::word(record::FORK, result as u64 & 0xffff_ffff));
+        push(ticket);
+    } else {
+        push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
+    }
+    if call.locked {
+        process::unlock();
+        p.publish();
+    }
+    *call = process::Call::default();
+}
+
+/// Bytes of a System V shared memory segment; 0 when the kernel does not say.
+fn shared_bytes(id: i32) -> u64 {
+    // SAFETY: an all-zero shmid_ds is valid, and IPC_STAT only fills it.
+    unsafe {
+        let mut status: libc::shmid_ds = std::mem::zeroed();
+        if libc::shmctl(id, libc::IPC_STAT, &mut status) == 0 {
+            status.shm_segsz as u64
+        } else {
+            0
+        }
+    }
+}

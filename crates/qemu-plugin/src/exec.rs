@@ -1,0 +1,233 @@
+//! execve: QEMU would run the new program on the bare processor. Instead the
+//! emulator is executed again with this plugin, so that it stays visible.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+use pagewalk_ring::record;
+
+use crate::{api, maps, process};
+
+/// `#!` lines that lead to another such script, as many as the kernel follows.
+const SCRIPTS: usize = 5;
+
+/// Copies guest memory; `None` when it is not mapped. A plain read would fault
+/// inside QEMU.
+fn read(address: u64, into: &mut [u8]) -> Option<()> {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address.wrapping_add(maps::GUEST_BASE.load(Relaxed)) as *mut libc::c_void,
+        iov_len: into.len(),
+    };
+    // SAFETY: the kernel checks the remote side; the local one is `into`.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (n == into.len() as isize).then_some(())
+}
+
+fn string(mut address: u64) -> Option<CString> {
+    let mut bytes = Vec::new();
+    let mut page = [0u8; 4096];
+    loop {
+        // Never over a page's end, behind which nothing may be mapped.
+        let chunk = &mut page[..4096 - (address as usize & 4095)];
+        read(address, chunk)?;
+        if let Some(end) = chunk.iter().position(|&b| b == 0) {
+            bytes.extend(&chunk[..end]);
+            return CString::new(bytes).ok();
+        }
+        bytes.extend(&*chunk);
+        address += chunk.len() as u64;
+        if bytes.len() > 1 << 21 {
+            return None;
+        }
+    }
+}
+
+fn strings(mut address: u64) -> Option<Vec<CString>> {
+    let mut all = Vec::new();
+    while address != 0 {
+        let mut raw = [0; 8];
+        read(address, &mut raw)?;
+        match u64::from_le_bytes(raw) {
+            0 => break,
+            pointer => all.push(string(pointer)?),
+        }
+        address += 8;
+    }
+    Some(all)
+}
+
+enum Found {
+    /// A program for QEMU, and its arguments from the first on.
+    Program(PathBuf, Vec<CString>),
+    /// Something that the kernel runs, but QEMU's x86-64 emulator does not.
+    Foreign,
+}
+
+/// Follows scripts to the program at the end; `None` when the kernel refuses it.
+fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
+    for _ in 0..=SCRIPTS {
+        let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+        // SAFETY: a null-terminated string. Effective ids, as execve checks.
+        if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
+            != 0
+            || !std::fs::metadata(&path).ok()?.is_file()
+        {
+            return None;
+        }
+        let mut head = Vec::new();
+        let Ok(file) = File::open(&path) else {
+            return Some(Found::Foreign);
+        };
+        file.take(256).read_to_end(&mut head).ok()?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            let line = line.split(|&b| b == b'\n').next()?.trim_ascii();
+            let split = line
+                .iter()
+                .position(|b| b.is_ascii_whitespace())
+                .unwrap_or(line.len());
+            let (interpreter, argument) = (&line[..split], line[split..].trim_ascii());
+            if interpreter.is_empty() {
+                return None;
+            }
+            let mut next = vec![CString::new(interpreter).ok()?];
+            if !argument.is_empty() {
+                next.push(CString::new(argument).ok()?);
+            }
+            next.push(name);
+            next.extend(arguments.into_iter().skip(1));
+            arguments = next;
+            path = PathBuf::from(OsStr::from_bytes(interpreter));
+            continue;
+        }
+        if !head.starts_with(b"\x7fELF") {
+            return None;
+        }
+        // 64 bits, little-endian, x86-64.
+        let ours = head.len() >= 20 && head[4] == 2 && head[5] == 1 && head[18..20] == [62, 0];
+        return Some(if ours && interpreter_exists(&path) {
+            Found::Program(path, arguments)
+        } else {
+            Found::Foreign
+        });
+    }
+    None
+}
+
+/// Whether the dynamic linker that an ELF file names is there: without it execve
+/// fails, and has to fail in the guest.
+fn interpreter_exists(path: &Path) -> bool {
+    let check = || -> Option<bool> {
+        let file = File::open(path).ok()?;
+        let mut header = [0; 64];
+        file.read_exact_at(&mut header, 0).ok()?;
+        let word = |at: usize| Some(u64::from_le_bytes(header[at..at + 8].try_into().ok()?));
+        let table = word(32)?;
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        for i in 0..u64::from(half(56)) {
+            let mut entry = [0; 56];
+            file.read_exact_at(&mut entry, table + i * u64::from(half(54)))
+                .ok()?;
+            if entry[..4] == [3, 0, 0, 0] {
+                let at = u64::from_le_bytes(entry[8..16].try_into().ok()?);
+                let bytes = u64::from_le_bytes(entry[32..40].try_into().ok()?).min(4096);
+                let mut name = vec![0; bytes as usize];
+                file.read_exact_at(&mut name, at).ok()?;
+                let name = name.split(|&b| b == 0).next()?;
+                return Some(Path::new(OsStr::from_bytes(name)).exists());
+            }
+        }
+        Some(true)
+    };
+    check().unwrap_or(true)
+}
+
+fn target(directory: Option<i32>, path: &CStr, flags: u64) -> Option<PathBuf> {
+    let name = Path::new(OsStr::from_bytes(path.to_bytes()));
+    if name == Path::new("/proc/self/exe") {
+        // QEMU's own link shows QEMU.
+        // SAFETY: QEMU gives a string that the caller owns.
+        let own = unsafe { api::qemu_plugin_path_to_binary() };
+        if own.is_null() {
+            return None;
+        }
+        // SAFETY: as above, null-terminated.
+        let own = unsafe { CStr::from_ptr(own) };
+        return Some(PathBuf::from(OsStr::from_bytes(own.to_bytes())));
+    }
+    match directory {
+        Some(fd) if name.as_os_str().is_empty() => (flags & libc::AT_EMPTY_PATH as u64 != 0)
+            .then(|| PathBuf::from(format!("/proc/self/fd/{fd}")))
+            .and_then(|link| std::fs::read_link(link).ok()),
+        Some(fd) if name.is_relative() && fd != libc::AT_FDCWD => {
+            let base = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+            Some(base.join(name))
+        }
+        _ => Some(name.to_owned()),
+    }
+}
+
+/// Executes the emulator on what the guest wants to execute. Returns when that
+/// cannot be: then QEMU's own execve fails as the guest expects, or runs a
+/// program of another architecture on the bare processor.
+pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: u64, flags: u64) {
+    let wanted = || {
+        let path = target(directory, &string(path)?, flags)?;
+        Some((find(path, strings(argv)?)?, strings(envp)?))
+    };
+    let Some((found, environment)) = wanted() else {
+        return;
+    };
+    // SAFETY: called on the thread of the virtual CPU.
+    let p = unsafe { process::producer(vcpu) };
+    let ticket = process::take_ticket(vcpu);
+    let Found::Program(program, arguments) = found else {
+        // SAFETY: as above.
+        unsafe { p.push(record::word(record::EXEC_UNTRACED, ticket)) };
+        p.publish();
+        return;
+    };
+    let settings = process::settings();
+    let mut words: Vec<CString> = Vec::new();
+    let first = arguments.first().cloned().unwrap_or_default();
+    for word in [
+        settings.qemu.as_bytes(),
+        b"-plugin",
+        settings.as_option().as_bytes(),
+        b"-0",
+        first.as_bytes(),
+        b"--",
+        program.as_os_str().as_bytes(),
+    ] {
+        match CString::new(word) {
+            Ok(word) => words.push(word),
+            Err(_) => return,
+        }
+    }
+    words.extend(arguments.into_iter().skip(1));
+    let pointers = |all: &[CString]| -> Vec<*const libc::c_char> {
+        all.iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    // SAFETY: called on the thread of the virtual CPU.
+    unsafe { p.push(record::word(record::EXEC, ticket)) };
+    p.publish();
+    // SAFETY: null-terminated arrays of null-terminated strings.
+    unsafe {
+        libc::execve(
+            words[0].as_ptr(),
+            pointers(&words).as_ptr(),
+            pointers(&environment).as_ptr(),
+        )
+    };
+}

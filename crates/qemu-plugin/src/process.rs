@@ -1,0 +1,380 @@
+//! This process's segment and its virtual CPUs, and how the engine hears of them.
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use pagewalk_ring::{
+    Control, Geometry, Header, Producer, Segment, futex_wait, futex_wake, receive_fd, record,
+    send_fd,
+};
+
+use crate::die;
+
+/// Virtual CPUs that QEMU may number; it takes the highest living number plus one.
+const VCPUS: usize = 1 << 16;
+
+/// What the engine passes on the command line, kept for programs that this one executes.
+pub struct Settings {
+    /// Abstract Unix socket that the engine listens on.
+    pub socket: String,
+    /// The emulator's path.
+    pub qemu: String,
+    /// This library's path.
+    pub plugin: String,
+    /// Sizes of a segment.
+    pub geometry: Geometry,
+    /// Also count instructions with QEMU's own counter.
+    pub count: bool,
+}
+
+impl Settings {
+    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Settings, String> {
+        let mut s = Settings {
+            socket: String::new(),
+            qemu: String::new(),
+            plugin: String::new(),
+            geometry: Geometry {
+                slots: 1024,
+                records: 1 << 17,
+                code_bytes: 1 << 30,
+            },
+            count: false,
+        };
+        for argument in arguments {
+            let (key, value) = argument
+                .split_once('=')
+                .ok_or_else(|| format!("'{argument}' is not key=value"))?;
+            let number = || {
+                value
+                    .parse::<usize>()
+                    .map_err(|_| format!("'{argument}': expected a number"))
+            };
+            match key {
+                "socket" => s.socket = value.into(),
+                "qemu" => s.qemu = value.into(),
+                "plugin" => s.plugin = value.into(),
+                "records" => s.geometry.records = number()?,
+                "count" => s.count = value == "on",
+                _ => return Err(format!("unknown key '{key}'")),
+            }
+        }
+        if s.socket.is_empty() {
+            return Err("socket=NAME is missing: start the program with `pagewalk run`".into());
+        }
+        if s.geometry.bytes().is_none() {
+            return Err("records: expected a power of two from 16".into());
+        }
+        Ok(s)
+    }
+
+    /// The same as one value of QEMU's `-plugin` option, which doubles commas.
+    pub fn as_option(&self) -> String {
+        let e = |s: &str| s.replace(',', ",,");
+        format!(
+            "{},socket={},qemu={},plugin={},records={},count={}",
+            e(&self.plugin),
+            e(&self.socket),
+            e(&self.qemu),
+            e(&self.plugin),
+            self.geometry.records,
+            if self.count { "on" } else { "off" }
+        )
+    }
+}
+
+/// A system call under way.
+#[derive(Default)]
+pub struct Call {
+    /// Its arguments.
+    pub arguments: [u64; 6],
+    /// Ticket that it took; 0 = none.
+    pub ticket: u64,
+    /// It holds [`lock`].
+    pub locked: bool,
+    /// A thread was made in it.
+    pub spawned: bool,
+}
+
+/// A virtual CPU. Only the thread that runs it touches `producer` and `call`,
+/// but for its maker before it is `alive`.
+pub struct Vcpu {
+    producer: UnsafeCell<Option<Producer>>,
+    call: UnsafeCell<Call>,
+    alive: AtomicBool,
+}
+
+// SAFETY: see the struct; others only call `poke` after `alive`.
+unsafe impl Sync for Vcpu {}
+
+static ALL: [Vcpu; VCPUS] = [const {
+    Vcpu {
+        producer: UnsafeCell::new(None),
+        call: UnsafeCell::new(Call {
+            arguments: [0; 6],
+            ticket: 0,
+            locked: false,
+            spawned: false,
+        }),
+        alive: AtomicBool::new(false),
+    }
+}; VCPUS];
+/// One more than the highest number ever alive.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
+static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+/// Instructions that QEMU counted, when asked to.
+pub static EXECUTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static CURRENT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+pub fn settings() -> &'static Settings {
+    SETTINGS
+        .get()
+        .unwrap_or_else(|| die("used before installed"))
+}
+
+pub fn segment() -> &'static Segment {
+    // SAFETY: set in `start` before QEMU can call anything, and never freed.
+    unsafe { &*SEGMENT.load(Acquire) }
+}
+
+/// The writing end of a virtual CPU's ring.
+///
+/// # Safety
+/// The caller runs on that virtual CPU.
+#[inline(always)]
+pub unsafe fn producer(vcpu: usize) -> &'static Producer {
+    // SAFETY: QEMU gives numbers that `new_thread` has checked and filled.
+    unsafe {
+        (*ALL.get_unchecked(vcpu).producer.get())
+            .as_ref()
+            .unwrap_unchecked()
+    }
+}
+
+/// The system call that a virtual CPU is in.
+///
+/// # Safety
+/// The caller runs on that virtual CPU and holds no other reference to it.
+pub unsafe fn call(vcpu: usize) -> &'static mut Call {
+    // SAFETY: by the contract.
+    unsafe { &mut *ALL[vcpu].call.get() }
+}
+
+/// Remembers that the calling thread runs this virtual CPU.
+pub fn entered(vcpu: usize) {
+    CURRENT.set(vcpu);
+}
+
+/// Nobody reads any more: ends the process, without a trace.
+fn deserted(control: &Control) -> bool {
+    let engine = control.engine.load(Relaxed) as libc::pid_t;
+    // SAFETY: signal 0 only asks whether the process exists.
+    let gone = unsafe { libc::kill(engine, 0) } != 0
+        && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    if gone || control.abort.load(Relaxed) != 0 {
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    false
+}
+
+fn map(descriptor: &OwnedFd, bytes: usize) -> io::Result<*mut u8> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+            descriptor.as_raw_fd(),
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(base.cast())
+}
+
+/// Makes a segment for this process and tells the engine. Descriptors are open
+/// only meanwhile: programs close or count them as they like.
+fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
+    // SAFETY: a new descriptor, owned here.
+    let memory = unsafe {
+        let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    let bytes = settings.geometry.bytes().unwrap_or(0);
+    // SAFETY: sets the length of our own file.
+    if unsafe { libc::ftruncate(memory.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh memory of a fresh file, never unmapped but by the end or in
+    // a child that has no use for it any more.
+    let segment = unsafe { Segment::create(map(&memory, bytes)?, settings.geometry) };
+    segment.header().inherited.store(inherited, Relaxed);
+
+    let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
+    let stream = UnixStream::connect_addr(&address)?;
+    send_fd(stream.as_fd(), &[u8::from(forked)], Some(memory.as_fd()))?;
+    let mut answer = [0];
+    let (n, control) = receive_fd(stream.as_fd(), &mut answer)?;
+    let (1, Some(control)) = (n, control) else {
+        return Err(io::Error::other("the engine has gone"));
+    };
+    if CONTROL.load(Relaxed).is_null() {
+        CONTROL.store(map(&control, 4096)?.cast(), Release);
+    }
+    SEGMENT.store(Box::into_raw(Box::new(segment)), Release);
+    Ok(())
+}
+
+/// First thing in a process image.
+pub fn start(settings: Settings) -> io::Result<()> {
+    announce(&settings, false, 0)?;
+    SETTINGS
+        .set(settings)
+        .map_err(|_| io::Error::other("installed twice"))?;
+    // SAFETY: registers a handler that stays.
+    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    Ok(())
+}
+
+/// In the child, whose only thread is the one that forked.
+unsafe extern "C" fn after_fork() {
+    let old = segment();
+    let bytes = settings().geometry.bytes().unwrap_or(0);
+    let inherited = crate::translate::BLOCKS.load(Relaxed);
+    let base = old.base();
+    for vcpu in &ALL[..HIGHEST.load(Relaxed)] {
+        vcpu.alive.store(false, Relaxed);
+    }
+    EXECUTED.store(0, Relaxed);
+    if let Err(error) = announce(settings(), true, inherited) {
+        // The engine has ended: so does its program.
+        die(&format!(
+            "a child process does not reach the engine: {error}"
+        ));
+    }
+    let vcpu = CURRENT.get();
+    if vcpu != usize::MAX {
+        // SAFETY: this is that virtual CPU's thread.
+        unsafe { *call(vcpu) = Call::default() };
+        claim(vcpu);
+        // The child is in the system call that made it.
+        // SAFETY: as above.
+        let p = unsafe { producer(vcpu) };
+        // SAFETY: as above.
+        unsafe { p.push(record::word(record::ENTER, libc::SYS_fork as u64)) };
+        p.publish();
+    }
+    // SAFETY: the parent's segment is not used here any more.
+    unsafe { libc::munmap(base.cast(), bytes) };
+}
+
+fn claim(vcpu: usize) -> usize {
+    loop {
+        // SAFETY: segment and control are never unmapped while used; the ring
+        // is written by the thread of this virtual CPU only.
+        let claimed = unsafe { Producer::claim(segment(), CONTROL.load(Acquire), deserted) };
+        let Some((slot, producer)) = claimed else {
+            let header = segment().header();
+            if header.threads.load(Relaxed) >= settings().geometry.slots as u64 {
+                header.trouble.store(Header::OUT_OF_SLOTS, Relaxed);
+                die("more threads at a time than can be traced (1024)");
+            }
+            // Ended threads have not been read to their end yet.
+            std::thread::sleep(Duration::from_millis(1));
+            // SAFETY: set before anything else.
+            deserted(unsafe { &*CONTROL.load(Acquire) });
+            continue;
+        };
+        segment().header().threads.fetch_add(1, Relaxed);
+        // SAFETY: the virtual CPU does not run yet, or is this thread.
+        unsafe { *ALL[vcpu].producer.get() = Some(producer) };
+        HIGHEST.fetch_max(vcpu + 1, Relaxed);
+        ALL[vcpu].alive.store(true, Release);
+        return slot;
+    }
+}
+
+/// A virtual CPU is made, in its maker's thread.
+pub fn new_thread(vcpu: usize) {
+    if vcpu >= VCPUS {
+        die("QEMU has numbered more than 65536 threads");
+    }
+    // SAFETY: it does not run yet.
+    unsafe { *call(vcpu) = Call::default() };
+    let slot = claim(vcpu);
+    let maker = CURRENT.get();
+    if maker != usize::MAX {
+        // SAFETY: this is the maker's thread.
+        unsafe {
+            call(maker).spawned = true;
+            producer(maker).push(record::word(record::SPAWN, slot as u64));
+        }
+    }
+}
+
+/// A virtual CPU's thread ends: its ring is closed with this last word.
+///
+/// # Safety
+/// The caller runs on that virtual CPU, which executes nothing any more.
+pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
+    let header = segment().header();
+    let last = header.threads.fetch_sub(1, SeqCst) == 1 || process_too;
+    header.executed.store(EXECUTED.load(Relaxed), Relaxed);
+    // SAFETY: by the contract.
+    let p = unsafe { producer(vcpu) };
+    let payload = status & 0xff | if last { record::LAST } else { 0 };
+    // SAFETY: by the contract.
+    unsafe { p.push(record::word(record::EXIT, payload)) };
+    ALL[vcpu].alive.store(false, Release);
+    p.close();
+}
+
+/// Takes the next ticket and makes every other thread meet it at its next block.
+pub fn take_ticket(vcpu: usize) -> u64 {
+    let ticket = segment().header().tickets.fetch_add(1, SeqCst) + 1;
+    // SAFETY: called by the thread of this virtual CPU.
+    unsafe { producer(vcpu) }.met(ticket);
+    for (i, other) in ALL[..HIGHEST.load(Relaxed)].iter().enumerate() {
+        if i != vcpu && other.alive.load(Acquire) {
+            // SAFETY: alive, so written; `poke` is for other threads.
+            if let Some(p) = unsafe { &*other.producer.get() } {
+                p.poke();
+            }
+        }
+    }
+    ticket
+}
+
+/// Serialises changes of the address space, so that tickets are in their order.
+pub fn lock() {
+    let word = &segment().header().lock;
+    while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        futex_wait(word, 1, Duration::from_millis(5));
+    }
+}
+
+/// See [`lock`].
+pub fn unlock() {
+    let word = &segment().header().lock;
+    word.store(0, Release);
+    futex_wake(word);
+}

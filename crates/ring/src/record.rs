@@ -1,0 +1,89 @@
+//! The words in a ring.
+//!
+//! Bits 58..63 are the tag. A memory record has the address in bits 0..47, the
+//! instruction's index in its block in bits 48..56 (a block of QEMU's has at
+//! most 512) and bit 57 set for a store, so that the callback only ORs the
+//! address into a constant. Records of more than one word say so with their tag;
+//! their further words are raw.
+
+/// A memory access; see the module.
+pub const MEM: u64 = 0;
+/// A translation block starts; its number in bits 0..31.
+pub const BLOCK: u64 = 1;
+/// A system call starts; its number in bits 0..31. Always published at once.
+pub const ENTER: u64 = 2;
+/// The system call is over; nothing else to say of it.
+pub const RETURN: u64 = 3;
+/// The system call is over; [`CALL_WORDS`] words follow: result, ticket, six arguments.
+pub const CALL: u64 = 4;
+/// Another thread changes the address space here; the ticket in bits 0..57.
+pub const MEET: u64 = 5;
+/// A thread is created; its slot in bits 0..31.
+pub const SPAWN: u64 = 6;
+/// The thread made by the last [`SPAWN`] does not come to life.
+pub const SPAWN_FAILED: u64 = 7;
+/// The thread ends; exit status in bits 0..7, bit 8 when the process ends with it.
+pub const EXIT: u64 = 8;
+/// A child process was made; one word follows the header: ticket; its pid in bits 0..31.
+pub const FORK: u64 = 9;
+/// The process image is about to be replaced by another one that is traced too.
+pub const EXEC: u64 = 10;
+/// The process image is about to be replaced by one that QEMU cannot run.
+pub const EXEC_UNTRACED: u64 = 11;
+/// A mapping that exists before the first instruction; three words follow:
+/// first address, end, [`map_bits`].
+pub const MAPPED: u64 = 12;
+
+/// Words that follow [`CALL`].
+pub const CALL_WORDS: usize = 8;
+/// Words that follow [`FORK`].
+pub const FORK_WORDS: usize = 1;
+/// Words that follow [`MAPPED`].
+pub const MAPPED_WORDS: usize = 3;
+
+/// Bits of the third word of [`MAPPED`].
+pub mod map_bits {
+    /// Stores are allowed.
+    pub const WRITE: u64 = 1;
+    /// A file lies behind it.
+    pub const FILE: u64 = 2;
+    /// Shared with other processes.
+    pub const SHARED: u64 = 4;
+    /// The first thread's stack.
+    pub const STACK: u64 = 8;
+}
+
+/// Where the tag starts.
+pub const TAG_SHIFT: u32 = 58;
+/// The address in a memory record.
+pub const ADDRESS_MASK: u64 = (1 << 48) - 1;
+/// Where the instruction's index starts in a memory record.
+pub const INDEX_SHIFT: u32 = 48;
+/// Set in a memory record of a store.
+pub const STORE: u64 = 1 << 57;
+/// Bit 8 of [`EXIT`]: the process ends with this thread.
+pub const LAST: u64 = 1 << 8;
+
+/// A word with `tag` and `payload` (below 2^58).
+#[inline(always)]
+pub const fn word(tag: u64, payload: u64) -> u64 {
+    tag << TAG_SHIFT | payload
+}
+
+/// The tag of a word.
+#[inline(always)]
+pub const fn tag(word: u64) -> u64 {
+    word >> TAG_SHIFT
+}
+
+/// All but the tag.
+#[inline(always)]
+pub const fn payload(word: u64) -> u64 {
+    word & ((1 << TAG_SHIFT) - 1)
+}
+
+/// The constant part of the memory records of instruction `index` of a block.
+#[inline(always)]
+pub const fn memory(index: usize, store: bool) -> u64 {
+    (index as u64) << INDEX_SHIFT | if store { STORE } else { 0 }
+}

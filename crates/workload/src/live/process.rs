@@ -1,0 +1,196 @@
+//! A process of the program: its shared memory, its code, its address space as
+//! far as events need it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use memmap2::{MmapOptions, MmapRaw};
+use pagewalk_ring::{Consumer, Header, Segment};
+use pagewalk_stream::{ProgramError, ThreadId};
+
+use super::calls::Space;
+use super::error;
+use super::host::{Hello, has_died, open_process};
+use crate::x86::Block;
+
+/// A segment with the mapping that it lies in.
+pub(crate) struct Shared {
+    pub segment: Segment,
+    /// Keeps `segment`'s memory.
+    _mapping: MmapRaw,
+}
+
+pub(crate) struct Process {
+    pub pid: i32,
+    handle: Option<Arc<OwnedFd>>,
+    pub shared: Option<Arc<Shared>>,
+    pub blocks: Vec<Arc<Block>>,
+    /// Words of the static part that are decoded.
+    code_at: usize,
+    /// Added to the tickets of this image: they go on after an execve.
+    pub ticket_base: u64,
+    pub space: Space,
+    pub threads: Vec<ThreadId>,
+    /// The kernel's process is gone.
+    pub dead: bool,
+    /// Its end has been told.
+    pub ended: bool,
+    pub status: Option<i32>,
+    /// How the kernel says that it ended, when it died without a word.
+    pub verdict: Option<i32>,
+}
+
+impl Process {
+    pub fn new(pid: i32, handle: Option<Arc<OwnedFd>>) -> Process {
+        Process {
+            pid,
+            handle: handle.or_else(|| open_process(pid)),
+            shared: None,
+            blocks: Vec::new(),
+            code_at: 0,
+            ticket_base: 0,
+            space: Space::default(),
+            threads: Vec::new(),
+            dead: false,
+            ended: false,
+            status: None,
+            verdict: None,
+        }
+    }
+
+    /// A child, which starts with the parent's code and address space.
+    pub fn fork(&mut self, pid: i32) -> Result<Process, ProgramError> {
+        self.read_code()?;
+        let mut child = Process::new(pid, None);
+        child.blocks = self.blocks.clone();
+        child.space = self.space.clone();
+        Ok(child)
+    }
+
+    /// Takes the memory that a new image has brought.
+    pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), ProgramError> {
+        let failed = |e: std::io::Error| error(format!("cannot map the emulator's memory: {e}"));
+        let bytes = usize::try_from(hello.memory.metadata().map_err(failed)?.len())
+            .map_err(|e| error(e.to_string()))?;
+        if bytes == 0 {
+            return Err(error("the emulator's shared memory is empty"));
+        }
+        let mapping = MmapOptions::new()
+            .len(bytes)
+            .map_raw(&hello.memory)
+            .map_err(failed)?;
+        // SAFETY: mapped for `bytes`, and kept beside the segment.
+        let segment = unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(error)?;
+        if forked {
+            let inherited = segment.header().inherited.load(Relaxed);
+            if inherited > self.blocks.len() as u64 {
+                return Err(error(format!(
+                    "a child process has inherited {inherited} blocks of code, its parent had {}",
+                    self.blocks.len()
+                )));
+            }
+            self.blocks.truncate(inherited as usize);
+        } else {
+            self.blocks.clear();
+            self.space = Space::default();
+        }
+        self.code_at = 0;
+        self.shared = Some(Arc::new(Shared {
+            segment,
+            _mapping: mapping,
+        }));
+        Ok(())
+    }
+
+    /// The reading end of a slot.
+    pub fn reader(&self, slot: usize) -> Result<Option<(Arc<Shared>, Consumer)>, ProgramError> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        let consumer = Consumer::new(&shared.segment, slot).map_err(|e| error(e.to_string()))?;
+        Ok(Some((shared.clone(), consumer)))
+    }
+
+    /// Decodes the code that was translated since.
+    pub fn read_code(&mut self) -> Result<(), ProgramError> {
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        let corrupt = || error("the emulator's memory is corrupt: a block of code is cut short");
+        let code = shared.segment.code();
+        let end = shared.segment.header().code_words.load(Acquire) as usize;
+        let code = code.get(..end).ok_or_else(corrupt)?;
+        while self.code_at < end {
+            let bytes = usize::try_from(code[self.code_at].load(Relaxed)).map_err(|_| corrupt())?;
+            let from = self.code_at + 1;
+            let to = from.checked_add(bytes.div_ceil(8)).ok_or_else(corrupt)?;
+            let raw: Vec<u8> = code
+                .get(from..to)
+                .ok_or_else(corrupt)?
+                .iter()
+                .flat_map(|w| w.load(Relaxed).to_le_bytes())
+                .take(bytes)
+                .collect();
+            let (head, rest) = raw.split_at_checked(12).ok_or_else(corrupt)?;
+            let address = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
+            let count = u32::from_le_bytes(head[8..].try_into().unwrap_or_default()) as usize;
+            // QEMU's longest block has 512 instructions.
+            if count > 512 {
+                return Err(corrupt());
+            }
+            let (sizes, bytes) = rest.split_at_checked(count).ok_or_else(corrupt)?;
+            self.blocks
+                .push(Arc::new(Block::decode(address, sizes, bytes)));
+            self.code_at = to;
+        }
+        Ok(())
+    }
+
+    /// Makes block `number` known.
+    pub fn learn(&mut self, number: usize) -> Result<(), ProgramError> {
+        if number >= self.blocks.len() {
+            self.read_code()?;
+        }
+        if number < self.blocks.len() {
+            return Ok(());
+        }
+        let trouble = self
+            .shared
+            .as_ref()
+            .map_or(0, |s| s.segment.header().trouble.load(Relaxed));
+        Err(if trouble == Header::OUT_OF_CODE {
+            error("the program has more code than can be followed (1 GB translated)")
+        } else {
+            error(format!(
+                "the ring is corrupt: it names block {number} of {}",
+                self.blocks.len()
+            ))
+        })
+    }
+
+    /// Asks the kernel whether the process is gone.
+    pub fn look_for_death(&mut self) {
+        if self.dead {
+            return;
+        }
+        self.dead = match &self.handle {
+            Some(handle) => has_died(handle),
+            None => true,
+        };
+        if self.dead {
+            self.verdict = verdict(self.pid);
+        }
+    }
+}
+
+/// How a process that nobody has waited for yet ended: last field of its `stat`.
+fn verdict(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status: i32 = text.split_ascii_whitespace().next_back()?.parse().ok()?;
+    Some(if status & 0x7f != 0 {
+        128 + (status & 0x7f)
+    } else {
+        status >> 8 & 0xff
+    })
+}

@@ -1,0 +1,502 @@
+//! From code bytes to a template.
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, UsedMemory,
+};
+use pagewalk_stream::{Kind, Op, flags};
+
+use super::latency::latency;
+use super::{
+    Block, FLAGS, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END, STACK_POINTER, Source,
+    X87,
+};
+
+/// Longest path that is folded; beyond it a `Compute` op starts a new one.
+const LONGEST: u16 = 200;
+
+/// Who makes a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Maker {
+    Op(u16),
+    Register(u8),
+}
+
+/// A value in the block: ready when all its makers are, each so many cycles later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Value(Vec<(Maker, u16)>);
+
+impl Value {
+    fn merge(&mut self, other: &Value) {
+        for &(maker, extra) in &other.0 {
+            match self.0.iter_mut().find(|(m, _)| *m == maker) {
+                Some((_, e)) => *e = (*e).max(extra),
+                None => self.0.push((maker, extra)),
+            }
+        }
+    }
+    fn later(mut self, cycles: u16) -> Value {
+        for (_, extra) in &mut self.0 {
+            *extra += cycles;
+        }
+        self
+    }
+}
+
+/// The number of the register that holds this one; `None` when no dependences go
+/// through it (segments, instruction pointer, control).
+fn number(register: Register) -> Option<u8> {
+    let full = register.full_register();
+    if full.is_gpr64() {
+        Some((full as u32 - Register::RAX as u32) as u8)
+    } else if full.is_zmm() {
+        Some(16 + (full as u32 - Register::ZMM0 as u32) as u8)
+    } else if full.is_st() || full.is_mm() {
+        Some(X87)
+    } else {
+        None
+    }
+}
+
+fn reads(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+struct Builder {
+    block: Block,
+    values: [Value; REGISTERS],
+    written: [bool; REGISTERS],
+    /// Instructions that no op stands for yet.
+    plain: u16,
+    instruction: u16,
+    pc: u64,
+}
+
+impl Block {
+    /// Decodes `code`, which starts at `address` and holds instructions of these
+    /// `sizes`, as the emulator cut it. Bytes that do not decode count as plain
+    /// instructions.
+    pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
+        let mut b = Builder {
+            block: Block {
+                address,
+                end: address,
+                instructions: sizes.len() as u32,
+                markers: Vec::new(),
+                ops: Vec::new(),
+                owners: Vec::new(),
+                live_in: Vec::new(),
+                live_out: Vec::new(),
+                operands: Vec::new(),
+                pattern: Vec::new(),
+                slots: Vec::new(),
+                branch: None,
+            },
+            values: std::array::from_fn(|r| Value(vec![(Maker::Register(r as u8), 0)])),
+            written: [false; REGISTERS],
+            plain: 0,
+            instruction: 0,
+            pc: address,
+        };
+        let mut info = InstructionInfoFactory::new();
+        let mut at = 0;
+        for (n, &size) in sizes.iter().enumerate() {
+            let bytes = code.get(at..at + usize::from(size)).unwrap_or_default();
+            b.pc = address.wrapping_add(at as u64);
+            b.instruction = n as u16;
+            b.plain += 1;
+            let instruction = Decoder::with_ip(64, bytes, b.pc, DecoderOptions::NONE).decode();
+            if !instruction.is_invalid() {
+                b.add(&instruction, &mut info);
+            }
+            at += usize::from(size);
+        }
+        b.block.end = address.wrapping_add(at as u64);
+        b.finish()
+    }
+}
+
+impl Builder {
+    fn emit(&mut self, mut op: Op) -> u16 {
+        op.pc = self.pc;
+        op.insns = self.plain;
+        self.plain = 0;
+        self.block.ops.push(op);
+        self.block.owners.push(self.instruction);
+        (self.block.ops.len() - 1) as u16
+    }
+
+    /// Makes the op's `which`-th input this producer's result.
+    fn depend(&mut self, op: u16, which: u8, (maker, extra): (Maker, u16)) {
+        let o = &mut self.block.ops[usize::from(op)];
+        o.dep_latency[usize::from(which)] = extra.min(255) as u8;
+        match maker {
+            Maker::Op(p) => o.dep[usize::from(which)] = op - p,
+            Maker::Register(register) => self.block.live_in.push(LiveIn {
+                op,
+                which,
+                register,
+            }),
+        }
+    }
+
+    /// A `Compute` op that is done when the (at most two) makers are.
+    fn compute(&mut self, makers: &[(Maker, u16)]) -> (Maker, u16) {
+        // A folded instruction's cycle becomes the op's own where there is one.
+        let latency = u16::from(makers.iter().all(|&(_, e)| e > 0));
+        let op = self.emit(Op {
+            latency: latency as u8,
+            ..Op::default()
+        });
+        for (which, &(maker, extra)) in makers.iter().enumerate() {
+            self.depend(op, which as u8, (maker, extra - latency));
+        }
+        (Maker::Op(op), 0)
+    }
+
+    /// Reduces a value to at most `most` (1 or 2) makers.
+    fn reduce(&mut self, value: &mut Value, most: usize) {
+        while value.0.len() > most {
+            let pair: Vec<_> = value.0.drain(..2).collect();
+            let merged = self.compute(&pair);
+            value.0.push(merged);
+        }
+    }
+
+    fn value(&self, register: u8) -> Value {
+        self.values[usize::from(register)].clone()
+    }
+
+    fn set(&mut self, register: u8, value: Value) {
+        self.values[usize::from(register)] = value;
+        self.written[usize::from(register)] = true;
+    }
+
+    fn address(&self, memory: &UsedMemory) -> Value {
+        let mut value = Value::default();
+        for register in [memory.base(), memory.index()] {
+            if let Some(r) = number(register) {
+                value.merge(&self.values[usize::from(r)]);
+            }
+        }
+        value
+    }
+
+    fn access(&mut self, i: &Instruction, memory: &UsedMemory, store: bool) -> Vec<u16> {
+        let bytes = memory.memory_size().size();
+        // A gather reads each element by itself.
+        let elements = if memory.index().is_vector_register() && bytes > 0 {
+            (i.op0_register().size() / bytes).clamp(1, 16)
+        } else {
+            1
+        };
+        let optional = elements > 1
+            || i.has_rep_prefix()
+            || i.has_repne_prefix()
+            || matches!(
+                i.mnemonic(),
+                Mnemonic::Vmaskmovps
+                    | Mnemonic::Vmaskmovpd
+                    | Mnemonic::Vpmaskmovd
+                    | Mnemonic::Vpmaskmovq
+                    | Mnemonic::Maskmovdqu
+                    | Mnemonic::Maskmovq
+            );
+        (0..elements)
+            .map(|_| {
+                let op = self.emit(Op {
+                    kind: if store { Kind::Store } else { Kind::Load },
+                    // What has no fixed size (the processor's saved state) is a line.
+                    size: if bytes == 0 { 64 } else { bytes.min(64) as u8 },
+                    ..Op::default()
+                });
+                self.block.operands.push(Operand {
+                    op,
+                    instruction: self.instruction,
+                    store,
+                    pieces: bytes.div_ceil(8).max(1) as u16,
+                    optional,
+                });
+                op
+            })
+            .collect()
+    }
+
+    fn add(&mut self, i: &Instruction, factory: &mut InstructionInfoFactory) {
+        let mnemonic = i.mnemonic();
+        if mnemonic == Mnemonic::Nop {
+            let marks = i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RAX;
+            if marks && matches!(i.memory_displacement64(), ROI_BEGIN | ROI_END) {
+                // Everything before belongs to the other side.
+                let begin = i.memory_displacement64() == ROI_BEGIN;
+                self.emit(Op::default());
+                let op = self.block.ops.len();
+                self.block.markers.push(Marker { op, begin });
+            }
+            return;
+        }
+        if matches!(
+            mnemonic,
+            Mnemonic::Syscall
+                | Mnemonic::Int
+                | Mnemonic::Cpuid
+                | Mnemonic::Mfence
+                | Mnemonic::Lfence
+                | Mnemonic::Serialize
+        ) {
+            let op = self.emit(Op {
+                latency: latency(i).min(255) as u8,
+                flags: flags::SERIALISING,
+                ..Op::default()
+            });
+            for register in factory.info(i).used_registers() {
+                if let (true, Some(r)) = (writes(register.access()), number(register.register())) {
+                    self.set(r, Value(vec![(Maker::Op(op), 0)]));
+                }
+            }
+            return;
+        }
+        let info = factory.info(i);
+        let memory: Vec<UsedMemory> = info.used_memory().to_vec();
+        let addresses: Vec<u8> = memory
+            .iter()
+            .flat_map(|m| [number(m.base()), number(m.index())])
+            .flatten()
+            .collect();
+
+        // What the result depends on, apart from memory.
+        let mut data = Value::default();
+        let mut targets: Vec<u8> = Vec::new();
+        let mut pointers: Vec<u8> = Vec::new();
+        if !clears(i) {
+            for n in 0..i.op_count() {
+                if i.op_kind(n) == OpKind::Register
+                    && let Some(r) = number(i.op_register(n))
+                {
+                    let narrow = i.op_register(n).is_gpr8() || i.op_register(n).is_gpr16();
+                    let access = info.op_access(n);
+                    // A write of 8 or 16 bits merges with what was there.
+                    if reads(access) || narrow && writes(access) {
+                        data.merge(&self.value(r));
+                    }
+                }
+            }
+            for used in info.used_registers() {
+                if let (true, Some(r)) = (reads(used.access()), number(used.register()))
+                    && !addresses.contains(&r)
+                {
+                    data.merge(&self.value(r));
+                }
+            }
+            if i.rflags_read() != 0 {
+                data.merge(&self.value(FLAGS));
+            }
+        }
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (writes(used.access()), number(used.register())) {
+                let explicit = (0..i.op_count()).any(|n| {
+                    i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(r)
+                });
+                // The stack pointer and the pointers of string instructions move
+                // without waiting for the data.
+                let list = if !explicit && addresses.contains(&r) {
+                    &mut pointers
+                } else {
+                    &mut targets
+                };
+                if !list.contains(&r) {
+                    list.push(r);
+                }
+            }
+        }
+        let modifies_flags = i.rflags_modified() != 0;
+        if mnemonic == Mnemonic::Leave {
+            let frame = self.value(5);
+            self.set(STACK_POINTER, frame);
+            targets.retain(|&r| r != STACK_POINTER);
+            pointers.retain(|&r| r != STACK_POINTER);
+            if !targets.contains(&5) {
+                targets.push(5);
+            }
+            pointers.retain(|&r| r != 5);
+        }
+
+        let locked = i.has_lock_prefix()
+            || mnemonic == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
+        let mut result = data;
+        for m in memory.iter().filter(|m| reads(m.access())) {
+            let mut address = self.address(m);
+            self.reduce(&mut address, 2);
+            for op in self.access(i, m, false) {
+                for (which, &maker) in address.0.iter().enumerate() {
+                    self.depend(op, which as u8, maker);
+                }
+                if locked {
+                    self.block.ops[usize::from(op)].flags |= flags::SERIALISING;
+                }
+                result.merge(&Value(vec![(Maker::Op(op), 0)]));
+            }
+        }
+        let flow = i.flow_control();
+        // Control flow is executed by its branch op.
+        let cycles = if flow == FlowControl::Next {
+            latency(i)
+        } else {
+            0
+        };
+        self.reduce(&mut result, 2);
+        let mut result = result.later(cycles);
+        if result.0.iter().any(|&(_, e)| e > LONGEST) {
+            let makers = result.0.clone();
+            result = Value(vec![self.compute(&makers)]);
+        }
+
+        for m in memory.iter().filter(|m| writes(m.access())) {
+            let mut address = self.address(m);
+            self.reduce(&mut address, 1);
+            let mut stored = if flow == FlowControl::Next {
+                result.clone()
+            } else {
+                Value::default()
+            };
+            // One input is left for the data. What this block made comes last as a
+            // rule; the rest only gates the store's retirement.
+            if stored.0.len() > 1 && stored.0.iter().any(|(m, _)| matches!(m, Maker::Op(_))) {
+                stored.0.retain(|(m, _)| matches!(m, Maker::Op(_)));
+            }
+            self.reduce(&mut stored, 1);
+            for op in self.access(i, m, true) {
+                if let Some(&maker) = address.0.first() {
+                    self.depend(op, 0, maker);
+                }
+                if let Some(&maker) = stored.0.first() {
+                    self.depend(op, 1, maker);
+                }
+            }
+        }
+        for r in pointers {
+            let step = u16::from(r != STACK_POINTER);
+            let value = self.value(r).later(step);
+            self.set(r, value);
+        }
+        self.branch(i, flow, &result);
+        for r in targets {
+            self.set(r, result.clone());
+        }
+        if modifies_flags {
+            self.set(FLAGS, result);
+        }
+    }
+
+    fn branch(&mut self, i: &Instruction, flow: FlowControl, inputs: &Value) {
+        let (kind, target) = match flow {
+            FlowControl::ConditionalBranch => (flags::CONDITIONAL, i.near_branch_target()),
+            FlowControl::UnconditionalBranch => (0, i.near_branch_target()),
+            FlowControl::IndirectBranch => (flags::INDIRECT, 0),
+            FlowControl::Call => (flags::CALL, i.near_branch_target()),
+            FlowControl::IndirectCall => (flags::CALL | flags::INDIRECT, 0),
+            FlowControl::Return => (flags::RETURN | flags::INDIRECT, 0),
+            _ => return,
+        };
+        let op = self.emit(Op {
+            va: target,
+            kind: Kind::Branch,
+            latency: 1,
+            flags: kind,
+            ..Op::default()
+        });
+        for (which, &maker) in inputs.0.iter().enumerate().take(2) {
+            self.depend(op, which as u8, maker);
+        }
+        self.block.branch = Some(op);
+    }
+
+    fn finish(mut self) -> Block {
+        for r in 0..REGISTERS {
+            if !self.written[r] {
+                continue;
+            }
+            let mut value = std::mem::take(&mut self.values[r]);
+            if r == usize::from(FLAGS) && value.0.len() > 1 {
+                // Rarely read after the block's end: keep what comes last as a rule.
+                let last = value.0.iter().copied().max_by_key(|(m, _)| match m {
+                    Maker::Op(op) => i32::from(*op),
+                    Maker::Register(_) => -1,
+                });
+                value.0 = last.into_iter().collect();
+            }
+            self.reduce_end(&mut value);
+            let source = match value.0.first() {
+                None => Source::Ready,
+                Some(&(Maker::Op(op), extra)) => Source::Op(op, extra.min(255) as u8),
+                Some(&(Maker::Register(from), extra)) => Source::Register(from, extra),
+            };
+            if source != Source::Register(r as u8, 0) {
+                self.block.live_out.push((r as u8, source));
+            }
+        }
+        if self.plain > 0 {
+            self.emit(Op {
+                latency: 1,
+                ..Op::default()
+            });
+        }
+        let b = &mut self.block;
+        let mut record = 0u16;
+        for operand in &b.operands {
+            b.slots.push((operand.op, record));
+            record += operand.pieces;
+            let tag = operand.instruction | u16::from(operand.store) << 9;
+            b.pattern
+                .extend(std::iter::repeat_n(tag, usize::from(operand.pieces)));
+        }
+        self.block
+    }
+
+    /// As `reduce` to one, but the same pair of makers is merged only once.
+    fn reduce_end(&mut self, value: &mut Value) {
+        if value.0.len() < 2 {
+            return;
+        }
+        let makers = value.0.clone();
+        self.reduce(value, 1);
+        for other in &mut self.values {
+            if other.0 == makers {
+                *other = value.clone();
+            }
+        }
+    }
+}
+
+/// Whether the instruction makes its result from nothing: `xor eax, eax` and its like.
+fn clears(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let (a, b) = match i.mnemonic() {
+        M::Xor
+        | M::Sub
+        | M::Pxor
+        | M::Xorps
+        | M::Xorpd
+        | M::Psubb
+        | M::Psubd
+        | M::Psubq
+        | M::Pcmpeqb
+        | M::Pcmpeqd
+        | M::Pcmpeqw => (0, 1),
+        M::Vpxor | M::Vxorps | M::Vxorpd | M::Vpcmpeqb | M::Vpcmpeqd => (1, 2),
+        _ => return false,
+    };
+    i.op_kind(a) == OpKind::Register
+        && i.op_kind(b) == OpKind::Register
+        && i.op_register(a) == i.op_register(b)
+}

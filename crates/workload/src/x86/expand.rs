@@ -1,0 +1,267 @@
+//! From a template and the records of one execution to ops.
+
+use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
+use pagewalk_stream::{Kind, Op, flags};
+
+use super::{Block, REGISTERS, Source};
+
+/// Cycles of plain instructions after a producer, beyond which a `Compute` op takes
+/// their place: an op can name at most 255.
+const LONGEST: u32 = 128;
+
+#[derive(Clone, Copy, Debug)]
+struct Register {
+    /// Number of the op that makes its value.
+    op: u64,
+    /// Cycles after that.
+    extra: u32,
+}
+
+/// Where a thread's registers come from: what carries dependences from block to block.
+#[derive(Clone, Debug)]
+pub struct Registers {
+    /// Number of the next op.
+    next: u64,
+    all: [Register; REGISTERS],
+}
+
+impl Default for Registers {
+    fn default() -> Self {
+        Registers {
+            // So that a register nobody has written yet is too far away to be named.
+            next: 1 << 16,
+            all: [Register { op: 0, extra: 0 }; REGISTERS],
+        }
+    }
+}
+
+impl Block {
+    /// Appends the ops of one execution that sent these `records` of memory
+    /// accesses and went on at `next` (`None`: not known).
+    #[inline]
+    pub fn expand(
+        &self,
+        records: &[u64],
+        next: Option<u64>,
+        registers: &mut Registers,
+        out: &mut Vec<Op>,
+    ) {
+        let regular = records.len() == self.pattern.len()
+            && records
+                .iter()
+                .zip(&self.pattern)
+                .all(|(r, p)| (r >> INDEX_SHIFT) as u16 == *p);
+        let base = out.len();
+        if !regular {
+            return self.expand_irregular(records, next, registers, out);
+        }
+        out.extend_from_slice(&self.ops);
+        let ops = &mut out[base..];
+        for &(op, record) in &self.slots {
+            ops[usize::from(op)].va = records[usize::from(record)] & ADDRESS_MASK;
+        }
+        self.resolve(ops, registers);
+        self.take_branch(ops, next);
+        self.leave(registers, out);
+    }
+
+    /// Names the producers that are in earlier blocks.
+    #[inline]
+    fn resolve(&self, ops: &mut [Op], registers: &Registers) {
+        for l in &self.live_in {
+            let (Some(op), r) = (
+                ops.get_mut(usize::from(l.op)),
+                registers.all[usize::from(l.register)],
+            ) else {
+                continue;
+            };
+            let distance = registers.next + u64::from(l.op) - r.op;
+            if distance <= u64::from(u16::MAX) {
+                let which = usize::from(l.which);
+                op.dep[which] = distance as u16;
+                op.dep_latency[which] = (u32::from(op.dep_latency[which]) + r.extra).min(255) as u8;
+            }
+        }
+    }
+
+    #[inline]
+    fn take_branch(&self, ops: &mut [Op], next: Option<u64>) {
+        let Some(op) = self.branch.and_then(|b| ops.get_mut(usize::from(b))) else {
+            return;
+        };
+        if op.flags & flags::CONDITIONAL != 0 {
+            // Anything but the target is the fall-through, or a signal's handler.
+            if next == Some(op.va) {
+                op.flags |= flags::TAKEN;
+            }
+        } else {
+            op.flags |= flags::TAKEN;
+            if op.flags & flags::INDIRECT != 0 {
+                op.va = next.unwrap_or(0);
+            }
+        }
+    }
+
+    /// Brings the registers up to the block's end.
+    #[inline]
+    fn leave(&self, registers: &mut Registers, out: &mut Vec<Op>) {
+        let start = registers.next;
+        registers.next += self.ops.len() as u64;
+        // Sources are what the registers held at the start: read before written.
+        let mut long = false;
+        if self
+            .live_out
+            .iter()
+            .any(|(_, s)| matches!(s, Source::Register(..)))
+        {
+            let before = registers.all;
+            for &(r, source) in &self.live_out {
+                if let Source::Register(from, extra) = source {
+                    let mut v = before[usize::from(from)];
+                    v.extra += u32::from(extra);
+                    long |= v.extra > LONGEST;
+                    registers.all[usize::from(r)] = v;
+                }
+            }
+        }
+        for &(r, source) in &self.live_out {
+            registers.all[usize::from(r)] = match source {
+                Source::Op(op, extra) => Register {
+                    op: start + u64::from(op),
+                    extra: u32::from(extra),
+                },
+                Source::Ready => Register { op: 0, extra: 0 },
+                Source::Register(..) => continue,
+            };
+        }
+        if long {
+            self.shorten(registers, out);
+        }
+    }
+
+    /// Puts a `Compute` op in place of a long chain of plain instructions.
+    #[cold]
+    fn shorten(&self, registers: &mut Registers, out: &mut Vec<Op>) {
+        for r in 0..REGISTERS {
+            let v = registers.all[r];
+            if v.extra <= LONGEST {
+                continue;
+            }
+            let distance = registers.next - v.op;
+            let extra = v.extra.min(255);
+            let half = extra / 2;
+            let mut op = Op {
+                pc: self.address,
+                latency: (extra - half) as u8,
+                ..Op::default()
+            };
+            if distance <= u64::from(u16::MAX) {
+                op.dep[0] = distance as u16;
+                op.dep_latency[0] = half as u8;
+            }
+            out.push(op);
+            registers.all[r] = Register {
+                op: registers.next,
+                extra: 0,
+            };
+            registers.next += 1;
+        }
+    }
+
+    /// An execution that was cut short by a fault, or whose accesses do not come
+    /// as the template expects them.
+    #[cold]
+    fn expand_irregular(
+        &self,
+        records: &[u64],
+        next: Option<u64>,
+        registers: &mut Registers,
+        out: &mut Vec<Op>,
+    ) {
+        let base = out.len();
+        out.extend_from_slice(&self.ops);
+        let mut used = vec![false; records.len()];
+        let mut stopped = None;
+        let mut n = 0;
+        while n < self.operands.len() {
+            let first = self.operands[n];
+            let tag = first.instruction | u16::from(first.store) << 9;
+            let group = self.operands[n..]
+                .iter()
+                .take_while(|o| (o.instruction, o.store) == (first.instruction, first.store))
+                .count();
+            let mut mine = (0..records.len())
+                .filter(|&i| (records[i] >> INDEX_SHIFT) as u16 == tag)
+                .collect::<Vec<_>>()
+                .into_iter();
+            for operand in &self.operands[n..n + group] {
+                let op = &mut out[base + usize::from(operand.op)];
+                // An atomic read-modify-write may come as a store only.
+                let updated = || {
+                    let store = first.instruction | 1 << 9;
+                    records
+                        .iter()
+                        .find(|r| !first.store && (**r >> INDEX_SHIFT) as u16 == store)
+                };
+                let Some(i) = mine.next() else {
+                    if let Some(record) = updated() {
+                        op.va = record & ADDRESS_MASK;
+                        continue;
+                    }
+                    // Not made. Something stands in its place, so that distances hold.
+                    if !operand.optional && stopped.is_none() {
+                        stopped = Some(operand.instruction);
+                    }
+                    *op = Op {
+                        pc: op.pc,
+                        insns: op.insns,
+                        ..Op::default()
+                    };
+                    continue;
+                };
+                used[i] = true;
+                op.va = records[i] & ADDRESS_MASK;
+                for j in mine.by_ref().take(usize::from(operand.pieces) - 1) {
+                    used[j] = true;
+                }
+            }
+            // An operand without a fixed size: its other pieces are in its line.
+            for i in mine {
+                used[i] =
+                    group == 1 && first.pieces == 1 && out[base + usize::from(first.op)].size == 64;
+            }
+            n += group;
+        }
+        // The last record tells that execution came at least that far.
+        let reached = records
+            .last()
+            .map_or(0, |r| (r >> INDEX_SHIFT) as u16 & 0x1ff);
+        if let Some(at) = stopped.filter(|&at| at >= reached) {
+            let kept = self.owners.iter().take_while(|&&o| o < at).count();
+            out.truncate(base + kept);
+            self.resolve(&mut out[base..], registers);
+            registers.next += kept as u64;
+        } else {
+            self.resolve(&mut out[base..], registers);
+            self.take_branch(&mut out[base..], next);
+            self.leave(registers, out);
+        }
+        // Accesses that the template does not know.
+        for (i, &r) in records.iter().enumerate() {
+            if !used[i] {
+                out.push(Op {
+                    pc: self.address,
+                    va: r & ADDRESS_MASK,
+                    kind: if r >> 57 & 1 == 1 {
+                        Kind::Store
+                    } else {
+                        Kind::Load
+                    },
+                    size: 8,
+                    ..Op::default()
+                });
+                registers.next += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! x86-64 code as ops: a translation block is decoded once into a [`Block`], a
+//! template of its ops, and expanded each time it executes.
+//!
+//! Instructions that touch no memory and do not branch are folded: they add
+//! their latency to the path from producer to consumer. A value that depends on
+//! more producers than an op can name becomes a `Compute` op.
+
+mod build;
+mod expand;
+mod latency;
+
+pub use expand::Registers;
+
+use pagewalk_stream::Op;
+
+/// Numbers of the registers that dependences go through: 16 general ones, 32
+/// vector ones, the flags, and the x87 stack as one.
+pub(crate) const REGISTERS: usize = 50;
+pub(crate) const STACK_POINTER: u8 = 4;
+pub(crate) const FLAGS: u8 = 48;
+pub(crate) const X87: u8 = 49;
+
+/// A dependence on what a register held when the block started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LiveIn {
+    op: u16,
+    which: u8,
+    register: u8,
+}
+
+/// What a register holds when the block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Nothing to wait for.
+    Ready,
+    /// The result of this op of the block, so many cycles later.
+    Op(u16, u8),
+    /// What that register held at the start, so many cycles later.
+    Register(u8, u16),
+}
+
+/// A memory access of the block, in the order in which the emulator makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Operand {
+    op: u16,
+    instruction: u16,
+    store: bool,
+    /// Records that it arrives in: the emulator splits what is wider than 8 bytes.
+    pieces: u16,
+    /// It may not happen: a repeated string instruction with a count of 0, a
+    /// masked element.
+    optional: bool,
+}
+
+/// A region-of-interest marker in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Ops before it.
+    pub op: usize,
+    /// Start or end of the region.
+    pub begin: bool,
+}
+
+/// `nopl 0x53494d01(%rax)`: the region of interest begins.
+pub const ROI_BEGIN: u64 = 0x5349_4d01;
+/// `nopl 0x53494d02(%rax)`: the region of interest ends.
+pub const ROI_END: u64 = 0x5349_4d02;
+
+/// A block of code that is entered at the top and left at the bottom, as a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub address: u64,
+    /// Address after the last one.
+    pub end: u64,
+    /// How many.
+    pub instructions: u32,
+    /// Markers in it, in order.
+    pub markers: Vec<Marker>,
+    ops: Vec<Op>,
+    /// Instruction of each op.
+    owners: Vec<u16>,
+    live_in: Vec<LiveIn>,
+    live_out: Vec<(u8, Source)>,
+    operands: Vec<Operand>,
+    /// Upper 16 bits of the records that a complete execution sends.
+    pattern: Vec<u16>,
+    /// (op, record) for the address of each memory op then.
+    slots: Vec<(u16, u16)>,
+    /// The op that the block ends with, when it is a branch.
+    branch: Option<u16>,
+}
+
+impl Block {
+    /// Ops that an execution makes, but for a few on long chains.
+    pub fn ops(&self) -> usize {
+        self.ops.len()
+    }
+    /// Records of memory accesses that a complete execution sends.
+    pub fn records(&self) -> usize {
+        self.pattern.len()
+    }
+}

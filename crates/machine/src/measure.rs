@@ -14,6 +14,7 @@ pub(crate) struct Interval {
     pub(crate) tree: Tree,
 }
 
+#[derive(Clone)]
 struct Open {
     tree: Tree,
     times: Vec<Cycle>,
@@ -36,7 +37,10 @@ pub(crate) struct Measured {
     pub(crate) intervals: Vec<Interval>,
     every: Option<u64>,
     open: Option<Open>,
+    /// Start of the interval that runs.
     last: Option<Open>,
+    /// Its number in the measured phase.
+    number: u64,
 }
 
 fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
@@ -60,6 +64,7 @@ impl Measured {
             every: every.filter(|&n| n > 0),
             open: None,
             last: None,
+            number: 0,
         }
     }
 
@@ -84,6 +89,13 @@ impl Measured {
 
     /// Closes the measured phase; its cycles an instruction, if it had any.
     pub(crate) fn end(&mut self, tree: &Tree, times: &[Cycle], executed: u64) -> Option<f64> {
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|l| l.instructions < executed)
+        {
+            self.interval(tree.clone(), times.to_vec(), executed);
+        }
         let open = self.open.take()?;
         self.last = None;
         let part = tree.since(&open.tree);
@@ -119,15 +131,18 @@ impl Measured {
     }
 
     /// Instructions until the next interval ends; `u64::MAX` without intervals.
+    /// Borders are multiples of the length from the start of the phase.
     pub(crate) fn until_interval(&self, executed: u64) -> u64 {
-        match (self.every, &self.last) {
-            (Some(every), Some(last)) => (last.instructions + every).saturating_sub(executed),
+        match (self.every, &self.open) {
+            (Some(every), Some(open)) => {
+                (open.instructions + (self.number + 1) * every).saturating_sub(executed)
+            }
             _ => u64::MAX,
         }
     }
 
     pub(crate) fn interval(&mut self, tree: Tree, times: Vec<Cycle>, executed: u64) {
-        let (Some(last), Some(open)) = (&self.last, &self.open) else {
+        let (Some(every), Some(last), Some(open)) = (self.every, &self.last, &self.open) else {
             return;
         };
         self.intervals.push(Interval {
@@ -135,6 +150,7 @@ impl Measured {
             cycles: slowest(&times, &last.times),
             tree: tree.since(&last.tree),
         });
+        self.number = (executed - open.instructions) / every;
         self.last = Some(Open {
             tree,
             times,

@@ -114,8 +114,8 @@ pub const METRICS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "l1d_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Data translations that no first-level TLB had, for 1000 instructions",
-        value: |c| c.per_kilo(c.level_misses("mmu.l1d")),
+        meaning: "Data translations that no first-level TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
+        value: |c| c.per_kilo(c.level_misses("mmu.l1d") - c.mmu("walks_merged")),
     },
     MetricDefinition {
         name: "l1i_tlb_mpki",
@@ -126,8 +126,8 @@ pub const METRICS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Translations that no TLB had, for 1000 instructions: those that walked and those that waited for another's walk",
-        value: |c| c.per_kilo(c.mmu("walks") + c.mmu("walks_merged")),
+        meaning: "Translations that no TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
+        value: |c| c.per_kilo(c.mmu("walks")),
     },
     MetricDefinition {
         name: "walks",

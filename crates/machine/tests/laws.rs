@@ -229,8 +229,10 @@ fn walks_without_walk_caches_read_every_level() {
         N,
         &["mmu.walk_caches.entries=0"],
     );
-    assert_eq!(metric(&without, "walk_reads_per_walk"), 4.0);
-    assert!(metric(&with, "walk_reads_per_walk") < 2.5);
+    // Walks that end in a page fault, at the first touch of code, may end early.
+    let reads = |d: &DesignResult| metric(d, "walk_reads_per_walk");
+    assert!((3.99..=4.0).contains(&reads(&without)));
+    assert!(reads(&with) < 2.5);
     assert!(cycles(&without) >= cycles(&with));
     let five = one(
         MACHINE,
@@ -239,17 +241,14 @@ fn walks_without_walk_caches_read_every_level() {
         N,
         &["mmu.walk_caches.entries=0"],
     );
-    assert_eq!(metric(&five, "walk_reads_per_walk"), 5.0);
+    assert!((4.99..=5.0).contains(&reads(&five)));
 }
 
 #[test]
 fn gups_misses_the_tlb_once_an_update_far_beyond_its_reach() {
     let d = one(MACHINE, "radix", "gups 64GiB", N, &[]);
-    let stores = sum(&d, "stores", |p| p == "core.0") as f64;
-    let loads = sum(&d, "loads", |p| p == "core.0") as f64;
-    // Each update loads and stores its element; the buffer of random numbers is
-    // stored to and loaded from once for each update too.
-    let updates = stores.min(loads) / 2.0;
+    // Each update stores a random number to the buffer, and loads and stores its element.
+    let updates = sum(&d, "stores", |p| p == "core.0") as f64 / 2.0;
     let misses = metric(&d, "l2_tlb_mpki") * N as f64 / 1000.0;
     assert!(
         (misses / updates - 1.0).abs() < 0.03,
@@ -377,7 +376,7 @@ fn a_warm_up_leaves_state_and_no_statistics() {
     let mut s = spec(MACHINE, &["radix"], "gups 4MB", 100_000, &[]);
     s.limits.warmup = 300_000;
     let warm = run_spec(&s).unwrap().designs.remove(0);
-    assert_eq!(metric(&warm, "instructions"), 100_000.0);
+    assert!((100_000.0..100_100.0).contains(&metric(&warm, "instructions")));
     assert!(metric(&warm, "walks") < metric(&cold, "walks"));
     assert!(cycles(&warm) < cycles(&cold));
 }
@@ -399,7 +398,8 @@ fn threads_share_cores_and_every_one_of_them_runs() {
     // Four threads on two cores: time slices of a few thousand cycles.
     let set = ["cores=2", "schedule.time_slice_cycles=20000"];
     let d = one(MACHINE, "radix", "gups 64MB threads=4", 400_000, &set);
-    assert_eq!(metric(&d, "instructions"), 400_000.0);
+    // A limit is exact up to the instructions of one operation.
+    assert!((400_000.0..400_100.0).contains(&metric(&d, "instructions")));
     for core in ["core.0", "core.1"] {
         assert!(
             sum(&d, "instructions", |p| p == core) > 100_000,

@@ -36,6 +36,7 @@ pub enum FragmentationSpec {
     None,
     /// Share of the 2 MB blocks that are free as a whole, 0 to 1. In every other
     /// block one 4 KB page is in use.
+    #[serde(rename = "available_2mb")]
     Available2mb(f64),
     /// Gorman's unusable-free index at order 9, 0 to 1: the share of the free
     /// memory that does not lie in free 2 MB blocks (Linux mm/vmstat.c,
@@ -45,6 +46,7 @@ pub enum FragmentationSpec {
     /// random for each: "the system provides between 10-20 % (70-80 %) of the
     /// total allocated memory as 2 MB pages" (Revelator, section 6.3), however
     /// small the program is beside the memory.
+    #[serde(rename = "served_2mb")]
     Served2mb(f64),
 }
 

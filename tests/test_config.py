@@ -34,7 +34,8 @@ def design(tmp_path: Path) -> Config:
 
 def written(config: Config, tmp_path: Path) -> dict[str, object]:
     config.write(tmp_path / "out.toml")
-    return tomllib.loads((tmp_path / "out.toml").read_text())
+    fields: dict[str, object] = tomllib.loads((tmp_path / "out.toml").read_text())
+    return fields
 
 
 def test_fields_are_attributes_and_keys(design: Config) -> None:

@@ -12,3 +12,8 @@ pub use contract::*;
 pub use radix::Radix;
 pub use registry::PageTableSpec;
 pub use walk_cache::{WalkCacheSet, WalkCacheSpec, WalkCaches};
+
+/// The worked example of the documentation: it compiles, and runs, as it stands.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/add-a-design.md")]
+mod add_a_design {}

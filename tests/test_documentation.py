@@ -1,0 +1,49 @@
+"""What the documentation shows works as it is printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pagewalk.reference import pages
+
+DOCS = Path(__file__).parent.parent / "docs"
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def test_the_design_file_of_the_worked_example_runs(cli: Cli, tmp_path: Path) -> None:
+    (design,) = blocks("add-a-design.md", "toml")
+    (command,) = blocks("add-a-design.md", "sh")
+    (tmp_path / "thp-one-walker.toml").write_text(design)
+    program, *arguments = shlex.split(command)
+    assert program == "pagewalk"
+    arguments += ["--instructions", "200K", "--warmup", "100K"]
+    answer = cli(*arguments, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "mmu.walkers=1" in answer.stdout
+    assert "mmu.l2.main.entries=1024" in answer.stdout
+
+
+@pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
+def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text("\n".join(blocks(page, "python")))
+    answer = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("name", ["statistics.md", "configuration.md"])
+def test_a_reference_page_is_what_the_code_defines(name: str) -> None:
+    assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"

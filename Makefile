@@ -13,7 +13,7 @@ export CARGO_TARGET_DIR
 PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
-.PHONY: demo test bench docs build plugin native python-env dev-env rust-env qemu \
+.PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu \
 	lint-rust test-rust lint-python test-python wheel clean
 
 demo: build
@@ -23,7 +23,7 @@ demo: build
 build: qemu native
 
 # The order puts what fails fastest first.
-test: rust-env dev-env qemu lint-python lint-rust test-rust test-python
+test: rust-env test-env qemu lint-python lint-rust test-rust test-python
 	@echo "make test: everything passed"
 
 rust-env:
@@ -32,8 +32,8 @@ rust-env:
 python-env:
 	@scripts/setup.sh python run build
 
-dev-env: python-env
-	@scripts/setup.sh python dev
+test-env: python-env
+	@scripts/setup.sh python test
 
 qemu:
 	@scripts/setup.sh qemu
@@ -57,12 +57,12 @@ lint-rust: rust-env
 test-rust: rust-env
 	cargo test --locked
 
-lint-python: dev-env
+lint-python: test-env
 	$(PYTHON_ENV)/ruff format --check python tests scripts
 	$(PYTHON_ENV)/ruff check python tests scripts
 	$(PYTHON_ENV)/mypy
 
-test-python: native dev-env
+test-python: native test-env
 	$(PYTHON_ENV)/pytest
 
 bench: build

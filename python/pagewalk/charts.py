@@ -8,19 +8,17 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from pagewalk import colours
 from pagewalk.quantities import significant
 
 if TYPE_CHECKING:
     from pagewalk.result import Result
 
-COLOURS = [
-    "#4c6ef5", "#f59f00", "#e03131", "#2f9e44", "#9c36b5", "#1098ad", "#868e96", "#d6336c",
-    "#74b816", "#7950f2",
-]  # fmt: skip
 INK, FAINT = "#343a40", "#868e96"
 FONT = "Inter, 'Helvetica Neue', Arial, sans-serif"
 _WIDTH = 780
 _STEP = 30
+_MINIMUM_SHARE = 0.002
 
 
 def svg(chart: alt.TopLevelMixin) -> str:
@@ -41,18 +39,19 @@ def svg(chart: alt.TopLevelMixin) -> str:
             "domain": False,
             "ticks": False,
             "labelPadding": 6,
+            "tickCount": 7,
         },
         "legend": {
             "labelColor": INK,
             "labelFontSize": 12,
             "orient": "bottom",
-            "columns": 5,
+            "columns": 8,
             "title": None,
             "symbolType": "square",
             "symbolStrokeWidth": 3,
             "labelLimit": 200,
         },
-        "range": {"category": COLOURS},
+        "range": {"category": colours.DESIGNS},
     }
     text: str = vl_convert.vegalite_to_svg(configured)
     return text
@@ -69,7 +68,9 @@ def speedups(result: Result) -> str | None:
         x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}"),
     )
     bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
-        color=alt.condition("datum.speedup < 0.9995", alt.value("#e03131"), alt.value(COLOURS[0]))
+        color=alt.condition(
+            "datum.speedup < 0.9995", alt.value("#e03131"), alt.value(colours.DESIGNS[0])
+        )
     )
     labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(
         text=alt.Text("speedup:Q", format=".3f")
@@ -84,19 +85,23 @@ def speedups(result: Result) -> str | None:
 
 def cycles(result: Result) -> str | None:
     """A stacked bar a design: cycles an instruction by cause."""
-    order = list(dict.fromkeys(s.cause for d in result.designs for s in d.cycle_stack))
+    shown = dict.fromkeys(
+        s.cause for d in result.designs for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
+    )
+    order = list(shown)
     rows = [
-        (d.name, s.cause.replace("_", " "), s.cycles / instructions, order.index(s.cause))
+        (d.name, colours.words(s.cause), s.cycles / instructions, order.index(s.cause))
         for d in result.designs
         if (instructions := d.get("instructions"))
         for s in d.cycle_stack
-        if s.cycles > 0
+        if s.cause in shown
     ]
     if not rows:
         return None
-    drawn = [
-        cause.replace("_", " ") for i, cause in enumerate(order) if any(r[3] == i for r in rows)
-    ]
+    palette = colours.causes(order)
+    scale = alt.Scale(
+        domain=[colours.words(cause) for cause in order], range=list(palette.values())
+    )
     frame = pl.DataFrame(rows, schema=["design", "cause", "cpi", "order"], orient="row")
     chart = (
         alt.Chart(frame)
@@ -104,7 +109,7 @@ def cycles(result: Result) -> str | None:
         .encode(
             y=alt.Y("design:N", sort=None, title=None),
             x=alt.X("cpi:Q", title="cycles an instruction"),
-            color=alt.Color("cause:N", sort=drawn, scale=alt.Scale(domain=drawn)),
+            color=alt.Color("cause:N", sort=None, scale=scale),
             order="order:Q",
         )
         .properties(width=_WIDTH, height=alt.Step(_STEP))
@@ -124,7 +129,7 @@ def bars(result: Result, name: str, title: str) -> str | None:
     base = alt.Chart(frame).encode(
         y=alt.Y("design:N", sort=None, title=None), x=alt.X("value:Q", title=title)
     )
-    drawn = base.mark_bar(cornerRadiusEnd=3, color=COLOURS[5], height={"band": 0.66})
+    drawn = base.mark_bar(cornerRadiusEnd=3, color=colours.DESIGNS[5], height={"band": 0.66})
     labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(text="label:N")
     return svg((drawn + labels).properties(width=_WIDTH, height=alt.Step(_STEP)))
 

@@ -34,6 +34,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 10
 th { text-align: right; color: #868e96; font-weight: 500; font-size: 13px;
   border-bottom: 1px solid #dee2e6; padding: 4px 10px; vertical-align: bottom; }
 td { text-align: right; padding: 5px 10px; border-bottom: 1px solid #f1f3f5; white-space: nowrap; }
+th { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.text { text-align: left; white-space: normal; color: #868e96; }
 th.text { text-align: left; }

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pagewalk import colours
 from pagewalk.quantities import count, duration, significant, size, with_unit
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-PALETTE = ["blue", "yellow", "red", "green", "magenta", "cyan", "bright_black", "white"]
+_FILLS = "█▓▒░▚▞▄▀"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
 _MINIMUM_SHARE = 0.002
@@ -29,7 +30,7 @@ def console(stream: TextIO) -> Console:
     Without a terminal lines are as long as they need to be, so that what
     reads them sees whole values.
     """
-    width = None if stream.isatty() else 110
+    width = None if stream.isatty() else 200
     return Console(file=stream, highlight=False, soft_wrap=False, width=width)
 
 
@@ -223,13 +224,14 @@ def _print_speedups(result: Result, out: Console) -> None:
 def _print_stack(design: DesignResult, out: Console) -> None:
     width = max(10, min(50, out.width - _LABEL - 22))
     most = max((s.share for s in design.cycle_stack), default=1.0) or 1.0
-    for i, share in enumerate(design.cycle_stack):
+    style = colours.causes([s.cause for s in design.cycle_stack])
+    for share in design.cycle_stack:
         if share.share < _MINIMUM_SHARE:
             continue
         out.print(
             Text.assemble(
-                f"  {share.cause.replace('_', ' '):<{_LABEL}}",
-                (bar(share.share / most, width), PALETTE[i % len(PALETTE)]),
+                f"  {colours.words(share.cause):<{_LABEL}}",
+                (bar(share.share / most, width), style[share.cause]),
                 f" {share.share * 100:.1f} %",
             )
         )
@@ -247,30 +249,35 @@ def _print_stacks(result: Result, out: Console) -> None:
         return
     most = max(cycles for _, cycles in known)
     width = max(10, min(60, out.width - _LABEL - 12))
-    colour: dict[str, str] = {}
-    for design, _ in known:
-        for share in design.cycle_stack:
-            if share.share >= _MINIMUM_SHARE:
-                colour.setdefault(share.cause, PALETTE[len(colour) % len(PALETTE)])
+    causes = dict.fromkeys(
+        s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
+    )
+    # Without colours, fills tell the causes apart.
+    fills = _FILLS if out.color_system is None else "█"
+    ink = {
+        cause: (fills[i % len(fills)], style)
+        for i, (cause, style) in enumerate(colours.causes(list(causes)).items())
+    }
     out.print(Text("\nWhere the cycles went (cycles an instruction)", style="bold"))
     for design, cycles in known:
         line = Text.assemble((f"  {design.name:<{_LABEL}.{_LABEL}}", "cyan"))
-        _stacked(line, design.cycle_stack, colour, width * cycles / most)
+        _stacked(line, design.cycle_stack, ink, width * cycles / most)
         line.append(f" {significant(cycles / 1000)}")
         out.print(line)
     legend = Text("  ")
-    for cause, style in colour.items():
-        legend.append("■ ", style=style)
-        legend.append(f"{cause.replace('_', ' ')}   ")
+    for cause, (fill, style) in ink.items():
+        legend.append(f"{fill} ", style=style)
+        legend.append(f"{colours.words(cause)}   ")
     out.print(legend)
 
 
-def _stacked(line: Text, stack: list[Share], colour: dict[str, str], width: float) -> None:
+def _stacked(line: Text, stack: list[Share], ink: dict[str, tuple[str, str]], width: float) -> None:
     """Appends cells; rounding is carried along, so that the whole has its length."""
     upto, drawn = 0.0, 0
     for share in stack:
         upto += share.share * width
         cells = round(upto) - drawn
-        if cells > 0 and share.cause in colour:
-            line.append("█" * cells, style=colour[share.cause])
+        if cells > 0 and share.cause in ink:
+            fill, style = ink[share.cause]
+            line.append(fill * cells, style=style)
             drawn += cells

@@ -45,7 +45,7 @@ def programs(entries: list[Json], stream: TextIO) -> None:
             unit = f" {parameter['unit']}" if parameter["unit"] else ""
             table.add_row(
                 f"--param {parameter['name']}=",
-                f"{parameter['meaning']}; {parameter['range']}{unit} "
+                f"{parameter['meaning'].rstrip('.')}; {parameter['range']}{unit} "
                 f"(default {parameter['default']})",
             )
         out.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -1,0 +1,43 @@
+"""Colours that mean the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+_CAUSES = {
+    "base": "#adb5bd",
+    "compute": "#868e96",
+    # What data waits for, darker the farther away.
+    "l1d": "#a5d8ff",
+    "l2": "#74c0fc",
+    "l3": "#339af0",
+    "remote": "#15aabf",
+    "dram": "#1864ab",
+    # What translation costs.
+    "tlb": "#ffa94d",
+    "walk": "#e8590c",
+    "kernel": "#c2255c",
+    "branch": "#94d82d",
+    "fetch": "#37b24d",
+    "store_queue": "#9775fa",
+    "idle": "#dee2e6",
+}
+_OTHERS = ["#fcc419", "#be4bdb", "#20c997", "#f783ac", "#5c7cfa"]
+
+DESIGNS = [
+    "#4c6ef5", "#f59f00", "#e03131", "#2f9e44", "#9c36b5", "#1098ad", "#868e96", "#d6336c",
+    "#74b816", "#7950f2",
+]  # fmt: skip
+
+
+def causes(names: list[str]) -> dict[str, str]:
+    """A colour for each cause of cycles."""
+    unknown = [name for name in names if name not in _CAUSES]
+    return {
+        name: _CAUSES.get(name) or _OTHERS[unknown.index(name) % len(_OTHERS)] for name in names
+    }
+
+
+def words(name: str) -> str:
+    """A name as it is read: ``store_queue`` is store queue, ``dram`` DRAM."""
+    return {"l1d": "L1D", "l2": "L2", "l3": "L3", "dram": "DRAM", "tlb": "L2 TLB"}.get(
+        name, name.replace("_", " ")
+    )

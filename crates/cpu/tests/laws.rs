@@ -10,6 +10,7 @@ use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, rng};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use rand::RngExt;
 
 /// One op of a random program, before its distances are fixed.
@@ -154,7 +155,12 @@ fn small() -> impl Strategy<Value = CoreSpec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn folded_instructions_cost_what_single_ones_do(

@@ -4,7 +4,9 @@ mod builtin;
 pub mod live;
 mod registry;
 mod size;
+mod trace;
 pub mod x86;
 
 pub use registry::{Options, ParamInfo, WorkloadInfo, build, workloads};
 pub use size::{format_size, parse_size};
+pub use trace::*;

@@ -1,0 +1,197 @@
+//! Decoding beside the engine: a thread that reads ahead through a bounded channel.
+
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+
+use pagewalk_stream::{BATCH_OPS, Op, ProgramError};
+
+/// Chunks that wait at most; with [`BATCH_OPS`] ops each, 1 MB.
+const AHEAD: usize = 8;
+
+/// Ops, and what comes after them.
+pub struct Chunk<E> {
+    pub ops: Vec<Op>,
+    /// Ops and marks that this chunk stands for, with those that were skipped.
+    pub units: u64,
+    /// `None`: more ops.
+    pub end: Option<E>,
+}
+
+/// Why a reading thread ended early.
+pub enum Stop {
+    /// Nobody listens any more.
+    Gone,
+    /// The trace is not what it should be.
+    Fault(ProgramError),
+}
+
+impl<E: Into<ProgramError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Fault(error.into())
+    }
+}
+
+type Sent<E> = Result<Chunk<E>, ProgramError>;
+
+/// The receiving side.
+pub struct Pump<E> {
+    chunks: Option<Receiver<Sent<E>>>,
+    used: SyncSender<Vec<Op>>,
+    worker: Option<JoinHandle<()>>,
+    failed: Option<ProgramError>,
+}
+
+/// The sending side.
+pub struct Sink<E> {
+    chunks: SyncSender<Sent<E>>,
+    used: Receiver<Vec<Op>>,
+    ops: Vec<Op>,
+    units: u64,
+    /// Instructions still to leave out.
+    skip: u64,
+    given: u64,
+}
+
+impl<E: Send + 'static> Pump<E> {
+    /// Runs `work` in a thread of its own; the first `skip` instructions that it
+    /// gives are left out.
+    pub fn start(
+        skip: u64,
+        work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
+    ) -> Self {
+        let (chunks, receiver) = sync_channel(AHEAD);
+        let (used, reuse) = sync_channel(AHEAD + 2);
+        let worker = std::thread::spawn(move || {
+            let mut sink = Sink {
+                chunks,
+                used: reuse,
+                ops: Vec::with_capacity(BATCH_OPS),
+                units: 0,
+                skip,
+                given: 0,
+            };
+            match work(&mut sink) {
+                Ok(()) => {
+                    let _ = sink.flush();
+                }
+                Err(Stop::Fault(error)) => {
+                    // What was read before is good.
+                    if sink.flush().is_ok() {
+                        let _ = sink.chunks.send(Err(error));
+                    }
+                }
+                Err(Stop::Gone) => {}
+            }
+        });
+        Pump {
+            chunks: Some(receiver),
+            used,
+            worker: Some(worker),
+            failed: None,
+        }
+    }
+
+    /// The next chunk, into `ops`; `None` at the end of the trace.
+    pub fn next(&mut self, ops: &mut Vec<Op>) -> Result<Option<(u64, Option<E>)>, ProgramError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let receiver = self.chunks.as_ref().expect("taken only by drop");
+        match receiver.recv() {
+            Ok(Ok(chunk)) => {
+                let old = std::mem::replace(ops, chunk.ops);
+                let _ = self.used.try_send(old);
+                Ok(Some((chunk.units, chunk.end)))
+            }
+            Ok(Err(error)) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+            Err(_) => {
+                let ended_well = self.worker.take().is_none_or(|w| w.join().is_ok());
+                if ended_well {
+                    return Ok(None);
+                }
+                let error = ProgramError {
+                    message: "the trace reader stopped unexpectedly (a defect of Pagewalk)".into(),
+                };
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<E> Drop for Pump<E> {
+    fn drop(&mut self) {
+        // Closing the channel ends the worker at its next send.
+        self.chunks = None;
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl<E> Sink<E> {
+    /// Appends one op.
+    #[inline]
+    pub fn push(&mut self, mut op: Op) -> Result<(), Stop> {
+        self.units += 1;
+        if self.skip > 0 {
+            self.skip = self.skip.saturating_sub(u64::from(op.insns));
+            return Ok(());
+        }
+        if self.given < 1 << 16 {
+            self.forget_producers(&mut op);
+        }
+        self.ops.push(op);
+        if self.ops.len() == BATCH_OPS {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Producers before the first op that is given are unknown.
+    fn forget_producers(&mut self, op: &mut Op) {
+        for dep in &mut op.dep {
+            if u64::from(*dep) > self.given {
+                *dep = 0;
+            }
+        }
+        self.given += 1;
+    }
+
+    /// What follows the ops so far.
+    pub fn mark(&mut self, end: E) -> Result<(), Stop> {
+        self.units += 1;
+        self.send(Some(end))
+    }
+
+    /// Ops that are not even decoded.
+    pub fn pass_over(&mut self, units: u64) {
+        self.units += units;
+    }
+
+    fn flush(&mut self) -> Result<(), Stop> {
+        if self.units > 0 {
+            self.send(None)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, end: Option<E>) -> Result<(), Stop> {
+        let next = match self.used.try_recv() {
+            Ok(mut used) => {
+                used.clear();
+                used
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Vec::with_capacity(BATCH_OPS),
+        };
+        let chunk = Chunk {
+            ops: std::mem::replace(&mut self.ops, next),
+            units: std::mem::take(&mut self.units),
+            end,
+        };
+        self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)
+    }
+}

@@ -1,0 +1,327 @@
+//! Writes `.pwt` files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use pagewalk_stream::{Kind, Op, ThreadId};
+
+use super::block::{BLOCK_OPS, BlockHeader, Header, MARKS_FULL, Sealed, file_header, index};
+use super::codec::{Encoder, Streams};
+use super::marks::{Mark, put_mark};
+use crate::trace::TraceError;
+
+/// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
+const LEVEL: i32 = 3;
+
+/// Where a finished trace goes.
+trait Target: Write + Send {
+    /// Makes the file whole under its own name.
+    fn publish(&mut self) -> std::io::Result<()>;
+}
+
+struct FileTarget {
+    file: BufWriter<File>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl Write for FileTarget {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Target for FileTarget {
+    fn publish(&mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        std::fs::rename(&self.partial, &self.path)
+    }
+}
+
+struct PlainTarget<W>(W);
+
+impl<W: Write> Write for PlainTarget<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<W: Write + Send> Target for PlainTarget<W> {
+    fn publish(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// One thread's block under way.
+#[derive(Default)]
+struct Open {
+    encoder: Encoder,
+    streams: Streams,
+    marks: Vec<u8>,
+    mark_count: u32,
+    operands: u32,
+    instructions: u64,
+    before: u64,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Of all threads.
+    pub instructions: u64,
+    /// Of all threads.
+    pub ops: u64,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+/// Writes a trace. Compression and writing run in a thread of their own.
+///
+/// The file has its own name only once it is finished; until then, and when the
+/// writer is dropped or killed, it is `NAME.partial`, whose finished blocks can be
+/// recovered.
+pub struct TraceWriter {
+    path: PathBuf,
+    partial: PathBuf,
+    threads: BTreeMap<ThreadId, Open>,
+    blocks: Option<SyncSender<Sealed>>,
+    worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
+    written: Written,
+}
+
+impl TraceWriter {
+    /// Begins the trace `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, TraceError> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file =
+            File::create(&partial).map_err(|e| TraceError::io(&partial, "create the trace", &e))?;
+        let target = FileTarget {
+            file: BufWriter::with_capacity(1 << 20, file),
+            partial: partial.clone(),
+            path: path.to_owned(),
+        };
+        Ok(Self::start(path, partial, header, Box::new(target)))
+    }
+
+    /// Writes to anything; `name` is for messages.
+    pub fn to_writer(name: &Path, header: &Header, out: impl Write + Send + 'static) -> Self {
+        Self::start(name, name.to_owned(), header, Box::new(PlainTarget(out)))
+    }
+
+    fn start(path: &Path, partial: PathBuf, header: &Header, target: Box<dyn Target>) -> Self {
+        let (blocks, receiver) = sync_channel(4);
+        let first = file_header(header);
+        let worker = std::thread::spawn(move || write_all(target, &first, &receiver));
+        TraceWriter {
+            path: path.to_owned(),
+            partial,
+            threads: BTreeMap::new(),
+            blocks: Some(blocks),
+            worker: Some(worker),
+            written: Written::default(),
+        }
+    }
+
+    /// Appends ops of `thread`.
+    ///
+    /// # Errors
+    /// When the file cannot be written, such as a full disk.
+    pub fn ops(&mut self, thread: ThreadId, ops: &[Op]) -> Result<(), TraceError> {
+        let mut rest = ops;
+        while !rest.is_empty() {
+            let open = self.threads.entry(thread).or_default();
+            let room = BLOCK_OPS - open.streams.control.len();
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            rest = later;
+            open.encoder.encode(now, &mut open.streams);
+            let mut instructions = 0;
+            for op in now {
+                instructions += u64::from(op.insns);
+                open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+            }
+            open.instructions += instructions;
+            self.written.instructions += instructions;
+            self.written.ops += now.len() as u64;
+            if open.streams.control.len() == BLOCK_OPS {
+                self.seal(thread)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what follows the ops of `thread` so far.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn mark(&mut self, thread: ThreadId, mark: &Mark) -> Result<(), TraceError> {
+        let open = self.threads.entry(thread).or_default();
+        put_mark(&mut open.marks, open.streams.control.len() as u64, mark);
+        open.mark_count += 1;
+        if open.marks.len() >= MARKS_FULL {
+            self.seal(thread)?;
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, thread: ThreadId) -> Result<(), TraceError> {
+        let Some(open) = self.threads.get_mut(&thread) else {
+            return Ok(());
+        };
+        let ops = open.streams.control.len();
+        if ops == 0 && open.mark_count == 0 {
+            return Ok(());
+        }
+        let streams = std::mem::take(&mut open.streams);
+        let marks = std::mem::take(&mut open.marks);
+        let header = BlockHeader {
+            thread,
+            before: open.before,
+            instructions: open.instructions,
+            ops: ops as u32,
+            marks: open.mark_count,
+            lengths: [
+                streams.side.len() as u32,
+                streams.deps.len() as u32,
+                streams.addresses.len() as u32,
+                marks.len() as u32,
+            ],
+            operands: open.operands,
+            ..BlockHeader::default()
+        };
+        open.before += open.instructions;
+        (open.instructions, open.mark_count, open.operands) = (0, 0, 0);
+        open.encoder.reset();
+        let sealed = Sealed {
+            header,
+            streams,
+            marks,
+        };
+        let gone = match &self.blocks {
+            Some(blocks) => blocks.send(sealed).is_err(),
+            None => true,
+        };
+        if gone { Err(self.failure()) } else { Ok(()) }
+    }
+
+    /// Why the writing thread is gone.
+    fn failure(&mut self) -> TraceError {
+        self.blocks = None;
+        let what = match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error.to_string(),
+            Some(Err(_)) => "the writing thread stopped (a defect of Pagewalk)".into(),
+            Some(Ok(Ok(_))) | None => "an earlier write failed".into(),
+        };
+        TraceError::new(
+            &self.partial,
+            format!(
+                "cannot write the trace: {what}; free some space or record elsewhere; what was written before can be read with the option to recover"
+            ),
+        )
+    }
+
+    /// Instructions and ops so far; `bytes` is known when finished.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
+    /// Writes what is open, the index, and gives the file its name.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn finish(mut self) -> Result<Written, TraceError> {
+        let threads: Vec<ThreadId> = self.threads.keys().copied().collect();
+        for thread in threads {
+            self.seal(thread)?;
+        }
+        self.blocks = None;
+        match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Ok(bytes))) => Ok(Written {
+                bytes,
+                ..self.written
+            }),
+            Some(Ok(Err(error))) => {
+                let doing = format!("write the trace for {}", self.path.display());
+                Err(TraceError::io(&self.partial, &doing, &error))
+            }
+            _ => Err(self.failure()),
+        }
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        // Without the blocks still open and without index: not a whole trace.
+        if let Some(worker) = self.worker.take() {
+            if let Some(blocks) = self.blocks.take() {
+                let _ = blocks.send(Sealed::abandon());
+            }
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Sealed {
+    /// Ends the writing thread without index.
+    fn abandon() -> Self {
+        Sealed {
+            header: BlockHeader::default(),
+            streams: Streams::default(),
+            marks: Vec::new(),
+        }
+    }
+}
+
+fn write_all(
+    mut out: Box<dyn Target>,
+    first: &[u8],
+    blocks: &std::sync::mpsc::Receiver<Sealed>,
+) -> std::io::Result<u64> {
+    out.write_all(first)?;
+    let mut at = first.len() as u64;
+    let mut entries = Vec::new();
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut raw = Vec::new();
+    for mut block in blocks {
+        if block.header.ops == 0 && block.header.marks == 0 {
+            out.flush()?;
+            return Ok(at);
+        }
+        raw.clear();
+        for part in [
+            &block.streams.control,
+            &block.streams.side,
+            &block.streams.deps,
+            &block.streams.addresses,
+            &block.marks,
+        ] {
+            raw.extend_from_slice(part);
+        }
+        let payload = compressor.compress(&raw)?;
+        block.header.compressed = payload.len() as u32;
+        block.header.crc = crc32fast::hash(&payload);
+        entries.push((at, block.header));
+        out.write_all(&block.header.bytes())?;
+        out.write_all(&payload)?;
+        at += (block.header.bytes().len() + payload.len()) as u64;
+    }
+    let index = index(&entries, at);
+    out.write_all(&index)?;
+    out.publish()?;
+    Ok(at + index.len() as u64)
+}

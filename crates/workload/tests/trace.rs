@@ -95,7 +95,10 @@ fn instructions(streams: &Streams) -> u64 {
     ops.map(|o| u64::from(o.insns)).sum()
 }
 
-const RUNS: [(&str, u32, &[(&str, &str)]); 4] = [
+/// Name, threads, parameters.
+type Run = (&'static str, u32, &'static [(&'static str, &'static str)]);
+
+const RUNS: [Run; 4] = [
     ("gups", 1, &[("updates", "100000")]),
     ("gups", 5, &[("updates", "30000")]),
     ("bfs", 1, &[("scale", "14"), ("roots", "2")]),

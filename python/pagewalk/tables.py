@@ -60,8 +60,10 @@ def pairs(answer: Json, stream: TextIO, title: str | None = None) -> None:
     table.add_column(no_wrap=True)
     table.add_column(style="bold")
     for key, value in answer.items():
-        if value is not None:
-            table.add_row(key.replace("_", " "), _value(key, value))
+        inner = value.items() if isinstance(value, dict) else [(key, value)]
+        for name, part in inner:
+            if part is not None and part != []:
+                table.add_row(name.replace("_", " "), _value(name, part))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 

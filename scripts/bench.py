@@ -1,0 +1,253 @@
+"""Measures the simulator itself, end to end, and prints the tables of docs/performance.md.
+
+    python scripts/bench.py [--only NAME[,NAME...]] [--write]
+
+Each section is a function below; `--write` puts what it prints into
+docs/performance.md between the section's marks. The engine's parts have
+benchmarks of their own: cargo bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+REPEATS = 3
+
+PROGRAMS = {
+    "gups 64 MiB": ["--workload", "gups", "--size", "64MiB"],
+    "gups 4 GiB": ["--workload", "gups", "--size", "4GiB"],
+    "gups 64 GiB": ["--workload", "gups", "--size", "64GiB"],
+    "bfs Kronecker 1 GiB": ["--workload", "bfs", "--size", "1GiB"],
+    "bfs uniform 1 GiB": ["--workload", "bfs", "--size", "1GiB", "--param", "graph=uniform"],
+}
+SHIPPED = ["radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb"]
+
+
+def pagewalk(*arguments: str) -> dict[str, Any]:
+    """Runs the command line; its JSON result, with the wall-clock seconds of the whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "result.json")
+        split = arguments.index("--") if "--" in arguments else len(arguments)
+        command = [*arguments[:split], "--json", str(report), *arguments[split:]]
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "pagewalk", *command],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        seconds = time.perf_counter() - start
+        result: dict[str, Any] = json.loads(report.read_text())
+    result["wall"] = seconds
+    return result
+
+
+def summary(result: dict[str, Any], name: str) -> float:
+    (value,) = (q["value"] for q in result["designs"][0]["summary"] if q["name"] == name)
+    return float(value)
+
+
+def median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(REPEATS))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [list(head), ["---", *["--:"] * (len(head) - 1)]]
+    lines += [[str(cell) for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def speed() -> str:
+    """What another instruction costs: a long run less a short one, one host thread."""
+    short, long = 20_000_000, 60_000_000
+    rows, rates = [], []
+    for name, program in PROGRAMS.items():
+
+        def seconds(instructions: int, program: list[str] = program) -> tuple[float, float]:
+            result = pagewalk("run", *program, "--warmup", "0", "--instructions", str(instructions))
+            return result["host"]["seconds"], summary(result, "memory_operands")
+
+        samples = []
+        for _ in range(REPEATS):
+            (t1, m1), (t2, m2) = seconds(short), seconds(long)
+            samples.append(((long - short) / (t2 - t1), (m2 - m1) / (t2 - t1)))
+        instructions = statistics.median(s[0] for s in samples)
+        operands = statistics.median(s[1] for s in samples)
+        rates.append(instructions)
+        rows.append([name, f"{instructions / 1e6:.1f}", f"{operands / 1e6:.1f}"])
+    mean = math.exp(statistics.fmean(math.log(rate) for rate in rates))
+    rows.append(["**geometric mean**", f"**{mean / 1e6:.1f}**", ""])
+    head = ["program", "million instructions/s", "million memory operands/s"]
+    return table(head, rows)
+
+
+def compare() -> str:
+    """Eight designs in one pass against the eight one after the other, on all host cores."""
+    limits = "--workload gups --size 1GiB --warmup 2M --instructions 20M".split()
+    with tempfile.TemporaryDirectory() as folder:
+        extra = []
+        for levels, ways in ((4, 4), (5, 16)):
+            path = Path(folder, f"l2-{ways}-ways-{levels}-levels.toml")
+            path.write_text(
+                f"[placement.buddy]\n[page_table.radix]\nlevels = {levels}\n"
+                f"[mmu.l2.main]\nways = {ways}\n"
+            )
+            extra.append(str(path))
+        designs = [*SHIPPED, *extra]
+        together = median(
+            lambda: float(pagewalk("compare", *limits, "--designs", ",".join(designs))["wall"])
+        )
+        apart = median(
+            lambda: sum(float(pagewalk("run", *limits, "--design", d)["wall"]) for d in designs)
+        )
+    head = ["", "seconds"]
+    rows: list[list[object]] = [
+        ["eight runs, one after the other", f"{apart:.1f}"],
+        ["`compare` of the eight", f"{together:.1f}"],
+        ["**share**", f"**{together / apart:.2f}**"],
+    ]
+    return table(head, rows)
+
+
+def front_door() -> str:
+    """A live program against its recording, and the trace's size."""
+    program = [
+        "python3",
+        "-S",
+        "-c",
+        "d = {i * 2654435761 % 2**32: i for i in range(300000)}; print(sum(d.values()))",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "program.pwt")
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "pagewalk", "record", "-o", str(trace), "--", *program],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        recorded = time.perf_counter() - start
+        live = median(lambda: float(pagewalk("run", "--", *program)["wall"]))
+        results = [pagewalk("run", "--trace", str(trace)) for _ in range(REPEATS)]
+        replay = statistics.median(float(r["wall"]) for r in results)
+        instructions = summary(results[0], "instructions")
+        size = trace.stat().st_size
+    rows = [
+        ["simulated while it runs", f"{live:.1f}", f"{instructions / live / 1e6:.1f}"],
+        ["simulated from its recording", f"{replay:.1f}", f"{instructions / replay / 1e6:.1f}"],
+        ["**live, of the recording's time**", f"**{live / replay:.2f}**", ""],
+        ["recorded", f"{recorded:.1f}", f"{instructions / recorded / 1e6:.1f}"],
+        ["bytes an instruction in the trace", f"{size / instructions:.2f}", ""],
+    ]
+    return table(["a dictionary in Python", "seconds", "million instructions/s"], rows)
+
+
+def memory() -> str:
+    """Host memory for a simulated footprint, one design."""
+    rows = []
+    for name in ("4GiB", "64GiB", "1TiB"):
+        result = pagewalk(
+            *f"run --workload gups --size {name} --warmup 0 --instructions 20M".split(),
+            *"--set os.memory_gb=2048".split(),
+        )
+        peak = result["host"]["peak_rss_bytes"]
+        touched = summary(result, "mapped_4kb") / 4096
+        own = summary(result, "page_table_bytes")
+        extra = max(0.0, peak - 200 * 2**20 - own) / touched
+        rows.append(
+            [
+                f"gups {name}",
+                f"{touched / 1e6:.1f}",
+                f"{own / 2**20:.0f}",
+                f"{peak / 2**20:.0f}",
+                f"{extra:.1f}",
+                f"{result['wall']:.0f}",
+            ]
+        )
+    head = [
+        "program",
+        "million touched 4 KB pages",
+        "simulated page table, MiB",
+        "host memory, MiB",
+        "bytes a page beyond 200 MB and the table",
+        "seconds",
+    ]
+    return table(head, rows)
+
+
+def linear() -> str:
+    """Seconds against instructions."""
+    rows = []
+    for instructions in ("10M", "20M", "40M", "80M"):
+        arguments = f"run --workload gups --size 1GiB --warmup 0 --instructions {instructions}"
+        seconds = median(lambda a=arguments: float(pagewalk(*a.split())["host"]["seconds"]))  # type: ignore[misc]
+        rows.append([instructions, f"{seconds:.2f}"])
+    return table(["instructions of gups 1 GiB", "seconds"], rows)
+
+
+def startup() -> str:
+    """From the shell's call to the answer."""
+
+    def seconds(*arguments: str) -> float:
+        def once() -> float:
+            start = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "pagewalk", *arguments],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            return time.perf_counter() - start
+
+        return median(once)
+
+    commands = (["--version"], ["explain", "walks"], ["designs"])
+    return table(
+        ["command", "seconds"],
+        [[f"`pagewalk {' '.join(c)}`", f"{seconds(*c):.2f}"] for c in commands],
+    )
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    f.__name__: f for f in (speed, compare, front_door, memory, linear, startup)
+}
+
+
+def host() -> str:
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{model[1] if model else platform.processor()}, {os.cpu_count()} cores"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default=",".join(SECTIONS))
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    for name in arguments.only.split(","):
+        text = f"On {host()}; `python scripts/bench.py --only {name}`.\n\n{SECTIONS[name]()}"
+        print(f"\n## {name}\n\n{text}", flush=True)
+        if arguments.write:
+            page = PAGE.read_text()
+            marked = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+            if not marked.search(page):
+                raise SystemExit(f"{PAGE} has no marks for {name}")
+            PAGE.write_text(marked.sub(lambda m, t=text: m[1] + t + m[2], page))  # type: ignore[misc]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

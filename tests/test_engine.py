@@ -1,0 +1,312 @@
+"""The command line with the real engine: results, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Completed = subprocess.CompletedProcess[str]
+Cli = Callable[..., Completed]
+
+GUPS = ["--workload", "gups", "--size", "64MiB", "--warmup", "100K", "--instructions", "300K"]
+LONG = ["--workload", "gups", "--size", "1GiB", "--warmup", "0", "--instructions", "100G"]
+
+
+def result(answer: Completed) -> dict[str, Any]:
+    assert answer.returncode == 0, answer.stderr
+    data: dict[str, Any] = json.loads(answer.stdout)
+    return data
+
+
+def numbers(data: dict[str, Any], name: str) -> dict[str, float]:
+    return {
+        d["name"]: q["value"] for d in data["designs"] for q in d["summary"] if q["name"] == name
+    }
+
+
+def refused(answer: Completed, *words: str, status: int = 2) -> None:
+    """One sentence that says what, where and what to do; no stack, no result."""
+    assert answer.returncode == status, answer.stdout + answer.stderr
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("error: ")
+    assert "Traceback" not in answer.stderr
+    assert "panicked" not in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    for word in words:
+        assert word in answer.stderr
+
+
+# Results
+
+
+def test_a_run_shows_what_it_promises(cli: Cli) -> None:
+    answer = cli("run", *GUPS)
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    for name in (
+        "ipc",
+        "cycles",
+        "l2_tlb_mpki",
+        "walks",
+        "page_table_bytes",
+        "largest_contiguous_bytes",
+        "Where the cycles went",
+        "radix.levels=4",
+    ):
+        assert name in answer.stdout
+
+
+def test_less_translation_is_never_slower(cli: Cli) -> None:
+    data = result(
+        cli(
+            *[
+                "compare",
+                "--workload",
+                "gups",
+                "--size",
+                "1GiB",
+                "--warmup",
+                "200K",
+                "--instructions",
+                "1M",
+            ],
+            *["--designs", "radix,l2tlb-128k,perfect-tlb", "--json", "-"],
+        )
+    )
+    ipc = numbers(data, "ipc")
+    assert ipc["perfect-tlb"] >= ipc["l2tlb-128k"] >= ipc["radix"] > 0
+    walks = numbers(data, "walks")
+    assert walks["radix"] > walks["l2tlb-128k"] > walks["perfect-tlb"] == 0
+
+
+def test_one_seed_gives_one_answer_on_any_number_of_host_threads(cli: Cli) -> None:
+    answers = []
+    for jobs in ("1", "2", "2"):
+        data = result(cli("compare", *GUPS, "--jobs", jobs, "--interval", "50K", "--json", "-"))
+        del data["host"]
+        answers.append(json.dumps(data))
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_another_seed_gives_another_answer(cli: Cli) -> None:
+    cycles = [
+        numbers(result(cli("run", *GUPS, "--seed", seed, "--json", "-")), "cycles")["radix"]
+        for seed in ("1", "2")
+    ]
+    assert cycles[0] != cycles[1]
+
+
+def test_a_result_carries_what_it_depends_on(cli: Cli) -> None:
+    data = result(cli("run", *GUPS, "--set", "mmu.walkers=3", "--json", "-"))
+    assert data["version"] == cli("--version").stdout.split()[1]
+    assert data["seed"] == 1
+    assert data["designs"][0]["config"]["mmu"]["walkers"] == 3
+    assert data["limits"]["instructions"] == 300_000
+    assert data["host"]["simulated_instructions_per_second"] > 0
+
+
+def test_intervals_add_up(cli: Cli) -> None:
+    data = result(cli("run", *GUPS, "--interval", "100K", "--json", "-"))
+    (design,) = data["designs"]
+    assert [i["instructions"] // 100_000 for i in design["intervals"]] == [1, 2, 3]
+    assert sum(i["cycles"] for i in design["intervals"]) == numbers(data, "cycles")["radix"]
+
+
+def test_sampling_gives_an_interval_that_holds_the_truth(cli: Cli) -> None:
+    limits = [
+        "--workload",
+        "gups",
+        "--size",
+        "256MiB",
+        "--warmup",
+        "100K",
+        "--instructions",
+        "4M",
+        "--json",
+        "-",
+    ]
+    whole = numbers(result(cli("run", *limits)), "ipc")["radix"]
+    sampled = result(cli("run", *limits, "--sample", "20K/200K"))["designs"][0]["sampling"]
+    assert sampled["samples"] >= 10
+    assert sampled["ipc_low"] < sampled["ipc"] < sampled["ipc_high"]
+    assert sampled["ipc_low"] * 0.98 <= whole <= sampled["ipc_high"] * 1.02
+
+
+def test_perfetto_shows_walks_in_time(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "walks.json"
+    answer = cli("run", *GUPS, "--perfetto", path, "--perfetto-walks", "20")
+    assert answer.returncode == 0, answer.stderr
+    events = json.loads(path.read_text())["traceEvents"]
+    assert any(e["ph"] == "X" and e["dur"] > 0 for e in events)
+
+
+def test_designs_that_never_differ_are_named(cli: Cli, tmp_path: Path) -> None:
+    radix = Path(__file__).parent.parent / "designs" / "radix.toml"
+    shutil.copy(radix, tmp_path / "twin.toml")
+    answer = cli("compare", *GUPS, "--designs", f"radix,{tmp_path / 'twin.toml'}")
+    assert "radix and twin never differed" in answer.stdout
+
+
+def test_every_catalogue_and_explanation(cli: Cli) -> None:
+    for what, name in (("designs", "thp"), ("machines", "epyc-milan"), ("workloads", "gups")):
+        listed = cli(what)
+        assert listed.returncode == 0
+        assert name in listed.stdout
+        assert what[:-1].replace("workload", "workload") in cli("explain", name).stdout
+    assert "Page walks" in cli("explain", "walks").stdout
+    assert "configuration key" in cli("explain", "mmu.walkers").stdout
+    refused(cli("explain", "l2_tbl_mpki"), "did you mean l2_tlb_mpki")
+
+
+def test_doctor_names_what_is_there(cli: Cli) -> None:
+    answer = cli("doctor")
+    assert answer.returncode == 0, answer.stdout
+    for name in ("host", "python", "engine", "qemu-user", "plugin", "perf"):
+        assert name in answer.stdout
+
+
+# Speed and interruption
+
+
+def test_it_starts_in_half_a_second(cli: Cli) -> None:
+    def seconds(*arguments: str) -> float:
+        start = time.perf_counter()
+        assert cli(*arguments).returncode == 0
+        return time.perf_counter() - start
+
+    # The best of some, since the host may be busy.
+    assert min(seconds("--version") for _ in range(5)) < 0.5
+    assert min(seconds("explain", "walks") for _ in range(5)) < 0.5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_gives_the_result_so_far(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "pagewalk", "run", *LONG, "--json", "-"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(2)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    data = json.loads(out)
+    assert data["partial"] is True
+    assert numbers(data, "instructions")["radix"] > 0
+
+
+def test_a_person_sees_progress_after_two_seconds() -> None:
+    command = [sys.executable, "-m", "pagewalk", "run", *LONG]
+    leader, follower = pty.openpty()
+    shown = b""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=follower) as process:
+        os.close(follower)
+        deadline = time.monotonic() + 30
+        while b"left" not in shown and time.monotonic() < deadline:
+            shown += os.read(leader, 4096)
+        process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                chunk = os.read(leader, 4096)
+            except OSError:
+                break
+            if not chunk:
+                break
+            shown += chunk
+        assert process.wait(60) == 0
+    os.close(leader)
+    assert re.search(rb"of 100 G.*/s.*left", shown, re.DOTALL)
+    assert b"stopping" in shown
+
+
+# Configuration
+
+
+def design_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[placement.buddy]\n[mmu]\nwalkres = 2\n", ["mine.toml:3", "mmu.walkres", "walkers"]),
+        ("[placement.buddy]\n[page_table.radix]\nlevels = 7\n", ["levels", "expected 4 or 5"]),
+        ('[placement.buddy]\n[mmu]\nwalkers = "two"\n', ["mine.toml:3", "mmu.walkers"]),
+        ("[placement.buddy]\n[placement.thp]\n", ["mine.toml:2", "placement"]),
+        ("[placement\n", ["mine.toml:1", "not TOML"]),
+        ("[placement.budy]\n", ["mine.toml:1", "budy", "buddy"]),
+    ],
+)
+def test_a_wrong_design_file_is_refused_with_its_line(
+    cli: Cli, tmp_path: Path, text: str, words: list[str]
+) -> None:
+    refused(cli("run", "--design", design_file(tmp_path, text), *GUPS), *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--design", "raddix"], ["raddix", "radix"]),
+        (["--machine", "epyc-millan"], ["epyc-millan", "epyc-milan"]),
+        (["--design", "no/such.toml"], ["no/such.toml"]),
+        (["--set", "mmu.walkres=2"], ["--set mmu.walkres=2", "walkers"]),
+        (["--set", "mmu.walkers=-1"], ["mmu.walkers"]),
+        (["--set", "cores=0"], ["cores = 0", "expected 1 to 64"]),
+        (["--set", "caches.l2.latency=1"], ["latency"]),
+        (["--param", "updtes=3"], ["updtes", "updates"]),
+        (["--param", "updates=many"], ["updates", "many"]),
+    ],
+)
+def test_a_wrong_name_or_key_is_refused_with_the_right_one(
+    cli: Cli, arguments: list[str], words: list[str]
+) -> None:
+    refused(cli("run", *GUPS, *arguments), *words)
+
+
+def test_a_wrong_workload_is_refused_with_the_right_one(cli: Cli) -> None:
+    refused(cli("run", "--workload", "gupps"), "gupps", "gups")
+
+
+def test_running_out_of_simulated_memory_is_a_result(cli: Cli) -> None:
+    answer = cli(
+        *[
+            "compare",
+            "--workload",
+            "gups",
+            "--size",
+            "2GiB",
+            "--instructions",
+            "100K",
+            "--set",
+            "os.memory_gb=1",
+        ],
+        *["--designs", "radix,thp"],
+    )
+    assert "out of memory" in answer.stdout
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_full_disk_is_told_and_loses_no_result(cli: Cli) -> None:
+    answer = cli("run", *GUPS, "--json", "/dev/full")
+    assert answer.returncode == 1
+    assert "Where the cycles went" in answer.stdout
+    assert "no space is left on the device" in answer.stderr
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    command = f"{sys.executable} -m pagewalk workloads | head -n 1"
+    answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert answer.stderr == ""

@@ -1,0 +1,209 @@
+"""Live programs and traces, from the outside."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Completed = subprocess.CompletedProcess[str]
+Cli = Callable[..., Completed]
+ROOT = Path(__file__).parent.parent
+
+needs_qemu = pytest.mark.skipif(
+    shutil.which("qemu-x86_64") is None, reason="SKIPPED LOUDLY: qemu-user is not installed"
+)
+pytestmark = pytest.mark.qemu
+
+
+def numbers(answer: Completed) -> dict[str, dict[str, float]]:
+    assert answer.returncode == 0, answer.stderr
+    data: dict[str, Any] = json.loads(answer.stdout)
+    return {d["name"]: {q["name"]: q["value"] for q in d["summary"]} for d in data["designs"]}
+
+
+@pytest.fixture
+def trace(cli: Cli, tmp_path: Path) -> Path:
+    path = tmp_path / "gups.pwt"
+    answer = cli(
+        *["record", "--workload", "gups", "--size", "16MiB", "--instructions", "200K", "-o"], path
+    )
+    assert answer.returncode == 0, answer.stderr
+    return path
+
+
+def refused(answer: Completed, *words: str) -> None:
+    assert answer.returncode in (1, 2), answer.stdout + answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "panicked" not in answer.stderr
+    assert answer.stderr.startswith("error: ")
+    for word in words:
+        assert word in answer.stderr
+
+
+# Live programs
+
+
+@needs_qemu
+def test_output_and_exit_status_pass_through(cli: Cli) -> None:
+    answer = cli("run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert answer.returncode == 3
+    assert answer.stdout == "out\n"
+    assert "err\n" in answer.stderr
+    assert "Where the cycles went" in answer.stderr
+
+
+@needs_qemu
+def test_ls_prints_what_it_prints(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    plain = subprocess.run(["ls", "-la", tmp_path], capture_output=True, text=True, check=True)
+    assert cli("run", "--", "ls", "-la", tmp_path).stdout == plain.stdout
+
+
+@needs_qemu
+def test_standard_input_reaches_the_program(cli: Cli) -> None:
+    assert cli("run", "--", "cat", input="through\n").stdout == "through\n"
+
+
+@needs_qemu
+def test_designs_order_on_python(cli: Cli, tmp_path: Path) -> None:
+    report = tmp_path / "r.json"
+    answer = cli(
+        *["compare", "--designs", "radix,l2tlb-128k,perfect-tlb", "--json"],
+        report,
+        "--",
+        "python3",
+        "-S",
+        "-c",
+        "d = {i * 2654435761 % 2**32: i for i in range(30000)}; print(sum(d.values()))",
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "449985000\n"
+    found = {
+        d["name"]: {q["name"]: q["value"] for q in d["summary"]}
+        for d in json.loads(report.read_text())["designs"]
+    }
+    assert found["radix"]["walks"] > 0
+    assert found["radix"]["l2_tlb_mpki"] > 0
+    assert (
+        found["perfect-tlb"]["ipc"] >= found["l2tlb-128k"]["ipc"] >= found["radix"]["ipc"] * 0.999
+    )
+
+
+@needs_qemu
+@pytest.mark.parametrize(
+    ("script", "status"), [("kill -SEGV $$", 128 + 11), ("kill -KILL $$", 128 + 9)]
+)
+def test_a_program_that_dies_keeps_its_result(cli: Cli, script: str, status: int) -> None:
+    answer = cli("run", "--", "sh", "-c", f"echo before; {script}")
+    assert answer.returncode == status
+    assert answer.stdout == "before\n"
+    assert "Where the cycles went" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@needs_qemu
+def test_a_program_that_forks_and_executes(cli: Cli) -> None:
+    answer = cli("run", "--set", "cores=2", "--", "sh", "-c", "(echo child); ls /proc/version")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "child\n/proc/version\n"
+
+
+def test_no_such_program(cli: Cli) -> None:
+    refused(cli("run", "--", "no-such-program"), "no-such-program")
+
+
+def test_a_file_that_is_no_program(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "noise"
+    script.write_bytes(b"\x7fELF noise")
+    script.chmod(0o755)
+    refused(cli("run", "--", script), "noise")
+
+
+def test_without_qemu_it_says_what_to_install(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "true").symlink_to("/bin/true")
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    refused(cli("run", "--", "true", env=environment), "qemu", "install")
+
+
+# Traces
+
+
+def test_a_recording_replays_the_same(cli: Cli, trace: Path) -> None:
+    first, second = (cli("compare", "--trace", trace, "--json", "-") for _ in range(2))
+    assert numbers(first) == numbers(second)
+    assert numbers(first)["radix"]["instructions"] >= 200_000
+
+
+@needs_qemu
+def test_two_replays_of_a_live_recording_agree(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "sh.pwt"
+    recorded = cli("record", "-o", path, "--", "sh", "-c", "echo recorded; exit 5")
+    assert (recorded.returncode, recorded.stdout) == (5, "recorded\n")
+    replayed = [cli("run", "--trace", path, "--json", "-") for _ in range(2)]
+    assert numbers(replayed[0]) == numbers(replayed[1])
+
+
+def test_info_and_check_of_a_good_trace(cli: Cli, trace: Path) -> None:
+    assert "instructions" in cli("trace", "info", trace).stdout
+    checked = cli("trace", "check", trace)
+    assert (checked.returncode, checked.stdout) == (0, f"{trace}: good\n")
+
+
+def damaged(trace: Path, how: str) -> Path:
+    content = trace.read_bytes()
+    middle = len(content) // 2
+    path = trace.with_name(f"{how}.pwt")
+    path.write_bytes(
+        {
+            "empty": b"",
+            "truncated": content[:middle],
+            "corrupt": content[:middle] + bytes([content[middle] ^ 0x55]) + content[middle + 1 :],
+            "noise": bytes(range(256)) * 64,
+        }[how]
+    )
+    return path
+
+
+@pytest.mark.parametrize("how", ["empty", "truncated", "corrupt", "noise"])
+def test_a_damaged_trace_is_found(cli: Cli, trace: Path, how: str) -> None:
+    path = damaged(trace, how)
+    refused(cli("trace", "check", path), str(path))
+
+
+@pytest.mark.parametrize("how", ["empty", "noise"])
+def test_a_trace_of_nothing_is_not_run(cli: Cli, trace: Path, how: str) -> None:
+    path = damaged(trace, how)
+    refused(cli("run", "--trace", path), str(path))
+
+
+@pytest.mark.parametrize("how", ["truncated", "corrupt"])
+def test_what_a_damaged_trace_gave_is_not_lost_and_not_sold_as_whole(
+    cli: Cli, trace: Path, how: str
+) -> None:
+    answer = cli("run", "--trace", damaged(trace, how))
+    assert answer.returncode in (1, 2)
+    assert how in answer.stdout + answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_wrong_compression_is_named(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "t.champsimtrace.gz"
+    path.write_bytes(lzma.compress(bytes(64 * 100)))
+    answer = cli("run", "--trace", path)
+    assert "xz" in answer.stdout + answer.stderr
+
+
+def test_champsims_format_round_trips(cli: Cli, trace: Path, tmp_path: Path) -> None:
+    there = tmp_path / "t.champsimtrace.xz"
+    assert cli("trace", "convert", trace, "-o", there).returncode == 0
+    answer = cli("run", "--trace", there)
+    assert answer.returncode == 0, answer.stderr
+    assert "mappings were inferred" in answer.stdout

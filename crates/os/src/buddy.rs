@@ -294,7 +294,7 @@ mod tests {
                         got.map(|f| (f, k))
                     }
                     Step::At(f, k) => {
-                        let f = f % FRAMES >> k << k;
+                        let f = ((f % FRAMES) >> k) << k;
                         let free = taken[f as usize..(f + (1 << k)) as usize].iter().all(|t| !t);
                         prop_assert_eq!(b.alloc_at(f, k), free);
                         free.then_some((f, k))

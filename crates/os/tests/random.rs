@@ -61,6 +61,9 @@ fn range() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![
         (0..8usize, 1..5usize).prop_map(|(r, n)| (r * 512, (n * 512).min(PAGES - r * 512))),
         (0..PAGES, 1..900usize).prop_map(|(at, n)| (at, n.min(PAGES - at))),
+        // Short and close together: inside reservations and their holes.
+        (0..1024usize, 1..60usize),
+        (0..40usize, 1..20usize),
     ]
 }
 
@@ -75,7 +78,7 @@ fn op() -> impl Strategy<Value = (u8, Op)> {
         2 => (range(), any::<u8>()).prop_map(
             |((at, pages), advice)| Op::Advise { at, pages, advice }),
         4 => range().prop_map(|(at, pages)| Op::Populate { at, pages }),
-        8 => (0..PAGES, any::<bool>()).prop_map(|(page, write)| Op::Touch { page, write }),
+        8 => (prop_oneof![0..PAGES, 0..1024usize, 0..60usize], any::<bool>()).prop_map(|(page, write)| Op::Touch { page, write }),
         2 => Just(Op::Fork),
         1 => Just(Op::Exec),
         1 => Just(Op::Exit),
@@ -483,6 +486,23 @@ fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(
         tlb: BTreeMap::new(),
         places: BTreeMap::new(),
     };
+    // Two regions with a few pages, which short ranges then cut up.
+    let touch = |page| Op::Touch { page, write: true };
+    let start = [
+        Op::Map {
+            at: 0,
+            pages: 1024,
+            writable: true,
+            backing: 0,
+        },
+        touch(3),
+        touch(30),
+        touch(700),
+        touch(1000),
+    ];
+    for op in &start {
+        world.step(0, op);
+    }
     for (who, op) in ops {
         world.step(*who, op);
     }

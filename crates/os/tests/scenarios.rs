@@ -714,3 +714,36 @@ fn wrong_values_are_named() {
     );
     refused(&good, &thp(), &table, 0.0, "frequency");
 }
+
+/// Frames that are not the reservation's own must not end up in its region.
+#[test]
+fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
+    for shared in [true, false] {
+        let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.3));
+        w.heap(4 * MB);
+        w.write(HEAP);
+        w.write(HEAP.offset(2 * MB));
+        let hole = HEAP.offset(64 * 1024);
+        if shared {
+            w.map(hole, 8192, true, Backing::Shared);
+            w.write(hole);
+        } else {
+            w.os.remap(w.pid, HEAP.offset(2 * MB), 8192, hole, 8192, &mut w.fx)
+                .expect("mremap");
+        }
+        assert!(w.at(hole).is_some());
+        for at in [HEAP, hole] {
+            let flags = w.at(at).expect("mapped").flags;
+            assert!(!flags.contains(Flags::RESERVED), "shared: {shared}");
+        }
+        // Only the page that moved had a second reservation.
+        let demotions = if shared { 1 } else { 2 };
+        let s = w.stats();
+        assert_eq!(
+            (s.demotions, s.reservations),
+            (demotions, u64::from(shared))
+        );
+        w.os.exit(w.pid, &mut w.fx);
+        assert_eq!(w.stats().free_bytes, GB);
+    }
+}

@@ -56,12 +56,13 @@ pub enum FragmentationSpec {
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSpec {
     /// A page fault from the trap to the return, without zeroing and allocation
-    /// of blocks. Default 500: a minor fault of 4 KB takes 1,013 ns in the median
+    /// of blocks. Default 500: a first touch of 4 KB takes 1,013 ns in the median
     /// on an 11th-generation Core with Linux 6.6 (ddumbying.vercel.app,
-    /// "Page fault latency measurement"), of which zeroing is 512 at the default below.
+    /// "Page fault latency measurement") and 925 ns in a loop on a Zen 3 with
+    /// Linux 6.18 (our measurement), of which zeroing is 512 at the default below.
     pub trap_ns: f64,
-    /// Zeroing, for a byte. Default 0.125: a quarter cycle at 2 GHz (our choice: 8 GB/s,
-    /// a `rep stosb` to memory that is not cached).
+    /// Zeroing, for a byte. Default 0.125 (our choice: a quarter cycle at 2 GHz,
+    /// 8 GB/s to memory that is not cached).
     pub zero_ns_per_byte: f64,
     /// Copying, for a byte (copy on write). Default 0.25 (our choice: twice the
     /// zeroing, since as much is read as is written).
@@ -77,14 +78,16 @@ pub struct PriceSpec {
     /// 100 (our choice: one access to memory).
     pub moved_entry_ns: f64,
     /// A system call that changes the address space, beside what it does.
-    /// Default 100 (our choice: the order of a null system call on a current
-    /// processor with the usual mitigations).
+    /// Default 56: `getppid` on a Zen 3 with Linux 6.18 (our measurement).
     pub syscall_ns: f64,
-    /// A context switch between processes. Default 1,500 (our choice: the
-    /// order of lmbench's `lat_ctx` for two processes on current processors).
+    /// A context switch between processes. Default 700: half a round trip of a
+    /// byte through two pipes between two processes on one core, less a pipe's
+    /// write and read within one (914 - 206 ns on a Zen 3 with Linux 6.18, our
+    /// measurement).
     pub context_switch_ns: f64,
     /// A TLB shootdown, to the initiator, once. Default 1,000
-    /// (unseel.com, "TLB Shootdown": base cost of the inter-processor interrupt).
+    /// (unseel.com, "TLB Shootdown": base cost of the inter-processor interrupt;
+    /// Amit, USENIX ATC 2017: "can take microseconds").
     pub shootdown_ns: f64,
     /// A TLB shootdown, to the initiator, for each core that has to answer.
     /// Default 200 (same source).
@@ -108,8 +111,8 @@ impl Default for PriceSpec {
                 [67108864.0, 60e6],
             ],
             moved_entry_ns: 100.0,
-            syscall_ns: 100.0,
-            context_switch_ns: 1500.0,
+            syscall_ns: 56.0,
+            context_switch_ns: 700.0,
             shootdown_ns: 1000.0,
             shootdown_per_core_ns: 200.0,
             shootdown_remote_ns: 500.0,

@@ -747,3 +747,63 @@ fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
         assert_eq!(w.stats().free_bytes, GB);
     }
 }
+
+#[test]
+fn configurations_read_as_documented() {
+    let read = |text: &str| toml::from_str::<OsSpec>(text);
+    let least = read("memory_gb = 1").expect("the rest has defaults");
+    assert_eq!(least, spec(FragmentationSpec::None));
+    for (text, expected) in [
+        ("fragmentation = \"none\"", FragmentationSpec::None),
+        (
+            "fragmentation.available_2mb = 0.75",
+            FragmentationSpec::Available2mb(0.75),
+        ),
+        (
+            "fragmentation.unusable_free_index = 0.7",
+            FragmentationSpec::UnusableFreeIndex(0.7),
+        ),
+        (
+            "fragmentation.served_2mb = 0.15",
+            FragmentationSpec::Served2mb(0.15),
+        ),
+    ] {
+        let found = read(&format!("memory_gb = 1\n{text}")).expect(text);
+        assert_eq!(found.fragmentation, expected);
+    }
+    let prices = read("memory_gb = 1\nprices.trap_ns = 7")
+        .expect("one price")
+        .prices;
+    assert_eq!(
+        (prices.trap_ns, prices.syscall_ns),
+        (7.0, PriceSpec::default().syscall_ns)
+    );
+    for wrong in [
+        "memory = 1",
+        "memory_gb = 1\nprices.trap = 1",
+        "memory_gb = 1\nfragmentation.x = 1",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    #[derive(serde::Deserialize)]
+    struct Design {
+        placement: PlacementSpec,
+        page_table: PageTableSpec,
+    }
+    let text = "[placement.thp]\ngiant = true\n[page_table.radix]\nlevels = 5";
+    let design: Design = toml::from_str(text).expect(text);
+    let giant = PlacementSpec::Thp {
+        mode: ThpMode::Always,
+        giant: true,
+    };
+    assert_eq!(design.placement, giant);
+    assert_eq!(design.page_table, PageTableSpec::Radix { levels: 5 });
+    for wrong in [
+        "[placement.thp]\nmode = \"never\"",
+        "[placement.thp]\ngaint = true",
+        "[placement.reservation]",
+    ] {
+        let text = format!("{wrong}\n[page_table.radix]\nlevels = 4");
+        assert!(toml::from_str::<Design>(&text).is_err(), "{wrong}");
+    }
+}

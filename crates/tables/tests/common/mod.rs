@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_tables::{
-    Flags, FrameSource, MapError, Next, NoFrames, PageTable, Walk, WalkCacheSet, WalkCacheSpec,
-    WalkCaches, WalkState, Want,
+    Flags, FrameSource, MapError, Next, NoFrames, PageTable, Translation, Walk, WalkCacheSet,
+    WalkCacheSpec, WalkCaches, WalkState, Want,
 };
-use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
 pub type Table = Box<dyn PageTable<VirtAddr, PhysAddr>>;
 
@@ -74,28 +74,36 @@ impl FrameSource<PhysAddr> for Source {
     }
 }
 
-pub fn caches(entries: u32) -> WalkCacheSet {
+/// Walk caches and a clock that runs on from walk to walk, so that what one
+/// walk has filled is ready for the next.
+pub struct Caches {
+    pub set: WalkCacheSet,
+    pub now: Cycle,
+}
+
+pub fn caches(entries: u32) -> Caches {
     let spec = WalkCacheSpec {
         entries,
         ways: entries.max(1),
         latency: 4,
     };
-    WalkCacheSet::new(&spec, 4)
+    Caches {
+        set: WalkCacheSet::new(&spec, 4),
+        now: 0,
+    }
 }
 
 /// All of a walk: the reads, group by group, and the answer.
 pub fn walk(
     table: &dyn Walk<VirtAddr, PhysAddr>,
     va: VirtAddr,
-    set: &mut WalkCacheSet,
-) -> (
-    Vec<Vec<PhysAddr>>,
-    Option<pagewalk_tables::Translation<PhysAddr>>,
-) {
+    caches: &mut Caches,
+) -> (Vec<Vec<PhysAddr>>, Option<Translation<PhysAddr>>) {
     let mut state = WalkState::default();
     let mut reads = Vec::new();
-    for now in 0..64 {
-        let mut view = WalkCaches::new(set, Asid(7), now);
+    for _ in 0..64 {
+        caches.now += 1;
+        let mut view = WalkCaches::new(&mut caches.set, Asid(7), caches.now);
         match table.next(va, &mut state, &mut view) {
             Next::Read(group) => {
                 assert!(!group.at.is_empty());
@@ -161,7 +169,7 @@ fn overlaps(oracle: &Oracle, page: Page<VirtAddr>) -> bool {
 }
 
 /// The state of the table against the oracle at one address.
-fn agree(table: &Table, oracle: &Oracle, source: &Source, va: VirtAddr, set: &mut WalkCacheSet) {
+fn agree(table: &Table, oracle: &Oracle, source: &Source, va: VirtAddr, set: &mut Caches) {
     let expected = find(oracle, va.0);
     let found = table.translate(va);
     assert_eq!(found.is_some(), expected.is_some(), "{va}");
@@ -240,7 +248,7 @@ pub fn random_steps(make: &dyn Fn(Asid) -> Table, steps: &[Step]) -> Vec<(u64, u
                 );
                 if exact.is_some() {
                     oracle.remove(&p.base.0);
-                    warm.invalidate(Asid(7));
+                    warm.set.invalidate(Asid(7));
                 }
                 agree(&table, &oracle, &source, p.base, &mut warm);
             }

@@ -72,7 +72,7 @@ bench: build
 docs: build
 	@scripts/setup.sh python docs
 	$(PYTHON_ENV)/python scripts/reference.py
-	$(PYTHON_ENV)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PYTHON_ENV)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 wheel: rust-env python-env plugin

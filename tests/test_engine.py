@@ -63,7 +63,7 @@ def test_a_run_shows_what_it_promises(cli: Cli) -> None:
         "page_table_bytes",
         "largest_contiguous_bytes",
         "Where the cycles went",
-        "radix.levels=4",
+        "page_table.radix",
     ):
         assert name in answer.stdout
 
@@ -295,7 +295,9 @@ def test_running_out_of_simulated_memory_is_a_result(cli: Cli) -> None:
         ],
         *["--designs", "radix,thp"],
     )
-    assert "out of memory" in answer.stdout
+    assert answer.returncode == 1
+    assert "radix (out of memory)" in answer.stdout
+    assert "os.memory_gb" in answer.stdout
     assert "Traceback" not in answer.stderr
 
 

@@ -235,7 +235,7 @@ def _simulate(kind: str, ctx: typer.Context, designs: list[str], flags: dict[str
     for flag, path in outputs.items():
         if path is not None:
             files.check_writable(path, flag)
-    with Bar() as bar:
+    with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         result = Result(native.run(spec, bar))
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in outputs.values() else sys.stdout
@@ -248,6 +248,8 @@ def _simulate(kind: str, ctx: typer.Context, designs: list[str], flags: dict[str
         (flags["html"], result.write_html),
     ]
     _write_all(writers)
+    if result.exit_status == 0 and all(d.failed for d in result.designs):
+        return Failure.exit_status
     return result.exit_status
 
 
@@ -333,7 +335,7 @@ def record(
         perfetto_walks=1,
     )
     files.check_writable(out, "--out")
-    with Bar() as bar:
+    with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         answer = native.record(spec, out, bar)
     status = answer.pop("exit_status", None)
     pairs(answer, sys.stderr if program else sys.stdout)

@@ -18,11 +18,16 @@ PATIENCE = 2.0
 
 
 class Bar:
-    """Shows how far a simulation is; silent when standard error is no terminal."""
+    """Shows how far a simulation is; silent when standard error is no terminal.
 
-    def __init__(self) -> None:
+    Not `alone` in the terminal, because a simulated program writes there too,
+    it keeps silent, so that the program's output looks as it does without us.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
         self._start = time.monotonic()
-        self._visible = sys.stderr.isatty()
+        self._terminal = sys.stderr.isatty()
+        self._visible = self._terminal and alone
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._lock = threading.Lock()
@@ -72,7 +77,7 @@ class Bar:
     def stopping(self) -> None:
         """Says that Ctrl-C was heard."""
         self._phase = "stopping"
-        if self._visible:
+        if self._terminal:
             sys.stderr.write("\nstopping: the result so far follows (Ctrl-C again abandons it)\n")
 
     def _open(self) -> tuple[Progress, TaskID]:

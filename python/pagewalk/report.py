@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TextIO
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -27,11 +29,26 @@ _MINIMUM_SHARE = 0.002
 def console(stream: TextIO) -> Console:
     """A console that prints numbers and names as they are.
 
-    Without a terminal lines are as long as they need to be, so that what
-    reads them sees whole values.
+    Without a terminal lines are as long as they need to be and no longer, so
+    that what reads them sees whole values.
     """
-    width = None if stream.isatty() else 200
-    return Console(file=stream, highlight=False, soft_wrap=False, width=width)
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(file=cast("TextIO", _Trimmed(stream)), highlight=False, width=200)
+
+
+class _Trimmed:
+    """A stream that leaves out the blanks with which tables are padded."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r" +(?=\n|$)", "", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def heading(result: Result) -> RenderableType:
@@ -51,7 +68,12 @@ def heading(result: Result) -> RenderableType:
         Text(" · ".join(parts), style="dim"),
     ]
     if result.partial:
-        lines.append(Text("partial: the run was stopped before its end", style="bold yellow"))
+        why = (
+            "the run was stopped before its end"
+            if any(d.status == "partial" for d in result.designs)
+            else "not every design reached its end"
+        )
+        lines.append(Text(f"partial: {why}", style="bold yellow"))
     return Group(*lines)
 
 
@@ -75,8 +97,14 @@ def flattened(config: Json, path: str = "") -> dict[str, Any]:
 def settings(flat: dict[str, Any]) -> str:
     """Dotted keys with values on one line; a key that only is there needs no value."""
     return ", ".join(
-        key if value == {} else f"{key}={json.dumps(value)}" for key, value in flat.items()
+        key if value == {} else f"{key}={_value(value)}" for key, value in flat.items()
     )
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return "+".join(_value(v) for v in value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def resolved(result: Result) -> Table:
@@ -185,11 +213,20 @@ def _print_design(design: DesignResult, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(style="dim")
-    for key in ("page_table", "placement", "mmu"):
-        part = design.config.get(key)
-        if isinstance(part, dict):
-            table.add_row(key.replace("_", " "), settings(flattened(part)))
+    for key in ("placement", "page_table", "mmu"):
+        for path, values in _tables(key, design.config.get(key) or {}):
+            table.add_row(path, settings(values))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def _tables(path: str, config: Json) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each table of a configuration with its own values."""
+    own = {k: v for k, v in config.items() if not isinstance(v, dict)}
+    inner = {k: v for k, v in config.items() if isinstance(v, dict)}
+    if own or not inner:
+        yield path, own
+    for key, value in inner.items():
+        yield from _tables(f"{path}.{key}", value)
 
 
 def _speedup(design: DesignResult) -> str:

@@ -112,6 +112,11 @@ class DesignResult:
         """Whether the design ran to its limits."""
         return self.status == "complete"
 
+    @property
+    def failed(self) -> bool:
+        """Whether the design came to an end that nobody asked for, such as out of memory."""
+        return self.status not in ("complete", "partial")
+
     def get(self, name: str) -> float | None:
         """A number of the summary by name, or None."""
         return next((q.value for q in self.quantities if q.name == name), None)

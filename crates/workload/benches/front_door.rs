@@ -29,6 +29,19 @@ fn main() {
         let outcome = driver::run(&mut live, |_, _, _| (), |_, _, _| ())?;
         Ok((outcome, live.counted()))
     });
+    let cpu = |who| {
+        // SAFETY: an all-zero rusage is valid, and getrusage only fills it.
+        unsafe {
+            let mut r: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut r);
+            r.ru_utime.tv_sec as f64 + r.ru_utime.tv_usec as f64 * 1e-6
+        }
+    };
+    eprintln!(
+        "CPU seconds: reader {:.3}, emulator {:.3}",
+        cpu(libc::RUSAGE_SELF),
+        cpu(libc::RUSAGE_CHILDREN)
+    );
     match run {
         Ok((o, counted)) => {
             let seconds = start.elapsed().as_secs_f64();

@@ -19,7 +19,7 @@ use pagewalk_ring::futex_wait;
 use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
 
 use host::Host;
-use process::Process;
+use process::{Decoded, Process};
 use thread::Thread;
 
 pub use locate::{find_qemu, resolve_program};
@@ -64,6 +64,7 @@ pub struct Live {
     host: Host,
     processes: Vec<Process>,
     threads: Vec<Thread>,
+    decoded: Decoded,
     counted: Option<u64>,
 }
 
@@ -90,6 +91,7 @@ impl Live {
             host,
             processes: vec![root],
             threads: vec![thread],
+            decoded: Decoded::default(),
             counted: None,
         })
     }

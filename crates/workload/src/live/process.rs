@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Consumer, Header, Segment};
 use pagewalk_stream::{ProgramError, ThreadId};
+use rustc_hash::FxHashMap;
 
 use super::calls::Space;
 use super::error;
@@ -20,6 +21,10 @@ pub(crate) struct Shared {
     /// Keeps `segment`'s memory.
     _mapping: MmapRaw,
 }
+
+/// Decoded blocks of all processes by address, sizes and bytes: many run the same
+/// programs, and the emulator places them at the same addresses.
+pub(crate) type Decoded = FxHashMap<Box<[u8]>, Arc<Block>>;
 
 pub(crate) struct Process {
     pub pid: i32,
@@ -60,8 +65,8 @@ impl Process {
     }
 
     /// A child, which starts with the parent's code and address space.
-    pub fn fork(&mut self, pid: i32) -> Result<Process, ProgramError> {
-        self.read_code()?;
+    pub fn fork(&mut self, pid: i32, decoded: &mut Decoded) -> Result<Process, ProgramError> {
+        self.read_code(decoded)?;
         let mut child = Process::new(pid, None);
         child.blocks = self.blocks.clone();
         child.space = self.space.clone();
@@ -113,7 +118,7 @@ impl Process {
     }
 
     /// Decodes the code that was translated since.
-    pub fn read_code(&mut self) -> Result<(), ProgramError> {
+    pub fn read_code(&mut self, decoded: &mut Decoded) -> Result<(), ProgramError> {
         let Some(shared) = &self.shared else {
             return Ok(());
         };
@@ -132,6 +137,11 @@ impl Process {
                 .flat_map(|w| w.load(Relaxed).to_le_bytes())
                 .take(bytes)
                 .collect();
+            self.code_at = to;
+            if let Some(block) = decoded.get(raw.as_slice()) {
+                self.blocks.push(block.clone());
+                continue;
+            }
             let (head, rest) = raw.split_at_checked(12).ok_or_else(corrupt)?;
             let address = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
             let count = u32::from_le_bytes(head[8..].try_into().unwrap_or_default()) as usize;
@@ -140,17 +150,17 @@ impl Process {
                 return Err(corrupt());
             }
             let (sizes, bytes) = rest.split_at_checked(count).ok_or_else(corrupt)?;
-            self.blocks
-                .push(Arc::new(Block::decode(address, sizes, bytes)));
-            self.code_at = to;
+            let block = Arc::new(Block::decode(address, sizes, bytes));
+            self.blocks.push(block.clone());
+            decoded.insert(raw.into(), block);
         }
         Ok(())
     }
 
     /// Makes block `number` known.
-    pub fn learn(&mut self, number: usize) -> Result<(), ProgramError> {
+    pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
         if number >= self.blocks.len() {
-            self.read_code()?;
+            self.read_code(decoded)?;
         }
         if number < self.blocks.len() {
             return Ok(());

@@ -139,6 +139,7 @@ impl Live {
             }
             let t = &mut self.threads[id];
             let process = &mut self.processes[p];
+            let last = process.dead && t.told_of_death && t.available() == 0;
             // The hot loop: blocks that are complete and known.
             while let Some(&word) = t.words.get(t.at) {
                 if record::tag(word) != record::BLOCK {
@@ -158,11 +159,10 @@ impl Live {
                     record::MEET => t.words.get(to + 1),
                     _ => Some(&t.words[to]),
                 });
-                let last = process.dead && t.told_of_death;
                 let next = match follower {
                     Some(&w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
-                        process.learn(next)?;
+                        process.learn(next, &mut self.decoded)?;
                         Some(process.blocks[next].address)
                     }
                     Some(_) => None,
@@ -170,7 +170,7 @@ impl Live {
                     None => break,
                 };
                 let number = (word & 0xffff_ffff) as usize;
-                process.learn(number)?;
+                process.learn(number, &mut self.decoded)?;
                 let block = &process.blocks[number];
                 let start = out.len();
                 block.expand(&t.words[from..to], next, &mut t.registers, out);
@@ -405,7 +405,7 @@ impl Live {
             }
             record::FORK => {
                 t.in_kernel = false;
-                let child = process.fork(payload as i32)?;
+                let child = process.fork(payload as i32, &mut self.decoded)?;
                 let number = self.processes.len() as ProcessId;
                 let thread = self.threads.len() as ThreadId;
                 let mut made = Thread::new(number as usize, None);

@@ -1,5 +1,6 @@
 //! From code bytes to a template.
 
+use arrayvec::ArrayVec;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register, UsedMemory,
@@ -8,8 +9,7 @@ use pagewalk_stream::{Kind, Op, flags};
 
 use super::latency::latency;
 use super::{
-    Block, FLAGS, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END, STACK_POINTER, Source,
-    X87,
+    Block, FLAGS, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END, STACK_POINTER, X87,
 };
 
 /// Longest path that is folded; beyond it a `Compute` op starts a new one.
@@ -23,15 +23,22 @@ enum Maker {
 }
 
 /// A value in the block: ready when all its makers are, each so many cycles later.
+///
+/// Twelve are more than any instruction combines: six registers of at most two
+/// makers each. Its loads are merged before they become more than that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Value(Vec<(Maker, u16)>);
+struct Value(ArrayVec<(Maker, u16), 12>);
 
 impl Value {
+    fn of(maker: Maker) -> Value {
+        Value(ArrayVec::from_iter([(maker, 0)]))
+    }
     fn merge(&mut self, other: &Value) {
         for &(maker, extra) in &other.0 {
             match self.0.iter_mut().find(|(m, _)| *m == maker) {
                 Some((_, e)) => *e = (*e).max(extra),
-                None => self.0.push((maker, extra)),
+                // A thirteenth would be dropped; see the struct.
+                None => drop(self.0.try_push((maker, extra))),
             }
         }
     }
@@ -96,13 +103,16 @@ impl Block {
                 ops: Vec::new(),
                 owners: Vec::new(),
                 live_in: Vec::new(),
-                live_out: Vec::new(),
+                made: Vec::new(),
+                moved: Vec::new(),
+                advanced: Vec::new(),
+                ready: Vec::new(),
                 operands: Vec::new(),
                 pattern: Vec::new(),
                 slots: Vec::new(),
                 branch: None,
             },
-            values: std::array::from_fn(|r| Value(vec![(Maker::Register(r as u8), 0)])),
+            values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
             written: [false; REGISTERS],
             plain: 0,
             instruction: 0,
@@ -167,7 +177,7 @@ impl Builder {
     /// Reduces a value to at most `most` (1 or 2) makers.
     fn reduce(&mut self, value: &mut Value, most: usize) {
         while value.0.len() > most {
-            let pair: Vec<_> = value.0.drain(..2).collect();
+            let pair: ArrayVec<_, 2> = value.0.drain(..2).collect();
             let merged = self.compute(&pair);
             value.0.push(merged);
         }
@@ -261,7 +271,7 @@ impl Builder {
             });
             for register in factory.info(i).used_registers() {
                 if let (true, Some(r)) = (writes(register.access()), number(register.register())) {
-                    self.set(r, Value(vec![(Maker::Op(op), 0)]));
+                    self.set(r, Value::of(Maker::Op(op)));
                 }
             }
             return;
@@ -344,7 +354,10 @@ impl Builder {
                 if locked {
                     self.block.ops[usize::from(op)].flags |= flags::SERIALISING;
                 }
-                result.merge(&Value(vec![(Maker::Op(op), 0)]));
+                if result.0.len() > 8 {
+                    self.reduce(&mut result, 2);
+                }
+                result.merge(&Value::of(Maker::Op(op)));
             }
         }
         let flow = i.flow_control();
@@ -358,7 +371,8 @@ impl Builder {
         let mut result = result.later(cycles);
         if result.0.iter().any(|&(_, e)| e > LONGEST) {
             let makers = result.0.clone();
-            result = Value(vec![self.compute(&makers)]);
+            let (maker, _) = self.compute(&makers);
+            result = Value::of(maker);
         }
 
         for m in memory.iter().filter(|m| writes(m.access())) {
@@ -408,6 +422,11 @@ impl Builder {
             FlowControl::Return => (flags::RETURN | flags::INDIRECT, 0),
             _ => return,
         };
+        // Nothing may stand between a branch and where it goes.
+        let own = self.plain.min(1);
+        self.plain -= own;
+        self.settle();
+        self.plain += own;
         let op = self.emit(Op {
             va: target,
             kind: Kind::Branch,
@@ -421,28 +440,53 @@ impl Builder {
         self.block.branch = Some(op);
     }
 
-    fn finish(mut self) -> Block {
+    /// Gives every register that was written a single maker.
+    fn settle(&mut self) {
         for r in 0..REGISTERS {
-            if !self.written[r] {
+            if !self.written[r] || self.values[r].0.len() < 2 {
                 continue;
             }
-            let mut value = std::mem::take(&mut self.values[r]);
-            if r == usize::from(FLAGS) && value.0.len() > 1 {
+            let mut value = self.values[r].clone();
+            let makers = value.clone();
+            if r == usize::from(FLAGS) {
                 // Rarely read after the block's end: keep what comes last as a rule.
                 let last = value.0.iter().copied().max_by_key(|(m, _)| match m {
                     Maker::Op(op) => i32::from(*op),
                     Maker::Register(_) => -1,
                 });
-                value.0 = last.into_iter().collect();
+                self.values[r].0 = last.into_iter().collect();
+                continue;
             }
-            self.reduce_end(&mut value);
-            let source = match value.0.first() {
-                None => Source::Ready,
-                Some(&(Maker::Op(op), extra)) => Source::Op(op, extra.min(255) as u8),
-                Some(&(Maker::Register(from), extra)) => Source::Register(from, extra),
-            };
-            if source != Source::Register(r as u8, 0) {
-                self.block.live_out.push((r as u8, source));
+            self.reduce(&mut value, 1);
+            // The same pair is merged only once.
+            for other in &mut self.values {
+                if *other == makers {
+                    *other = value.clone();
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Block {
+        self.settle();
+        for r in 0..REGISTERS {
+            if !self.written[r] {
+                continue;
+            }
+            let register = r as u8;
+            match self.values[r].0.first() {
+                None => self.block.ready.push(register),
+                Some(&(Maker::Op(op), extra)) => {
+                    self.block.made.push((register, op, extra.min(255) as u8));
+                }
+                Some(&(Maker::Register(from), extra)) if from == register => {
+                    if extra > 0 {
+                        self.block.advanced.push((register, extra));
+                    }
+                }
+                Some(&(Maker::Register(from), extra)) => {
+                    self.block.moved.push((register, from, extra));
+                }
             }
         }
         if self.plain > 0 {
@@ -461,20 +505,6 @@ impl Builder {
                 .extend(std::iter::repeat_n(tag, usize::from(operand.pieces)));
         }
         self.block
-    }
-
-    /// As `reduce` to one, but the same pair of makers is merged only once.
-    fn reduce_end(&mut self, value: &mut Value) {
-        if value.0.len() < 2 {
-            return;
-        }
-        let makers = value.0.clone();
-        self.reduce(value, 1);
-        for other in &mut self.values {
-            if other.0 == makers {
-                *other = value.clone();
-            }
-        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! From a template and the records of one execution to ops.
 
+use arrayvec::ArrayVec;
 use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
 use pagewalk_stream::{Kind, Op, flags};
 
-use super::{Block, REGISTERS, Source};
+use super::{Block, REGISTERS};
 
 /// Cycles of plain instructions after a producer, beyond which a `Compute` op takes
 /// their place: an op can name at most 255.
@@ -62,7 +63,7 @@ impl Block {
         }
         self.resolve(ops, registers);
         self.take_branch(ops, next);
-        self.leave(registers, out);
+        self.leave(next, registers, out);
     }
 
     /// Names the producers that are in earlier blocks.
@@ -104,67 +105,37 @@ impl Block {
 
     /// Brings the registers up to the block's end.
     #[inline]
-    fn leave(&self, registers: &mut Registers, out: &mut Vec<Op>) {
+    fn leave(&self, next: Option<u64>, registers: &mut Registers, out: &mut Vec<Op>) {
         let start = registers.next;
         registers.next += self.ops.len() as u64;
-        // Sources are what the registers held at the start: read before written.
         let mut long = false;
-        if self
-            .live_out
+        // All are read before any is written.
+        let before: ArrayVec<Register, REGISTERS> = self
+            .moved
             .iter()
-            .any(|(_, s)| matches!(s, Source::Register(..)))
-        {
-            let before = registers.all;
-            for &(r, source) in &self.live_out {
-                if let Source::Register(from, extra) = source {
-                    let mut v = before[usize::from(from)];
-                    v.extra += u32::from(extra);
-                    long |= v.extra > LONGEST;
-                    registers.all[usize::from(r)] = v;
-                }
-            }
+            .map(|&(_, from, _)| registers.all[usize::from(from)])
+            .collect();
+        for (&(r, _, extra), mut v) in self.moved.iter().zip(before) {
+            v.extra += u32::from(extra);
+            long |= v.extra > LONGEST;
+            registers.all[usize::from(r)] = v;
         }
-        for &(r, source) in &self.live_out {
-            registers.all[usize::from(r)] = match source {
-                Source::Op(op, extra) => Register {
-                    op: start + u64::from(op),
-                    extra: u32::from(extra),
-                },
-                Source::Ready => Register { op: 0, extra: 0 },
-                Source::Register(..) => continue,
+        for &(r, extra) in &self.advanced {
+            let v = &mut registers.all[usize::from(r)];
+            v.extra += u32::from(extra);
+            long |= v.extra > LONGEST;
+        }
+        for &(r, op, extra) in &self.made {
+            registers.all[usize::from(r)] = Register {
+                op: start + u64::from(op),
+                extra: u32::from(extra),
             };
+        }
+        for &r in &self.ready {
+            registers.all[usize::from(r)] = Register { op: 0, extra: 0 };
         }
         if long {
-            self.shorten(registers, out);
-        }
-    }
-
-    /// Puts a `Compute` op in place of a long chain of plain instructions.
-    #[cold]
-    fn shorten(&self, registers: &mut Registers, out: &mut Vec<Op>) {
-        for r in 0..REGISTERS {
-            let v = registers.all[r];
-            if v.extra <= LONGEST {
-                continue;
-            }
-            let distance = registers.next - v.op;
-            let extra = v.extra.min(255);
-            let half = extra / 2;
-            let mut op = Op {
-                pc: self.address,
-                latency: (extra - half) as u8,
-                ..Op::default()
-            };
-            if distance <= u64::from(u16::MAX) {
-                op.dep[0] = distance as u16;
-                op.dep_latency[0] = half as u8;
-            }
-            out.push(op);
-            registers.all[r] = Register {
-                op: registers.next,
-                extra: 0,
-            };
-            registers.next += 1;
+            shorten(next.unwrap_or(self.end), registers, out);
         }
     }
 
@@ -244,7 +215,7 @@ impl Block {
         } else {
             self.resolve(&mut out[base..], registers);
             self.take_branch(&mut out[base..], next);
-            self.leave(registers, out);
+            self.leave(next, registers, out);
         }
         // Accesses that the template does not know.
         for (i, &r) in records.iter().enumerate() {
@@ -263,5 +234,35 @@ impl Block {
                 registers.next += 1;
             }
         }
+    }
+}
+
+/// Puts a `Compute` op in place of each long chain of plain
+/// instructions, as if by the instruction at `pc`.
+#[cold]
+fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
+    for r in 0..REGISTERS {
+        let v = registers.all[r];
+        if v.extra <= LONGEST {
+            continue;
+        }
+        let distance = registers.next - v.op;
+        let extra = v.extra.min(255);
+        let half = extra / 2;
+        let mut op = Op {
+            pc,
+            latency: (extra - half) as u8,
+            ..Op::default()
+        };
+        if distance <= u64::from(u16::MAX) {
+            op.dep[0] = distance as u16;
+            op.dep_latency[0] = half as u8;
+        }
+        out.push(op);
+        registers.all[r] = Register {
+            op: registers.next,
+            extra: 0,
+        };
+        registers.next += 1;
     }
 }

@@ -28,17 +28,6 @@ struct LiveIn {
     register: u8,
 }
 
-/// What a register holds when the block ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// Nothing to wait for.
-    Ready,
-    /// The result of this op of the block, so many cycles later.
-    Op(u16, u8),
-    /// What that register held at the start, so many cycles later.
-    Register(u8, u16),
-}
-
 /// A memory access of the block, in the order in which the emulator makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operand {
@@ -81,7 +70,15 @@ pub struct Block {
     /// Instruction of each op.
     owners: Vec<u16>,
     live_in: Vec<LiveIn>,
-    live_out: Vec<(u8, Source)>,
+    /// At the end the register holds the result of this op, so many cycles later.
+    made: Vec<(u8, u16, u8)>,
+    /// At the end the first register holds what the second held at the start, so
+    /// many cycles later.
+    moved: Vec<(u8, u8, u16)>,
+    /// At the end the register holds what it held, so many cycles later.
+    advanced: Vec<(u8, u16)>,
+    /// At the end the register holds what waits for nothing.
+    ready: Vec<u8>,
     operands: Vec<Operand>,
     /// Upper 16 bits of the records that a complete execution sends.
     pattern: Vec<u16>,

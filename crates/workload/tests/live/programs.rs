@@ -1,0 +1,194 @@
+//! What the tests run.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+pub fn has(program: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|d| d.join(program).exists());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Whether everything that these tests need is there; says what is not.
+pub fn present() -> bool {
+    has("qemu-x86_64") && has("cc")
+}
+
+fn directory() -> &'static PathBuf {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one.
+pub fn plugin() -> PathBuf {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN
+        .get_or_init(|| {
+            let target = directory().join("plugin");
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--release",
+                    "-p",
+                    "pagewalk-qemu-plugin",
+                    "--target-dir",
+                ])
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .unwrap();
+            assert!(status.success());
+            target.join("release/libpagewalk_qemu_plugin.so")
+        })
+        .clone()
+}
+
+/// Compiles a C program; gives its path.
+pub fn compile(name: &str, source: &str) -> String {
+    let file = directory().join(format!("{name}.c"));
+    let program = directory().join(name);
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args(["-O2", "-pthread", "-I"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../include"))
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program.to_str().unwrap().into()
+}
+
+/// Random updates of a table of 1 MB, in a region of interest.
+pub const GUPS: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "pagewalk.h"
+int main(int c, char **v) {
+    uint64_t n = c > 1 ? atoll(v[1]) : 1000, x = 88172645463325252ull;
+    volatile uint64_t *t = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pagewalk_roi_begin();
+    for (uint64_t i = 0; i < n; i++) {
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        t[x & ((1 << 17) - 1)] ^= x;
+    }
+    pagewalk_roi_end();
+    return 0;
+}"#;
+
+/// Works for a while, then reads where nothing is.
+pub const CRASH: &str = r#"
+int main(void) {
+    volatile long sum = 0;
+    for (int i = 0; i < 50000; i++) sum += i;
+    return *(volatile int *)16;
+}"#;
+
+/// Works for a while, then is killed without a word.
+pub const KILL: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+int main(void) {
+    volatile long sum = 0;
+    for (int i = 0; i < 50000; i++) sum += i;
+    kill(getpid(), SIGKILL);
+    return 0;
+}"#;
+
+/// Two threads that pass a turn to and fro through a futex.
+pub const PING_PONG: &str = r#"
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int turn, count, rounds;
+static void play(int me) {
+    for (int i = 0; i < rounds; i++) {
+        int now;
+        while ((now = __atomic_load_n(&turn, __ATOMIC_ACQUIRE)) != me)
+            syscall(SYS_futex, &turn, FUTEX_WAIT, now, 0, 0, 0);
+        count++;
+        __atomic_store_n(&turn, !me, __ATOMIC_RELEASE);
+        syscall(SYS_futex, &turn, FUTEX_WAKE, 1, 0, 0, 0);
+    }
+}
+static void *other(void *x) { play(1); return x; }
+int main(int c, char **v) {
+    rounds = c > 1 ? atoi(v[1]) : 100;
+    pthread_t t;
+    pthread_create(&t, 0, other, 0);
+    play(0);
+    pthread_join(t, 0);
+    printf("%d\n", count);
+    return 0;
+}"#;
+
+/// Where [`UNMAP`] maps.
+pub const AREAS: u64 = 0x10_0000_0000;
+
+/// One thread maps an area, another writes it through and says so, the first unmaps it.
+pub const UNMAP: &str = r#"
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+static char *volatile area;
+static volatile int stop;
+static void *writer(void *x) {
+    while (!stop) {
+        char *a = __atomic_load_n(&area, __ATOMIC_ACQUIRE);
+        if (!a) { sched_yield(); continue; }
+        for (int i = 0; i < 16 * 4096; i += 128) a[i]++;
+        __atomic_store_n(&area, (char *)0, __ATOMIC_RELEASE);
+    }
+    return x;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, 0, writer, 0);
+    for (int i = 0; i < 200; i++) {
+        char *at = (char *)(0x1000000000ul + (i % 3) * 0x100000);
+        char *a = mmap(at, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        __atomic_store_n(&area, a, __ATOMIC_RELEASE);
+        while (__atomic_load_n(&area, __ATOMIC_ACQUIRE)) sched_yield();
+        munmap(a, 16 * 4096);
+    }
+    stop = 1;
+    pthread_join(t, 0);
+    return 0;
+}"#;
+
+/// One of each mapping.
+pub const MAPS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int c, char **v) {
+    (void)c;
+    char *a = mmap(0, 0x3000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    a = mremap(a, 0x3000, 0x40000, MREMAP_MAYMOVE);
+    a[0x3f000] = 1;
+    mprotect(a, 0x1000, PROT_READ);
+    char *h = mmap(0, 0x200000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(h, 0x200000, MADV_HUGEPAGE);
+    char *s = mmap(0, 0x1000, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    s[0] = 1;
+    int f = open(v[0], O_RDONLY);
+    if (f < 0 || mmap(0, 0x1000, PROT_READ, MAP_PRIVATE, f, 0) == MAP_FAILED) return 2;
+    char *b = sbrk(0x100000);
+    b[0xfff00] = 1;
+    return munmap(a, 0x40000);
+}"#;

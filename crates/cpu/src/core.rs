@@ -61,6 +61,29 @@ const LONGEST: u64 = 15;
 /// Barriers of the front end that are told apart until the next retirement.
 const BARRIERS: usize = 4;
 
+/// What an instruction waited for before it was done, in order of time; the
+/// rest of the time it executed.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// Its inputs, until this slot.
+    start: u64,
+    /// The translation, until this cycle, and from where.
+    known: Cycle,
+    translation: Cause,
+    /// The data, until this cycle, and from where.
+    back: Cycle,
+    level: Cause,
+}
+
+/// It waited for its inputs and executed, nothing else.
+const EXECUTES: Waits = Waits {
+    start: 0,
+    known: 0,
+    translation: Cause::Tlb,
+    back: 0,
+    level: Cause::L1d,
+};
+
 /// The caches of one core, its MMU and its window.
 pub struct Core {
     /// Its MMU.
@@ -290,7 +313,7 @@ impl Core {
 
     /// Dispatches the op's own instruction after the plain ones; its slot.
     /// `needed`: 0 if it is a further micro-operation of the instruction before.
-    #[inline]
+    #[inline(always)]
     fn dispatch(&mut self, needed: u16) -> u64 {
         if needed == 0 {
             return self.next;
@@ -302,31 +325,16 @@ impl Core {
     }
 
     /// The op's own instruction, dispatched at `at`, retires when all is done at
-    /// `done`; gives the slot. `why`: until when it waited for what, ascending;
-    /// the rest is its own execution.
-    #[inline]
-    fn retire(&mut self, insns: u16, at: u64, done: u64, why: &[(u64, Cause)]) -> u64 {
-        let next = self.rob.next;
-        let slot = if insns == 0 {
-            done
-        } else {
-            next.max(done).max(at + self.width)
-        };
-        if slot > next {
-            let mut from = self.lose_front(next, slot);
-            for &(until, cause) in why {
-                from = self.lose(from, until.min(slot), cause);
-            }
-            // A micro-operation moves the slot of its instruction: the one it
-            // leaves is lost.
-            self.lose(from, slot + u64::from(insns == 0), Cause::Compute);
-        }
+    /// `done`; gives the slot. `waits`: what for, if it does.
+    #[inline(always)]
+    fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
         if insns == 0 {
-            return if slot > next {
-                self.rob.delay_last(slot)
-            } else {
-                next.saturating_sub(1)
-            };
+            return self.retire_part(done, waits);
+        }
+        let next = self.rob.next;
+        let slot = next.max(done).max(at + self.width);
+        if slot > next {
+            self.account(slot, waits);
         }
         self.stats.instructions += 1;
         self.rob.retire(slot, 1);
@@ -334,8 +342,31 @@ impl Core {
         slot
     }
 
+    /// A further micro-operation is done at `done`: it moves the slot of its
+    /// instruction if that is earlier, and the one it leaves is lost.
+    #[cold]
+    fn retire_part(&mut self, done: u64, waits: Waits) -> u64 {
+        if done < self.rob.next {
+            return self.rob.next - 1;
+        }
+        self.account(done + 1, waits);
+        self.rob.delay_last(done)
+    }
+
+    /// Gives the slots until `slot` their causes.
+    #[inline(never)]
+    fn account(&mut self, slot: u64, waits: Waits) {
+        let mut from = self.lose_front(self.rob.next, slot);
+        from = self.lose(from, waits.start.min(slot), Cause::Compute);
+        let known = waits.known * self.width;
+        from = self.lose(from, known.min(slot), waits.translation);
+        let back = waits.back * self.width;
+        from = self.lose(from, back.min(slot), waits.level);
+        self.lose(from, slot, Cause::Compute);
+    }
+
     /// When the value that producer `k` of `op` gives is there, in slots.
-    #[inline]
+    #[inline(always)]
     fn input(&self, op: &Op, k: usize) -> u64 {
         let d = usize::from(op.dep[k]);
         if d == 0 || d > self.done_mask || d > self.op_count {
@@ -345,7 +376,7 @@ impl Core {
     }
 
     /// Brings in the lines from the last instruction to this op's.
-    #[inline]
+    #[inline(always)]
     fn fetch<B: Below>(
         &mut self,
         op: &Op,
@@ -378,6 +409,7 @@ impl Core {
     /// The front end does not run ahead: a line is asked for when its first
     /// instruction is next to be dispatched, lines one after the other. A hit's
     /// latency is hidden by the pipeline, what exceeds it is not.
+    #[inline(never)]
     fn fetch_lines<B: Below>(
         &mut self,
         op: &Op,
@@ -420,13 +452,12 @@ impl Core {
     }
 
     /// The plain instructions before the op's own, and a fence's draining.
-    #[inline]
+    #[inline(always)]
     fn lead(&mut self, op: &Op) {
-        if self.resumes {
-            self.resumes = false;
-        } else if op.insns > 1 {
+        if op.insns > 1 && !self.resumes {
             self.plain(u64::from(op.insns) - 1);
         }
+        self.resumes = false;
         if op.flags & flags::SERIALISING != 0 {
             self.drain();
         }
@@ -456,7 +487,7 @@ impl Core {
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
             let done = self.next.max(inputs) + chain;
-            self.retire(0, self.next, done, &[]);
+            self.retire_part(done, EXECUTES);
             return done;
         }
         let (free, room) = self.rob.room();
@@ -511,7 +542,7 @@ impl Core {
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
         let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;
-        self.retire(op.insns, at, done, &[]);
+        self.retire(op.insns, at, done, EXECUTES);
         self.stats.branches += 1;
         if !self.predictor.foresees(op, true) {
             self.stats.mispredictions += 1;
@@ -569,12 +600,14 @@ impl Core {
             }
         }
         let done = back * self.width;
-        let why = [
-            (start, Cause::Compute),
-            (known * self.width, waited),
-            (done, cause),
-        ];
-        let slot = self.retire(op.insns, at, done, &why);
+        let waits = Waits {
+            start,
+            known,
+            translation: waited,
+            back,
+            level: cause,
+        };
+        let slot = self.retire(op.insns, at, done, waits);
         self.loads[(self.load_count & self.load_mask) as usize] = slot;
         self.load_count += 1;
         self.stats.loads += 1;
@@ -615,8 +648,13 @@ impl Core {
             }
         }
         let done = data.max(start).max(known * self.width);
-        let why = [(start, Cause::Compute), (known * self.width, waited)];
-        let slot = self.retire(op.insns, at, done, &why);
+        let waits = Waits {
+            start,
+            known,
+            translation: waited,
+            ..EXECUTES
+        };
+        let slot = self.retire(op.insns, at, done, waits);
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
         let mut written = self.ask(Ask::Store, t.pa, op.pc, retired, below).at;

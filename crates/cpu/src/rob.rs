@@ -10,92 +10,108 @@ struct Stretch {
 }
 
 /// Retirement slots by instruction number, kept as stretches: instructions that
-/// wait for nothing cost nothing.
+/// wait for nothing cost nothing. The youngest stretch is open: it ends with
+/// the last instruction, which retires in the slot before `next`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rob {
     size: u64,
-    stretches: Box<[Stretch]>,
-    mask: usize,
-    /// Stretch of the oldest instruction that may still be in the buffer.
-    head: usize,
-    tail: usize,
     /// Instructions dispatched.
     pub count: u64,
     /// First slot in which the next instruction can retire.
     pub next: u64,
+    /// The stretch of the oldest instruction in the buffer, unless it is the open one.
+    head: Stretch,
+    /// Closed stretches from the one after `head`: positions `first..end` of the ring.
+    closed: Box<[Stretch]>,
+    mask: usize,
+    first: usize,
+    end: usize,
+    /// One past the last instruction of a closed stretch.
+    closed_until: u64,
 }
 
 impl Rob {
     pub fn new(size: u32) -> Self {
-        // Every stretch but the one that the head has just left holds an
+        // Every closed stretch but those behind the oldest instruction holds an
         // instruction of the buffer.
         let room = (size as usize + 2).next_power_of_two();
         Rob {
             size: u64::from(size),
-            stretches: vec![Stretch::default(); room].into(),
-            mask: room - 1,
-            head: 0,
-            tail: 0,
             count: 0,
             next: 0,
+            head: Stretch::default(),
+            closed: vec![Stretch::default(); room].into(),
+            mask: room - 1,
+            first: 0,
+            end: 0,
+            closed_until: 0,
         }
     }
 
     /// When the next instruction finds room, and how many from it on find room
     /// in the slots right after that.
-    #[inline]
+    #[inline(always)]
     pub fn room(&mut self) -> (u64, u64) {
         let Some(k) = self.count.checked_sub(self.size) else {
             return (0, self.size - self.count);
         };
-        let mut s = self.stretches[self.head & self.mask];
-        while s.end <= k {
-            self.head += 1;
-            s = self.stretches[self.head & self.mask];
+        if k < self.head.end {
+            return (self.head.last - (self.head.end - 1 - k), self.head.end - k);
         }
-        (s.last - (s.end - 1 - k), s.end - k)
+        self.advance(k)
+    }
+
+    /// The same when the oldest instruction `k` has left the stretch `head`.
+    #[inline]
+    fn advance(&mut self, k: u64) -> (u64, u64) {
+        while self.first != self.end {
+            let s = self.closed[self.first & self.mask];
+            self.first += 1;
+            if k < s.end {
+                self.head = s;
+                return (s.last - (s.end - 1 - k), s.end - k);
+            }
+        }
+        (self.next - (self.count - k), self.count - k)
+    }
+
+    #[inline]
+    fn close(&mut self, end: u64, last: u64) {
+        if end > self.closed_until {
+            self.closed_until = end;
+            self.closed[self.end & self.mask] = Stretch { end, last };
+            self.end += 1;
+            debug_assert!(self.end - self.first <= self.closed.len());
+        }
     }
 
     /// The next `n` >= 1 instructions retire in the slots from `first` on.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, first: u64, n: u64) {
         debug_assert!(first >= self.next && n > 0);
+        if first != self.next {
+            self.close(self.count, self.next.wrapping_sub(1));
+        }
         self.count += n;
         self.next = first + n;
-        if self.stretches[self.tail & self.mask].last + 1 != first {
-            self.tail += 1;
-            debug_assert!(self.tail - self.head <= self.mask);
-        }
-        self.stretches[self.tail & self.mask] = Stretch {
-            end: self.count,
-            last: self.next - 1,
-        };
     }
 
     /// The last instruction retires only at `slot`, later than it would have: a
     /// further micro-operation of it is done then. Gives the slot.
     pub fn delay_last(&mut self, slot: u64) -> u64 {
         debug_assert!(slot >= self.next);
+        if self.count > self.closed_until {
+            self.close(self.count - 1, self.next.wrapping_sub(2));
+        }
         self.next = slot + 1;
-        if self.count == 0 {
-            return slot;
-        }
-        let before = self.stretches[self.tail.wrapping_sub(1) & self.mask].end;
-        let t = &mut self.stretches[self.tail & self.mask];
-        if t.end - before > 1 {
-            t.end -= 1;
-            t.last -= 1;
-            self.tail += 1;
-        }
-        self.stretches[self.tail & self.mask] = Stretch {
-            end: self.count,
-            last: slot,
-        };
         slot
     }
 
     /// Everything has retired, and nothing retires before `slot`.
     pub fn empty_until(&mut self, slot: u64) {
-        self.next = self.next.max(slot);
+        if slot > self.next {
+            self.close(self.count, self.next.wrapping_sub(1));
+            self.next = slot;
+        }
     }
 }

@@ -197,7 +197,7 @@ impl Core {
 
     /// Instructions dispatched since the start, timed or warmed.
     pub fn instructions(&self) -> u64 {
-        self.stats.instructions + self.warmed
+        self.rob.count + self.warmed
     }
 
     /// Timed. `ops[at..]`, until local time `until` or `instructions() >= limit`.
@@ -215,7 +215,7 @@ impl Core {
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
         let stop = loop {
-            if self.stats.instructions >= limit {
+            if self.rob.count >= limit {
                 break Stop::Limit;
             }
             let Some(op) = ops.get(at) else {
@@ -224,17 +224,24 @@ impl Core {
             if self.next >= until {
                 break Stop::Quantum;
             }
-            let done = match op.kind {
-                Kind::Compute => self.fetch(op, asid, view, below).map(|()| self.compute(op)),
-                Kind::Load => self.load(op, asid, view, below),
-                Kind::Store => self.store(op, asid, view, below),
-                Kind::Branch => self.fetch(op, asid, view, below).map(|()| self.branch(op)),
+            let done = if op.pc >> LINE_SHIFT == self.line {
+                Ok(())
+            } else {
+                self.fetch_lines(op, asid, view, below)
+            };
+            let done = match done {
+                Err(fault) => Err(fault),
+                Ok(()) => match op.kind {
+                    Kind::Compute => Ok(self.compute(op)),
+                    Kind::Branch => Ok(self.branch(op)),
+                    Kind::Load => self.load(op, asid, view, below),
+                    Kind::Store => self.store(op, asid, view, below),
+                },
             };
             match done {
                 Ok(slot) => {
                     self.done[self.op_count & self.done_mask] = slot;
                     self.op_count += 1;
-                    self.stats.ops += 1;
                     at += 1;
                 }
                 Err(fault) => {
@@ -294,7 +301,6 @@ impl Core {
     /// `n` instructions that wait for nothing and take a cycle each.
     #[inline]
     fn plain(&mut self, mut n: u64) {
-        self.stats.instructions += n;
         while n > 0 {
             let (free, room) = self.rob.room();
             let chunk = n.min(room);
@@ -336,7 +342,6 @@ impl Core {
         if slot > next {
             self.account(slot, waits);
         }
-        self.stats.instructions += 1;
         self.rob.retire(slot, 1);
         self.next = at + 1;
         slot
@@ -375,21 +380,6 @@ impl Core {
         self.done[(self.op_count - d) & self.done_mask] + u64::from(op.dep_latency[k]) * self.width
     }
 
-    /// Brings in the lines from the last instruction to this op's.
-    #[inline(always)]
-    fn fetch<B: Below>(
-        &mut self,
-        op: &Op,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
-    ) -> Result<(), Fault> {
-        if op.pc >> LINE_SHIFT == self.line {
-            return Ok(());
-        }
-        self.fetch_lines(op, asid, view, below)
-    }
-
     /// Lines that this op's instructions begin in: from `self.line` or the target of a taken branch.
     fn first_line(&self, op: &Op) -> u64 {
         let line = op.pc >> LINE_SHIFT;
@@ -406,7 +396,8 @@ impl Core {
         }
     }
 
-    /// The front end does not run ahead: a line is asked for when its first
+    /// Brings in the lines from the last instruction to this op's. The front end
+    /// does not run ahead: a line is asked for when its first
     /// instruction is next to be dispatched, lines one after the other. A hit's
     /// latency is hidden by the pipeline, what exceeds it is not.
     #[inline(never)]
@@ -478,6 +469,7 @@ impl Core {
     }
 
     /// `insns` instructions with a chain of `latency` cycles spread evenly over them.
+    #[inline]
     fn compute(&mut self, op: &Op) -> u64 {
         if op.flags & flags::SERIALISING != 0 {
             self.drain();
@@ -496,7 +488,12 @@ impl Core {
         let first = self.rob.next.max(at + self.width);
         let done = if room >= n && ready <= first {
             // Nothing of the chain shows: all retire in a row.
-            self.plain(n);
+            if first > self.rob.next {
+                let from = self.lose_front(self.rob.next, at);
+                self.lose(from, first, Cause::Compute);
+            }
+            self.rob.retire(first, n);
+            self.next = at + n;
             ready.max(at + n - 1 + self.width)
         } else {
             self.step_through(n, u64::from(op.latency), inputs)
@@ -509,6 +506,7 @@ impl Core {
 
     /// The same, instruction by instruction: number k of n is done with the
     /// first ceil(k latency / n) cycles of the chain.
+    #[inline(never)]
     fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
         let mut chain = inputs;
         let mut share = 0;
@@ -533,10 +531,10 @@ impl Core {
             self.rob.retire(slot, 1);
             self.next = at + 1;
         }
-        self.stats.instructions += n;
         done
     }
 
+    #[inline]
     fn branch(&mut self, op: &Op) -> u64 {
         self.lead(op);
         let at = self.dispatch(op.insns);
@@ -573,7 +571,6 @@ impl Core {
         view: &View<'_>,
         below: &mut B,
     ) -> Result<u64, Fault> {
-        self.fetch(op, asid, view, below)?;
         self.lead(op);
         let oldest = self.load_count.wrapping_sub(self.load_queue) & self.load_mask;
         self.next = self.next.max(self.loads[oldest as usize]);
@@ -610,7 +607,6 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         self.loads[(self.load_count & self.load_mask) as usize] = slot;
         self.load_count += 1;
-        self.stats.loads += 1;
         if op.flags & flags::SERIALISING != 0 {
             self.next = self.next.max(done);
         }
@@ -625,7 +621,6 @@ impl Core {
         view: &View<'_>,
         below: &mut B,
     ) -> Result<u64, Fault> {
-        self.fetch(op, asid, view, below)?;
         self.lead(op);
         let room = self.stores.room();
         if room > self.next {
@@ -673,7 +668,6 @@ impl Core {
             let rest = (high - LINE_BYTES) as u8;
             self.stores.write(line + 1, 0, rest, ready, commit);
         }
-        self.stats.stores += 1;
         if op.flags & flags::SERIALISING != 0 {
             self.hold(commit * self.width, Cause::StoreQueue);
         }
@@ -795,7 +789,7 @@ impl Core {
         self.done.fill(0);
         self.stores.forget();
         let before = self.warmed;
-        let limit = limit.saturating_sub(self.stats.instructions);
+        let limit = limit.saturating_sub(self.rob.count);
         let stop = loop {
             if self.warmed >= limit {
                 break Stop::Limit;
@@ -934,6 +928,10 @@ impl Core {
     /// What it counted.
     pub fn stats(&self) -> CoreStats {
         let mut s = self.stats;
+        s.instructions = self.rob.count;
+        s.ops = self.op_count as u64;
+        s.loads = self.load_count;
+        s.stores = self.stores.count;
         s.memory_operands = s.loads + s.stores;
         s.cycles = self.slots().total().div_ceil(self.width);
         s
@@ -941,7 +939,7 @@ impl Core {
 
     /// Retirement slots by cause; their sum is the time that was not warmed.
     pub fn slots(&self) -> StackSlots {
-        let slots = self.stack.slots(self.stats.instructions);
+        let slots = self.stack.slots(self.rob.count);
         debug_assert_eq!(slots.total() + self.warm_slots, self.rob.next);
         slots
     }

@@ -85,9 +85,18 @@ impl Tage {
     /// Notes one bit of history.
     #[inline]
     pub fn push(&mut self, bit: bool) {
+        if self.tables <= 4 {
+            self.push_to::<4>(bit);
+        } else {
+            self.push_to::<TABLES>(bit);
+        }
+    }
+
+    #[inline]
+    fn push_to<const N: usize>(&mut self, bit: bool) {
         self.head = (self.head + KEPT - 1) % KEPT;
         self.outcomes[self.head] = u8::from(bit);
-        for i in 0..self.tables {
+        for i in 0..N {
             let out = u32::from(self.outcomes[(self.head + self.length[i] as usize) % KEPT]);
             let mut f = self.folded[i] << 1 | u32::from(bit);
             f ^= out << self.outpoint[i];
@@ -110,11 +119,21 @@ impl Tage {
     /// Predicts, learns from the outcome, notes it. Gives the prediction.
     #[inline]
     pub fn predict(&mut self, pc: u64, taken: bool) -> bool {
+        if self.tables == 4 {
+            self.predict_with::<4>(pc, taken)
+        } else {
+            self.predict_with::<TABLES>(pc, taken)
+        }
+    }
+
+    #[inline]
+    fn predict_with<const N: usize>(&mut self, pc: u64, taken: bool) -> bool {
         let h = hash(pc);
-        let mut at = [0usize; TABLES];
-        let mut tag = [0u16; TABLES];
+        let tables = self.tables.min(N);
+        let mut at = [0usize; N];
+        let mut tag = [0u16; N];
         let mut matching = 0u32;
-        for i in 0..self.tables {
+        for i in 0..if N == 4 { N } else { tables } {
             let f = self.folded[i];
             let index = (h ^ h >> (i + 3) ^ f) & ((1 << self.log) - 1);
             at[i] = (i << self.log) + index as usize;
@@ -162,13 +181,13 @@ impl Tage {
             self.until_age = AGE;
             self.entries.iter_mut().for_each(|e| e.useful >>= 1);
         }
-        self.push(taken);
+        self.push_to::<N>(taken);
         predicted
     }
 
     /// A longer history gets an entry for the branch that was mispredicted.
     #[cold]
-    fn allocate(&mut self, at: &[usize; TABLES], tag: &[u16; TABLES], matching: u32, taken: bool) {
+    fn allocate(&mut self, at: &[usize], tag: &[u16], matching: u32, taken: bool) {
         let longer = (32 - matching.leading_zeros()) as usize;
         if longer >= self.tables {
             return;

@@ -70,7 +70,7 @@ impl Level {
     }
 
     /// Array and slot of the entry that covers `va`.
-    #[inline]
+    #[inline(always)]
     pub fn find(&mut self, asid: Asid, va: u64) -> Option<(usize, usize)> {
         let page = key(asid, PageSize::K4, va);
         let h = self.hints[page as usize % HINTS];
@@ -80,6 +80,11 @@ impl Level {
                 return Some((a, s));
             }
         }
+        self.search(asid, va, page)
+    }
+
+    #[inline(never)]
+    fn search(&mut self, asid: Asid, va: u64, page: u64) -> Option<(usize, usize)> {
         let (a, s) = self
             .arrays
             .iter()

@@ -60,6 +60,19 @@ fn tag(key: u64) -> u32 {
     key as u32 ^ ((key >> 32) as u32).wrapping_mul(0x9E37_79B1)
 }
 
+/// Where a slot stands in its set's order of use; all by way within the set.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Its own way: a slot less its way is the set's first slot.
+    way: u16,
+    /// Neighbours towards more and less recent use.
+    newer: u16,
+    older: u16,
+    /// Most and least recently used way of the set; kept in its first slot.
+    first: u16,
+    last: u16,
+}
+
 /// The array. A set's ways form a list in the order of use, unused ways last,
 /// so that the victim is known without a search.
 #[derive(Clone, Debug)]
@@ -75,11 +88,7 @@ pub(crate) struct Tlb {
     tags: Vec<u32>,
     pub keys: Vec<u64>,
     pub entries: Vec<Entry>,
-    /// Neighbours towards more and less recent use, by way within the set.
-    newer: Vec<u16>,
-    older: Vec<u16>,
-    first: Vec<u16>,
-    last: Vec<u16>,
+    links: Vec<Link>,
     pub hits: u64,
     pub fills: u64,
     pub evictions: u64,
@@ -90,7 +99,6 @@ impl Tlb {
         let ways = spec.ways as usize;
         let sets = (spec.entries / spec.ways) as usize;
         let n = sets * ways;
-        let way = |s: usize| (s % ways) as u16;
         Tlb {
             name: name.to_owned(),
             latency: spec.latency,
@@ -102,29 +110,37 @@ impl Tlb {
             tags: vec![tag(EMPTY); n],
             keys: vec![EMPTY; n],
             entries: vec![Entry::default(); n],
-            newer: (0..n).map(|s| way(s).wrapping_sub(1)).collect(),
-            older: (0..n).map(|s| way(s) + 1).collect(),
-            first: vec![0; sets],
-            last: vec![ways as u16 - 1; sets],
+            links: (0..n)
+                .map(|slot| (slot % ways) as u16)
+                .map(|way| Link {
+                    way,
+                    newer: way.wrapping_sub(1),
+                    older: way + 1,
+                    first: 0,
+                    last: ways as u16 - 1,
+                })
+                .collect(),
             hits: 0,
             fills: 0,
             evictions: 0,
         }
     }
 
+    /// First slot of the set of `key`.
     #[inline]
-    fn set(&self, key: u64) -> usize {
+    fn base(&self, key: u64) -> usize {
         let number = key & ((1 << NUMBER_BITS) - 1);
-        (match self.mask {
+        let set = match self.mask {
             Some(m) => number & m,
             None => number % self.sets,
-        }) as usize
+        };
+        set as usize * self.ways
     }
 
     /// The slot of `key`.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
-        let base = self.set(key) * self.ways;
+        let base = self.base(key);
         let tag = tag(key);
         let tags = &self.tags[base..base + self.ways];
         let (chunks, rest) = tags.as_chunks::<8>();
@@ -167,55 +183,46 @@ impl Tlb {
         }
     }
 
-    fn unlink(&mut self, set: usize, way: u16) {
-        let base = set * self.ways;
-        let (n, o) = (
-            self.newer[base + way as usize],
-            self.older[base + way as usize],
-        );
-        if self.first[set] == way {
-            self.first[set] = o;
+    fn unlink(&mut self, base: usize, way: u16) {
+        let Link { newer, older, .. } = self.links[base + usize::from(way)];
+        if self.links[base].first == way {
+            self.links[base].first = older;
         } else {
-            self.older[base + n as usize] = o;
+            self.links[base + usize::from(newer)].older = older;
         }
-        if self.last[set] == way {
-            self.last[set] = n;
+        if self.links[base].last == way {
+            self.links[base].last = newer;
         } else {
-            self.newer[base + o as usize] = n;
+            self.links[base + usize::from(older)].newer = newer;
         }
     }
 
     /// Makes `slot` the most recently used of its set.
     #[inline]
     pub fn touch(&mut self, slot: usize) {
-        let set = slot / self.ways;
-        let way = (slot - set * self.ways) as u16;
-        if self.first[set] != way {
-            self.move_to_front(set, way);
+        let way = self.links[slot].way;
+        let base = slot - usize::from(way);
+        if self.links[base].first != way {
+            self.unlink(base, way);
+            let first = self.links[base].first;
+            self.links[slot].older = first;
+            self.links[base + usize::from(first)].newer = way;
+            self.links[base].first = way;
         }
-    }
-
-    fn move_to_front(&mut self, set: usize, way: u16) {
-        self.unlink(set, way);
-        let base = set * self.ways;
-        let f = self.first[set];
-        self.older[base + way as usize] = f;
-        self.newer[base + f as usize] = way;
-        self.first[set] = way;
     }
 
     /// Puts `key` in as most recently used; gives its slot. An entry that is
     /// there already stays ready as early as it was. `counted`: in the statistics.
     pub fn fill(&mut self, key: u64, mut entry: Entry, counted: bool) -> usize {
         self.fills += u64::from(counted);
-        let set = self.set(key);
         let slot = match self.find(key) {
             Some(slot) => {
                 entry.ready = entry.ready.min(self.entries[slot].ready);
                 slot
             }
             None => {
-                let slot = set * self.ways + self.last[set] as usize;
+                let base = self.base(key);
+                let slot = base + usize::from(self.links[base].last);
                 if self.keys[slot] != EMPTY {
                     self.evictions += u64::from(counted);
                     self.held[size_of_key(self.keys[slot])] -= 1;
@@ -235,15 +242,14 @@ impl Tlb {
         self.held[size_of_key(self.keys[slot])] -= 1;
         self.keys[slot] = EMPTY;
         self.tags[slot] = tag(EMPTY);
-        let set = slot / self.ways;
-        let way = (slot - set * self.ways) as u16;
-        if self.last[set] != way {
-            self.unlink(set, way);
-            let base = set * self.ways;
-            let l = self.last[set];
-            self.newer[base + way as usize] = l;
-            self.older[base + l as usize] = way;
-            self.last[set] = way;
+        let way = self.links[slot].way;
+        let base = slot - usize::from(way);
+        if self.links[base].last != way {
+            self.unlink(base, way);
+            let last = self.links[base].last;
+            self.links[slot].newer = last;
+            self.links[base + usize::from(last)].older = way;
+            self.links[base].last = way;
         }
     }
 
@@ -282,11 +288,11 @@ impl Tlb {
     #[cfg(test)]
     pub fn in_order_of_use(&self) -> Vec<u64> {
         let mut all = vec![];
-        for set in 0..self.sets as usize {
-            let mut way = self.first[set];
+        for base in (0..self.keys.len()).step_by(self.ways) {
+            let mut way = self.links[base].first;
             for _ in 0..self.ways {
-                all.push(self.keys[set * self.ways + way as usize]);
-                way = self.older[set * self.ways + way as usize];
+                all.push(self.keys[base + usize::from(way)]);
+                way = self.links[base + usize::from(way)].older;
             }
         }
         all

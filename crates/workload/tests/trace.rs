@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, flags};
+use pagewalk_stream::{Batch, End, Event, Facts, Kind, Op, Program, ProgramError, flags};
 use pagewalk_workload::{
     Format, Header, OpenOptions, Options, Recording, TraceWriter, build, check_trace,
     convert_trace, open_trace, record, trace_info,
@@ -221,6 +221,117 @@ fn an_unfinished_recording_is_refused_and_can_be_recovered() {
     let check = check_trace(&partial, None).unwrap();
     assert!(!check.whole);
     assert_eq!(check.good_instructions, instructions(&good));
+}
+
+/// A parent that waits for its child, whose second thread dies with it.
+struct Family {
+    parent: u32,
+    child: u32,
+    child_exited: bool,
+}
+
+impl Program for Family {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "family".into(),
+            deterministic: true,
+            ..Facts::default()
+        }
+    }
+
+    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let event = |event| Ok(End::Event { event, ticket: 0 });
+        let step = match thread {
+            0 => &mut self.parent,
+            1 => &mut self.child,
+            _ => {
+                batch.ops.extend(
+                    [Op {
+                        pc: 9,
+                        insns: 1,
+                        ..Op::default()
+                    }; 100],
+                );
+                return Ok(End::More);
+            }
+        };
+        *step += 1;
+        match (thread, *step) {
+            (0, 1) => event(Event::Fork {
+                process: 1,
+                thread: 1,
+            }),
+            (0, _) if !self.child_exited => Ok(End::Blocked),
+            (0, _) => event(Event::ProcessExit { status: 3 }),
+            (1, 1) => event(Event::Spawn { thread: 2 }),
+            (1, 2..9) => {
+                batch.ops.push(Op {
+                    pc: 5,
+                    insns: 1,
+                    ..Op::default()
+                });
+                Ok(End::More)
+            }
+            _ => {
+                self.child_exited = true;
+                event(Event::ProcessExit { status: 0 })
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let family = Family {
+        parent: 0,
+        child: 0,
+        child_exited: false,
+    };
+    let path = recorded(dir.path(), Box::new(family), None);
+    let mut replay = opened(&path);
+    let mut batch = Batch::new();
+    let mut ask = |thread| replay.fill(thread, &mut batch).unwrap();
+    assert!(matches!(
+        ask(0),
+        End::Event {
+            event: Event::Fork { .. },
+            ..
+        }
+    ));
+    assert!(matches!(
+        ask(1),
+        End::Event {
+            event: Event::Spawn { .. },
+            ..
+        }
+    ));
+    // Thread 2 is never asked: here its process ends before it gets a core.
+    for _ in 0..50 {
+        assert_eq!(ask(0), End::Blocked);
+        if let End::Event {
+            event: Event::ProcessExit { .. },
+            ..
+        } = ask(1)
+        {
+            break;
+        }
+    }
+    let exit = Event::ProcessExit { status: 3 };
+    assert_eq!(
+        ask(0),
+        End::Event {
+            event: exit,
+            ticket: 0
+        }
+    );
+    let info = trace_info(&path, &OpenOptions::default()).unwrap();
+    assert_eq!((info.threads, info.exit_status), (3, Some(0)));
+    assert_eq!(Some(info.instructions), opened(&path).facts().instructions);
+    let again = dir.path().join("again.pwt");
+    let copied = convert_trace(&path, &OpenOptions::default(), &again, false).unwrap();
+    assert_eq!(copied.instructions, info.instructions);
 }
 
 /// A disk that is full after so many bytes.

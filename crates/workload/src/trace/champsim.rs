@@ -294,3 +294,31 @@ pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn records_come_back(bytes in prop::array::uniform32(any::<u8>()), branch: bool, taken: bool) {
+            let mut record = [0; RECORD];
+            record[..32].copy_from_slice(&bytes);
+            record[32..].copy_from_slice(&bytes);
+            (record[8], record[9]) = (u8::from(branch), u8::from(taken));
+            prop_assert_eq!(Record::parse(&record).unwrap().bytes(), record);
+        }
+
+        #[test]
+        fn any_record_is_answered(first in prop::array::uniform32(any::<u8>())) {
+            let mut record = [7; RECORD];
+            record[..32].copy_from_slice(&first);
+            let parsed = Record::parse(&record);
+            prop_assert_eq!(parsed.is_some(), first[8] < 2 && first[9] < 2);
+            if let Some(record) = parsed {
+                let _ = record.branch();
+            }
+        }
+    }
+}

@@ -258,3 +258,28 @@ fn read_lines<E>(input: &mut Input, to: &mut Translator, sink: &mut Sink<E>) -> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_line_is_answered(line: Vec<u8>) {
+            let _ = parse_line(&line);
+            let _ = shown(&line);
+        }
+
+        #[test]
+        fn lines_of_lackey_are_read(va: u64, size in 1..4096u64) {
+            let line = |code| format!("{code}{va:08x},{size}");
+            prop_assert_eq!(parse_line(line("I  ").as_bytes()), Some(Line::Instruction { pc: va, size }));
+            prop_assert_eq!(parse_line(line(" L ").as_bytes()), Some(Line::Load { va, size }));
+            prop_assert_eq!(parse_line(line(" S ").as_bytes()), Some(Line::Store { va, size }));
+            prop_assert_eq!(parse_line(line(" M ").as_bytes()), Some(Line::Modify { va, size }));
+            prop_assert_eq!(parse_line(line("  L").as_bytes()), None);
+            prop_assert_eq!(parse_line(format!(" L +{va:x},{size}").as_bytes()), None);
+        }
+    }
+}

@@ -83,6 +83,15 @@ impl Program for Recording {
     }
 }
 
+/// What becomes of the threads of a process that ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Killed {
+    /// They end with it, as in a machine.
+    End,
+    /// They are read on: a recording may hold more of them.
+    ReadOn,
+}
+
 /// Asks the threads of a program in turn until it ends or `visit` says no.
 ///
 /// # Errors
@@ -90,6 +99,7 @@ impl Program for Recording {
 /// wait for each other.
 pub(super) fn drive(
     program: &mut dyn Program,
+    killed: Killed,
     visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
 ) -> Result<(), ProgramError> {
     let deterministic = program.facts().deterministic;
@@ -112,7 +122,9 @@ pub(super) fn drive(
                 End::Event { event, .. } => match event {
                     Event::Spawn { thread } => drop(live.insert(thread, process)),
                     Event::Fork { process, thread } => drop(live.insert(thread, process)),
-                    Event::ProcessExit { .. } => live.retain(|_, p| *p != process),
+                    Event::ProcessExit { .. } if killed == Killed::End => {
+                        live.retain(|_, p| *p != process)
+                    }
                     _ => {}
                 },
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
@@ -143,9 +155,15 @@ pub fn record(
 ) -> Result<Written, ProgramError> {
     let limit = instructions.unwrap_or(u64::MAX);
     let mut written = 0;
-    drive(&mut recording, &mut |_, batch, _| {
+    drive(&mut recording, Killed::End, &mut |_, batch, _| {
         written += batch.instructions();
         Ok(written < limit && go_on(written))
     })?;
+    recording.finish()
+}
+
+/// Writes all that a trace holds.
+pub(super) fn copy(mut recording: Recording) -> Result<Written, ProgramError> {
+    drive(&mut recording, Killed::ReadOn, &mut |_, _, _| Ok(true))?;
     recording.finish()
 }

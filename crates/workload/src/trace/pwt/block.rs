@@ -211,3 +211,60 @@ pub fn index(blocks: &[(u64, BlockHeader)], at: u64) -> Vec<u8> {
     out.extend_from_slice(TRAILER_MAGIC);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some_header() -> impl Strategy<Value = BlockHeader> {
+        (
+            any::<u32>(),
+            0..1u64 << 60,
+            0..=BLOCK_OPS as u32,
+            any::<u32>(),
+            any::<u32>(),
+        )
+            .prop_map(|(thread, before, ops, crc, operands)| BlockHeader {
+                thread,
+                before,
+                instructions: u64::from(ops) * 3,
+                ops,
+                marks: 2,
+                lengths: [ops / 2, ops, ops * 8, 17],
+                compressed: ops / 3,
+                crc,
+                operands,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn headers_come_back(header in some_header()) {
+            prop_assert_eq!(BlockHeader::parse(&header.bytes()), Ok(header));
+        }
+
+        #[test]
+        fn a_flipped_bit_of_a_header_is_found(header in some_header(), at in 0..512usize) {
+            let mut bytes = header.bytes();
+            bytes[at / 8] ^= 1 << (at % 8);
+            prop_assert!(BlockHeader::parse(&bytes).is_err());
+        }
+
+        /// Even with a right checksum no header makes a reader take much memory.
+        #[test]
+        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>())) {
+            let mut bytes = [0; HEADER_BYTES];
+            for (i, word) in words.iter().enumerate() {
+                bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
+            }
+            bytes[..4].copy_from_slice(&BLOCK_MAGIC.to_le_bytes());
+            bytes[24..26].fill(0);
+            let crc = crc32fast::hash(&bytes[..60]);
+            bytes[60..].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(header) = BlockHeader::parse(&bytes) {
+                prop_assert!(header.raw() <= 128 << 20 && header.compressed <= 129 << 20);
+            }
+        }
+    }
+}

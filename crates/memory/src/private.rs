@@ -475,8 +475,10 @@ fn through_mshrs<const TIMED: bool>(
     let slot = lines.mshrs.admit(now);
     lines.counts.mshr_wait_cycles += slot.start - now;
     let done = fetch(private, slot.start);
-    cache(private).mshrs.hold(slot, done.at);
-    done
+    Done {
+        at: cache(private).mshrs.hold(slot, done.at),
+        ..done
+    }
 }
 
 impl Report for Private {

@@ -105,8 +105,7 @@ impl Shared {
             let slot = self.l3.mshrs.admit(now);
             self.l3.counts.mshr_wait_cycles += slot.start - now;
             let ready = self.dram.read(line, slot.start + self.l3.latency());
-            self.l3.mshrs.hold(slot, ready);
-            ready
+            self.l3.mshrs.hold(slot, ready)
         };
         self.put::<true>(line, 0, now, ready);
         Done {

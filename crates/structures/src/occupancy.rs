@@ -7,20 +7,25 @@ use pagewalk_units::Cycle;
 /// set delays a request to the first release.
 ///
 /// Requests need not come in order of time. Each place remembers, beside the
-/// time from which it is free for good, the last gap before that; a request
-/// from an earlier time takes a gap that holds it. If it then stays longer
-/// than the gap, the place owes the overlap at its end, so that the total time
-/// for which places are taken is always right and only its distribution is
-/// approximate.
+/// time from which it is free for good, the last gaps before that; a request
+/// from an earlier time takes a gap. If it then stays longer than the gap, the
+/// place owes the overlap: it is taken from the gaps behind and from the end,
+/// so that the total time for which places are taken is always right. The ends
+/// that others have been told cannot move any more; the request itself bears
+/// what they would have been delayed by.
 ///
-/// Cost of a request: one pass over the places.
+/// Cost of a request: one pass over the places, and a second one over their
+/// gaps if none is free for good.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     /// From when each place is free for good.
     free_at: Vec<Cycle>,
-    /// The last gap before that: `from <= t < to`.
-    gaps: Vec<(Cycle, Cycle)>,
+    /// The last gaps before that, oldest first: `from <= t < to`.
+    gaps: Vec<[(Cycle, Cycle); GAPS]>,
 }
+
+/// Gaps that a place remembers.
+const GAPS: usize = 4;
 
 /// A place that a request may take from `start` on; given to [`Occupancy::hold`].
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +33,9 @@ pub struct Occupancy {
 pub struct Slot {
     /// When the request gets its place, at or after the time it asked.
     pub start: Cycle,
-    index: u32,
-    in_gap: bool,
+    place: u32,
+    /// Which gap; `GAPS`: none, the place is free for good.
+    gap: u32,
 }
 
 impl Occupancy {
@@ -38,7 +44,7 @@ impl Occupancy {
         assert!(places > 0, "at least one place");
         Occupancy {
             free_at: vec![0; places],
-            gaps: vec![(0, 0); places],
+            gaps: vec![[(0, 0); GAPS]; places],
         }
     }
 
@@ -51,76 +57,127 @@ impl Occupancy {
     #[inline]
     pub fn admit(&self, at: Cycle) -> Slot {
         // Of the places that are free, the one that became so last: the gap
-        // that this leaves behind is the shortest, and those that others
-        // leave for requests from earlier times stay as they are.
-        let mut fit = usize::MAX;
+        // that this leaves behind is the shortest.
+        let mut fit = 0;
         let mut fit_at = 0;
         let mut first = 0;
         let mut first_at = Cycle::MAX;
         for (i, &free) in self.free_at.iter().enumerate() {
-            if free <= at && (free >= fit_at) {
-                (fit, fit_at) = (i, free);
-            }
-            if free < first_at {
-                (first, first_at) = (i, free);
-            }
+            let better = free <= at && free >= fit_at;
+            fit = if better { i } else { fit };
+            fit_at = if better { free } else { fit_at };
+            first = if free < first_at { i } else { first };
+            first_at = first_at.min(free);
         }
-        if fit != usize::MAX {
+        if first_at <= at {
             return Slot {
                 start: at,
-                index: fit as u32,
-                in_gap: false,
+                place: fit as u32,
+                gap: GAPS as u32,
             };
         }
+        self.admit_late(at, first, first_at)
+    }
+
+    /// No place is free for good at `at`: the gap that is free first, and of
+    /// those the one that stays so longest.
+    fn admit_late(&self, at: Cycle, first: usize, first_at: Cycle) -> Slot {
         let mut slot = Slot {
             start: first_at,
-            index: first as u32,
-            in_gap: false,
+            place: first as u32,
+            gap: GAPS as u32,
         };
-        for (i, &(from, to)) in self.gaps.iter().enumerate() {
-            let start = at.max(from);
-            if start < to && start < slot.start {
-                slot = Slot {
-                    start,
-                    index: i as u32,
-                    in_gap: true,
-                };
+        let mut until = Cycle::MAX;
+        for (i, gaps) in self.gaps.iter().enumerate() {
+            for (g, &(from, to)) in gaps.iter().enumerate() {
+                let start = at.max(from);
+                if start < to && (start < slot.start || start == slot.start && to > until) {
+                    slot = Slot {
+                        start,
+                        place: i as u32,
+                        gap: g as u32,
+                    };
+                    until = to;
+                }
             }
         }
         slot
     }
 
-    /// The request of `slot` keeps its place until `end`.
+    /// The request of `slot` keeps its place until `end`; gives the end to
+    /// report for it. That is `end`, or later by what a request from an earlier
+    /// time than others before it would have delayed those by.
     #[inline]
-    pub fn hold(&mut self, slot: Slot, end: Cycle) {
-        let i = slot.index as usize;
+    pub fn hold(&mut self, slot: Slot, end: Cycle) -> Cycle {
+        let place = slot.place as usize;
         let end = end.max(slot.start);
-        let free = self.free_at[i];
-        if slot.in_gap {
-            let (from, to) = self.gaps[i];
-            if end <= to {
-                // The longer of the two pieces stays usable.
-                self.gaps[i] = if slot.start - from > to - end {
-                    (from, slot.start)
-                } else {
-                    (end, to)
-                };
-            } else {
-                self.gaps[i] = (from, slot.start);
-                self.free_at[i] = free + (end - to);
-            }
-        } else {
+        if slot.gap as usize == GAPS {
+            let free = self.free_at[place];
             if free < slot.start {
-                self.gaps[i] = (free, slot.start);
+                let gaps = &mut self.gaps[place];
+                gaps.copy_within(1.., 0);
+                gaps[GAPS - 1] = (free, slot.start);
             }
-            self.free_at[i] = end;
+            self.free_at[place] = end;
+            end
+        } else {
+            self.hold_gap(place, slot.gap as usize, slot.start, end)
         }
+    }
+
+    fn hold_gap(&mut self, place: usize, gap: usize, start: Cycle, end: Cycle) -> Cycle {
+        let gaps = &mut self.gaps[place];
+        let (from, to) = gaps[gap];
+        if end <= to {
+            if start == from {
+                gaps[gap] = (end, to);
+            } else if end == to {
+                gaps[gap] = (from, start);
+            } else {
+                // Two pieces: the oldest gap is forgotten for the second one.
+                gaps.copy_within(1..=gap, 0);
+                if gap > 0 {
+                    gaps[gap - 1] = (from, start);
+                }
+                gaps[gap] = (end, to);
+            }
+            return end;
+        }
+        gaps[gap] = (from, start);
+        let mut owed = end - to;
+        for g in &mut gaps[gap + 1..] {
+            let paid = owed.min(g.1 - g.0);
+            g.0 += paid;
+            owed -= paid;
+        }
+        self.free_at[place] += owed;
+        // Those that came before from later times have been told their ends.
+        // What they would now wait, until this place or another is free, is
+        // borne by this request.
+        end + (end - to).min(self.next_free(place, to) - to)
+    }
+
+    /// When, from `at` on, a place other than `place` is free.
+    fn next_free(&self, place: usize, at: Cycle) -> Cycle {
+        let mut first = Cycle::MAX;
+        for (i, gaps) in self.gaps.iter().enumerate() {
+            if i == place {
+                continue;
+            }
+            first = first.min(self.free_at[i].max(at));
+            for &(from, to) in gaps {
+                if from < to && to > at {
+                    first = first.min(from.max(at));
+                }
+            }
+        }
+        first
     }
 
     /// Places taken at `at`.
     pub fn taken(&self, at: Cycle) -> usize {
         let free =
-            |i: usize| self.free_at[i] <= at || (self.gaps[i].0 <= at && at < self.gaps[i].1);
+            |i: usize| self.free_at[i] <= at || self.gaps[i].iter().any(|g| g.0 <= at && at < g.1);
         (0..self.places()).filter(|&i| !free(i)).count()
     }
 }
@@ -132,10 +189,17 @@ mod tests {
     use proptest::prelude::*;
     use rand::RngExt;
 
+    /// When a request gets its place.
     fn take(o: &mut Occupancy, at: Cycle, duration: Cycle) -> Cycle {
         let slot = o.admit(at);
         o.hold(slot, slot.start + duration);
         slot.start
+    }
+
+    /// How long a request takes in all, as told.
+    fn time(o: &mut Occupancy, at: Cycle, duration: Cycle) -> Cycle {
+        let slot = o.admit(at);
+        o.hold(slot, slot.start + duration) - at
     }
 
     #[test]
@@ -196,10 +260,7 @@ mod tests {
             .collect();
         asked.sort();
         let mut o = Occupancy::new(places);
-        let total: u64 = asked
-            .iter()
-            .map(|&(_, (at, d))| take(&mut o, at, d) + d - at)
-            .sum();
+        let total: u64 = asked.iter().map(|&(_, (at, d))| time(&mut o, at, d)).sum();
         (total as f64 / requests.len() as f64 - truth).abs() / truth
     }
 
@@ -215,19 +276,37 @@ mod tests {
 
     #[test]
     fn disorder_costs_below_one_percent() {
-        // Up to the time of one request of disorder; places in plenty stand more.
-        for (places, load, reach) in [
-            (4, 0.3, 1000),
-            (4, 0.6, 100),
-            (10, 0.3, 1000),
-            (10, 0.6, 1000),
-            (10, 0.8, 50),
-            (16, 0.6, 1000),
-            (16, 0.8, 100),
-            (32, 0.8, 1000),
-        ] {
-            let e = error_of_disorder(places, load, reach, 2);
-            assert!(e < 0.01, "{places} places at {load}, reach {reach}: {e}");
+        // All requests out of order by up to half the time that one takes, which
+        // is more than a window of instructions does to most of them.
+        for places in [1, 4, 10, 16, 32] {
+            for load in [0.3, 0.6, 0.8] {
+                let e = error_of_disorder(places, load, 100, 2);
+                assert!(e < 0.01, "{places} places at {load}: {e}");
+            }
+        }
+        // By up to five times as long as one takes, at a load where there are queues.
+        for places in [4, 10, 16, 32] {
+            let e = error_of_disorder(places, 0.6, 1000, 2);
+            assert!(e < 0.01, "{places} places: {e}");
+        }
+    }
+
+    #[test]
+    fn disorder_never_costs_throughput() {
+        // More than can be served, out of order: the places are all busy all the time.
+        for places in [1, 4, 16] {
+            let mut r = rng(5, "test.occupancy.saturated");
+            let mut o = Occupancy::new(places);
+            let mut last = 0;
+            let n = 20_000u64;
+            for i in 0..n {
+                let at = i * 200 / (2 * places as u64) + r.random_range(0..2000);
+                let slot = o.admit(at);
+                last = last.max(o.hold(slot, slot.start + 200));
+            }
+            let ideal = n * 200 / places as u64;
+            let error = last as f64 / ideal as f64 - 1.0;
+            assert!((-0.001..0.01).contains(&error), "{places} places: {error}");
         }
     }
 

@@ -104,7 +104,7 @@ pub enum PrefetcherSpec {
         entries: u32,
         /// Lines fetched at a time.
         degree: u32,
-        /// Strides ahead of the access.
+        /// Strides ahead of the access, at most.
         lookahead: u32,
     },
     /// Streams by 4 KB page and direction.

@@ -153,4 +153,17 @@ impl Directory {
             ..self.stats
         }
     }
+
+    /// Cores that hold each line, as bits.
+    #[cfg(test)]
+    pub fn holders(&self) -> std::collections::BTreeMap<u64, u64> {
+        self.lines.iter().map(|(&l, h)| (l, h.cores)).collect()
+    }
+
+    /// The core that has written each line that is dirty somewhere, as a bit.
+    #[cfg(test)]
+    pub fn writers(&self) -> std::collections::BTreeMap<u64, u64> {
+        let dirty = self.lines.iter().filter(|l| l.1.writer != CLEAN);
+        dirty.map(|(&l, h)| (l, 1 << h.writer)).collect()
+    }
 }

@@ -7,6 +7,8 @@
 mod contract;
 mod directory;
 mod dram;
+#[cfg(test)]
+mod invariants;
 mod lines;
 mod prefetch;
 mod private;

@@ -33,29 +33,87 @@ const RRPV_MAX: u32 = 3;
 /// What a line is filled with.
 const RRPV_FILL: u32 = 2;
 
-/// A vector whose first element lies at a host cache line, so that the words
-/// of one set share as few host lines as possible.
-#[derive(Clone, Debug)]
-struct Aligned<T> {
-    raw: Vec<T>,
+/// Bits of a use stamp that hold the way, so that the least of a set's stamps
+/// tells its way.
+const WAY_BITS: u32 = 6;
+/// Most ways of a cache.
+const MOST_WAYS: u32 = 1 << WAY_BITS;
+/// SRRIP: an empty way goes before all others.
+const RRPV_EMPTY: u32 = RRPV_MAX + 1;
+
+/// The words of all sets. Those of one set lie together and begin at a host
+/// cache line, since on large caches the host's own misses are what costs:
+/// `ways` tags, `ways` ready words, `ways` half words of order.
+#[derive(Debug)]
+struct Sets {
+    raw: Vec<u64>,
+    /// Where the first set begins in `raw`.
     from: usize,
-    len: usize,
+    ways: usize,
+    /// Words of a set.
+    stride: usize,
 }
 
-impl<T: Copy> Aligned<T> {
-    fn new(value: T, len: usize) -> Self {
-        let pad = 64 / size_of::<T>();
-        let raw = vec![value; len + pad];
-        let from = raw.as_ptr().align_offset(64).min(pad);
-        Aligned { raw, from, len }
+impl Clone for Sets {
+    fn clone(&self) -> Self {
+        let mut new = Sets::new(self.count(), self.ways);
+        let words = self.count() * self.stride;
+        new.raw[new.from..new.from + words]
+            .copy_from_slice(&self.raw[self.from..self.from + words]);
+        new
     }
-    #[inline(always)]
-    fn get(&self) -> &[T] {
-        &self.raw[self.from..self.from + self.len]
+}
+
+impl Sets {
+    fn new(count: usize, ways: usize) -> Self {
+        const LINE_WORDS: usize = 8;
+        let stride = (2 * ways + ways.div_ceil(2)).next_multiple_of(LINE_WORDS);
+        let raw = vec![0; count * stride + LINE_WORDS];
+        let from = raw.as_ptr().align_offset(64).min(LINE_WORDS);
+        Sets {
+            raw,
+            from,
+            ways,
+            stride,
+        }
     }
+
+    fn count(&self) -> usize {
+        (self.raw.len() - 8) / self.stride
+    }
+
+    /// First word of a set.
     #[inline(always)]
-    fn get_mut(&mut self) -> &mut [T] {
-        &mut self.raw[self.from..self.from + self.len]
+    fn base(&self, set: usize) -> usize {
+        let base = self.from + set * self.stride;
+        assert!(base + self.stride <= self.raw.len());
+        base
+    }
+
+    #[inline(always)]
+    fn tags(&self, base: usize) -> &[u64] {
+        &self.raw[base..base + self.ways]
+    }
+
+    #[inline(always)]
+    fn word(&self, i: usize) -> u64 {
+        self.raw[i]
+    }
+
+    #[inline(always)]
+    fn word_mut(&mut self, i: usize) -> &mut u64 {
+        &mut self.raw[i]
+    }
+
+    /// The order values of the set at `base`.
+    #[inline(always)]
+    fn order(&mut self, base: usize) -> &mut [u32] {
+        let words = &mut self.raw[base + 2 * self.ways..base + self.stride];
+        debug_assert!(words.len() * 2 >= self.ways);
+        // SAFETY: the words of a set behind its tags and ready words are at
+        // least `ways` half words (see `new`), are used as half words only, and
+        // any bits are a u32; the borrow is that of `words`.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), self.ways) }
     }
 }
 
@@ -64,6 +122,21 @@ impl<T: Copy> Aligned<T> {
 pub(crate) struct Victim {
     pub line: u64,
     pub dirty: bool,
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// First word of its set.
+    base: usize,
+    way: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    fn tag(self) -> usize {
+        self.base + self.way
+    }
 }
 
 /// What a lookup of a present line says.
@@ -80,14 +153,10 @@ pub(crate) struct Hit {
 pub(crate) struct Lines {
     sets: u64,
     mask: Option<u64>,
-    ways: usize,
     latency: Cycle,
     own_level: Level,
     replacement: Replacement,
-    tags: Aligned<u64>,
-    /// LRU: time of last use. SRRIP: re-reference prediction value.
-    order: Aligned<u32>,
-    ready: Aligned<u64>,
+    state: Sets,
     clock: u32,
     /// SRRIP: where each set's search for a victim begins.
     pointers: Vec<u8>,
@@ -103,8 +172,10 @@ impl Lines {
     pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, String> {
         let bytes = u64::from(spec.size_kb) * 1024;
         let ways = u64::from(spec.ways);
-        if spec.ways == 0 || spec.ways > 128 {
-            return Err(format!("{name}.ways is {ways}; a cache has 1 to 128 ways"));
+        if spec.ways == 0 || spec.ways > MOST_WAYS {
+            return Err(format!(
+                "{name}.ways is {ways}; a cache has 1 to {MOST_WAYS} ways"
+            ));
         }
         if bytes == 0 || !bytes.is_multiple_of(ways * LINE_BYTES) {
             return Err(format!(
@@ -130,23 +201,21 @@ impl Lines {
             None => None,
         };
         let sets = bytes / (ways * LINE_BYTES);
-        let lines = (sets * ways) as usize;
+        let mut state = Sets::new(sets as usize, spec.ways as usize);
+        for set in 0..sets as usize {
+            let base = state.base(set);
+            for way in 0..spec.ways as usize {
+                *state.word_mut(base + way) = EMPTY;
+                state.order(base)[way] = empty_order(spec.replacement, way);
+            }
+        }
         Ok(Lines {
             sets,
             mask: sets.is_power_of_two().then(|| sets - 1),
-            ways: spec.ways as usize,
             latency: spec.latency,
             own_level: level,
             replacement: spec.replacement,
-            tags: Aligned::new(EMPTY, lines),
-            order: Aligned::new(
-                match spec.replacement {
-                    Replacement::Lru => 0,
-                    Replacement::Srrip => RRPV_MAX,
-                },
-                lines,
-            ),
-            ready: Aligned::new(0, lines),
+            state,
             clock: 0,
             pointers: match spec.replacement {
                 Replacement::Lru => vec![],
@@ -165,85 +234,92 @@ impl Lines {
         self.latency
     }
 
+    /// First word of the line's set.
     #[inline(always)]
-    fn set(&self, line: u64) -> usize {
-        match self.mask {
+    fn base(&self, line: u64) -> usize {
+        self.state.base(match self.mask {
             Some(m) => (line & m) as usize,
             None => (line % self.sets) as usize,
-        }
+        })
     }
 
     /// Where `line` is, if it is here.
     #[inline(always)]
-    pub fn find(&self, line: u64) -> Option<usize> {
+    pub fn find(&self, line: u64) -> Option<Place> {
         debug_assert!(line < EMPTY);
-        let base = self.set(line) * self.ways;
-        first_masked_equal(&self.tags.get()[base..base + self.ways], line, LINE_MASK)
-            .map(|way| base + way)
+        let base = self.base(line);
+        first_masked_equal(self.state.tags(base), line, LINE_MASK).map(|way| Place { base, way })
     }
 
     /// The flags of the line at `at`.
     #[inline(always)]
-    pub fn flags(&self, at: usize) -> u64 {
-        self.tags.get()[at] & !LINE_MASK
+    pub fn flags(&self, at: Place) -> u64 {
+        self.state.word(at.tag()) & !LINE_MASK
     }
 
     #[inline(always)]
-    pub fn set_flags(&mut self, at: usize, flags: u64) {
-        self.tags.get_mut()[at] |= flags;
+    pub fn set_flags(&mut self, at: Place, flags: u64) {
+        *self.state.word_mut(at.tag()) |= flags;
     }
 
     #[inline(always)]
-    pub fn clear_flags(&mut self, at: usize, flags: u64) {
-        self.tags.get_mut()[at] &= !flags;
+    pub fn clear_flags(&mut self, at: Place, flags: u64) {
+        *self.state.word_mut(at.tag()) &= !flags;
+    }
+
+    #[inline(always)]
+    fn ready_word(&mut self, at: Place) -> &mut u64 {
+        let i = at.base + self.state.ways + at.way;
+        self.state.word_mut(i)
     }
 
     /// The line at `at` is used.
     #[inline(always)]
-    fn touch(&mut self, at: usize) {
-        match self.replacement {
-            Replacement::Lru => {
-                let now = self.tick();
-                self.order.get_mut()[at] = now;
-            }
-            Replacement::Srrip => self.order.get_mut()[at] = 0,
-        }
+    fn touch(&mut self, at: Place) {
+        let order = match self.replacement {
+            Replacement::Lru => self.stamp(at.way),
+            Replacement::Srrip => 0,
+        };
+        self.state.order(at.base)[at.way] = order;
     }
 
+    /// A stamp later than all others. Stamps below `MOST_WAYS` are of empty ways.
     #[inline(always)]
-    fn tick(&mut self) -> u32 {
-        if self.clock == u32::MAX {
+    fn stamp(&mut self, way: usize) -> u32 {
+        if self.clock >= u32::MAX >> WAY_BITS {
             self.renumber();
         }
         self.clock += 1;
-        self.clock
+        self.clock << WAY_BITS | way as u32
     }
 
     /// The clock of uses is at its end: keep the order of each set and begin anew.
     #[cold]
     #[inline(never)]
     fn renumber(&mut self) {
-        let mut ways: Vec<usize> = Vec::with_capacity(self.ways);
-        for set in self.order.get_mut().chunks_exact_mut(self.ways) {
+        let mut ways: Vec<usize> = Vec::with_capacity(self.state.ways);
+        for set in 0..self.state.count() {
+            let base = self.state.base(set);
+            let order = self.state.order(base);
             ways.clear();
-            ways.extend(0..set.len());
-            ways.sort_by_key(|&w| (set[w], w));
+            ways.extend((0..order.len()).filter(|&w| order[w] >> WAY_BITS != 0));
+            ways.sort_unstable_by_key(|&w| order[w]);
             for (rank, &w) in ways.iter().enumerate() {
-                set[w] = rank as u32;
+                order[w] = (rank as u32 + 1) << WAY_BITS | w as u32;
             }
         }
-        self.clock = self.ways as u32;
+        self.clock = MOST_WAYS;
     }
 
     /// A request finds its line at `at`: counts it, uses it, waits for it.
     #[inline(always)]
-    pub fn hit(&mut self, at: usize, kind: Kind, now: Cycle) -> Hit {
+    pub fn hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
         self.kinds.accesses[kind as usize] += 1;
         if kind != Kind::Speculative {
             self.touch(at);
         }
-        let tag = self.tags.get()[at];
-        let ready = self.ready.get()[at];
+        let tag = self.state.word(at.tag());
+        let ready = *self.ready_word(at);
         if ready & READY_MASK <= now && tag & GUESSED == 0 {
             return Hit {
                 at: now + self.latency,
@@ -255,8 +331,8 @@ impl Lines {
 
     /// A hit on a line on its way, or on one that was fetched by a guess.
     #[inline(never)]
-    fn unusual_hit(&mut self, at: usize, kind: Kind, now: Cycle) -> Hit {
-        let word = self.ready.get()[at];
+    fn unusual_hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
+        let word = *self.ready_word(at);
         let mut ready = word & READY_MASK;
         let pending = ready > now;
         if kind != Kind::Speculative {
@@ -277,7 +353,7 @@ impl Lines {
         let takes = word >> READY_BITS;
         if now + takes < ready {
             ready = now + takes;
-            self.ready.get_mut()[at] = ready | takes << READY_BITS;
+            *self.ready_word(at) = ready | takes << READY_BITS;
         }
         Hit {
             at: ready.max(now + self.latency),
@@ -286,8 +362,8 @@ impl Lines {
     }
 
     /// A guess was right.
-    fn used(&mut self, at: usize, pending: bool) {
-        let tag = &mut self.tags.get_mut()[at];
+    fn used(&mut self, at: Place, pending: bool) {
+        let tag = self.state.word_mut(at.tag());
         let was = *tag;
         *tag &= !GUESSED;
         if was & PREFETCHED != 0 {
@@ -309,17 +385,17 @@ impl Lines {
 
     /// A hit without time or counting, but guesses are still judged.
     #[inline(always)]
-    pub fn warm_hit(&mut self, at: usize, kind: Kind) {
+    pub fn warm_hit(&mut self, at: Place, kind: Kind) {
         if kind != Kind::Speculative {
             self.touch(at);
-            if self.tags.get()[at] & GUESSED != 0 {
+            if self.state.word(at.tag()) & GUESSED != 0 {
                 self.used(at, false);
             }
         }
     }
 
-    fn origin(&self, at: usize) -> Level {
-        match self.tags.get()[at] >> LEVEL_SHIFT & 7 {
+    fn origin(&self, at: Place) -> Level {
+        match self.state.word(at.tag()) >> LEVEL_SHIFT & 7 {
             1 => Level::L1,
             2 => Level::L2,
             3 => Level::L3,
@@ -339,17 +415,19 @@ impl Lines {
         asked: Cycle,
         ready: Cycle,
     ) -> Option<Victim> {
-        let base = self.set(line) * self.ways;
-        let at = base + self.victim(base);
+        let base = self.base(line);
+        let way = self.victim(base);
+        let at = Place { base, way };
         let flags = if TIMED { flags } else { flags & !GUESSED };
-        let old = self.tags.get()[at];
-        self.tags.get_mut()[at] = line | flags | (from as u64) << LEVEL_SHIFT;
-        self.order.get_mut()[at] = match self.replacement {
-            Replacement::Lru => self.tick(),
+        let tag = self.state.word_mut(at.tag());
+        let old = *tag;
+        *tag = line | flags | (from as u64) << LEVEL_SHIFT;
+        self.state.order(base)[way] = match self.replacement {
+            Replacement::Lru => self.stamp(way),
             Replacement::Srrip => RRPV_FILL,
         };
         let takes = ready.saturating_sub(asked).min(u64::from(u16::MAX));
-        self.ready.get_mut()[at] = ready | takes << READY_BITS;
+        *self.ready_word(at) = ready | takes << READY_BITS;
         self.counts.fills += u64::from(TIMED);
         self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
         self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
@@ -372,48 +450,38 @@ impl Lines {
     }
 
     /// Takes the line at `at` out; gives its flags.
-    pub fn remove(&mut self, at: usize) -> u64 {
-        let old = self.tags.get()[at];
+    pub fn remove(&mut self, at: Place) -> u64 {
+        let tag = self.state.word_mut(at.tag());
+        let old = *tag;
+        *tag = EMPTY;
         self.gone(old);
-        self.tags.get_mut()[at] = EMPTY;
-        self.order.get_mut()[at] = match self.replacement {
-            Replacement::Lru => 0,
-            Replacement::Srrip => RRPV_MAX,
-        };
+        self.state.order(at.base)[at.way] = empty_order(self.replacement, at.way);
         old & !LINE_MASK
     }
 
     /// The way that makes room: an empty one if there is any.
+    #[inline(always)]
     fn victim(&mut self, base: usize) -> usize {
-        let ways = self.ways;
-        if let Some(empty) =
-            first_masked_equal(&self.tags.get()[base..base + ways], EMPTY, LINE_MASK)
-        {
-            return empty;
-        }
-        let order = &mut self.order.get_mut()[base..base + ways];
+        let ways = self.state.ways;
+        let order = self.state.order(base);
         match self.replacement {
             Replacement::Lru => {
-                let mut oldest = u64::MAX;
-                for (way, &o) in order.iter().enumerate() {
-                    oldest = oldest.min(u64::from(o) << 8 | way as u64);
-                }
-                (oldest & 0xff) as usize
+                let oldest = order.iter().copied().min().expect("at least one way");
+                (oldest & (MOST_WAYS - 1)) as usize
             }
             Replacement::Srrip => {
-                let start = self.pointers[base / ways] as usize;
-                // Ageing all until one is at the end is adding what the oldest lacks.
-                let lacks = RRPV_MAX - order.iter().copied().max().expect("at least one way");
-                if lacks > 0 {
-                    for o in order.iter_mut() {
-                        *o += lacks;
-                    }
+                let most = order.iter().copied().max().expect("at least one way");
+                let mut at_the_end = 0u64;
+                for (way, o) in order.iter_mut().enumerate() {
+                    at_the_end |= u64::from(*o == most) << way;
+                    // Ageing all until one is at the end is adding what the oldest lacks.
+                    *o += RRPV_MAX.saturating_sub(most);
                 }
-                let way = (start..ways)
-                    .chain(0..start)
-                    .find(|&w| order[w] == RRPV_MAX)
-                    .expect("the oldest is at the end");
-                self.pointers[base / ways] = ((way + 1) % ways) as u8;
+                let set = (base - self.state.from) / self.state.stride;
+                let start = u32::from(self.pointers[set]);
+                let behind = at_the_end >> start << start;
+                let way = if behind != 0 { behind } else { at_the_end }.trailing_zeros() as usize;
+                self.pointers[set] = ((way + 1) % ways) as u8;
                 way
             }
         }
@@ -428,23 +496,29 @@ impl Lines {
     /// (prefetched, speculative).
     #[cfg(test)]
     pub fn unjudged(&self) -> (u64, u64) {
-        let count = |flag| {
-            self.tags
-                .get()
-                .iter()
-                .filter(|&&t| t & LINE_MASK != EMPTY && t & flag != 0)
-                .count() as u64
-        };
+        let count = |flag| self.present().filter(|t| t & flag != 0).count() as u64;
         (count(PREFETCHED), count(SPECULATIVE))
     }
 
-    /// Lines that are here.
+    /// As after nearly all uses that the clock can count.
     #[cfg(test)]
-    pub fn resident(&self) -> u64 {
-        self.tags
-            .get()
-            .iter()
-            .filter(|&&t| t & LINE_MASK != EMPTY)
-            .count() as u64
+    pub fn end_clock(&mut self) {
+        self.clock = u32::MAX >> WAY_BITS;
+    }
+
+    /// Tag words of the lines that are here.
+    #[cfg(test)]
+    pub fn present(&self) -> impl Iterator<Item = u64> {
+        (0..self.state.count())
+            .flat_map(|set| self.state.tags(self.state.base(set)).iter().copied())
+            .filter(|t| t & LINE_MASK != EMPTY)
+    }
+}
+
+/// The order value of an empty way, which comes before all others.
+fn empty_order(replacement: Replacement, way: usize) -> u32 {
+    match replacement {
+        Replacement::Lru => way as u32,
+        Replacement::Srrip => RRPV_EMPTY,
     }
 }

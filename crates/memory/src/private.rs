@@ -3,7 +3,7 @@
 use pagewalk_stats::Tree;
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
-use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, SPECULATIVE, Victim};
+use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE, Victim};
 use crate::prefetch::Wanted;
 use crate::{Below, Done, Enter, Kind, Level, PrivateSpec, Report, Request};
 
@@ -97,6 +97,11 @@ impl Private {
         };
     }
 
+    #[cfg(test)]
+    pub(crate) fn caches(&self) -> [&Lines; 3] {
+        [&self.l1i, &self.l1d, &self.l2]
+    }
+
     #[inline(always)]
     fn data<const TIMED: bool, B: Below>(
         &mut self,
@@ -133,7 +138,7 @@ impl Private {
     #[inline(never)]
     fn ask_to_write<const TIMED: bool, B: Below>(
         &mut self,
-        at: usize,
+        at: Place,
         request: Request,
         now: Cycle,
         below: &mut B,
@@ -233,8 +238,8 @@ impl Private {
                 }
             }
             Some(Victim { line, dirty: false }) => {
-                if below.coherent() && self.l2.find(line).is_none() && self.l1i.find(line).is_none()
-                {
+                let kept = || self.l2.find(line).is_some() || self.l1i.find(line).is_some();
+                if below.coherent() && !kept() {
                     below.dropped(address(line), self.core);
                 }
             }
@@ -256,7 +261,7 @@ impl Private {
         if let Some(p) = &mut self.l1i.prefetcher {
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, &mut wanted);
-            for line in wanted {
+            for &line in &wanted {
                 if self.l1i.find(line).is_none() {
                     let request = Request {
                         at: address(line),
@@ -352,7 +357,7 @@ impl Private {
         if let Some(p) = &mut self.l2.prefetcher {
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, &mut wanted);
-            for line in wanted {
+            for &line in &wanted {
                 if self.l2.find(line).is_none() {
                     let request = Request {
                         at: address(line),
@@ -425,7 +430,7 @@ impl Private {
 
 /// A line that is here.
 #[inline(always)]
-fn hit<const TIMED: bool>(cache: &mut Lines, at: usize, kind: Kind, now: Cycle) -> Done {
+fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) -> Done {
     if TIMED {
         let hit = cache.hit(at, kind, now);
         Done {

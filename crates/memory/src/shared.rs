@@ -61,6 +61,16 @@ impl Shared {
         self.directory.as_ref().is_some_and(|d| d.has_mail(core))
     }
 
+    #[cfg(test)]
+    pub(crate) fn l3(&self) -> &Lines {
+        &self.l3
+    }
+
+    #[cfg(test)]
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.directory.as_ref()
+    }
+
     /// What the directory says to a request: what other cores' caches add.
     #[inline]
     fn meet(&mut self, line: u64, request: Request, counted: bool) -> Met {
@@ -87,7 +97,7 @@ impl Shared {
         if let Some(p) = &mut self.l3.prefetcher {
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, &mut wanted);
-            for line in wanted {
+            for &line in &wanted {
                 if self.l3.find(line).is_none() {
                     let ready = self.dram.read(line, now + self.l3.latency());
                     self.put::<true>(line, PREFETCHED, now, ready);
@@ -218,7 +228,7 @@ impl Below for Shared {
         if let Some(p) = &mut self.l3.prefetcher {
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, &mut wanted);
-            for line in wanted {
+            for &line in &wanted {
                 if self.l3.find(line).is_none() {
                     self.dram.warm(line);
                     self.put::<false>(line, 0, 0, 0);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use pagewalk_memory::{Below, Kind, Level};
+use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec};
 
 #[test]
 fn a_hit_costs_the_latency_of_its_level() {
@@ -51,4 +51,305 @@ fn a_walk_enters_at_the_l2_and_pays_its_latency() {
     assert_eq!(m.access(0x5000, Kind::Walk, 0, 1000).at, 1000 + L2);
     assert_eq!(m.load(0x5000, 2000).at, 2000 + L2, "not in the L1D");
     assert_eq!(m.shared.delay(pagewalk_units::PhysAddr(0), 0), 0);
+}
+
+#[test]
+fn a_line_on_its_way_is_waited_for_and_asked_for_once() {
+    let mut m = machine(&private(), &shared());
+    let first = m.load(0, 100);
+    let second = m.load(8, 150);
+    assert_eq!(second, first, "same end, and from where it comes");
+    // A request from an earlier time than the one that asked brings it itself.
+    assert_eq!(m.load(16, 20).at, 20 + L3 + FIXED);
+    assert_eq!(m.load(24, 5000).at, 5000 + L1);
+    assert_eq!(m.get("core.0.l1d", "misses"), 3);
+    assert_eq!(m.get("core.0.l1d", "merged"), 2);
+    assert_eq!(m.get("core.0.l2", "accesses"), 1);
+    assert_eq!(m.get("dram.0", "reads"), 1);
+}
+
+#[test]
+fn independent_misses_are_bound_by_the_mshrs() {
+    // Little's law: MSHRs / latency.
+    for mshrs in [1, 4, 10] {
+        let mut p = private();
+        p.l1d.mshrs = mshrs;
+        let mut m = machine(&p, &shared());
+        let n = 1000;
+        let last = (0..n).map(|l| m.load(l * 64, 0).at).max();
+        assert_eq!(last, Some(n / u64::from(mshrs) * (L3 + FIXED)));
+    }
+    // The L2's bind when they are fewer.
+    let mut p = private();
+    p.l2.mshrs = 5;
+    let mut m = machine(&p, &shared());
+    let last = (0..1000).map(|l| m.load(l * 64, 0).at).max();
+    assert_eq!(last, Some(1000 / 5 * (L3 + FIXED)));
+}
+
+/// A machine whose caches can have everything on its way at once.
+fn wide(channels: u32) -> (pagewalk_memory::PrivateSpec, pagewalk_memory::SharedSpec) {
+    let mut p = private();
+    (p.l1d.mshrs, p.l2.mshrs) = (500, 500);
+    let mut s = shared();
+    s.l3.mshrs = 1000;
+    s.dram = ddr(channels);
+    (p, s)
+}
+
+#[test]
+fn independent_misses_in_plenty_are_bound_by_the_bus() {
+    for (channels, rate) in [(1, 2400), (2, 2400), (1, 400), (1, 3200)] {
+        let (p, mut s) = wide(channels);
+        if let pagewalk_memory::DramSpec::Ddr { data_rate_mts, .. } = &mut s.dram {
+            *data_rate_mts = rate;
+        }
+        let mut m = machine(&p, &s);
+        let n = 20_000u64;
+        let last = (0..n).map(|l| m.load(l * 64, 0).at).max().expect("some");
+        let line_ns = 8000.0 / f64::from(rate) / f64::from(channels);
+        let error = last as f64 / (n as f64 * line_ns) - 1.0;
+        assert!(error.abs() < 0.01, "{channels} x {rate}: {error}");
+    }
+}
+
+#[test]
+fn a_ddr_read_costs_what_its_row_costs() {
+    let s = pagewalk_memory::SharedSpec {
+        dram: ddr(1),
+        ..shared()
+    };
+    let mut m = machine(&private(), &s);
+    // Controller 20, line 3.333: begun cycles count whole.
+    let rest = L3 + 24;
+    assert_eq!(m.load(0, 0).at, rest + 28, "no row open");
+    assert_eq!(m.load(64, 1000).at, 1000 + rest + 14, "its row open");
+    // 16 banks of 8 KB rows; the next row of bank 0 is where the hash puts it.
+    let conflict = 8192 * 16 + 8192;
+    assert_eq!(
+        m.load(conflict, 2000).at,
+        2000 + rest + 42,
+        "another row open"
+    );
+    assert_eq!(
+        m.load(128, 2020).at,
+        2020 + rest + 42 + (14 + 32 - 20),
+        "and not closed before tRAS is over"
+    );
+    for (name, value) in [("row_misses", 1), ("row_hits", 1), ("row_conflicts", 2)] {
+        assert_eq!(m.get("dram.0", name), value, "{name}");
+    }
+}
+
+#[test]
+fn an_idle_row_closes_after_its_time() {
+    let mut s = shared();
+    s.dram = ddr(1);
+    if let pagewalk_memory::DramSpec::Ddr { keep_open_ns, .. } = &mut s.dram {
+        *keep_open_ns = 120.0;
+    }
+    let mut m = machine(&private(), &s);
+    m.load(0, 0);
+    m.load(64, 140);
+    m.load(128, 1000);
+    assert_eq!(m.get("dram.0", "row_hits"), 1);
+    assert_eq!(m.get("dram.0", "row_misses"), 2);
+}
+
+#[test]
+fn delay_is_what_an_access_then_waits() {
+    let (p, s) = wide(1);
+    let mut m = machine(&p, &s);
+    let at = |line: u64| pagewalk_units::PhysAddr(line * 64);
+    assert_eq!(m.shared.delay(at(999), 0), 0, "idle");
+    for line in 0..64 {
+        m.load(line * 64, 0);
+    }
+    let waits = m.shared.delay(at(64), 0);
+    assert!(waits > 200, "64 lines of 3.3 cycles before it: {waits}");
+    let done = m.load(64 * 64, 0);
+    assert!(done.at.abs_diff(L3 + 24 + 14 + waits) <= 1);
+}
+
+/// Loads of 8 bytes in order, of which `window` may be open at once; cycles.
+fn stream(m: &mut Machine, loads: u64, window: usize) -> u64 {
+    let mut done = std::collections::VecDeque::new();
+    let mut retired = 0;
+    for i in 0..loads {
+        let mut now = i / 4;
+        if done.len() == window {
+            retired = retired.max(done.pop_front().expect("full"));
+        }
+        now = now.max(retired);
+        done.push_back(m.load(i * 8, now).at);
+    }
+    done.into_iter().max().expect("some")
+}
+
+#[test]
+fn a_stream_is_bound_by_mshrs_without_prefetching_and_by_the_bus_with_it() {
+    let mut s = shared();
+    s.dram = ddr(1);
+    let lines = 470 * 64;
+    let off = stream(&mut machine(&private(), &s), lines * 8, 240);
+    let bus = lines as f64 * 10.0 / 3.0;
+    let mshr = lines as f64 * (40.0 + 20.0 + 14.0 + 10.0 / 3.0) / 10.0;
+    assert!((off as f64 / mshr - 1.0).abs() < 0.03, "{off} for {mshr}");
+    for l1d in [true, false] {
+        let mut p = private();
+        if l1d {
+            p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {
+                entries: 64,
+                degree: 4,
+                lookahead: 32,
+            });
+        } else {
+            p.l2.prefetcher = Some(PrefetcherSpec::Streamer {
+                pages: 64,
+                degree: 4,
+                lookahead: 32,
+            });
+        }
+        let mut m = machine(&p, &s);
+        let on = stream(&mut m, lines * 8, 240);
+        assert!(on as f64 / bus >= 0.99, "no faster than the bus");
+        // No prefetch brings the first lines of a page, three of 64 with the
+        // streamer; behind the L2 they also wait for the L1D's MSHRs.
+        let most = if l1d { 1.1 } else { 1.3 };
+        assert!((on as f64) < bus * most, "{on} for {bus}");
+        let path = if l1d { "core.0.l1d" } else { "core.0.l2" };
+        assert!(m.get(path, "prefetches_useful") > lines * 5 / 10);
+        assert_eq!(
+            m.get("dram.0", "reads"),
+            lines,
+            "nothing twice, nothing beyond"
+        );
+    }
+}
+
+#[test]
+fn stores_that_always_miss_cost_two_lines_of_bus_each() {
+    let (p, mut s) = wide(1);
+    // Banks in plenty, so that a line in and a line out seldom meet in one.
+    if let pagewalk_memory::DramSpec::Ddr { banks, .. } = &mut s.dram {
+        *banks = 64;
+    }
+    let mut m = machine(&p, &s);
+    // First the caches fill with dirty lines; then each line in sends one out.
+    let (warm, n) = (60_000u64, 40_000u64);
+    for l in 0..warm {
+        m.warm_of(0, l * 64, Kind::Store, 0);
+    }
+    let last = (warm..warm + n)
+        .map(|l| m.store(l * 64, 0).at)
+        .max()
+        .expect("some");
+    assert_eq!(m.get("dram.0", "reads"), n);
+    assert_eq!(m.get("dram.0", "writes"), n);
+    let bus = 2.0 * n as f64 * 10.0 / 3.0;
+    let error = last as f64 / bus - 1.0;
+    assert!(error.abs() < 0.01, "{error}");
+}
+
+#[test]
+fn two_cores_on_one_channel_get_half_the_bus_each() {
+    let (p, s) = wide(1);
+    let mut m = machine_of(2, &p, &s);
+    let n = 20_000u64;
+    let mut last = [0; 2];
+    for l in 0..n {
+        for core in 0..2u8 {
+            // Each in rows and banks of its own.
+            let at = u64::from(core) * ((1 << 30) + 8 * 8192) + l * 64;
+            let done = m.access_of(core, at, Kind::Load, 0, l * 6);
+            last[usize::from(core)] = done.at;
+        }
+    }
+    let half = n as f64 * 2.0 * 10.0 / 3.0;
+    for t in last {
+        let error = t as f64 / half - 1.0;
+        assert!(error.abs() < 0.01, "{error}");
+    }
+}
+
+#[test]
+fn a_right_guess_costs_the_longer_of_walk_and_fetch() {
+    // A walk of 60 cycles beside a fetch of 140, and of 300.
+    for (walk, want) in [(60, L3 + FIXED), (300, 300 + L2)] {
+        let mut m = machine(&private(), &shared());
+        m.access(0x1000, Kind::Speculative, 0, 0);
+        assert_eq!(m.load(0x1000, walk).at, want);
+        assert_eq!(m.get("core.0.l2", "speculative_useful"), 1);
+        assert_eq!(
+            m.get("core.0.l2", "speculative_late"),
+            u64::from(walk == 60)
+        );
+    }
+}
+
+#[test]
+fn a_guess_that_goes_unused_is_useless_even_if_it_never_arrived() {
+    let mut m = machine(&private(), &shared());
+    m.access(0, Kind::Speculative, 0, 0);
+    // 512 sets of 8 ways: eight more in the same set, before the guess is ready.
+    for way in 1..=8 {
+        m.access(way * 512 * 64, Kind::Walk, 0, way);
+    }
+    assert_eq!(m.get("core.0.l2", "speculative_issued"), 1);
+    assert_eq!(m.get("core.0.l2", "speculative_useless"), 1);
+    assert_eq!(m.load(0, 20).level, Level::Memory, "on its way into the L3");
+}
+
+#[test]
+fn what_another_core_wrote_comes_from_there() {
+    let mut m = machine_of(3, &private(), &shared());
+    let remote = 60;
+    m.access_of(0, 0, Kind::Load, 0, 0);
+    m.access_of(1, 0, Kind::Load, 0, 1000);
+    let write = m.access_of(0, 0, Kind::Store, 0, 2000);
+    assert_eq!(
+        write.at,
+        2000 + remote,
+        "the other reader has to give it up"
+    );
+    assert_eq!(
+        m.access_of(0, 0, Kind::Store, 0, 3000).at,
+        3000 + L1,
+        "its own now"
+    );
+    let read = m.access_of(1, 0, Kind::Load, 0, 4000);
+    assert_eq!((read.at, read.level), (4000 + remote, Level::Remote));
+    let third = m.access_of(2, 0, Kind::Load, 0, 5000);
+    assert_eq!(
+        (third.at, third.level),
+        (5000 + L3, Level::L3),
+        "clean by then"
+    );
+    assert_eq!(m.get("l3.directory", "remote_hits"), 1);
+    assert_eq!(m.get("l3.directory", "invalidations_sent"), 1);
+    m.access_of(2, 0, Kind::Store, 0, 6000);
+    assert_eq!(m.get("l3.directory", "invalidations_sent"), 3);
+    assert_eq!(m.access_of(0, 0, Kind::Load, 0, 7000).level, Level::Remote);
+    assert_eq!(m.get("core.0.l1d", "invalidated"), 1);
+}
+
+#[test]
+fn a_line_that_two_cores_write_in_turns_is_handed_over_each_time() {
+    let mut m = machine_of(2, &private(), &shared());
+    m.access_of(0, 0, Kind::Store, 0, 0);
+    let mut last = 1000;
+    for i in 0..100u8 {
+        // Both ask at once; who comes second waits until the first has it.
+        let done = m.access_of(1 - i % 2, 0, Kind::Store, 0, 1000);
+        assert_eq!(done.at, last + 60);
+        last = done.at;
+    }
+}
+
+#[test]
+fn stores_to_lines_of_its_own_ask_nobody() {
+    let mut m = machine_of(2, &private(), &shared());
+    m.access_of(0, 0, Kind::Load, 0, 0);
+    assert_eq!(m.access_of(0, 0, Kind::Store, 0, 1000).at, 1000 + L1);
+    assert_eq!(m.get("l3.directory", "invalidations_sent"), 0);
 }

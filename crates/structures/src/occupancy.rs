@@ -14,14 +14,18 @@ use pagewalk_units::Cycle;
 /// that others have been told cannot move any more; the request itself bears
 /// what they would have been delayed by.
 ///
-/// Cost of a request: one pass over the places, and a second one over their
-/// gaps if none is free for good.
+/// Cost of a request: constant while there are free places; else one pass over
+/// the places and one over their gaps.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     /// From when each place is free for good.
     free_at: Vec<Cycle>,
     /// The last gaps before that, oldest first: `from <= t < to`.
     gaps: Vec<[(Cycle, Cycle); GAPS]>,
+    /// The place taken last: free again if requests follow one another.
+    last: u32,
+    /// The place taken longest ago: free if requests overlap.
+    next: u32,
 }
 
 /// Gaps that a place remembers.
@@ -45,6 +49,8 @@ impl Occupancy {
         Occupancy {
             free_at: vec![0; places],
             gaps: vec![[(0, 0); GAPS]; places],
+            last: 0,
+            next: 0,
         }
     }
 
@@ -56,23 +62,25 @@ impl Occupancy {
     /// The first time at or after `at` when a place is free. Changes nothing.
     #[inline]
     pub fn admit(&self, at: Cycle) -> Slot {
-        // Of the places that are free, the one that became so last: the gap
-        // that this leaves behind is the shortest.
-        let mut fit = 0;
-        let mut fit_at = 0;
+        for place in [self.last, self.next] {
+            if self.free_at[place as usize] <= at {
+                return Slot {
+                    start: at,
+                    place,
+                    gap: GAPS as u32,
+                };
+            }
+        }
         let mut first = 0;
         let mut first_at = Cycle::MAX;
         for (i, &free) in self.free_at.iter().enumerate() {
-            let better = free <= at && free >= fit_at;
-            fit = if better { i } else { fit };
-            fit_at = if better { free } else { fit_at };
             first = if free < first_at { i } else { first };
             first_at = first_at.min(free);
         }
         if first_at <= at {
             return Slot {
                 start: at,
-                place: fit as u32,
+                place: first as u32,
                 gap: GAPS as u32,
             };
         }
@@ -119,6 +127,13 @@ impl Occupancy {
                 gaps[GAPS - 1] = (free, slot.start);
             }
             self.free_at[place] = end;
+            self.last = slot.place;
+            if slot.place == self.next {
+                self.next += 1;
+                if self.next as usize == self.free_at.len() {
+                    self.next = 0;
+                }
+            }
             end
         } else {
             self.hold_gap(place, slot.gap as usize, slot.start, end)

@@ -6,7 +6,9 @@
 //! Data crosses the channel's bus a column access later and takes 64 bytes / (8
 //! bytes x data rate). A read's latency is tCL, tRCD + tCL or tRP + tRCD + tCL,
 //! then the line on the bus, then the controller. Writes take bank and bus as
-//! reads do. Not modelled: refresh, tFAW and tRRD, the longer column distance
+//! reads do. Requests are served in order of time in each bank; a controller that
+//! serves open rows first would lose less where streams meet in a bank. Not
+//! modelled either: refresh, tFAW and tRRD, the longer column distance
 //! within a bank group, and the turn-round between reads and writes; together
 //! they take a few percent of the peak bandwidth.
 

@@ -22,22 +22,26 @@ struct Instruction {
     last: u64,
     stride: i64,
     state: State,
+    /// Strides beyond `last` up to which lines have been asked for.
+    ahead: u8,
 }
 
-/// The table. Strides are in lines; accesses to the line of the last one say nothing.
+/// The table. Strides are in lines; accesses to the line of the last one say
+/// nothing. A steady instruction is kept `lookahead` strides ahead, at most
+/// `degree` lines an access.
 #[derive(Clone, Debug)]
 pub(crate) struct IpStride {
     table: Recent<Instruction>,
-    degree: i64,
-    lookahead: i64,
+    degree: u32,
+    lookahead: u8,
 }
 
 impl IpStride {
     pub fn new(entries: u32, degree: u32, lookahead: u32) -> Self {
         IpStride {
             table: Recent::new(entries as usize),
-            degree: i64::from(degree),
-            lookahead: i64::from(lookahead),
+            degree,
+            lookahead: lookahead as u8,
         }
     }
 
@@ -50,6 +54,7 @@ impl IpStride {
                     last: line,
                     stride: 0,
                     state: State::Initial,
+                    ahead: 0,
                 },
             );
             return;
@@ -68,17 +73,26 @@ impl IpStride {
             (State::Steady, false) => {
                 // One break (a new page, a new row) does not unlearn the stride.
                 e.state = State::Initial;
+                e.ahead = 0;
                 return;
             }
         };
         e.stride = stride;
-        if e.state == State::Steady {
-            for i in 0..self.degree {
-                let to = line.wrapping_add_signed(stride.wrapping_mul(self.lookahead + i));
-                if to >> PAGE_LINES_SHIFT == line >> PAGE_LINES_SHIFT {
-                    wanted.push(to);
-                }
+        if e.state != State::Steady {
+            e.ahead = 0;
+            return;
+        }
+        e.ahead = e.ahead.saturating_sub(1);
+        for _ in 0..self.degree {
+            if e.ahead == self.lookahead {
+                break;
             }
+            let to = line.wrapping_add_signed(stride.wrapping_mul(i64::from(e.ahead) + 1));
+            if to >> PAGE_LINES_SHIFT != line >> PAGE_LINES_SHIFT {
+                break;
+            }
+            wanted.push(to);
+            e.ahead += 1;
         }
     }
 }
@@ -98,13 +112,18 @@ mod tests {
         let mut p = IpStride::new(64, 2, 4);
         assert!(train(&mut p, 0, 7).is_empty(), "first access");
         assert!(train(&mut p, 2, 7).is_empty(), "first stride");
-        assert_eq!(train(&mut p, 4, 7), [12, 14], "confirmed");
+        assert_eq!(train(&mut p, 4, 7), [6, 8], "confirmed");
         assert!(train(&mut p, 4, 7).is_empty(), "same line");
-        assert_eq!(train(&mut p, 6, 7), [14, 16]);
-        for line in (8..=54).step_by(2) {
-            assert!(train(&mut p, line, 7).iter().all(|&l| l < 64));
+        assert_eq!(train(&mut p, 6, 7), [10, 12]);
+        assert_eq!(train(&mut p, 8, 7), [14, 16], "four strides ahead");
+        for line in (10..=54).step_by(2) {
+            assert_eq!(train(&mut p, line, 7), [line + 8], "and kept there");
         }
-        assert!(train(&mut p, 56, 7).is_empty(), "both leave the page");
+        assert!(train(&mut p, 56, 7).is_empty(), "64 is in the next page");
+        for line in [58, 60, 62] {
+            assert!(train(&mut p, line, 7).is_empty());
+        }
+        assert_eq!(train(&mut p, 64, 7), [66, 68], "where it begins anew");
     }
 
     #[test]
@@ -134,7 +153,7 @@ mod tests {
 
     #[test]
     fn negative_strides_go_down() {
-        let mut p = IpStride::new(4, 2, 1);
+        let mut p = IpStride::new(4, 2, 2);
         train(&mut p, 40, 1);
         train(&mut p, 37, 1);
         assert_eq!(train(&mut p, 34, 1), [31, 28]);

@@ -1,0 +1,198 @@
+//! What must hold inside after any traffic.
+
+use crate::lines::{DIRTY, Lines, OWNED};
+use crate::*;
+use pagewalk_units::{PhysAddr, rng};
+use rand::RngExt;
+
+fn cache(size_kb: u32, ways: u32, latency: u64, replacement: Replacement) -> CacheSpec {
+    CacheSpec {
+        size_kb,
+        ways,
+        latency,
+        mshrs: 8,
+        replacement,
+        prefetcher: None,
+    }
+}
+
+fn specs(replacement: Replacement) -> (PrivateSpec, SharedSpec) {
+    let mut p = PrivateSpec {
+        l1i: cache(1, 2, 4, replacement),
+        l1d: cache(1, 2, 4, replacement),
+        l2: cache(4, 4, 14, replacement),
+        walks_enter: Enter::L2,
+    };
+    p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {
+        entries: 4,
+        degree: 2,
+        lookahead: 2,
+    });
+    p.l2.prefetcher = Some(PrefetcherSpec::Streamer {
+        pages: 4,
+        degree: 2,
+        lookahead: 4,
+    });
+    let s = SharedSpec {
+        l3: cache(8, 4, 40, replacement),
+        remote_latency: 60,
+        dram: DramSpec::Fixed { latency_ns: 50.0 },
+    };
+    (p, s)
+}
+
+fn guesses_are_accounted_for(cache: &Lines) {
+    let stats = cache.stats();
+    let (prefetched, speculative) = cache.unjudged();
+    assert_eq!(
+        stats.prefetches_issued,
+        stats.prefetches_useful + stats.prefetches_useless + prefetched
+    );
+    assert_eq!(
+        stats.speculative_issued,
+        stats.speculative_useful + stats.speculative_useless + speculative
+    );
+}
+
+/// Random traffic of `cores`; after every step inboxes are emptied and the
+/// directory compared with what the caches hold.
+fn traffic(cores: u8, replacement: Replacement, steps: u64, warm_now_and_then: bool) {
+    let (p, s) = specs(replacement);
+    let mut private: Vec<Private> = (0..cores)
+        .map(|c| Private::new(&p, c).expect("possible"))
+        .collect();
+    let mut shared = Shared::new(&s, cores, 1.0).expect("possible");
+    let mut r = rng(7, "test.invariants");
+    let mut mail = vec![];
+    let mut now = 0;
+    for step in 0..steps {
+        let core = r.random_range(0..cores);
+        let kind = [
+            Kind::Load,
+            Kind::Load,
+            Kind::Store,
+            Kind::Fetch,
+            Kind::Walk,
+            Kind::Speculative,
+        ][r.random_range(0..6)];
+        let at = PhysAddr(if r.random_range(0..3) == 0 {
+            step * 16
+        } else {
+            r.random_range(0u64..20_000)
+        });
+        let request = Request {
+            at,
+            kind,
+            core,
+            pc: u64::from(r.random_range(0u8..6)),
+        };
+        now += r.random_range(0..100);
+        if warm_now_and_then && step / 1000 % 2 == 1 {
+            private[usize::from(core)].warm(request, &mut shared);
+        } else {
+            let done = private[usize::from(core)].access(request, now, &mut shared);
+            assert!(done.at > now || done.level == Level::L1 && done.at >= now);
+        }
+        for c in 0..cores {
+            shared.take_snoops(c, &mut mail);
+            for (at, exclusive) in mail.drain(..) {
+                private[usize::from(c)].snoop(at, exclusive);
+            }
+        }
+        if cores > 1 && step % 16 == 0 {
+            coherent(&private, &shared);
+        }
+    }
+    for p in &private {
+        for cache in p.caches() {
+            guesses_are_accounted_for(cache);
+        }
+    }
+    guesses_are_accounted_for(shared.l3());
+}
+
+fn coherent(private: &[Private], shared: &Shared) {
+    let mut held = std::collections::BTreeMap::<u64, u64>::new();
+    let mut dirty = std::collections::BTreeMap::<u64, u64>::new();
+    for (core, p) in private.iter().enumerate() {
+        for tag in p.caches().into_iter().flat_map(Lines::present) {
+            let line = tag & ((1 << 48) - 1);
+            *held.entry(line).or_default() |= 1 << core;
+            if tag & (DIRTY | OWNED) != 0 {
+                *dirty.entry(line).or_default() |= 1 << core;
+            }
+        }
+    }
+    assert_eq!(
+        held,
+        shared.directory().expect("several cores").holders(),
+        "who has what"
+    );
+    for (line, cores) in &dirty {
+        assert_eq!(cores.count_ones(), 1, "one writer of {line:#x}");
+        assert_eq!(held[line], *cores, "the writer of {line:#x} is alone");
+    }
+    assert_eq!(
+        dirty,
+        shared.directory().expect("several cores").writers(),
+        "who wrote what"
+    );
+}
+
+#[test]
+fn the_directory_knows_what_the_caches_hold() {
+    for replacement in [Replacement::Lru, Replacement::Srrip] {
+        traffic(2, replacement, 30_000, false);
+        traffic(4, replacement, 30_000, true);
+    }
+}
+
+#[test]
+fn every_guess_is_useful_useless_or_still_there() {
+    traffic(1, Replacement::Lru, 100_000, false);
+    traffic(1, Replacement::Srrip, 100_000, true);
+}
+
+#[test]
+fn srrip_keeps_what_is_used_again_through_a_scan() {
+    let mut lines =
+        Lines::new(&cache(1, 16, 1, Replacement::Srrip), "c", Level::L1).expect("possible");
+    let hot: Vec<u64> = (0..8).collect();
+    for round in 0..50 {
+        for &l in &hot {
+            match lines.find(l) {
+                Some(at) => {
+                    lines.hit(at, Kind::Load, 0);
+                }
+                None => {
+                    assert_eq!(round, 0, "hot line {l} was lost to the scan");
+                    lines.fill::<true>(l, 0, Level::L2, 0, 0);
+                }
+            }
+        }
+        for l in 0..8 {
+            lines.fill::<true>(1000 + round * 8 + l, 0, Level::L2, 0, 0);
+        }
+    }
+}
+
+#[test]
+fn the_clock_of_uses_may_end_without_a_change_of_order() {
+    let mut lines =
+        Lines::new(&cache(1, 16, 1, Replacement::Lru), "c", Level::L1).expect("possible");
+    for l in 0..16 {
+        lines.fill::<true>(l, 0, Level::L2, 0, 0);
+    }
+    lines.end_clock();
+    let three = lines.find(3).expect("here");
+    lines.hit(three, Kind::Load, 0);
+    let gone: Vec<u64> = (0..16)
+        .map(|l| {
+            lines
+                .fill::<true>(100 + l, 0, Level::L2, 0, 0)
+                .expect("full")
+                .line
+        })
+        .collect();
+    assert_eq!(gone, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 3]);
+}

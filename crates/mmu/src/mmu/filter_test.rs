@@ -1,7 +1,7 @@
 //! The same-page filter and the hints leave statistics, replacement and times
 //! as they are without them.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../tests/common/mod.rs"]
 mod common;
 
 use common::{Flat, Memory, array, caches, mmu};

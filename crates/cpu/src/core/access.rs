@@ -1,0 +1,241 @@
+//! Loads and stores.
+
+use super::*;
+
+impl Core {
+    #[inline]
+    pub(super) fn load<B: Below>(
+        &mut self,
+        op: &Op,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<u64, Fault> {
+        self.lead(op);
+        let oldest = self.load_count.wrapping_sub(self.load_queue) & self.load_mask;
+        self.next = self.next.max(self.loads[oldest as usize]);
+        let at = self.dispatch(op.insns);
+        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let ask = self.cycle(start);
+        let (low, high) = bytes(op);
+        let (back, known, waited, cause);
+        if high >= LINE_BYTES {
+            (back, known, waited, cause) = self.split_load(op, ask, asid, view, below)?;
+        } else {
+            let t = self.translate(op.va, Access::Read, op.pc, ask, asid, view, below)?;
+            known = t.at;
+            waited = waited_for(&t);
+            let line = op.va >> LINE_SHIFT;
+            if let Some(data) = self.stores.forward(line, low as u8, high as u8, ask) {
+                self.stats.forwarded_loads += 1;
+                back = known.max(data) + self.load_to_use;
+                cause = Cause::L1d;
+            } else {
+                let done = self.ask(Ask::Load, t.pa, op.pc, known, below);
+                back = done.at;
+                cause = served(done.level);
+            }
+        }
+        let done = back * self.width;
+        let waits = Waits {
+            start,
+            known,
+            translation: waited,
+            back,
+            level: cause,
+        };
+        let slot = self.retire(op.insns, at, done, waits);
+        self.loads[(self.load_count & self.load_mask) as usize] = slot;
+        self.load_count += 1;
+        if op.flags & flags::SERIALISING != 0 {
+            self.next = self.next.max(done);
+        }
+        Ok(done)
+    }
+
+    #[inline]
+    pub(super) fn store<B: Below>(
+        &mut self,
+        op: &Op,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<u64, Fault> {
+        self.lead(op);
+        let room = self.stores.room();
+        if room > self.next {
+            self.hold(room, Cause::StoreQueue);
+        }
+        let at = self.dispatch(op.insns);
+        let start = at.max(self.input(op, 0));
+        let data = at.max(self.input(op, 1));
+        let ask = self.cycle(start);
+        let (low, high) = bytes(op);
+        let split = high >= LINE_BYTES;
+        let t = self.translate(op.va, Access::Write, op.pc, ask, asid, view, below)?;
+        let (mut known, mut waited) = (t.at, waited_for(&t));
+        let mut second = PhysAddr(0);
+        if split {
+            let u = self.second(op, &t, Access::Write, ask, asid, view, below)?;
+            second = u.pa;
+            if u.at > known {
+                (known, waited) = (u.at, waited_for(&u));
+            }
+        }
+        let done = data.max(start).max(known * self.width);
+        let waits = Waits {
+            start,
+            known,
+            translation: waited,
+            ..EXECUTES
+        };
+        let slot = self.retire(op.insns, at, done, waits);
+        // The line is asked for at retirement; writes go in order, one a cycle.
+        let retired = self.cycle(slot);
+        let mut written = self.ask(Ask::Store, t.pa, op.pc, retired, below).at;
+        if split {
+            written = written.max(self.ask(Ask::Store, second, op.pc, retired, below).at);
+            self.stats.split_accesses += 1;
+        }
+        let commit = written.max(self.stores.last_commit + 1);
+        self.stores.last_commit = commit;
+        self.stores.enter(commit * self.width);
+        let line = op.va >> LINE_SHIFT;
+        let ready = self.cycle(data);
+        let within = high.min(LINE_BYTES - 1) as u8;
+        self.stores.write(line, low as u8, within, ready, commit);
+        if split {
+            let rest = (high - LINE_BYTES) as u8;
+            self.stores.write(line + 1, 0, rest, ready, commit);
+        }
+        if op.flags & flags::SERIALISING != 0 {
+            self.hold(commit * self.width, Cause::StoreQueue);
+        }
+        Ok(done)
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn translate<B: Below>(
+        &mut self,
+        va: u64,
+        access: Access,
+        pc: u64,
+        now: Cycle,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<Answer, Fault> {
+        let private = &mut self.private;
+        match self
+            .mmu
+            .translate(asid, VirtAddr(va), access, pc, now, view, private, below)
+        {
+            Ok(answer) => Ok(answer),
+            Err(fault) => Err(self.faulted(fault)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn ask<B: Below>(
+        &mut self,
+        kind: Ask,
+        at: PhysAddr,
+        pc: u64,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let request = Request {
+            at,
+            kind,
+            core: self.core,
+            pc,
+        };
+        self.private.access(request, now, below)
+    }
+
+    /// Where the second line of an access lies whose first is at `first`.
+    #[cold]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn second<B: Below>(
+        &mut self,
+        op: &Op,
+        first: &Answer,
+        access: Access,
+        now: Cycle,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<Answer, Fault> {
+        let va = (op.va | (LINE_BYTES - 1)) + 1;
+        if va & 0xfff != 0 {
+            let pa = PhysAddr((first.pa.0 | (LINE_BYTES - 1)) + 1);
+            return Ok(Answer { pa, ..*first });
+        }
+        self.translate(va, access, op.pc, now, asid, view, below)
+    }
+
+    /// A load from two lines: when it is back, when both translations were
+    /// known, and what either waited for.
+    #[cold]
+    pub(super) fn split_load<B: Below>(
+        &mut self,
+        op: &Op,
+        ask: Cycle,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<(Cycle, Cycle, Cause, Cause), Fault> {
+        let t = self.translate(op.va, Access::Read, op.pc, ask, asid, view, below)?;
+        let u = self.second(op, &t, Access::Read, ask, asid, view, below)?;
+        self.stats.split_accesses += 1;
+        let later = if u.at > t.at { &u } else { &t };
+        let (known, waited) = (later.at, waited_for(later));
+        let (low, high) = bytes(op);
+        let line = op.va >> LINE_SHIFT;
+        let stores = &self.stores;
+        let a = stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask);
+        let b = stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask);
+        if let Some(data) = a.max(b) {
+            self.stats.forwarded_loads += 1;
+            return Ok((
+                known.max(data) + self.load_to_use,
+                known,
+                waited,
+                Cause::L1d,
+            ));
+        }
+        let a = self.ask(Ask::Load, t.pa, op.pc, t.at, below);
+        let b = self.ask(Ask::Load, u.pa, op.pc, u.at, below);
+        let last = if b.at > a.at { b } else { a };
+        Ok((last.at, known, waited, served(last.level)))
+    }
+}
+
+/// First and last byte of an access, counted from the start of its first line.
+#[inline]
+pub(super) fn bytes(op: &Op) -> (u64, u64) {
+    let low = op.va & (LINE_BYTES - 1);
+    (low, low + u64::from(op.size.clamp(1, LINE_BYTES as u8)) - 1)
+}
+
+/// What a load waited for that was served at `level`.
+#[inline]
+pub(super) fn served(level: Level) -> Cause {
+    match level {
+        Level::L1 => Cause::L1d,
+        Level::L2 => Cause::L2,
+        Level::L3 => Cause::L3,
+        Level::Remote => Cause::Remote,
+        Level::Memory => Cause::Dram,
+    }
+}
+
+/// What an access beyond the first-level TLB waited for.
+#[inline]
+pub(super) fn waited_for(t: &Answer) -> Cause {
+    match t.from {
+        From::Walk => Cause::Walk,
+        From::L1 | From::L2 => Cause::Tlb,
+    }
+}

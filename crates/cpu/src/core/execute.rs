@@ -1,0 +1,100 @@
+//! Arithmetic and branches.
+
+use super::*;
+
+impl Core {
+    /// `insns` instructions with a chain of `latency` cycles spread evenly over them.
+    #[inline]
+    pub(super) fn compute(&mut self, op: &Op) -> u64 {
+        if op.flags & flags::SERIALISING != 0 {
+            self.drain();
+        }
+        let n = u64::from(op.insns);
+        let inputs = self.input(op, 0).max(self.input(op, 1));
+        let chain = u64::from(op.latency) * self.width;
+        if n == 0 {
+            let done = self.next.max(inputs) + chain;
+            self.retire_part(done, EXECUTES);
+            return done;
+        }
+        let (free, room) = self.rob.room();
+        let at = self.next.max(free);
+        let ready = at.max(inputs) + chain;
+        let first = self.rob.next.max(at + self.width);
+        let done = if room >= n && ready <= first {
+            // Nothing of the chain shows: all retire in a row.
+            if first > self.rob.next {
+                let from = self.lose_front(self.rob.next, at);
+                self.lose(from, first, Cause::Compute);
+            }
+            self.rob.retire(first, n);
+            self.next = at + n;
+            ready.max(at + n - 1 + self.width)
+        } else {
+            self.step_through(n, u64::from(op.latency), inputs)
+        };
+        if op.flags & flags::SERIALISING != 0 {
+            self.next = self.next.max(done);
+        }
+        done
+    }
+
+    /// The same, instruction by instruction: number k of n is done with the
+    /// first ceil(k latency / n) cycles of the chain.
+    #[inline(never)]
+    pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
+        let mut chain = inputs;
+        let mut share = 0;
+        let mut done = 0;
+        let (mut spent, mut rest) = (0u64, 0u64);
+        for _ in 0..n {
+            let (free, _) = self.rob.room();
+            let at = self.next.max(free);
+            // ceil(k latency / n) without a division.
+            rest += latency;
+            while rest > 0 && share * n < rest {
+                share += 1;
+            }
+            chain = chain.max(at) + (share - spent) * self.width;
+            spent = share;
+            done = chain.max(at + self.width);
+            let slot = self.rob.next.max(done);
+            if slot > self.rob.next {
+                let from = self.lose_front(self.rob.next, at);
+                self.lose(from, slot, Cause::Compute);
+            }
+            self.rob.retire(slot, 1);
+            self.next = at + 1;
+        }
+        done
+    }
+
+    #[inline]
+    pub(super) fn branch(&mut self, op: &Op) -> u64 {
+        self.lead(op);
+        let at = self.dispatch(op.insns);
+        let inputs = self.input(op, 0).max(self.input(op, 1));
+        let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;
+        self.retire(op.insns, at, done, EXECUTES);
+        self.stats.branches += 1;
+        if !self.predictor.foresees(op, true) {
+            self.stats.mispredictions += 1;
+            self.hold(done + self.penalty, Cause::Branch);
+        }
+        if op.flags & flags::SERIALISING != 0 {
+            self.next = self.next.max(done);
+        }
+        self.redirect(op);
+        done
+    }
+
+    /// Fetch goes on at the target of a taken branch.
+    #[inline]
+    pub(super) fn redirect(&mut self, op: &Op) {
+        let taken = op.flags & flags::TAKEN != 0 || op.flags & flags::CONDITIONAL == 0;
+        if taken && op.va >> LINE_SHIFT != self.line {
+            self.line = NO_LINE;
+            self.target = op.va >> LINE_SHIFT;
+        }
+    }
+}

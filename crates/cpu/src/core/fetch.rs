@@ -1,0 +1,68 @@
+//! Instruction fetch, a line at a time.
+
+use super::access::waited_for;
+use super::*;
+
+impl Core {
+    /// Lines that this op's instructions begin in: from `self.line` or the target of a taken branch.
+    pub(super) fn first_line(&self, op: &Op) -> u64 {
+        let line = op.pc >> LINE_SHIFT;
+        let span = u64::from(op.insns) * LONGEST / LINE_BYTES + 1;
+        let from = if self.target != NO_LINE {
+            self.target
+        } else {
+            self.line.wrapping_add(1)
+        };
+        if from <= line && line - from <= span {
+            from
+        } else {
+            line
+        }
+    }
+
+    /// Brings in the lines from the last instruction to this op's. The front end
+    /// does not run ahead: a line is asked for when its first
+    /// instruction is next to be dispatched, lines one after the other. A hit's
+    /// latency is hidden by the pipeline, what exceeds it is not.
+    #[inline(never)]
+    pub(super) fn fetch_lines<B: Below>(
+        &mut self,
+        op: &Op,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<(), Fault> {
+        for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
+            let va = VirtAddr(line << LINE_SHIFT);
+            let now = self.cycle(self.next);
+            let t = self.mmu.translate(
+                asid,
+                va,
+                Access::Fetch,
+                op.pc,
+                now,
+                view,
+                &mut self.private,
+                below,
+            )?;
+            let request = Request {
+                at: t.pa,
+                kind: Ask::Fetch,
+                core: self.core,
+                pc: op.pc,
+            };
+            let done = self.private.access(request, t.at, below);
+            self.stats.fetched_lines += 1;
+            if t.at > now {
+                self.hold(t.at * self.width, waited_for(&t));
+            }
+            let late = done.at.saturating_sub(self.fetch_to_use);
+            if late > t.at {
+                self.hold(late * self.width, Cause::Fetch);
+            }
+            self.line = line;
+            self.target = NO_LINE;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Functional warming.
+
+use super::access::bytes;
+use super::*;
+
+impl Core {
+    /// Warming: state of TLBs, caches, predictors; the clock runs at
+    /// `cpi_milli`/1000 cycles an instruction. The window empties first. Nothing
+    /// is counted but the instructions.
+    #[allow(clippy::too_many_arguments)]
+    pub fn warm<B: Below>(
+        &mut self,
+        ops: &[Op],
+        mut at: usize,
+        limit: u64,
+        cpi_milli: u64,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Ran {
+        self.empty();
+        self.done.fill(0);
+        self.stores.forget();
+        let before = self.warmed;
+        let limit = limit.saturating_sub(self.rob.count);
+        let stop = loop {
+            if self.warmed >= limit {
+                break Stop::Limit;
+            }
+            let Some(op) = ops.get(at) else {
+                break Stop::NeedBatch;
+            };
+            if let Err(fault) = self.warm_op(op, asid, view, below) {
+                break Stop::Fault(fault);
+            }
+            let resumed = u64::from(self.resumes) * u64::from(op.insns.saturating_sub(1));
+            self.resumes = false;
+            self.warmed += u64::from(op.insns) - resumed;
+            at += 1;
+        };
+        self.warm_rest += (self.warmed - before) * cpi_milli;
+        let slots = self.warm_rest / 1000 * self.width;
+        self.warm_rest %= 1000;
+        self.warm_slots += slots;
+        self.next += slots;
+        self.rob.empty_until(self.next);
+        self.fault_at = 0;
+        Ran { at, stop }
+    }
+
+    #[inline]
+    pub(super) fn warm_op<B: Below>(
+        &mut self,
+        op: &Op,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<(), Fault> {
+        if op.pc >> LINE_SHIFT != self.line {
+            for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
+                self.warm_line(line << LINE_SHIFT, Access::Fetch, op.pc, asid, view, below)?;
+                self.line = line;
+                self.target = NO_LINE;
+            }
+        }
+        let access = match op.kind {
+            Kind::Compute => return Ok(()),
+            Kind::Branch => {
+                self.predictor.foresees(op, false);
+                self.redirect(op);
+                return Ok(());
+            }
+            Kind::Load => Access::Read,
+            Kind::Store => Access::Write,
+        };
+        self.warm_line(op.va, access, op.pc, asid, view, below)?;
+        if bytes(op).1 >= LINE_BYTES {
+            let va = (op.va | (LINE_BYTES - 1)) + 1;
+            self.warm_line(va, access, op.pc, asid, view, below)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn warm_line<B: Below>(
+        &mut self,
+        va: u64,
+        access: Access,
+        pc: u64,
+        asid: Asid,
+        view: &View<'_>,
+        below: &mut B,
+    ) -> Result<(), Fault> {
+        let private = &mut self.private;
+        let at = self
+            .mmu
+            .warm(asid, VirtAddr(va), access, view, private, below)?;
+        let request = Request {
+            at,
+            kind: match access {
+                Access::Read => Ask::Load,
+                Access::Write => Ask::Store,
+                Access::Fetch => Ask::Fetch,
+            },
+            core: self.core,
+            pc,
+        };
+        self.private.warm(request, below);
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! The window: what an instruction waits for from dispatch to retirement.
+
+use super::*;
+
+impl Core {
+    /// The front end is held up until `slot`.
+    #[cold]
+    pub(super) fn hold(&mut self, slot: u64, cause: Cause) {
+        if slot <= self.next {
+            return;
+        }
+        self.next = slot;
+        let retired = self.rob.next;
+        let n = self.barrier_count;
+        if n > 0 && self.barriers[n - 1].0 <= retired {
+            self.barrier_count = 0;
+        }
+        if self.barrier_count == BARRIERS {
+            self.barrier_count -= 1;
+        }
+        self.barriers[self.barrier_count] = (slot, cause);
+        self.barrier_count += 1;
+    }
+
+    /// Adds the slots from `from` to `slot` to `cause`; gives where it got to.
+    #[inline]
+    pub(super) fn lose(&mut self, from: u64, slot: u64, cause: Cause) -> u64 {
+        if slot <= from {
+            return from;
+        }
+        self.stack.add(cause, slot - from);
+        slot
+    }
+
+    /// The slots that are lost before `slot` because of the front end.
+    #[inline]
+    pub(super) fn lose_front(&mut self, mut from: u64, slot: u64) -> u64 {
+        let n = self.barrier_count;
+        if n > 0 {
+            for i in 0..n {
+                let (until, cause) = self.barriers[i];
+                from = self.lose(from, until.min(slot), cause);
+            }
+            if self.barriers[n - 1].0 <= slot {
+                self.barrier_count = 0;
+            }
+        }
+        from
+    }
+
+    /// `n` instructions that wait for nothing and take a cycle each.
+    #[inline]
+    pub(super) fn plain(&mut self, mut n: u64) {
+        while n > 0 {
+            let (free, room) = self.rob.room();
+            let chunk = n.min(room);
+            let at = self.next.max(free);
+            let mut first = self.rob.next;
+            if at + self.width > first {
+                let from = self.lose_front(first, at);
+                first = at + self.width;
+                self.lose(from, first, Cause::Compute);
+            }
+            self.rob.retire(first, chunk);
+            self.next = at + chunk;
+            n -= chunk;
+        }
+    }
+
+    /// Dispatches the op's own instruction after the plain ones; its slot.
+    /// `needed`: 0 if it is a further micro-operation of the instruction before.
+    #[inline(always)]
+    pub(super) fn dispatch(&mut self, needed: u16) -> u64 {
+        if needed == 0 {
+            return self.next;
+        }
+        let (free, _) = self.rob.room();
+        let at = self.next.max(free);
+        self.next = at;
+        at
+    }
+
+    /// The op's own instruction, dispatched at `at`, retires when all is done at
+    /// `done`; gives the slot. `waits`: what for, if it does.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
+        if insns == 0 {
+            return self.retire_part(done, waits);
+        }
+        let next = self.rob.next;
+        let slot = next.max(done).max(at + self.width);
+        if slot > next {
+            self.account(slot, waits);
+        }
+        self.rob.retire(slot, 1);
+        self.next = at + 1;
+        slot
+    }
+
+    /// A further micro-operation is done at `done`: it moves the slot of its
+    /// instruction if that is earlier, and the one it leaves is lost.
+    #[cold]
+    pub(super) fn retire_part(&mut self, done: u64, waits: Waits) -> u64 {
+        if done < self.rob.next {
+            return self.rob.next - 1;
+        }
+        self.account(done + 1, waits);
+        self.rob.delay_last(done)
+    }
+
+    /// Gives the slots until `slot` their causes.
+    #[inline(never)]
+    pub(super) fn account(&mut self, slot: u64, waits: Waits) {
+        let mut from = self.lose_front(self.rob.next, slot);
+        from = self.lose(from, waits.start.min(slot), Cause::Compute);
+        let known = waits.known * self.width;
+        from = self.lose(from, known.min(slot), waits.translation);
+        let back = waits.back * self.width;
+        from = self.lose(from, back.min(slot), waits.level);
+        self.lose(from, slot, Cause::Compute);
+    }
+
+    /// When the value that producer `k` of `op` gives is there, in slots.
+    #[inline(always)]
+    pub(super) fn input(&self, op: &Op, k: usize) -> u64 {
+        let d = usize::from(op.dep[k]);
+        if d == 0 || d > self.done_mask || d > self.op_count {
+            return 0;
+        }
+        self.done[(self.op_count - d) & self.done_mask] + u64::from(op.dep_latency[k]) * self.width
+    }
+
+    /// The plain instructions before the op's own, and a fence's draining.
+    #[inline(always)]
+    pub(super) fn lead(&mut self, op: &Op) {
+        if op.insns > 1 && !self.resumes {
+            self.plain(u64::from(op.insns) - 1);
+        }
+        self.resumes = false;
+        if op.flags & flags::SERIALISING != 0 {
+            self.drain();
+        }
+    }
+
+    /// All older instructions have retired and all older stores are written.
+    #[cold]
+    pub(super) fn drain(&mut self) {
+        self.next = self.next.max(self.rob.next);
+        self.hold(self.stores.last_commit * self.width, Cause::StoreQueue);
+    }
+
+    /// The op faults: it will come again, its plain instructions will not.
+    #[cold]
+    pub(super) fn faulted(&mut self, fault: Fault) -> Fault {
+        self.resumes = true;
+        fault
+    }
+}

@@ -1,0 +1,84 @@
+//! What the kernel has changed is forgotten.
+
+use super::*;
+
+impl Mmu {
+    /// A page fault drops what the TLBs hold of the page (Intel SDM vol. 3,
+    /// 4.10.4.1), so that the next try sees what the kernel did.
+    #[cold]
+    pub(super) fn refuse(&mut self, asid: Asid, va: VirtAddr, access: Access, at: Cycle) -> Fault {
+        self.stats.faults += 1;
+        self.drop_page(asid, va.0);
+        self.forget_flights(asid);
+        Fault {
+            va,
+            access,
+            at,
+            host: None,
+        }
+    }
+
+    pub(super) fn drop_page(&mut self, asid: Asid, va: u64) {
+        self.settle(0);
+        self.settle(1);
+        self.filter = [NO_PAGE; 2];
+        for level in self
+            .l1
+            .iter_mut()
+            .chain(self.l2.iter_mut().flatten().map(|l| &mut **l))
+        {
+            for array in &mut level.arrays {
+                array.drop_page(asid, va);
+            }
+        }
+    }
+
+    pub(super) fn forget_flights(&mut self, asid: Asid) {
+        for k in self.flight_keys.iter_mut() {
+            if *k >> 48 == u64::from(asid.0) {
+                *k = u64::MAX;
+            }
+        }
+    }
+
+    /// Forgets what the kernel has changed.
+    pub fn invalidate(&mut self, what: &Invalidation) {
+        self.stats.invalidations += 1;
+        self.settle(0);
+        self.settle(1);
+        self.filter = [NO_PAGE; 2];
+        self.remembered.fill((u64::MAX, 0));
+        let (asid, range) = match *what {
+            Invalidation::Page { asid, page } => (asid, Some((page.base.0, page.size.bytes()))),
+            Invalidation::Range { asid, at, bytes } => (asid, Some((at.0, bytes))),
+            Invalidation::Space { asid } => (asid, None),
+        };
+        self.forget_flights(asid);
+        self.pwc.invalidate(asid);
+        if let Some(n) = &mut self.nesting {
+            n.clear();
+        }
+        for level in self
+            .l1
+            .iter_mut()
+            .chain(self.l2.iter_mut().flatten().map(|l| &mut **l))
+        {
+            for array in &mut level.arrays {
+                match range {
+                    None => array.drop_space(asid),
+                    Some((at, bytes)) => {
+                        let first = at >> 12;
+                        let pages = (at.saturating_add(bytes).div_ceil(4096)).saturating_sub(first);
+                        if pages <= PROBED_PAGES {
+                            for p in first..first + pages {
+                                array.drop_page(asid, p << 12);
+                            }
+                        } else {
+                            array.drop_range(asid, at, bytes);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

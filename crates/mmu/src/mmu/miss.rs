@@ -1,0 +1,270 @@
+//! Past the filter: the levels of TLBs, and the walk.
+
+use super::*;
+
+impl Mmu {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn look_up<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        pc: u64,
+        now: Cycle,
+        view: &View<'_>,
+        private: &mut Private,
+        below: &mut B,
+    ) -> Result<Answer, Fault> {
+        let s = side(access);
+        self.settle(s);
+        if self.perfect {
+            self.perfect_translations += 1;
+            let (pa, _) = self.know(asid, va, access, now, view)?;
+            return Ok(Answer {
+                pa,
+                at: now,
+                from: From::L1,
+            });
+        }
+        let level = &mut self.l1[s];
+        level.lookups += 1;
+        if let Some((a, slot)) = level.find(asid, va.0) {
+            let array = &mut level.arrays[a];
+            let e = array.entries[slot];
+            if e.ready <= now {
+                array.hits += 1;
+                array.touch(slot);
+                let at = now + self.exceeds[s];
+                if access == Access::Write && !e.writable() {
+                    return Err(self.refuse(asid, va, access, at));
+                }
+                let pa = level.address(a, slot, va);
+                self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+                return Ok(Answer {
+                    pa,
+                    at,
+                    from: From::L1,
+                });
+            }
+        }
+        self.miss(asid, va, access, pc, now, view, private, below)
+    }
+
+    /// Past the first level.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn miss<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        pc: u64,
+        now: Cycle,
+        view: &View<'_>,
+        private: &mut Private,
+        below: &mut B,
+    ) -> Result<Answer, Fault> {
+        let s = side(access);
+        let own = s & usize::from(self.l2[1].is_some());
+        let mut asked = now;
+        if let Some(level) = &mut self.l2[own] {
+            level.lookups += 1;
+            asked += level.latency;
+            if let Some((a, slot)) = level.find(asid, va.0)
+                && level.arrays[a].entries[slot].ready <= now
+            {
+                let array = &mut level.arrays[a];
+                array.hits += 1;
+                array.touch(slot);
+                let at = now + array.latency;
+                let found = array.found(slot);
+                self.stats.l2_hits += 1;
+                if access == Access::Write && !found.writable {
+                    return Err(self.refuse(asid, va, access, at));
+                }
+                let pa = found.pa(va);
+                self.fill_l1(s, asid, va, found, at, true);
+                return Ok(Answer {
+                    pa,
+                    at,
+                    from: From::L2,
+                });
+            }
+        }
+        if let Some(answer) = self.join(asid, va, access, pc, now, asked) {
+            return answer;
+        }
+
+        let walker = self.walkers.admit(asked);
+        let start = walker.start;
+        let mut record = self.records.as_ref().map(|_| Vec::new());
+        let mut port = Physical {
+            private,
+            below,
+            core: self.core,
+            served: Served::default(),
+            record: record.as_mut(),
+        };
+        let (end, found) = match *view {
+            View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, start),
+            View::Nested { guest, host } => {
+                let nesting = self
+                    .nesting
+                    .get_or_insert_with(|| Box::new(Nesting::new(self.nested_pwc.clone())));
+                walk_nested(
+                    guest,
+                    host,
+                    va,
+                    asid,
+                    &mut self.pwc,
+                    nesting,
+                    &mut port,
+                    start,
+                )
+            }
+        };
+        let served = port.served;
+        self.walkers.hold(walker, end);
+        self.latest = self.latest.max(end);
+        let st = &mut self.stats;
+        st.walks += 1;
+        st.walk_cycles += end - start;
+        st.walker_wait_cycles += start - asked;
+        st.walk_reads_l1d += served.l1d;
+        st.walk_reads_l2 += served.l2;
+        st.walk_reads_l3 += served.l3;
+        st.walk_reads_remote += served.remote;
+        st.walk_reads_memory += served.memory;
+        let outcome = match found {
+            Ok(t) => {
+                let found = Found::of(&t);
+                self.fill(s, asid, va, found, end, true);
+                let i = self.next_flight;
+                self.next_flight = (i + 1) % IN_FLIGHT;
+                self.flight_keys[i] = key(asid, PageSize::K4, va.0);
+                self.flights[i] = Flight { asked, end, found };
+                if access == Access::Write && !found.writable {
+                    Err(self.refuse(asid, va, access, end))
+                } else {
+                    Ok(Answer {
+                        pa: found.pa(va),
+                        at: end,
+                        from: From::Walk,
+                    })
+                }
+            }
+            Err(missing) => {
+                let mut fault = self.refuse(asid, va, access, end);
+                if let Missing::Host(gpa) = missing {
+                    fault.host = Some(gpa);
+                }
+                Err(fault)
+            }
+        };
+        if let (Some(records), Some(reads)) = (&mut self.records, record) {
+            records.push(WalkRecord {
+                asid,
+                va,
+                pc,
+                access,
+                start,
+                end,
+                merged: false,
+                faulted: outcome.is_err(),
+                reads,
+            });
+        }
+        outcome
+    }
+
+    /// Waits for a walk to the same 4 KB page that has not ended at `now`.
+    pub(super) fn join(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        pc: u64,
+        now: Cycle,
+        asked: Cycle,
+    ) -> Option<Result<Answer, Fault>> {
+        if self.latest <= now {
+            return None;
+        }
+        let page = key(asid, PageSize::K4, va.0);
+        let same = self
+            .flight_keys
+            .iter()
+            .fold(0, |n, &k| n + u32::from(k == page));
+        if same == 0 {
+            return None;
+        }
+        let i =
+            (0..IN_FLIGHT).find(|&i| self.flight_keys[i] == page && self.flights[i].end > now)?;
+        let flight = &mut self.flights[i];
+        if flight.asked > asked {
+            // Older in the program, later in time: had this request been seen
+            // first, its walk would have served the other.
+            flight.end = asked + (flight.end - flight.asked);
+            flight.asked = asked;
+        }
+        let flight = *flight;
+        let at = flight.end.max(asked);
+        self.stats.walks_merged += 1;
+        let s = side(access);
+        self.fill(s, asid, va, flight.found, at, true);
+        if let Some(records) = &mut self.records {
+            records.push(WalkRecord {
+                asid,
+                va,
+                pc,
+                access,
+                start: asked,
+                end: at,
+                merged: true,
+                faulted: access == Access::Write && !flight.found.writable,
+                reads: Vec::new(),
+            });
+        }
+        if access == Access::Write && !flight.found.writable {
+            return Some(Err(self.refuse(asid, va, access, at)));
+        }
+        Some(Ok(Answer {
+            pa: flight.found.pa(va),
+            at,
+            from: From::Walk,
+        }))
+    }
+
+    pub(super) fn fill_l1(
+        &mut self,
+        s: usize,
+        asid: Asid,
+        va: VirtAddr,
+        f: Found,
+        ready: Cycle,
+        n: bool,
+    ) {
+        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, n) {
+            let e = self.l1[s].arrays[a].entries[slot];
+            self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
+        } else {
+            self.filter[s] = NO_PAGE;
+        }
+    }
+
+    pub(super) fn fill(
+        &mut self,
+        s: usize,
+        asid: Asid,
+        va: VirtAddr,
+        f: Found,
+        ready: Cycle,
+        n: bool,
+    ) {
+        let own = s & usize::from(self.l2[1].is_some());
+        if let Some(level) = &mut self.l2[own] {
+            level.fill(asid, va.0, f, ready, n);
+        }
+        self.fill_l1(s, asid, va, f, ready, n);
+    }
+}

@@ -193,6 +193,38 @@ fn skipping_lands_on_the_instruction_and_keeps_events() {
 }
 
 #[test]
+fn skipping_with_several_threads_waits_for_no_one_in_vain() {
+    let dir = tempfile::tempdir().unwrap();
+    let params = [("scale", "16"), ("roots", "2")];
+    let path = recorded(dir.path(), program("bfs", 4, &params), None);
+    let all = drain(opened(&path).as_mut());
+    let total = instructions(&all);
+    for skip in [1, total / 3, total - 1000, total] {
+        let options = OpenOptions {
+            skip,
+            ..OpenOptions::default()
+        };
+        let mut program = open_trace(&path, &options).unwrap();
+        let rest = drain(program.as_mut());
+        let left = instructions(&rest);
+        assert!(
+            left <= total - skip && left + 20 > total - skip,
+            "{skip}: {left}"
+        );
+        for (thread, (ops, marks)) in &rest {
+            let (full, events) = &all[thread];
+            let suffix = &full[full.len() - ops.len()..];
+            assert!(
+                ops.iter()
+                    .zip(suffix)
+                    .all(|(a, b)| (a.pc, a.va) == (b.pc, b.va))
+            );
+            assert_eq!(marks.len(), events.len());
+        }
+    }
+}
+
+#[test]
 fn an_unfinished_recording_is_refused_and_can_be_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("killed.pwt");
@@ -786,7 +818,7 @@ fn damaged_traces_are_answered() {
         (state >> 11) as usize % below.max(1)
     };
     let mut answered = [0u32; 2];
-    for round in 0..12_000 {
+    for round in 0..10_000 {
         let mut bytes = seeds[round % seeds.len()].clone();
         for _ in 0..1 + random(4) {
             let at = random(bytes.len());

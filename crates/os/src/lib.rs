@@ -157,11 +157,6 @@ impl Os {
             mapped_4kb_bytes: mapped(PageSize::K4),
             mapped_2mb_bytes: mapped(PageSize::M2),
             mapped_1gb_bytes: mapped(PageSize::G1),
-            reservations: self
-                .alive_spaces()
-                .flat_map(|s| s.regions.iter())
-                .filter(|(_, r)| r.reserved.is_some())
-                .count() as u64,
             page_table_bytes: m.table_bytes,
             page_table_peak_bytes: m.table_peak,
             largest_contiguous_bytes: m.table_largest,

@@ -227,6 +227,7 @@ impl Space {
             {
                 self.regions.remove(key);
                 k.memory.put(base, HUGE_ORDER);
+                k.stats.reservations -= 1;
             }
         }
         if any {
@@ -266,6 +267,7 @@ impl Space {
             }
         }
         k.stats.demotions += 1;
+        k.stats.reservations -= 1;
         if region.count > 0 {
             self.invalidate_range(k, key << 21, (key + 1) << 21, fx);
         }
@@ -319,6 +321,7 @@ impl Space {
         for (_, region) in self.regions.iter() {
             if let Some(base) = region.reserved {
                 k.memory.put(base, HUGE_ORDER);
+                k.stats.reservations -= 1;
             }
         }
         let mut source = TableFrames {

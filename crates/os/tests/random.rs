@@ -397,6 +397,7 @@ impl World {
     fn check(&mut self) {
         let mut used: BTreeSet<u64> = self.shared_frames.values().copied().collect();
         let mut mappings: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+        let mut reserved = BTreeSet::new();
         let mut now = BTreeMap::new();
         self.places.clear();
         let model = std::mem::take(&mut self.model);
@@ -427,6 +428,7 @@ impl World {
                 if t.flags.contains(Flags::RESERVED) {
                     assert_eq!(frame % 512, va(page).0 >> 12 & 511, "in its place");
                     used.extend(frame / 512 * 512..(frame / 512 + 1) * 512);
+                    reserved.insert(frame / 512);
                 }
             }
         }
@@ -449,6 +451,7 @@ impl World {
 
         let s = self.os.stats();
         let in_use = used.len() as u64 * 4096;
+        assert_eq!(s.reservations, reserved.len() as u64);
         let total = s.free_bytes + s.set_aside_bytes + s.page_table_bytes + in_use;
         assert_eq!(total, 1 << 30, "every frame is free or has an owner");
         assert_eq!(s.processes, self.model.len() as u64);

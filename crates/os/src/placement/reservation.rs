@@ -47,6 +47,7 @@ impl Reservation {
             Some(base) => {
                 space.regions.insert(key, Region::small(Some(base)));
                 k.stats.reservations_made += 1;
+                k.stats.reservations += 1;
                 if let Some(heap) = &mut self.least_used {
                     heap.push(Reverse((0, space.asid.0, key)));
                 }
@@ -83,6 +84,7 @@ impl Reservation {
             return Ok(false);
         }
         k.stats.promotions += 1;
+        k.stats.reservations -= 1;
         let fresh = (PAGES - pages.len() as u64) * 4096;
         k.stats.zeroed_bytes += fresh;
         fx.cycles += k.prices.zero(fresh);
@@ -121,6 +123,7 @@ impl Placement for Reservation {
             space.regions.remove(key);
             k.memory.put(base, HUGE_ORDER);
             k.stats.reservations_made -= 1;
+            k.stats.reservations -= 1;
             return small(touch, space, k, fx);
         }
         // The area may have been cut or changed since the reservation was made.

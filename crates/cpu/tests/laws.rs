@@ -83,10 +83,10 @@ fn both_forms(drafts: &[Draft]) -> (Vec<Op>, Vec<Op>) {
         let at = grouped.len();
         let link = |own: &mut Op, here: usize, place: &[usize]| {
             let mut g = [0; 2];
-            for k in 0..2 {
+            for (k, g) in g.iter_mut().enumerate() {
                 let far = usize::from(d.dep[k]);
                 if far > 0 && far <= at {
-                    g[k] = far as u16;
+                    *g = far as u16;
                     own.dep[k] = (here - place[at - far]).min(60_000) as u16;
                     own.dep_latency[k] = d.dep_latency[k];
                 }

@@ -303,3 +303,69 @@ impl Tlb {
 fn size_of_key(key: u64) -> usize {
     (key >> 46 & 3) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same array as lists of keys, most recently used first.
+    struct Oracle {
+        sets: Vec<Vec<u64>>,
+        ways: usize,
+    }
+
+    impl Oracle {
+        fn set(&mut self, number: u64) -> &mut Vec<u64> {
+            let n = self.sets.len() as u64;
+            &mut self.sets[(number % n) as usize]
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_array_replaces_the_least_recently_used(
+            sets in 1u32..6, ways in 1u32..20, steps in prop::collection::vec((0u8..8, 0u64..60), 1..400),
+        ) {
+            let spec = TlbSpec {
+                page_sizes: vec![PageSize::K4],
+                entries: sets * ways,
+                ways,
+                latency: 1,
+            };
+            let mut tlb = Tlb::new("main", &spec);
+            let mut oracle = Oracle { sets: vec![vec![]; sets as usize], ways: ways as usize };
+            let asid = Asid(3);
+            for (what, number) in steps {
+                let va = number << 12;
+                let k = key(asid, PageSize::K4, va);
+                let most = oracle.ways;
+                let set = oracle.set(number);
+                let place = set.iter().position(|&x| x == k);
+                prop_assert_eq!(tlb.cover(asid, va).is_some(), place.is_some());
+                match what {
+                    0 => {
+                        tlb.drop_page(asid, va);
+                        set.retain(|&x| x != k);
+                    }
+                    1..=3 => {
+                        tlb.fill(k, Entry::new(number << 12, true, 0), true);
+                        set.retain(|&x| x != k);
+                        set.insert(0, k);
+                        set.truncate(most);
+                    }
+                    _ => {
+                        if let Some(slot) = tlb.cover(asid, va) {
+                            tlb.touch(slot);
+                            prop_assert_eq!(tlb.found(slot).frame, va);
+                            set.retain(|&x| x != k);
+                            set.insert(0, k);
+                        }
+                    }
+                }
+                let held: Vec<u64> = tlb.in_order_of_use().into_iter().filter(|&x| x != EMPTY).collect();
+                prop_assert_eq!(held, oracle.sets.concat());
+            }
+        }
+    }
+}

@@ -453,3 +453,80 @@ fn impossible_machines_are_refused_by_key() {
     );
     refuse(|s| s.walk_caches.ways = 5, "mmu.walk_caches.ways");
 }
+
+/// A guest's table over a host's.
+struct Virtual {
+    mmu: Mmu,
+    private: Private,
+    memory: Memory,
+    guest: Flat,
+    host: Flat,
+}
+
+impl Virtual {
+    fn new(spec: &MmuSpec) -> Self {
+        Virtual {
+            mmu: Mmu::new(spec, 0).expect("a possible MMU"),
+            private: caches(64),
+            memory: Memory::new(DRAM),
+            guest: Flat::new(1 << 39),
+            host: Flat::new(1 << 46),
+        }
+    }
+    fn ask(&mut self, va: u64, now: Cycle) -> Result<Answer, Fault> {
+        let view = View::Nested {
+            guest: &self.guest,
+            host: &self.host,
+        };
+        let (private, memory) = (&mut self.private, &mut self.memory);
+        self.mmu.translate(
+            A,
+            VirtAddr(va),
+            Access::Read,
+            0,
+            now,
+            &view,
+            private,
+            memory,
+        )
+    }
+}
+
+#[test]
+fn a_nested_walk_makes_24_references() {
+    let mut spec = mmu();
+    spec.walk_caches.entries = 0;
+    let mut v = Virtual::new(&spec);
+    let a = v.ask(0x5123, 0).expect("mapped");
+    assert_eq!(a.pa, PhysAddr(0x5123), "both tables flip the same bit");
+    assert_eq!(v.mmu.stats().walk_reads, 24);
+    // A neighbour: the four guest entries' pages are in the nested TLB, the
+    // data page is not.
+    v.ask(0x6123, a.at).expect("mapped");
+    assert_eq!(v.mmu.stats().walk_reads - 24, 4 + 4);
+    assert_eq!(v.ask(0x5999, 2 * a.at).expect("mapped").from, From::L1);
+    assert_eq!(v.mmu.stats().walks, 2);
+}
+
+#[test]
+fn an_entry_of_two_dimensions_has_the_smaller_size() {
+    let mut v = Virtual::new(&mmu());
+    v.guest.size = PageSize::M2;
+    let t = v.ask(0x5000, 0).expect("mapped").at;
+    v.ask(0x6000, t).expect("mapped");
+    assert_eq!(v.mmu.stats().walks, 2, "the host's pages are of 4 KB");
+    v.host.size = PageSize::M2;
+    v.mmu.invalidate(&Invalidation::Space { asid: A });
+    let t = v.ask(0x5000, 2 * t).expect("mapped").at;
+    v.ask(0x6000, t).expect("mapped");
+    assert_eq!(v.mmu.stats().walks, 3);
+}
+
+#[test]
+fn a_host_that_backs_nothing_is_named_in_the_fault() {
+    let mut v = Virtual::new(&mmu());
+    v.host.limit = 0;
+    let fault = v.ask(0x5000, 0).expect_err("not backed");
+    let root = Flat::entry(4, 0x5000);
+    assert_eq!(fault.host.map(|g| g.0), Some(root));
+}

@@ -10,7 +10,7 @@ use pagewalk_mmu::{MmuSpec, TlbSpec};
 use pagewalk_tables::{
     Flags, Group, Next, Translation, Walk, WalkCacheSpec, WalkCaches, WalkState,
 };
-use pagewalk_units::{Cycle, Frame, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
 
 /// Everything below `limit` is mapped with pages of `size` to the physical
 /// address `va ^ FLIP`; the entries of each level lie in an array of their own.
@@ -44,19 +44,15 @@ impl Flat {
     }
 }
 
-impl Walk<VirtAddr, PhysAddr> for Flat {
-    fn next(
-        &self,
-        va: VirtAddr,
-        state: &mut WalkState,
-        caches: &mut WalkCaches<'_>,
-    ) -> Next<PhysAddr> {
+impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
+    fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
+        let raw = va.raw();
         let last = self.last();
         if state.step == 0 {
             // Array k knows the node of level k + 1.
             state.regs[0] = u64::from(self.levels);
             for level in last..self.levels {
-                let key = va.0 >> Self::shift(level + 1);
+                let key = raw >> Self::shift(level + 1);
                 if caches.lookup(usize::from(level) - 1, key).is_some() {
                     state.regs[0] = u64::from(level);
                     break;
@@ -64,19 +60,19 @@ impl Walk<VirtAddr, PhysAddr> for Flat {
             }
         } else {
             let read = state.regs[0] as u8;
-            if va.0 >= self.limit {
+            if raw >= self.limit {
                 return Next::Fault;
             }
             if read == last {
-                return Next::Done(self.translate(va).expect("below the limit"));
+                return Next::Done(Walk::<In, Out>::translate(self, va).expect("below the limit"));
             }
-            caches.fill(usize::from(read) - 2, va.0 >> Self::shift(read), 1);
+            caches.fill(usize::from(read) - 2, raw >> Self::shift(read), 1);
             state.regs[0] -= 1;
         }
         state.step += 1;
         let level = state.regs[0] as u8;
         let mut at = ArrayVec::new();
-        at.push(PhysAddr(Self::entry(level, va.0)));
+        at.push(Out::new(Self::entry(level, raw)));
         Next::Read(Group {
             at,
             matching: None,
@@ -85,10 +81,11 @@ impl Walk<VirtAddr, PhysAddr> for Flat {
         })
     }
 
-    fn translate(&self, va: VirtAddr) -> Option<Translation<PhysAddr>> {
-        (va.0 < self.limit).then(|| Translation {
+    fn translate(&self, va: In) -> Option<Translation<Out>> {
+        let raw = va.raw();
+        (raw < self.limit).then(|| Translation {
             frame: Frame {
-                base: PhysAddr(va.page(self.size).base.0 ^ FLIP),
+                base: Out::new((raw & !(self.size.bytes() - 1)) ^ FLIP),
             },
             size: self.size,
             flags: if self.writable {
@@ -96,7 +93,7 @@ impl Walk<VirtAddr, PhysAddr> for Flat {
             } else {
                 Flags::default()
             },
-            leaf: PhysAddr(Self::entry(self.last(), va.0)),
+            leaf: Out::new(Self::entry(self.last(), raw)),
         })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Process {
     handle: Option<Arc<OwnedFd>>,
     pub shared: Option<Arc<Shared>>,
     pub blocks: Vec<Arc<Block>>,
+    /// Their addresses: where a branch went is asked for each block.
+    pub addresses: Vec<u64>,
     /// Words of the static part that are decoded.
     code_at: usize,
     /// Added to the tickets of this image: they go on after an execve.
@@ -53,6 +55,7 @@ impl Process {
             handle: handle.or_else(|| open_process(pid)),
             shared: None,
             blocks: Vec::new(),
+            addresses: Vec::new(),
             code_at: 0,
             ticket_base: 0,
             space: Space::default(),
@@ -69,6 +72,7 @@ impl Process {
         self.read_code(decoded)?;
         let mut child = Process::new(pid, None);
         child.blocks = self.blocks.clone();
+        child.addresses = self.addresses.clone();
         child.space = self.space.clone();
         Ok(child)
     }
@@ -96,8 +100,10 @@ impl Process {
                 )));
             }
             self.blocks.truncate(inherited as usize);
+            self.addresses.truncate(inherited as usize);
         } else {
             self.blocks.clear();
+            self.addresses.clear();
             self.space = Space::default();
         }
         self.code_at = 0;
@@ -139,6 +145,7 @@ impl Process {
                 .collect();
             self.code_at = to;
             if let Some(block) = decoded.get(raw.as_slice()) {
+                self.addresses.push(block.address);
                 self.blocks.push(block.clone());
                 continue;
             }
@@ -151,6 +158,7 @@ impl Process {
             }
             let (sizes, bytes) = rest.split_at_checked(count).ok_or_else(corrupt)?;
             let block = Arc::new(Block::decode(address, sizes, bytes));
+            self.addresses.push(address);
             self.blocks.push(block.clone());
             decoded.insert(raw.into(), block);
         }
@@ -158,10 +166,17 @@ impl Process {
     }
 
     /// Makes block `number` known.
+    #[inline(always)]
     pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
-        if number >= self.blocks.len() {
-            self.read_code(decoded)?;
+        if number < self.blocks.len() {
+            return Ok(());
         }
+        self.learn_new(number, decoded)
+    }
+
+    #[cold]
+    fn learn_new(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
+        self.read_code(decoded)?;
         if number < self.blocks.len() {
             return Ok(());
         }

@@ -163,7 +163,7 @@ impl Live {
                     Some(&w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
-                        Some(process.blocks[next].address)
+                        Some(process.addresses[next])
                     }
                     Some(_) => None,
                     None if last => None,

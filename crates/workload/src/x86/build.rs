@@ -156,6 +156,7 @@ impl Builder {
                 op,
                 which,
                 register,
+                latency: extra.min(255) as u8,
             }),
         }
     }
@@ -437,7 +438,7 @@ impl Builder {
         for (which, &maker) in inputs.0.iter().enumerate().take(2) {
             self.depend(op, which as u8, maker);
         }
-        self.block.branch = Some(op);
+        self.block.branch = Some((op, self.block.ops[usize::from(op)]));
     }
 
     /// Gives every register that was written a single maker.

@@ -80,24 +80,29 @@ impl Block {
             if distance <= u64::from(u16::MAX) {
                 let which = usize::from(l.which);
                 op.dep[which] = distance as u16;
-                op.dep_latency[which] = (u32::from(op.dep_latency[which]) + r.extra).min(255) as u8;
+                op.dep_latency[which] = (u32::from(l.latency) + r.extra).min(255) as u8;
             }
         }
     }
 
     #[inline]
     fn take_branch(&self, ops: &mut [Op], next: Option<u64>) {
-        let Some(op) = self.branch.and_then(|b| ops.get_mut(usize::from(b))) else {
+        let Some((number, template)) = self.branch else {
             return;
         };
-        if op.flags & flags::CONDITIONAL != 0 {
+        let Some(op) = ops.get_mut(usize::from(number)) else {
+            return;
+        };
+        // Only written here: reading back what was just copied would stall.
+        let bits = template.flags;
+        if bits & flags::CONDITIONAL != 0 {
             // Anything but the target is the fall-through, or a signal's handler.
-            if next == Some(op.va) {
-                op.flags |= flags::TAKEN;
+            if next == Some(template.va) {
+                op.flags = bits | flags::TAKEN;
             }
         } else {
-            op.flags |= flags::TAKEN;
-            if op.flags & flags::INDIRECT != 0 {
+            op.flags = bits | flags::TAKEN;
+            if bits & flags::INDIRECT != 0 {
                 op.va = next.unwrap_or(0);
             }
         }
@@ -259,10 +264,15 @@ fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
             op.dep_latency[0] = half as u8;
         }
         out.push(op);
-        registers.all[r] = Register {
-            op: registers.next,
-            extra: 0,
-        };
+        // Others that hold the same value, as the flags do, share it.
+        for other in &mut registers.all {
+            if (other.op, other.extra) == (v.op, v.extra) {
+                *other = Register {
+                    op: registers.next,
+                    extra: 0,
+                };
+            }
+        }
         registers.next += 1;
     }
 }

@@ -26,6 +26,8 @@ struct LiveIn {
     op: u16,
     which: u8,
     register: u8,
+    /// Cycles from that value to the op's input.
+    latency: u8,
 }
 
 /// A memory access of the block, in the order in which the emulator makes them.
@@ -84,8 +86,8 @@ pub struct Block {
     pattern: Vec<u16>,
     /// (op, record) for the address of each memory op then.
     slots: Vec<(u16, u16)>,
-    /// The op that the block ends with, when it is a branch.
-    branch: Option<u16>,
+    /// The op that the block ends with, when it is a branch, and its template.
+    branch: Option<(u16, Op)>,
 }
 
 impl Block {

@@ -1,0 +1,192 @@
+//! The ring between two threads of one process, as between two processes.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pagewalk_ring::{Consumer, Control, Geometry, Producer, RingError, Segment, record};
+use proptest::prelude::*;
+
+/// Zeroed, page-aligned memory for a segment.
+struct Memory(Vec<Page>);
+
+#[derive(Clone)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+impl Memory {
+    fn new(geometry: Geometry) -> Memory {
+        let bytes = geometry.bytes().unwrap();
+        Memory(vec![Page([0; 4096]); bytes.div_ceil(4096)])
+    }
+    fn base(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+    fn bytes(&self) -> usize {
+        self.0.len() * 4096
+    }
+}
+
+const SMALL: Geometry = Geometry {
+    slots: 2,
+    records: 16,
+    code_bytes: 4096,
+};
+
+fn never(_: &Control) -> bool {
+    false
+}
+
+struct Shared(Producer);
+// SAFETY: each test moves the producer to one thread only.
+unsafe impl Send for Shared {}
+
+#[test]
+fn all_records_arrive_in_order_whatever_the_speed_of_either_side() {
+    let geometry = Geometry {
+        records: 1 << 12,
+        ..SMALL
+    };
+    let mut memory = Memory::new(geometry);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), geometry) };
+    let control = Control::default();
+    control.engine.store(std::process::id(), Relaxed);
+    // SAFETY: segment and control outlive the thread.
+    let (slot, producer) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    let producer = Shared(producer);
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    const N: u64 = 300_000;
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            let producer = producer;
+            for i in 0..N {
+                // SAFETY: this is the only writer.
+                unsafe { producer.0.push(i) };
+                if i % 70_001 == 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+            }
+            producer.0.close();
+        });
+        let mut all = Vec::new();
+        while all.len() < N as usize {
+            let most = 1 + all.len() % 5000;
+            if consumer.take(&segment, &mut all, most).unwrap() == 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(all.iter().copied().eq(0..N));
+    });
+    assert!(consumer.closed(&segment));
+    consumer.free(&segment);
+    // The next thread goes on in the same slot.
+    // SAFETY: as above.
+    let (again, producer) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    assert_eq!(again, slot);
+    // SAFETY: this is the only writer.
+    unsafe { producer.push(77) };
+    producer.publish();
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    let mut all = Vec::new();
+    assert_eq!(consumer.take(&segment, &mut all, 10), Ok(1));
+    assert_eq!(all, [77]);
+}
+
+#[test]
+fn a_thread_meets_the_changes_of_others_at_its_next_block() {
+    let mut memory = Memory::new(SMALL);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), SMALL) };
+    let control = Control::default();
+    // SAFETY: segment and control outlive the producer, which this thread uses.
+    let (slot, p) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    let block = record::word(record::BLOCK, 5);
+    // SAFETY: this is the only writer.
+    unsafe {
+        p.push_block(block);
+        segment.header().tickets.store(3, Relaxed);
+        p.poke();
+        p.push(11);
+        p.push_block(block);
+        p.push_block(block);
+    }
+    p.publish();
+    let mut all = Vec::new();
+    consumer.take(&segment, &mut all, 99).unwrap();
+    assert_eq!(
+        all,
+        [block, 11, record::word(record::MEET, 3), block, block]
+    );
+}
+
+#[test]
+fn what_a_killed_writer_had_not_published_is_found() {
+    let mut memory = Memory::new(SMALL);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), SMALL) };
+    let control = Control::default();
+    // SAFETY: segment and control outlive the producer, which this thread uses.
+    let (slot, p) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    let mut all = Vec::new();
+    for i in 0..21 {
+        // SAFETY: this is the only writer.
+        unsafe { p.push(i) };
+        if i == 12 {
+            p.publish();
+            consumer.take(&segment, &mut all, 99).unwrap();
+        }
+    }
+    consumer.publish_rest(&segment);
+    consumer.take(&segment, &mut all, 99).unwrap();
+    assert!(all.iter().copied().eq(0..21), "{all:?}");
+}
+
+proptest! {
+    /// Whatever the other side writes into the memory, the reader gives records or
+    /// an error.
+    #[test]
+    fn corrupt_memory_gives_an_error_at_worst(
+        words in proptest::collection::vec((0usize..300, any::<u64>()), 0..40),
+        header in proptest::bool::ANY,
+        slot in 0usize..4,
+    ) {
+        let mut memory = Memory::new(SMALL);
+        // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+        unsafe { Segment::create(memory.base(), SMALL) };
+        let bytes = memory.bytes();
+        for (at, word) in words {
+            // Without `header` only the slots are touched: then it opens always.
+            let at = if header { at % 16 * 8 } else { 4096 + at % 64 * 8 };
+            let page = &mut memory.0[at / 4096].0;
+            page[at % 4096..at % 4096 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        // SAFETY: `bytes` long and alive.
+        match unsafe { Segment::open(memory.base(), bytes) } {
+            Err(why) => prop_assert!(header && !why.is_empty()),
+            Ok(segment) => match Consumer::new(&segment, slot) {
+                Err(e) => prop_assert_eq!(e, RingError::Slot(slot)),
+                Ok(mut consumer) => {
+                    let mut all = Vec::new();
+                    consumer.publish_rest(&segment);
+                    match consumer.take(&segment, &mut all, 100) {
+                        Ok(n) => prop_assert!(n == all.len() && n <= segment.geometry().records),
+                        Err(e) => {
+                            prop_assert!(all.is_empty());
+                            prop_assert!(e.to_string().contains("corrupt"));
+                        }
+                    }
+                }
+            },
+        }
+    }
+
+    #[test]
+    fn records_keep_their_parts(address in 0u64..1 << 48, index in 0usize..512, store: bool) {
+        let word = record::memory(index, store) | address;
+        prop_assert_eq!(record::tag(word), record::MEM);
+        prop_assert_eq!(word & record::ADDRESS_MASK, address);
+        prop_assert_eq!((word >> record::INDEX_SHIFT) as usize & 511, index);
+        prop_assert_eq!(word & record::STORE != 0, store);
+    }
+}

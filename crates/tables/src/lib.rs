@@ -4,6 +4,7 @@
 //! hardware's, [`Walk`], shared and resumable.
 
 mod contract;
+mod pte;
 mod radix;
 mod registry;
 mod walk_cache;

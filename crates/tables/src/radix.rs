@@ -10,39 +10,13 @@ use crate::contract::{
     Flags, FrameSource, Group, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk,
     WalkState, Want,
 };
+use crate::pte;
 use crate::walk_cache::WalkCaches;
 
 const ENTRIES: usize = 512;
 const NODE_BYTES: u64 = 4096;
 /// Most levels there are (5-level paging, LA57).
 const MAX_LEVELS: usize = 5;
-
-/// An entry has the x86-64 layout: present, writable and page-size bits, the
-/// frame in bits 12..52, and what is left of [`Flags`] in the bits 52..59 that
-/// hardware ignores.
-mod pte {
-    use super::Flags;
-    pub const PRESENT: u64 = 1;
-    pub const WRITABLE: u64 = 1 << 1;
-    pub const HUGE: u64 = 1 << 7;
-    const FRAME: u64 = ((1 << 52) - 1) & !0xfff;
-    const SOFTWARE_SHIFT: u32 = 52;
-
-    pub fn leaf(frame: u64, flags: Flags, huge: bool) -> u64 {
-        let software = u64::from(flags.0 >> 1) << SOFTWARE_SHIFT;
-        let huge = if huge { HUGE } else { 0 };
-        frame | software | u64::from(flags.0 & 1) << 1 | huge | PRESENT
-    }
-    pub fn node(frame: u64) -> u64 {
-        frame | WRITABLE | PRESENT
-    }
-    pub fn frame(e: u64) -> u64 {
-        e & FRAME
-    }
-    pub fn flags(e: u64) -> Flags {
-        Flags((e >> 1 & 1) as u8 | ((e >> SOFTWARE_SHIFT) as u8 & 0x7f) << 1)
-    }
-}
 
 /// Where a node is, for the simulated machine and for us: frame number above,
 /// place in its slab below. It is what a walk cache holds, so that a hit needs

@@ -1,0 +1,90 @@
+//! Scenarios: given a machine, when a program does this, then the kernel has done that.
+
+mod huge;
+mod reservations;
+mod spaces;
+mod system;
+
+use pagewalk_os::{
+    Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid, PlacementSpec,
+    PriceSpec, ThpMode,
+};
+use pagewalk_tables::{Translation, View};
+use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
+
+const MB: u64 = 1 << 20;
+const GB: u64 = 1 << 30;
+const HEAP: VirtAddr = VirtAddr(0x10_0000_0000);
+
+fn spec(fragmentation: FragmentationSpec) -> OsSpec {
+    OsSpec {
+        memory_gb: 1,
+        kernel_reserved: 0.0,
+        fragmentation,
+        prices: PriceSpec::default(),
+    }
+}
+
+fn thp() -> PlacementSpec {
+    PlacementSpec::Thp {
+        mode: ThpMode::Always,
+        giant: false,
+    }
+}
+
+struct World {
+    os: Os,
+    pid: Pid,
+    fx: Effects,
+}
+
+impl World {
+    fn new(spec: &OsSpec, placement: &PlacementSpec) -> Self {
+        let table = PageTableSpec::Radix { levels: 4 };
+        let mut os = Os::new(spec, placement, &table, 2.0, 1).expect("a valid system");
+        let pid = os.spawn(false).expect("the first process");
+        World {
+            os,
+            pid,
+            fx: Effects::default(),
+        }
+    }
+    fn map(&mut self, at: VirtAddr, bytes: u64, writable: bool, backing: Backing) {
+        self.os
+            .map(self.pid, at, bytes, writable, backing, &mut self.fx)
+            .expect("mmap");
+    }
+    fn heap(&mut self, bytes: u64) {
+        self.map(HEAP, bytes, true, Backing::Anonymous);
+    }
+    fn fault(&mut self, at: VirtAddr, access: Access) -> Result<(), OsError> {
+        self.os.fault(self.pid, at, access, &mut self.fx)
+    }
+    fn write(&mut self, at: VirtAddr) {
+        self.fault(at, Access::Write)
+            .expect("a write that is allowed");
+    }
+    fn find(&self, pid: Pid, at: VirtAddr) -> Option<Translation<PhysAddr>> {
+        match self.os.view(pid) {
+            View::Native(table) => table.translate(at),
+            View::Nested { .. } => None,
+        }
+    }
+    fn at(&self, at: VirtAddr) -> Option<Translation<PhysAddr>> {
+        self.find(self.pid, at)
+    }
+    fn stats(&self) -> OsStats {
+        self.os.stats()
+    }
+    /// Where a byte lies.
+    fn pa(&self, pid: Pid, at: VirtAddr) -> u64 {
+        let t = self.find(pid, at).expect("mapped");
+        t.frame.base.0 + (at.0 & (t.size.bytes() - 1))
+    }
+}
+
+fn reservation(promotion_threshold: f64) -> PlacementSpec {
+    PlacementSpec::Reservation {
+        promotion_threshold,
+    }
+}

@@ -1,0 +1,129 @@
+//! Reservations: promotion, demotion, pressure.
+
+use super::{GB, HEAP, MB, World, reservation, spec};
+use pagewalk_os::{Effects, FragmentationSpec};
+use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_units::{Backing, PageSize};
+
+/// 30 % of 512 pages are 153.6: 153 are not above it, 154 are.
+#[test]
+fn a_reservation_is_promoted_exactly_above_its_threshold() {
+    let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.3));
+    w.heap(2 * MB);
+    for i in 0..153 {
+        // Every third page, so that order does not matter.
+        w.write(HEAP.offset(i * 3 * 4096));
+    }
+    let t = w.at(HEAP).expect("mapped");
+    assert_eq!(
+        (t.size, w.stats().promotions, w.stats().reservations),
+        (PageSize::K4, 0, 1)
+    );
+    assert!(t.flags.contains(Flags::RESERVED));
+    assert_eq!(
+        w.pa(w.pid, HEAP.offset(3 * 4096)),
+        t.frame.base.0 + 3 * 4096,
+        "in its place"
+    );
+    w.fx = Effects::default();
+    let table_before = w.stats().page_table_bytes;
+
+    w.write(HEAP.offset(4096));
+    let big = w.at(HEAP).expect("mapped");
+    assert_eq!(
+        (big.size, big.frame),
+        (PageSize::M2, t.frame),
+        "the same frames"
+    );
+    assert!(!big.flags.contains(Flags::RESERVED));
+    let s = w.stats();
+    assert_eq!((s.promotions, s.reservations, s.faults_4kb), (1, 0, 154));
+    assert_eq!(s.zeroed_bytes, 2 * MB, "each byte once");
+    assert_eq!(
+        s.page_table_bytes,
+        table_before - 4096,
+        "the leaf node goes back"
+    );
+    let at = HEAP;
+    let bytes = 2 * MB;
+    let asid = w.os.asid(w.pid);
+    assert!(
+        w.fx.invalidate
+            .contains(&Invalidation::Range { asid, at, bytes })
+    );
+}
+
+#[test]
+fn thresholds_of_zero_and_one_promote_at_once_and_never() {
+    for (threshold, promotions) in [(0.0, 1), (1.0, 0)] {
+        let mut w = World::new(&spec(FragmentationSpec::None), &reservation(threshold));
+        w.heap(2 * MB);
+        w.write(HEAP);
+        assert_eq!(w.stats().promotions, promotions);
+        w.os.populate(w.pid, HEAP, 2 * MB, &mut w.fx)
+            .expect("memory is plenty");
+        assert_eq!(w.stats().promotions, promotions);
+    }
+}
+
+/// Memory for 4 MB: two reservations take it all, the third region's page
+/// breaks up the one that is used least.
+#[test]
+fn pressure_breaks_up_the_least_used_reservation() {
+    let mut small = spec(FragmentationSpec::None);
+    // 8 MB: three blocks and one for page-table nodes.
+    small.kernel_reserved = 1.0 - 8.0 / 1024.0;
+    let mut w = World::new(&small, &reservation(0.3));
+    w.heap(16 * MB);
+    for (region, pages) in [(0, 9), (1, 3), (2, 5)] {
+        for i in 0..pages {
+            w.write(HEAP.offset(region * 2 * MB + i * 4096));
+        }
+    }
+    assert_eq!(w.stats().reservations, 3);
+    // No block for this region, but frames beside the nodes.
+    let mut i = 0;
+    while w.stats().demotions == 0 {
+        w.write(HEAP.offset(6 * MB + i * 4096));
+        i += 1;
+    }
+    assert_eq!(w.stats().reservations, 2);
+    let reserved = |r: u64| {
+        let t = w.at(HEAP.offset(r * 2 * MB)).expect("mapped");
+        t.flags.contains(Flags::RESERVED)
+    };
+    assert_eq!([reserved(0), reserved(1), reserved(2)], [true, false, true]);
+}
+
+/// Frames that are not the reservation's own must not end up in its region.
+#[test]
+fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
+    for shared in [true, false] {
+        let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.3));
+        w.heap(4 * MB);
+        w.write(HEAP);
+        w.write(HEAP.offset(2 * MB));
+        let hole = HEAP.offset(64 * 1024);
+        if shared {
+            w.map(hole, 8192, true, Backing::Shared);
+            w.write(hole);
+        } else {
+            w.os.remap(w.pid, HEAP.offset(2 * MB), 8192, hole, 8192, &mut w.fx)
+                .expect("mremap");
+        }
+        assert!(w.at(hole).is_some());
+        for at in [HEAP, hole] {
+            let flags = w.at(at).expect("mapped").flags;
+            assert!(!flags.contains(Flags::RESERVED), "shared: {shared}");
+        }
+        // Only the page that moved had a second reservation.
+        let demotions = if shared { 1 } else { 2 };
+        let s = w.stats();
+        assert_eq!(
+            (s.demotions, s.reservations),
+            (demotions, u64::from(shared))
+        );
+        w.os.exit(w.pid, &mut w.fx);
+        assert_eq!(w.stats().free_bytes, GB);
+    }
+}

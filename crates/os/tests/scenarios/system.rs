@@ -1,0 +1,207 @@
+//! Prices, limits, configuration.
+
+use super::{HEAP, MB, World, reservation, spec, thp};
+use pagewalk_os::{
+    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, PlacementSpec, PriceSpec,
+    ThpMode,
+};
+use pagewalk_tables::View;
+use pagewalk_units::{Access, Backing, VirtAddr};
+
+#[test]
+fn the_same_seed_places_the_same() {
+    let run = |seed| {
+        let table = PageTableSpec::Radix { levels: 4 };
+        let spec = spec(FragmentationSpec::Available2mb(0.5));
+        let mut os = Os::new(&spec, &thp(), &table, 2.0, seed).expect("a valid system");
+        let pid = os.spawn(true).expect("a process");
+        let mut fx = Effects::default();
+        let mut placed = Vec::new();
+        for i in 0..400 {
+            let at = VirtAddr(i * 0x12_3000);
+            os.fault(pid, at, Access::Write, &mut fx)
+                .expect("memory is plenty");
+            if let View::Native(table) = os.view(pid) {
+                placed.push(table.translate(at));
+            }
+        }
+        (placed, fx.cycles)
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn out_of_memory_is_a_clear_result() {
+    let mut small = spec(FragmentationSpec::None);
+    small.kernel_reserved = 1.0 - 4.0 / 1024.0;
+    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+        let mut w = World::new(&small, &placement);
+        assert_eq!(w.stats().free_bytes, 4 * MB);
+        w.heap(16 * MB);
+        let done = w.os.populate(w.pid, HEAP, 16 * MB, &mut w.fx);
+        let wanted = 4096;
+        assert_eq!(
+            done,
+            Err(OsError::OutOfMemory { wanted, free: 0 }),
+            "{placement:?}"
+        );
+        let s = w.stats();
+        let mapped = s.mapped_4kb_bytes + s.mapped_2mb_bytes;
+        assert_eq!(mapped + s.page_table_bytes, 4 * MB, "all of it was used");
+        assert!(w.fault(HEAP.offset(16 * MB - 1), Access::Write).is_err());
+        w.os.unmap(w.pid, HEAP, 2 * MB, &mut w.fx).expect("munmap");
+        w.write(HEAP.offset(16 * MB - 1));
+        w.os.exit(w.pid, &mut w.fx);
+        assert_eq!(w.stats().free_bytes, 4 * MB);
+    }
+}
+
+/// timing: fault cost + zeroing; at 2 GHz the default trap is 1,000 cycles and
+/// a byte a quarter cycle.
+#[test]
+fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
+    let mut w = World::new(&spec(FragmentationSpec::None), &thp());
+    w.heap(4 * MB);
+    w.map(HEAP.offset(8 * MB), 8192, true, Backing::Anonymous);
+    w.fx = Effects::default();
+    let cost = |w: &mut World, at: u64| {
+        w.fx.cycles = 0;
+        w.write(HEAP.offset(at));
+        w.fx.cycles
+    };
+    // An unfragmented machine: a node costs its zeroing, 1,024 cycles.
+    assert_eq!(
+        cost(&mut w, 0),
+        1000 + 2 * MB / 4 + 3 * 1024,
+        "levels 4, 3 and 2"
+    );
+    assert_eq!(cost(&mut w, 2 * MB), 1000 + 2 * MB / 4);
+    assert_eq!(cost(&mut w, 8 * MB), 1000 + 1024 + 1024, "level 1");
+    assert_eq!(cost(&mut w, 8 * MB + 4096), 1000 + 1024);
+    assert_eq!(cost(&mut w, 8 * MB + 4096), 1000, "mapped already");
+    let s = w.stats();
+    assert_eq!(s.spurious_faults, 1);
+    assert_eq!(s.fault_cycles, 5 * 1000 + 4 * MB / 4 + 2 * 1024 + 4 * 1024);
+    // At an index of 0.7 a node costs what was measured.
+    let mut w = World::new(&spec(FragmentationSpec::UnusableFreeIndex(0.7)), &thp());
+    w.heap(2 * MB);
+    w.fx.cycles = 0;
+    w.write(HEAP);
+    assert_eq!(w.fx.cycles, 1000 + 2 * MB / 4 + 3 * 4000);
+}
+
+#[test]
+fn peaks_outlive_the_process() {
+    let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});
+    w.heap(64 * MB);
+    w.os.populate(w.pid, HEAP, 64 * MB, &mut w.fx)
+        .expect("memory is plenty");
+    w.os.exit(w.pid, &mut w.fx);
+    let s = w.stats();
+    assert_eq!(
+        (s.page_table_bytes, s.page_table_peak_bytes),
+        (0, 35 * 4096)
+    );
+    assert_eq!((s.largest_contiguous_bytes, s.mapped_4kb_bytes), (4096, 0));
+}
+
+#[test]
+fn wrong_values_are_named() {
+    let table = PageTableSpec::Radix { levels: 4 };
+    let refused =
+        |spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec, ghz, key: &str| {
+            let e = Os::new(spec, placement, table, ghz, 1).err().expect(key);
+            assert!(e.contains(key), "{e}");
+        };
+    let good = spec(FragmentationSpec::None);
+    let mut s = good.clone();
+    s.memory_gb = 0;
+    refused(&s, &thp(), &table, 2.0, "memory_gb");
+    let mut s = good.clone();
+    s.kernel_reserved = 1.0;
+    refused(&s, &thp(), &table, 2.0, "kernel_reserved");
+    let s = spec(FragmentationSpec::Available2mb(1.5));
+    refused(&s, &thp(), &table, 2.0, "available_2mb");
+    let mut s = good.clone();
+    s.prices.trap_ns = -1.0;
+    refused(&s, &thp(), &table, 2.0, "trap_ns");
+    let mut s = good.clone();
+    s.prices.allocation_ns = vec![[8192.0, 1.0], [4096.0, 1.0]];
+    refused(&s, &thp(), &table, 2.0, "allocation_ns");
+    refused(
+        &good,
+        &reservation(f64::NAN),
+        &table,
+        2.0,
+        "promotion_threshold",
+    );
+    refused(
+        &good,
+        &thp(),
+        &PageTableSpec::Radix { levels: 3 },
+        2.0,
+        "levels",
+    );
+    refused(&good, &thp(), &table, 0.0, "frequency");
+}
+
+#[test]
+fn configurations_read_as_documented() {
+    let read = |text: &str| toml::from_str::<OsSpec>(text);
+    let least = read("memory_gb = 1").expect("the rest has defaults");
+    assert_eq!(least, spec(FragmentationSpec::None));
+    for (text, expected) in [
+        ("fragmentation = \"none\"", FragmentationSpec::None),
+        (
+            "fragmentation.available_2mb = 0.75",
+            FragmentationSpec::Available2mb(0.75),
+        ),
+        (
+            "fragmentation.unusable_free_index = 0.7",
+            FragmentationSpec::UnusableFreeIndex(0.7),
+        ),
+        (
+            "fragmentation.served_2mb = 0.15",
+            FragmentationSpec::Served2mb(0.15),
+        ),
+    ] {
+        let found = read(&format!("memory_gb = 1\n{text}")).expect(text);
+        assert_eq!(found.fragmentation, expected);
+    }
+    let prices = read("memory_gb = 1\nprices.trap_ns = 7")
+        .expect("one price")
+        .prices;
+    assert_eq!(
+        (prices.trap_ns, prices.syscall_ns),
+        (7.0, PriceSpec::default().syscall_ns)
+    );
+    for wrong in [
+        "memory = 1",
+        "memory_gb = 1\nprices.trap = 1",
+        "memory_gb = 1\nfragmentation.x = 1",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    #[derive(serde::Deserialize)]
+    struct Design {
+        placement: PlacementSpec,
+        page_table: PageTableSpec,
+    }
+    let text = "[placement.thp]\ngiant = true\n[page_table.radix]\nlevels = 5";
+    let design: Design = toml::from_str(text).expect(text);
+    let giant = PlacementSpec::Thp {
+        mode: ThpMode::Always,
+        giant: true,
+    };
+    assert_eq!(design.placement, giant);
+    assert_eq!(design.page_table, PageTableSpec::Radix { levels: 5 });
+    for wrong in [
+        "[placement.thp]\nmode = \"never\"",
+        "[placement.thp]\ngaint = true",
+        "[placement.reservation]",
+    ] {
+        let text = format!("{wrong}\n[page_table.radix]\nlevels = 4");
+        assert!(toml::from_str::<Design>(&text).is_err(), "{wrong}");
+    }
+}

@@ -809,8 +809,23 @@ fn damaged_traces_are_answered() {
         raw,
         lackey,
     ];
-    let path = dir.path().join("fuzz");
-    let mut state = 12345u64;
+    // Most of the time goes to threads that wake each other.
+    let answered = std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=4)
+            .map(|worker| {
+                let (seeds, path) = (&seeds, dir.path().join(format!("fuzz{worker}")));
+                scope.spawn(move || mutate(seeds, &path, worker, 3_000))
+            })
+            .collect();
+        let all = workers.into_iter().map(|w| w.join().unwrap());
+        all.fold([0, 0], |a, b| [a[0] + b[0], a[1] + b[1]])
+    });
+    assert!(answered[0] > 1000 && answered[1] > 100, "{answered:?}");
+}
+
+/// How many mutations were refused and how many read to their end.
+fn mutate(seeds: &[Vec<u8>], path: &Path, seed: u64, rounds: usize) -> [u32; 2] {
+    let mut state = seed * 12345;
     let mut random = move |below: usize| {
         state ^= state << 13;
         state ^= state >> 7;
@@ -818,7 +833,7 @@ fn damaged_traces_are_answered() {
         (state >> 11) as usize % below.max(1)
     };
     let mut answered = [0u32; 2];
-    for round in 0..10_000 {
+    for round in 0..rounds {
         let mut bytes = seeds[round % seeds.len()].clone();
         for _ in 0..1 + random(4) {
             let at = random(bytes.len());
@@ -838,13 +853,13 @@ fn damaged_traces_are_answered() {
                 break;
             }
         }
-        std::fs::write(&path, &bytes).unwrap();
+        std::fs::write(path, &bytes).unwrap();
         let options = OpenOptions {
             format: None,
             recover: random(2) == 0,
             skip: if random(4) == 0 { 20 } else { 0 },
         };
-        let good = match open_trace(&path, &options) {
+        let good = match open_trace(path, &options) {
             Ok(mut program) => {
                 let mut batch = Batch::new();
                 let mut asked = 0;
@@ -870,5 +885,5 @@ fn damaged_traces_are_answered() {
         };
         answered[usize::from(good)] += 1;
     }
-    assert!(answered[0] > 1000 && answered[1] > 100, "{answered:?}");
+    answered
 }

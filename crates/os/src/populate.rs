@@ -1,6 +1,6 @@
 //! First touches in bulk, as an initialisation loop would make them.
 
-use pagewalk_tables::Invalidation;
+use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, VirtAddr};
 
 use crate::region::Kind;
@@ -74,7 +74,11 @@ impl Os {
                 None => space.regions.covering(key).is_some(),
             };
             if present {
-                if space.forked && vma.writable {
+                let protected = || {
+                    let t = space.table.translate(VirtAddr(at));
+                    t.is_some_and(|t| !t.flags.contains(Flags::WRITABLE))
+                };
+                if space.forked && vma.writable && protected() {
                     // The write ends the sharing with parent or child.
                     let cycles = fx.cycles;
                     self.resolve(pid, VirtAddr(at), Access::Write, fx)?;

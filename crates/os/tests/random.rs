@@ -540,7 +540,7 @@ fn reservation() -> PlacementSpec {
 const SCARCE: f64 = 1.0 - 16.0 / 1024.0;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn small_pages(ops in prop::collection::vec(op(), 1..50)) {

@@ -14,20 +14,24 @@ const FRAME: u64 = ((1 << 52) - 1) & !0xfff;
 const SOFTWARE_SHIFT: u32 = 52;
 
 /// The entry of a page; `huge` above level 1.
+#[inline]
 pub(crate) fn leaf(frame: u64, flags: Flags, huge: bool) -> u64 {
     let software = u64::from(flags.0 >> 1) << SOFTWARE_SHIFT;
     let huge = if huge { HUGE } else { 0 };
     frame | software | u64::from(flags.0 & 1) << 1 | huge | PRESENT
 }
 /// The entry of a node.
+#[inline]
 pub(crate) fn node(frame: u64) -> u64 {
     frame | WRITABLE | PRESENT
 }
 /// Where the page or node lies.
+#[inline]
 pub(crate) fn frame(e: u64) -> u64 {
     e & FRAME
 }
 /// The flags of a page.
+#[inline]
 pub(crate) fn flags(e: u64) -> Flags {
     Flags((e >> 1 & 1) as u8 | ((e >> SOFTWARE_SHIFT) as u8 & 0x7f) << 1)
 }

@@ -32,6 +32,15 @@ fn a_fork_copies_pages_only_when_they_are_written() {
         w.write(HEAP);
         assert_eq!(w.pa(w.pid, HEAP), at);
         assert_eq!((w.stats().cow_faults, w.stats().copied_bytes), (2, 4096));
+        let copied = |w: &World| (w.stats().cow_faults, w.stats().spurious_faults);
+        let before = copied(&w);
+        w.os.populate(w.pid, HEAP, 4096, &mut w.fx)
+            .expect("it is there");
+        assert_eq!(
+            copied(&w),
+            before,
+            "touching a page of one's own is no fault"
+        );
         let free = w.stats().free_bytes;
         w.os.exit(child, &mut w.fx);
         assert!(w.stats().free_bytes > free);

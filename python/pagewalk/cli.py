@@ -377,16 +377,16 @@ def trace_check(
 def trace_convert(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="FORMAT", help="Its format; else by the name of the file."),
-    ] = None,
+    keep_good: Annotated[
+        bool,
+        typer.Option("--keep-good", help="Convert a damaged trace up to the damage."),
+    ] = False,
 ) -> None:
-    """Write a trace in another format."""
+    """Write a trace in the format that the name of the target ends in."""
     from pagewalk.tables import pairs
 
     files.check_writable(out, "--out")
-    pairs(native.call("trace_convert", _trace(path), out, to), sys.stdout, title=out)
+    pairs(native.call("trace_convert", _trace(path), out, keep_good), sys.stdout, title=out)
 
 
 def _trace(path: str) -> str:

@@ -19,5 +19,5 @@ pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use results::{DesignResult, Host, IntervalResult, RunResult, Sampling, Share, Source, Stat};
 pub use run::{Design, Options, Progress, RunError, host_cores, run};
-pub use session::{Installation, RunSpec, SourceSpec};
+pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{METRICS, Metric, MetricDefinition};

@@ -281,8 +281,10 @@ impl Machine {
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
+                thread.units += item.batch.ops.len() as u64 + u64::from(end != End::More);
                 hub.recycle(item);
                 self.act_on_end(id, core, end)?;
+                self.wake_waiting();
                 return Ok(None);
             }
             None => {
@@ -373,29 +375,30 @@ impl Machine {
             self.finish_program();
             return Ok(None);
         }
-        if self
-            .threads
-            .values()
-            .any(|t| matches!(t.state, State::Changing(..) | State::Meeting(_)))
-        {
-            // Nobody is left who could still reach the meeting.
-            if !self.settle(true)? {
-                for t in self.threads.values_mut() {
-                    if matches!(t.state, State::Meeting(_)) {
-                        t.state = State::Ready;
-                    }
-                }
-                let woken: Vec<ThreadId> = self
-                    .threads
-                    .iter()
-                    .filter(|(_, t)| t.state == State::Ready)
-                    .map(|(id, _)| *id)
-                    .collect();
-                self.ready.extend(woken);
+        // Nobody is left who could still reach the meeting or the end of a wait
+        // (a recording that was cut): the first change takes effect, or all go on.
+        if !self.settle(true)? {
+            let now = self.latest();
+            let waiting = |t: &Thread| {
+                matches!(
+                    t.state,
+                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(_)
+                )
+            };
+            let stuck: Vec<ThreadId> = self
+                .threads
+                .iter()
+                .filter(|(_, t)| waiting(t))
+                .map(|(id, _)| *id)
+                .collect();
+            if stuck.is_empty() {
+                return Ok(Some(Pause::Starved));
             }
-            return Ok(None);
+            for id in stuck {
+                self.make_ready(id, now);
+            }
         }
-        Ok(Some(Pause::Starved))
+        Ok(None)
     }
 
     fn finish_program(&mut self) {
@@ -439,12 +442,49 @@ impl Machine {
         Ok(woken)
     }
 
+    /// Readies the threads whose barrier or wait is over.
+    fn wake_waiting(&mut self) {
+        let over: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(id, t)| match &t.state {
+                State::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
+                    other == *id
+                        || o.process != t.process
+                        || o.state == State::Exited
+                        || o.barrier >= *number
+                }),
+                State::Waiting(until) => until.iter().all(|(other, units)| {
+                    let there = |o: &Thread| o.state == State::Exited || o.units >= *units;
+                    self.threads.get(other).is_some_and(there)
+                }),
+                _ => false,
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        // The last one to come is on its core, or has just left it.
+        let now = self.latest();
+        for id in over {
+            self.make_ready(id, now);
+        }
+    }
+
+    fn make_ready(&mut self, id: ThreadId, now: Cycle) {
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("only threads that exist wait");
+        thread.state = State::Ready;
+        thread.ready_at = thread.ready_at.max(now);
+        self.ready.push_back(id);
+    }
+
+    /// The time that the youngest core has come to.
     fn latest(&self) -> Cycle {
-        let running = (0..self.cores.len()).filter(|&c| self.on_core[c].is_some());
-        running
-            .map(|c| self.cores[c].now())
-            .max()
-            .unwrap_or_else(|| self.cores.iter().map(Core::now).max().unwrap_or(0))
+        self.cores.iter().map(Core::now).max().unwrap_or(0)
     }
 
     /// Takes the thread off its core.
@@ -489,6 +529,11 @@ impl Machine {
                     self.settle(false)?;
                 }
             }
+            End::Barrier { number } => {
+                self.threads.get_mut(&id).expect("it runs").barrier = number;
+                self.release(id, core, State::AtBarrier(number));
+            }
+            End::Wait { until } => self.release(id, core, State::Waiting(until)),
             End::Blocked => {
                 self.release(id, core, State::Blocked);
                 self.settle(false)?;
@@ -526,7 +571,10 @@ impl Machine {
                         .all(|(_, t)| match &t.state {
                             State::Meeting(at) => *at >= ticket,
                             State::Changing(_, at) => *at > ticket,
-                            State::Blocked | State::Exited => true,
+                            State::Blocked
+                            | State::AtBarrier(_)
+                            | State::Waiting(_)
+                            | State::Exited => true,
                             State::Running(_) | State::Ready => false,
                         })
             });

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use pagewalk_stream::Program;
+use pagewalk_workload::live::{self, LiveOptions};
+use pagewalk_workload::{Header, OpenOptions, Recording, TraceWriter};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DataDir, Shipped};
@@ -88,6 +91,39 @@ fn default_walks() -> usize {
     10_000
 }
 
+/// What to record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordSpec {
+    /// The program.
+    pub source: SourceSpec,
+    /// Stop after so many.
+    #[serde(default)]
+    pub instructions: Option<u64>,
+    /// Seed of the program's random choices.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RecordResult {
+    /// The file.
+    pub path: PathBuf,
+    /// The program.
+    pub source: String,
+    /// Instructions of all threads.
+    pub instructions: u64,
+    /// Operations of all threads.
+    pub ops: u64,
+    /// Size of the file.
+    pub bytes: u64,
+    /// The program's own exit status (live programs).
+    pub exit_status: Option<i32>,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
 /// Where the parts that are not in this program lie.
 #[derive(Clone, Debug)]
 pub struct Installation {
@@ -156,14 +192,62 @@ impl Installation {
                 };
                 pagewalk_workload::build(name, &options).map_err(user)
             }
-            SourceSpec::Trace { path } => Err(user(format!(
-                "{}: traces come with the next change",
-                path.display()
-            ))),
-            SourceSpec::Program { argv } => Err(user(format!(
-                "{argv:?}: live programs come with the next change"
-            ))),
+            SourceSpec::Trace { path } => {
+                pagewalk_workload::open_trace(path, &OpenOptions::default()).map_err(user)
+            }
+            SourceSpec::Program { argv } => {
+                let options = LiveOptions {
+                    argv: argv.iter().map(Into::into).collect(),
+                    plugin: self.plugin.clone(),
+                    ..LiveOptions::default()
+                };
+                live::launch(options).map_err(user)
+            }
         }
+    }
+
+    /// Records a program into a file of our own format, as fast as it comes.
+    /// Calls `progress` about five times a second with the instructions so far
+    /// and the seconds; it returns false to stop, and the recording is complete
+    /// up to there.
+    ///
+    /// # Errors
+    /// A program that does not open, a file that cannot be written.
+    pub fn record(
+        &self,
+        spec: &RecordSpec,
+        path: &Path,
+        progress: &mut dyn FnMut(u64, f64) -> bool,
+    ) -> Result<RecordResult, RunError> {
+        let program = self.open(&spec.source, spec.seed)?;
+        let facts = program.facts();
+        let header = Header::of(&facts, spec.seed, &facts.name);
+        let writer = TraceWriter::create(path, &header).map_err(user)?;
+        let start = Instant::now();
+        let mut next_report = start;
+        let mut go_on = |done: u64| {
+            if Instant::now() < next_report {
+                return true;
+            }
+            next_report = Instant::now() + Duration::from_millis(200);
+            progress(done, start.elapsed().as_secs_f64())
+        };
+        let mut recording = Recording::new(program, writer);
+        pagewalk_workload::record_into(&mut recording, spec.instructions, &mut go_on)
+            .map_err(|e| RunError::Failure(e.message))?;
+        let exit_status = recording.exit_status();
+        let written = recording
+            .finish()
+            .map_err(|e| RunError::Failure(e.message))?;
+        Ok(RecordResult {
+            path: path.to_owned(),
+            source: facts.name,
+            instructions: written.instructions,
+            ops: written.ops,
+            bytes: written.bytes,
+            exit_status,
+            seconds: start.elapsed().as_secs_f64(),
+        })
     }
 
     /// Runs everything that `spec` says.

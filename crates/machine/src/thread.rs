@@ -1,7 +1,7 @@
 //! Threads and processes as the scheduler sees them.
 
 use pagewalk_os::Pid;
-use pagewalk_stream::{Event, ProcessId};
+use pagewalk_stream::{Event, ProcessId, ThreadId};
 use pagewalk_units::Cycle;
 
 use crate::hub::Item;
@@ -15,6 +15,10 @@ pub(crate) enum State {
     Ready,
     /// Waits in the kernel for another thread.
     Blocked,
+    /// Waits until the others of its process have come to this barrier.
+    AtBarrier(u64),
+    /// Waits until each of these threads has come so far.
+    Waiting(Vec<(ThreadId, u64)>),
     /// Waits until the change with this ticket has taken effect.
     Meeting(u64),
     /// Has made a change that waits for the other threads.
@@ -36,6 +40,10 @@ pub(crate) struct Thread {
     pub(crate) ready_at: Cycle,
     /// The live program has nothing for it yet.
     pub(crate) starved: bool,
+    /// Ops and ends other than `More` that lie behind it.
+    pub(crate) units: u64,
+    /// Number of the last barrier that it came to.
+    pub(crate) barrier: u64,
     /// Core it ran on last.
     pub(crate) last_core: usize,
 }
@@ -49,6 +57,8 @@ impl Thread {
             at: 0,
             ready_at,
             starved: false,
+            units: 0,
+            barrier: 0,
             last_core,
         }
     }

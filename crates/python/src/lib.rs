@@ -4,23 +4,41 @@ use std::path::PathBuf;
 use std::sync::RwLock;
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
-use pagewalk_machine::{Installation, METRICS, RunError, RunSpec, SourceSpec, explain as explain_name, statistics as all_statistics};
+use pagewalk_machine::{
+    Installation, METRICS, RunError, RunSpec, SourceSpec, explain as explain_name,
+    statistics as all_statistics,
+};
+use pagewalk_workload::{OpenOptions, convert_trace};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde_json::json;
 
-create_exception!(_native, UserError, PyException, "A mistake that the user can mend; one sentence.");
-create_exception!(_native, Failure, PyException, "Something failed that the user cannot mend.");
+create_exception!(
+    _native,
+    UserError,
+    PyException,
+    "A mistake that the user can mend; one sentence."
+);
+create_exception!(
+    _native,
+    Failure,
+    PyException,
+    "Something failed that the user cannot mend."
+);
 
 static DATA: RwLock<Option<PathBuf>> = RwLock::new(None);
 
 fn installation() -> PyResult<Installation> {
-    let data = DATA.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let data = DATA
+        .read()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     match data.as_ref() {
         Some(folder) => Ok(Installation::at(folder)),
-        None => Err(Failure::new_err("the data folder is not set: call set_data_dir first")),
+        None => Err(Failure::new_err(
+            "the data folder is not set: call set_data_dir first",
+        )),
     }
 }
 
@@ -44,7 +62,8 @@ fn dump(value: &impl Serialize) -> PyResult<String> {
 }
 
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
-    serde_json::from_str(text).map_err(|e| user(format!("the specification is not understood: {e}")))
+    serde_json::from_str(text)
+        .map_err(|e| user(format!("the specification is not understood: {e}")))
 }
 
 /// A callback from a thread without the interpreter's lock; an exception in it
@@ -79,7 +98,9 @@ impl Callback {
 /// Where `machines/`, `designs/` and the plugin lie.
 #[pyfunction]
 fn set_data_dir(path: PathBuf) {
-    *DATA.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(path);
+    *DATA
+        .write()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(path);
 }
 
 /// Version of the engine.
@@ -94,12 +115,18 @@ fn version() -> &'static str {
 fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let installation = installation()?;
     let spec: RunSpec = parse(spec)?;
-    let mut callback = Callback { function: progress, error: None };
+    let mut callback = Callback {
+        function: progress,
+        error: None,
+    };
     let result = py.detach(|| {
         installation.run(&spec, &mut |p| {
             callback.call(|| {
-                let designs: serde_json::Map<String, serde_json::Value> =
-                    p.design_instructions.iter().map(|(n, i)| (n.clone(), json!(i))).collect();
+                let designs: serde_json::Map<String, serde_json::Value> = p
+                    .design_instructions
+                    .iter()
+                    .map(|(n, i)| (n.clone(), json!(i)))
+                    .collect();
                 json!({
                     "design_instructions": designs, "done": p.done, "total": p.total,
                     "phase": p.phase, "seconds": p.seconds,
@@ -168,8 +195,10 @@ fn config_keys() -> PyResult<String> {
 /// Every statistic and metric with unit and definition.
 #[pyfunction]
 fn statistics() -> PyResult<String> {
-    let metrics: Vec<_> =
-        METRICS.iter().map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning})).collect();
+    let metrics: Vec<_> = METRICS
+        .iter()
+        .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
+        .collect();
     let statistics = all_statistics(&installation()?.data).map_err(failure)?;
     dump(&json!({"metrics": metrics, "statistics": statistics}))
 }
@@ -186,10 +215,18 @@ fn explain(name: &str) -> PyResult<String> {
 /// Records a source into a file of our format.
 #[pyfunction]
 #[pyo3(signature = (spec, path, progress = None))]
-fn record(py: Python<'_>, spec: &str, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+fn record(
+    py: Python<'_>,
+    spec: &str,
+    path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
     let installation = installation()?;
     let spec: pagewalk_machine::RecordSpec = parse(spec)?;
-    let mut callback = Callback { function: progress, error: None };
+    let mut callback = Callback {
+        function: progress,
+        error: None,
+    };
     let result = py.detach(|| {
         installation.record(&spec, &path, &mut |done, seconds| {
             callback.call(|| json!({"done": done, "total": spec.instructions, "phase": "record", "seconds": seconds}).to_string())
@@ -204,20 +241,37 @@ fn record(py: Python<'_>, spec: &str, path: PathBuf, progress: Option<Py<PyAny>>
 /// What a trace holds.
 #[pyfunction]
 fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    dump(&py.detach(|| pagewalk_workload::trace_info(&path)).map_err(user)?)
+    dump(
+        &py.detach(|| pagewalk_workload::trace_info(&path, &OpenOptions::default()))
+            .map_err(user)?,
+    )
 }
 
 /// Checks every block of a trace.
 #[pyfunction]
 fn trace_check(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    dump(&py.detach(|| pagewalk_workload::trace_check(&path)).map_err(user)?)
+    dump(
+        &py.detach(|| pagewalk_workload::check_trace(&path, None))
+            .map_err(user)?,
+    )
 }
 
-/// Writes a trace in another format.
+/// Writes a trace in the format that the target's name ends in; with
+/// `keep_good`, a damaged source up to the damage.
 #[pyfunction]
-#[pyo3(signature = (source, target, format = None))]
-fn trace_convert(py: Python<'_>, source: PathBuf, target: PathBuf, format: Option<String>) -> PyResult<String> {
-    dump(&py.detach(|| pagewalk_workload::trace_convert(&source, &target, format.as_deref())).map_err(user)?)
+#[pyo3(signature = (source, target, keep_good = false))]
+fn trace_convert(
+    py: Python<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    keep_good: bool,
+) -> PyResult<String> {
+    let options = OpenOptions {
+        recover: keep_good,
+        ..OpenOptions::default()
+    };
+    let done = py.detach(|| convert_trace(&source, &options, &target, keep_good));
+    dump(&done.map_err(user)?)
 }
 
 /// What is present on this host.

@@ -131,7 +131,20 @@ pub enum End {
         /// Which change.
         ticket: u64,
     },
-    /// The thread waits for another one, in the kernel: it takes no part until
+    /// The thread goes on when every other thread of its process that has not
+    /// exited has come to a barrier of this or a higher number. Numbers of one
+    /// thread ascend. `u64::MAX` joins: it waits until the others have exited.
+    Barrier {
+        /// Which barrier.
+        number: u64,
+    },
+    /// A recorded wait: the thread goes on when each of these threads has come
+    /// this far, in ops and in ends other than [`End::More`], or has exited.
+    Wait {
+        /// Which threads, and how far.
+        until: Vec<(ThreadId, u64)>,
+    },
+    /// A live thread waits for another one, in the kernel: it takes no part until
     /// `fill` gives something else. Ask again later.
     Blocked,
     /// A live program has produced nothing yet: call [`Program::wait`], ask again.

@@ -30,25 +30,32 @@ fn run(program: &mut dyn Program, mut pick: impl FnMut(&[u32]) -> usize) -> BTre
     let mut given = BTreeMap::from([(0, Given::default())]);
     let mut live = vec![0u32];
     let mut batch = Batch::new();
-    let mut blocked_in_row = 0;
+    // The barrier that a thread stands at, and the last one that it came to.
+    let mut held: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut reached: BTreeMap<u32, u64> = BTreeMap::new();
     while !live.is_empty() {
-        let thread = live[pick(&live)];
+        let free: Vec<u32> = live
+            .iter()
+            .copied()
+            .filter(|t| {
+                held.get(t).is_none_or(|number| {
+                    let mut others = live.iter().filter(|o| *o != t);
+                    others.all(|o| reached.get(o).is_some_and(|r| r >= number))
+                })
+            })
+            .collect();
+        assert!(!free.is_empty(), "all threads wait");
+        let thread = free[pick(&free)];
+        held.remove(&thread);
         let end = program.fill(thread, &mut batch).unwrap();
         let mine = given.get_mut(&thread).unwrap();
         mine.ops.extend_from_slice(&batch.ops);
         assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
-        blocked_in_row = if end == End::Blocked {
-            blocked_in_row + 1
-        } else {
-            0
-        };
-        assert!(blocked_in_row < 10_000, "all threads wait");
         match end {
             End::More => {}
-            // Others first.
-            End::Blocked => {
-                live.retain(|t| *t != thread);
-                live.push(thread);
+            End::Barrier { number } => {
+                held.insert(thread, number);
+                reached.insert(thread, number);
             }
             End::Event { event, ticket } => {
                 assert_eq!(ticket, 0);

@@ -133,8 +133,6 @@ struct Worker {
     carried: u16,
     /// All its ops are given.
     done: bool,
-    /// It asked again after its last op, so it has executed all of them.
-    exited: bool,
 }
 
 pub(crate) struct Gups {
@@ -143,6 +141,7 @@ pub(crate) struct Gups {
     workers: Vec<Worker>,
     table: u64,
     mask: u64,
+    joined: bool,
     roi_ended: bool,
 }
 
@@ -190,7 +189,6 @@ impl Gups {
                     phase: Phase::Fill,
                     carried: 0,
                     done: round == 0,
-                    exited: false,
                 }
             })
             .collect();
@@ -207,6 +205,7 @@ impl Gups {
             workers,
             table,
             mask: bytes / 8 - 1,
+            joined: false,
             roi_ended: false,
         })
     }
@@ -376,13 +375,12 @@ impl Program for Gups {
             worker.done = !worker.emit(self.table, self.mask, batch);
             return Ok(End::More);
         }
-        worker.exited = true;
         if thread != 0 {
             return Ok(End::Exit);
         }
         // Thread 0 joins the others before the region ends.
-        if !self.workers.iter().all(|w| w.exited) {
-            return Ok(End::Blocked);
+        if !std::mem::replace(&mut self.joined, true) && count > 1 {
+            return Ok(End::Barrier { number: u64::MAX });
         }
         if !self.roi_ended {
             self.roi_ended = true;

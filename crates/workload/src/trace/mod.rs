@@ -18,4 +18,4 @@ pub use info::{TraceCheck, TraceInfo, check_trace, trace_info};
 pub use input::Compression;
 pub use open::{Format, OpenOptions, open_trace};
 pub use pwt::{Header, Mark, TraceWriter, Written};
-pub use record::{Recording, record};
+pub use record::{Recording, record, record_into};

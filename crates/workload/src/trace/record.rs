@@ -66,7 +66,11 @@ impl Program for Recording {
                     *units += 1;
                 }
             }
-            End::Event { .. } | End::Meet { .. } | End::Exit => {
+            End::Wait { until } => {
+                *units += 1;
+                self.writer.mark(thread, &Mark::Wait(until.clone()))?;
+            }
+            End::Event { .. } | End::Meet { .. } | End::Barrier { .. } | End::Exit => {
                 *units += 1;
                 self.writer.mark(thread, &Mark::End(end.clone()))?;
             }
@@ -103,27 +107,41 @@ pub(super) fn drive(
     visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
 ) -> Result<(), ProgramError> {
     let deterministic = program.facts().deterministic;
-    let mut live: BTreeMap<ThreadId, ProcessId> = BTreeMap::from([(0, 0)]);
+    let mut threads = BTreeMap::from([(0, Asked::new(0))]);
     let mut batch = Batch::new();
-    while !live.is_empty() {
+    while threads.values().any(|t| t.lives) {
         let mut moved = false;
-        for (thread, process) in live.clone() {
-            // A thread of a process that ended in this round is gone.
-            if !live.contains_key(&thread) {
+        let ids: Vec<ThreadId> = threads.keys().copied().collect();
+        for id in ids {
+            if !threads[&id].lives || held(&threads, id) {
                 continue;
             }
-            let end = program.fill(thread, &mut batch)?;
-            if !visit(thread, &batch, &end)? {
+            let end = program.fill(id, &mut batch)?;
+            if !visit(id, &batch, &end)? {
                 return Ok(());
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
+            let me = threads.get_mut(&id).expect("just asked");
+            me.units += batch.ops.len() as u64 + u64::from(!matches!(end, End::More | End::Empty));
+            me.hold = None;
+            let process = me.process;
             match end {
-                End::Exit => drop(live.remove(&thread)),
+                End::Exit => me.lives = false,
+                End::Barrier { number } => {
+                    me.reached = number;
+                    me.hold = Some(end);
+                }
+                End::Wait { .. } => me.hold = Some(end),
                 End::Event { event, .. } => match event {
-                    Event::Spawn { thread } => drop(live.insert(thread, process)),
-                    Event::Fork { process, thread } => drop(live.insert(thread, process)),
-                    Event::ProcessExit { .. } if killed == Killed::End => {
-                        live.retain(|_, p| *p != process)
+                    Event::Spawn { thread } => drop(threads.insert(thread, Asked::new(process))),
+                    Event::Fork { process, thread } => {
+                        threads.insert(thread, Asked::new(process));
+                    }
+                    Event::ProcessExit { .. } => {
+                        for t in threads.values_mut().filter(|t| t.process == process) {
+                            t.killed = true;
+                            t.lives &= killed == Killed::ReadOn;
+                        }
                     }
                     _ => {}
                 },
@@ -142,23 +160,81 @@ pub(super) fn drive(
     Ok(())
 }
 
+/// A thread as [`drive`] sees it.
+struct Asked {
+    process: ProcessId,
+    lives: bool,
+    /// Its process has ended: it waits for nobody, and nobody for it.
+    killed: bool,
+    /// Ops and ends other than `More` so far.
+    units: u64,
+    /// Number of the last barrier that it came to.
+    reached: u64,
+    /// The barrier or wait that it stands at.
+    hold: Option<End>,
+}
+
+impl Asked {
+    fn new(process: ProcessId) -> Self {
+        Asked {
+            process,
+            lives: true,
+            killed: false,
+            units: 0,
+            reached: 0,
+            hold: None,
+        }
+    }
+}
+
+/// Whether thread `id` has to wait for another.
+fn held(threads: &BTreeMap<ThreadId, Asked>, id: ThreadId) -> bool {
+    let me = &threads[&id];
+    let waited_for = |t: &Asked| t.lives && !t.killed;
+    match &me.hold {
+        _ if me.killed => false,
+        Some(End::Barrier { number }) => threads.iter().any(|(other, t)| {
+            *other != id && t.process == me.process && waited_for(t) && t.reached < *number
+        }),
+        Some(End::Wait { until }) => until.iter().any(|(other, units)| {
+            threads
+                .get(other)
+                .is_none_or(|t| waited_for(t) && t.units < *units)
+        }),
+        _ => false,
+    }
+}
+
 /// Records a program by itself, until it ends, `instructions` are written, or
-/// `go_on` (called with the instructions so far) says no.
+/// `go_on` (called with the instructions so far) says no. [`Recording::finish`]
+/// completes the trace.
 ///
 /// # Errors
 /// What the program or the writer returns. What was written before can then be
 /// recovered.
+pub fn record_into(
+    recording: &mut Recording,
+    instructions: Option<u64>,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), ProgramError> {
+    let limit = instructions.unwrap_or(u64::MAX);
+    let mut written = 0;
+    drive(recording, Killed::End, &mut |_, batch, _| {
+        written += batch.instructions();
+        Ok(written < limit && go_on(written))
+    })
+}
+
+/// [`record_into`], and the trace completed.
+///
+/// # Errors
+/// As [`record_into`].
 pub fn record(
     mut recording: Recording,
     instructions: Option<u64>,
     mut go_on: impl FnMut(u64) -> bool,
 ) -> Result<Written, ProgramError> {
-    let limit = instructions.unwrap_or(u64::MAX);
-    let mut written = 0;
-    drive(&mut recording, Killed::End, &mut |_, batch, _| {
-        written += batch.instructions();
-        Ok(written < limit && go_on(written))
-    })?;
+    record_into(&mut recording, instructions, &mut go_on)?;
     recording.finish()
 }
 

@@ -117,6 +117,9 @@ pub fn run(
                         End::More => State::Runs,
                         End::Empty => State::Runs,
                         End::Blocked => State::Blocked,
+                        End::Barrier { .. } | End::Wait { .. } => {
+                            unreachable!("of recorded and built-in programs only")
+                        }
                         End::Meet { ticket } => {
                             progress = true;
                             State::Meets(ticket)

@@ -92,9 +92,6 @@ struct Worker {
     begun: bool,
     /// Gave all ops of the step.
     finished: bool,
-    /// Asked again after them: it is at the barrier.
-    arrived: bool,
-    exited: bool,
     /// Position in the queue (scan), or in its part of an array (init, copy).
     at: usize,
     end: usize,
@@ -120,6 +117,9 @@ pub(crate) struct Bfs {
     step: Step,
     roots: pagewalk_units::Rng,
     roots_left: u64,
+    /// Number of the present step, from 1, and of the barrier at its end.
+    steps: u64,
+    joined: bool,
     roi_ended: bool,
 }
 
@@ -203,6 +203,8 @@ impl Bfs {
             step: Step::Done,
             roots: pagewalk_units::rng(seed, "workload.bfs.roots"),
             roots_left,
+            steps: 1,
+            joined: false,
             roi_ended: false,
         };
         // The first search's parents are initialised with the populated arrays.
@@ -252,8 +254,9 @@ impl Bfs {
             Step::Done => {}
         }
         for worker in &mut self.workers {
-            (worker.begun, worker.finished, worker.arrived) = (false, false, false);
+            (worker.begun, worker.finished) = (false, false);
         }
+        self.steps += 1;
     }
 
     /// Appends `thread`'s ops of the present step; true when it has given all.
@@ -489,27 +492,29 @@ impl Program for Bfs {
             }
             let worker = &mut self.workers[thread];
             if worker.finished {
-                // Asking again after its last op of the step, it is at the barrier.
-                worker.arrived = true;
-                if !self.workers.iter().all(|w| w.arrived) {
-                    return Ok(End::Blocked);
+                // Who asks again is past the barrier, so all have come to it.
+                if !self.workers.iter().all(|w| w.finished) {
+                    return Err(error(format!(
+                        "bfs: thread {thread} did not wait at its barrier"
+                    )));
                 }
                 self.advance();
                 continue;
             }
             let finished = self.emit(thread, batch);
             self.workers[thread].finished = finished;
-            if !finished || count > 1 {
+            if !finished {
                 return Ok(End::More);
             }
+            if count > 1 {
+                return Ok(End::Barrier { number: self.steps });
+            }
             // Alone, there is no barrier to wait at.
-            self.workers[thread].arrived = true;
             self.advance();
         }
-        self.workers[thread].exited = true;
         if thread == 0 {
-            if !self.workers.iter().all(|w| w.exited) {
-                return Ok(End::Blocked);
+            if count > 1 && !std::mem::replace(&mut self.joined, true) {
+                return Ok(End::Barrier { number: u64::MAX });
             }
             if !std::mem::replace(&mut self.roi_ended, true) {
                 return Ok(End::Event {

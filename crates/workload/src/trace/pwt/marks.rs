@@ -8,7 +8,7 @@ use super::codec::{get_varint, put_varint};
 /// Something between two ops of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// An event, a meeting or the thread's end; never `More`, `Blocked` or `Empty`.
+    /// An event, a meeting, a barrier or the thread's end.
     End(End),
     /// The thread waited here until each of these threads had come this far, in
     /// ops and marks.
@@ -67,7 +67,8 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         }
         Mark::End(End::Exit) => put(&[2]),
         Mark::End(End::Meet { ticket }) => put(&[3, *ticket]),
-        Mark::End(End::More | End::Blocked | End::Empty) => {
+        Mark::End(End::Barrier { number }) => put(&[4, *number]),
+        Mark::End(End::More | End::Blocked | End::Empty | End::Wait { .. }) => {
             unreachable!("says nothing about the program")
         }
         Mark::End(End::Event { event, ticket }) => match event {
@@ -128,6 +129,7 @@ pub fn get_mark(from: &mut &[u8]) -> Option<(u64, Mark)> {
         }
         2 => End::Exit,
         3 => End::Meet { ticket: next()? },
+        4 => End::Barrier { number: next()? },
         _ => {
             let ticket = next()?;
             let event = match code {

@@ -1,14 +1,12 @@
 //! Reads `.pwt` files, from their beginning or from any instruction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Event, Facts, Kind, Op, ProcessId, Program, ProgramError, ThreadId,
-};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
 
 use super::block::{
     BlockHeader, HEADER_BYTES, Header, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES, TRAILER_MAGIC,
@@ -370,8 +368,7 @@ fn read_thread(
 struct Thread {
     pump: Pump<Mark>,
     /// Ops and marks given.
-    units: u64,
-    needs: Vec<(ThreadId, u64)>,
+    ended: bool,
 }
 
 /// What a thread needs when its first ops are asked for.
@@ -386,10 +383,6 @@ pub(crate) struct PwtProgram {
     path: Arc<PathBuf>,
     plans: BTreeMap<ThreadId, Plan>,
     threads: BTreeMap<ThreadId, Thread>,
-    /// The process of each thread that was announced.
-    processes: BTreeMap<ThreadId, ProcessId>,
-    /// Threads that ended, by themselves or with their process.
-    gone: BTreeSet<ThreadId>,
 }
 
 impl PwtProgram {
@@ -429,28 +422,6 @@ impl PwtProgram {
             path: Arc::new(file.path),
             plans,
             threads: BTreeMap::new(),
-            processes: BTreeMap::from([(0, 0)]),
-            gone: BTreeSet::new(),
-        }
-    }
-
-    /// Keeps account of threads: nobody waits for one that its process took along.
-    fn note(&mut self, by: ThreadId, end: &End) {
-        let process = self.processes.get(&by).copied().unwrap_or(0);
-        match end {
-            End::Event { event, .. } => match event {
-                Event::Spawn { thread } => drop(self.processes.insert(*thread, process)),
-                Event::Fork { process, thread } => {
-                    self.processes.insert(*thread, *process);
-                }
-                Event::ProcessExit { .. } => {
-                    let ended = self.processes.iter().filter(|(_, p)| **p == process);
-                    self.gone.extend(ended.map(|(t, _)| *t));
-                }
-                _ => {}
-            },
-            End::Exit => drop(self.gone.insert(by)),
-            End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
         }
     }
 
@@ -459,21 +430,8 @@ impl PwtProgram {
         let path = Arc::clone(&self.path);
         let (blocks, skip) = plan.map_or_else(Default::default, |p| (p.blocks, p.skip));
         let pump = Pump::start(skip, move |sink| read_thread(&path, &blocks, sink));
-        let begun = Thread {
-            pump,
-            units: 0,
-            needs: Vec::new(),
-        };
+        let begun = Thread { pump, ended: false };
         self.threads.insert(thread, begun);
-    }
-
-    /// Whether all that `thread` waits for has come.
-    fn may_go_on(&self, thread: ThreadId) -> bool {
-        let waiting = &self.threads[&thread].needs;
-        waiting.iter().all(|(other, units)| {
-            let units_of = |t: &Thread| t.units;
-            self.gone.contains(other) || self.threads.get(other).map_or(0, units_of) >= *units
-        })
     }
 }
 
@@ -487,28 +445,22 @@ impl Program for PwtProgram {
         if !self.threads.contains_key(&thread) {
             self.start(thread);
         }
-        // One whose process ended is not asked by a machine, only by who wants to
-        // see the whole trace.
-        if !self.gone.contains(&thread) && !self.may_go_on(thread) {
-            return Ok(End::Blocked);
-        }
         let mine = self.threads.get_mut(&thread).expect("was started");
-        mine.needs.clear();
-        let end = match mine.pump.next(&mut batch.ops)? {
-            None => End::Exit,
-            Some((units, mark)) => {
-                mine.units += units;
-                match mark {
-                    None => End::More,
-                    Some(Mark::End(end)) => end,
-                    Some(Mark::Wait(needs)) => {
-                        mine.needs = needs;
-                        End::Blocked
-                    }
-                }
-            }
+        if mine.ended {
+            return Ok(End::Exit);
+        }
+        let Some((_, mark)) = mine.pump.next(&mut batch.ops)? else {
+            mine.ended = true;
+            return Ok(End::Exit);
         };
-        self.note(thread, &end);
-        Ok(end)
+        Ok(match mark {
+            None => End::More,
+            Some(Mark::Wait(until)) => End::Wait { until },
+            Some(Mark::End(End::Exit)) => {
+                mine.ended = true;
+                End::Exit
+            }
+            Some(Mark::End(end)) => end,
+        })
     }
 }

@@ -1,6 +1,8 @@
 //! The built-in programs from outside: their streams are those of the
 //! algorithms, whatever the order in which threads are asked.
 
+mod waits;
+
 use std::collections::{BTreeMap, HashMap};
 
 use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, flags};
@@ -18,6 +20,8 @@ fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str)]) 
     }
 }
 
+use waits::Waits;
+
 /// What one thread gave: its ops, and its events with the number of ops before them.
 #[derive(Default, PartialEq, Debug)]
 struct Given {
@@ -30,33 +34,19 @@ fn run(program: &mut dyn Program, mut pick: impl FnMut(&[u32]) -> usize) -> BTre
     let mut given = BTreeMap::from([(0, Given::default())]);
     let mut live = vec![0u32];
     let mut batch = Batch::new();
-    // The barrier that a thread stands at, and the last one that it came to.
-    let mut held: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut reached: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut waits = Waits::default();
     while !live.is_empty() {
-        let free: Vec<u32> = live
-            .iter()
-            .copied()
-            .filter(|t| {
-                held.get(t).is_none_or(|number| {
-                    let mut others = live.iter().filter(|o| *o != t);
-                    others.all(|o| reached.get(o).is_some_and(|r| r >= number))
-                })
-            })
-            .collect();
+        let free = waits.free(&live);
         assert!(!free.is_empty(), "all threads wait");
         let thread = free[pick(&free)];
-        held.remove(&thread);
         let end = program.fill(thread, &mut batch).unwrap();
         let mine = given.get_mut(&thread).unwrap();
         mine.ops.extend_from_slice(&batch.ops);
         assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
+        waits.see(thread, batch.ops.len(), &end);
         match end {
             End::More => {}
-            End::Barrier { number } => {
-                held.insert(thread, number);
-                reached.insert(thread, number);
-            }
+            End::Barrier { .. } => {}
             End::Event { event, ticket } => {
                 assert_eq!(ticket, 0);
                 mine.events.push((mine.ops.len(), event.clone()));

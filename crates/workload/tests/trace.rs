@@ -1,6 +1,8 @@
 //! Traces from outside: what is recorded comes back exactly, and what is damaged
 //! is said to be, with the place.
 
+mod waits;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ fn recorded(dir: &Path, program: Box<dyn Program>, limit: Option<u64>) -> PathBu
     path
 }
 
+use waits::Waits;
+
 /// Ops and marks of each thread.
 type Streams = BTreeMap<u32, (Vec<Op>, Vec<(usize, End)>)>;
 
@@ -40,21 +44,19 @@ fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
     let mut streams = Streams::new();
     let mut live = vec![0];
     let mut batch = Batch::new();
-    let mut idle = 0;
+    let mut waits = Waits::default();
     while !live.is_empty() {
-        for thread in live.clone() {
+        let free = waits.free(&live);
+        assert!(!free.is_empty(), "all wait");
+        for thread in free {
             let end = match program.fill(thread, &mut batch) {
                 Ok(end) => end,
                 Err(error) => return (streams, Some(error.message)),
             };
             assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
+            waits.see(thread, batch.ops.len(), &end);
             let (ops, marks) = streams.entry(thread).or_default();
             ops.extend_from_slice(&batch.ops);
-            idle += 1;
-            if end != End::Blocked {
-                idle = 0;
-            }
-            assert!(idle < 1000, "all wait");
             match &end {
                 End::Event { event, .. } => {
                     if let Event::Spawn { thread } = event {
@@ -324,35 +326,46 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     let path = recorded(dir.path(), Box::new(family), None);
     let mut replay = opened(&path);
     let mut batch = Batch::new();
-    let mut ask = |thread| replay.fill(thread, &mut batch).unwrap();
+    let mut waits = Waits::default();
+    let mut ask = |waits: &mut Waits, thread| {
+        let end = replay.fill(thread, &mut batch).unwrap();
+        waits.see(thread, batch.ops.len(), &end);
+        end
+    };
     assert!(matches!(
-        ask(0),
+        ask(&mut waits, 0),
         End::Event {
             event: Event::Fork { .. },
             ..
         }
     ));
     assert!(matches!(
-        ask(1),
+        ask(&mut waits, 1),
         End::Event {
             event: Event::Spawn { .. },
             ..
         }
     ));
     // Thread 2 is never asked: here its process ends before it gets a core.
-    for _ in 0..50 {
-        assert_eq!(ask(0), End::Blocked);
-        if let End::Event {
+    assert!(matches!(ask(&mut waits, 0), End::Wait { .. }));
+    assert_eq!(waits.free(&[0]), []);
+    let mut asked = 0;
+    while !matches!(
+        ask(&mut waits, 1),
+        End::Event {
             event: Event::ProcessExit { .. },
             ..
-        } = ask(1)
-        {
-            break;
         }
+    ) {
+        asked += 1;
+        assert!(asked < 50, "the child never ends");
     }
+    waits.gone(1);
+    waits.gone(2);
+    assert_eq!(waits.free(&[0]), [0]);
     let exit = Event::ProcessExit { status: 3 };
     assert_eq!(
-        ask(0),
+        ask(&mut waits, 0),
         End::Event {
             event: exit,
             ticket: 0

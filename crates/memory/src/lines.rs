@@ -160,6 +160,8 @@ pub(crate) struct Lines {
     clock: u32,
     /// SRRIP: where each set's search for a victim begins.
     pointers: Vec<u8>,
+    /// First-level caches: the way where each set's last hit was.
+    likely: Vec<u8>,
     pub mshrs: Occupancy,
     pub prefetcher: Option<Prefetcher>,
     pub kinds: KindCounts,
@@ -221,6 +223,10 @@ impl Lines {
                 Replacement::Lru => vec![],
                 Replacement::Srrip => vec![0; sets as usize],
             },
+            likely: match level {
+                Level::L1 => vec![0; sets as usize],
+                _ => vec![],
+            },
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
             kinds: KindCounts::default(),
@@ -234,13 +240,18 @@ impl Lines {
         self.latency
     }
 
+    #[inline(always)]
+    fn set(&self, line: u64) -> usize {
+        match self.mask {
+            Some(m) => (line & m) as usize,
+            None => (line % self.sets) as usize,
+        }
+    }
+
     /// First word of the line's set.
     #[inline(always)]
     fn base(&self, line: u64) -> usize {
-        self.state.base(match self.mask {
-            Some(m) => (line & m) as usize,
-            None => (line % self.sets) as usize,
-        })
+        self.state.base(self.set(line))
     }
 
     /// Where `line` is, if it is here.
@@ -249,6 +260,22 @@ impl Lines {
         debug_assert!(line < EMPTY);
         let base = self.base(line);
         first_masked_equal(self.state.tags(base), line, LINE_MASK).map(|way| Place { base, way })
+    }
+
+    /// `find` in a first-level cache, where most accesses go to the line that
+    /// its set's last one went to. A line is in one place at most, so it does
+    /// not matter which way is looked at first.
+    #[inline(always)]
+    pub fn find_likely(&mut self, line: u64) -> Option<Place> {
+        let set = self.set(line);
+        let base = self.state.base(set);
+        let way = usize::from(self.likely[set]);
+        if (self.state.word(base + way) ^ line) & LINE_MASK == 0 {
+            return Some(Place { base, way });
+        }
+        let way = first_masked_equal(self.state.tags(base), line, LINE_MASK)?;
+        self.likely[set] = way as u8;
+        Some(Place { base, way })
     }
 
     /// The flags of the line at `at`.
@@ -465,10 +492,7 @@ impl Lines {
         let ways = self.state.ways;
         let order = self.state.order(base);
         match self.replacement {
-            Replacement::Lru => {
-                let oldest = order.iter().copied().min().expect("at least one way");
-                (oldest & (MOST_WAYS - 1)) as usize
-            }
+            Replacement::Lru => (least(order) & (MOST_WAYS - 1)) as usize,
             Replacement::Srrip => {
                 let most = order.iter().copied().max().expect("at least one way");
                 let mut at_the_end = 0u64;
@@ -481,7 +505,7 @@ impl Lines {
                 let start = u32::from(self.pointers[set]);
                 let behind = at_the_end >> start << start;
                 let way = if behind != 0 { behind } else { at_the_end }.trailing_zeros() as usize;
-                self.pointers[set] = ((way + 1) % ways) as u8;
+                self.pointers[set] = if way + 1 == ways { 0 } else { way + 1 } as u8;
                 way
             }
         }
@@ -513,6 +537,21 @@ impl Lines {
             .flat_map(|set| self.state.tags(self.state.base(set)).iter().copied())
             .filter(|t| t & LINE_MASK != EMPTY)
     }
+}
+
+/// The least of a set's stamps, eight at a time.
+#[inline(always)]
+fn least(stamps: &[u32]) -> u32 {
+    let mut least = [u32::MAX; 8];
+    let mut chunks = stamps.chunks_exact(8);
+    for chunk in &mut chunks {
+        let chunk: &[u32; 8] = chunk.try_into().expect("chunks of eight");
+        for (l, &s) in least.iter_mut().zip(chunk) {
+            *l = (*l).min(s);
+        }
+    }
+    let rest = chunks.remainder().iter().copied().min().unwrap_or(u32::MAX);
+    least.into_iter().fold(rest, u32::min)
 }
 
 /// The order value of an empty way, which comes before all others.

@@ -110,7 +110,7 @@ impl Private {
         below: &mut B,
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
-        let done = match self.l1d.find(line) {
+        let done = match self.l1d.find_likely(line) {
             Some(at) => {
                 let mut done = hit::<TIMED>(&mut self.l1d, at, request.kind, now);
                 if request.kind == Kind::Store
@@ -174,7 +174,7 @@ impl Private {
         let flags = match request.kind {
             Kind::Store => DIRTY | OWNED,
             Kind::Prefetch => PREFETCHED,
-            _ => self.owned_below(line),
+            _ => self.owned_below(line, below),
         };
         self.fill_data::<TIMED, B>(line, flags, done, now, below);
         done
@@ -182,7 +182,10 @@ impl Private {
 
     /// A copy of an owned line is owned.
     #[inline(always)]
-    fn owned_below(&self, line: u64) -> u64 {
+    fn owned_below<B: Below>(&self, line: u64, below: &B) -> u64 {
+        if !below.coherent() {
+            return 0;
+        }
         self.l2.find(line).map_or(0, |at| self.l2.flags(at) & OWNED)
     }
 
@@ -203,7 +206,7 @@ impl Private {
                 ..cause
             };
             let done = self.second::<TIMED, B>(request, now, below);
-            let flags = PREFETCHED | self.owned_below(line);
+            let flags = PREFETCHED | self.owned_below(line, below);
             self.fill_data::<TIMED, B>(line, flags, done, now, below);
         }
     }
@@ -254,7 +257,7 @@ impl Private {
         below: &mut B,
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
-        let done = match self.l1i.find(line) {
+        let done = match self.l1i.find_likely(line) {
             Some(at) => hit::<TIMED>(&mut self.l1i, at, request.kind, now),
             None => self.fetch_miss::<TIMED, B>(line, request, now, below),
         };

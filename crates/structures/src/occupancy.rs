@@ -22,6 +22,8 @@ pub struct Occupancy {
     free_at: Vec<Cycle>,
     /// The last gaps before that, oldest first: `from <= t < to`.
     gaps: Vec<[(Cycle, Cycle); GAPS]>,
+    /// The end of the latest gap.
+    gaps_end: Cycle,
     /// The place taken last: free again if requests follow one another.
     last: u32,
     /// The place taken longest ago: free if requests overlap.
@@ -49,6 +51,7 @@ impl Occupancy {
         Occupancy {
             free_at: vec![0; places],
             gaps: vec![[(0, 0); GAPS]; places],
+            gaps_end: 0,
             last: 0,
             next: 0,
         }
@@ -84,17 +87,20 @@ impl Occupancy {
                 gap: GAPS as u32,
             };
         }
-        self.admit_late(at, first, first_at)
-    }
-
-    /// No place is free for good at `at`: the gap that is free first, and of
-    /// those the one that stays so longest.
-    fn admit_late(&self, at: Cycle, first: usize, first_at: Cycle) -> Slot {
-        let mut slot = Slot {
+        let slot = Slot {
             start: first_at,
             place: first as u32,
             gap: GAPS as u32,
         };
+        if at >= self.gaps_end {
+            return slot;
+        }
+        self.admit_gap(at, slot)
+    }
+
+    /// No place is free for good before that of `slot`: the gap that is free
+    /// first, and of those the one that stays so longest.
+    fn admit_gap(&self, at: Cycle, mut slot: Slot) -> Slot {
         let mut until = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
             for (g, &(from, to)) in gaps.iter().enumerate() {
@@ -125,6 +131,7 @@ impl Occupancy {
                 let gaps = &mut self.gaps[place];
                 gaps.copy_within(1.., 0);
                 gaps[GAPS - 1] = (free, slot.start);
+                self.gaps_end = self.gaps_end.max(slot.start);
             }
             self.free_at[place] = end;
             self.last = slot.place;

@@ -89,16 +89,16 @@ impl Prefetcher {
     }
 }
 
-/// A few keyed entries of which the least recently used is replaced, found in
-/// constant time: what hardware does with a content-addressed memory.
+/// A few keyed entries in order of use, found in constant time: what hardware
+/// does with a content-addressed memory.
 #[derive(Clone, Debug)]
 struct Recent<V> {
     /// Hash buckets: first entry + 1 of each chain.
     heads: Vec<u16>,
     entries: Vec<Entry<V>>,
-    /// When each entry was used last.
-    stamps: Vec<u64>,
-    clock: u64,
+    capacity: usize,
+    newest: u16,
+    oldest: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -107,15 +107,20 @@ struct Entry<V> {
     value: V,
     /// Next in the hash chain, + 1; 0 ends it.
     chain: u16,
+    newer: u16,
+    older: u16,
 }
+
+const NONE: u16 = u16::MAX;
 
 impl<V> Recent<V> {
     fn new(capacity: usize) -> Self {
         Recent {
             heads: vec![0; (capacity * 4).next_power_of_two()],
             entries: Vec::with_capacity(capacity),
-            stamps: vec![0; capacity],
-            clock: 0,
+            capacity,
+            newest: NONE,
+            oldest: NONE,
         }
     }
 
@@ -127,61 +132,92 @@ impl<V> Recent<V> {
     /// The value of `key`, made the newest.
     #[inline(always)]
     fn get(&mut self, key: u64) -> Option<&mut V> {
-        let mut at = usize::from(self.heads[self.bucket(key)]);
+        let mut at = self.heads[self.bucket(key)];
         while at != 0 {
-            if self.entries[at - 1].key == key {
-                self.clock += 1;
-                self.stamps[at - 1] = self.clock;
-                return Some(&mut self.entries[at - 1].value);
+            let i = at - 1;
+            if self.entries[i as usize].key == key {
+                if self.newest != i {
+                    self.renew(i);
+                }
+                return Some(&mut self.entries[i as usize].value);
             }
-            at = usize::from(self.entries[at - 1].chain);
+            at = self.entries[i as usize].chain;
         }
         None
+    }
+
+    #[inline(never)]
+    fn renew(&mut self, i: u16) {
+        self.unlink(i);
+        self.link(i);
     }
 
     /// Puts a key in that is not here, over the oldest if all are in use.
     #[inline(never)]
     fn insert(&mut self, key: u64, value: V) {
         let bucket = self.bucket(key);
-        let chain = self.heads[bucket];
-        let i = if self.entries.len() < self.stamps.len() {
-            self.entries.push(Entry { key, value, chain });
-            self.entries.len() - 1
+        let i = if self.entries.len() < self.capacity {
+            self.entries.push(Entry {
+                key,
+                value,
+                chain: self.heads[bucket],
+                newer: NONE,
+                older: NONE,
+            });
+            (self.entries.len() - 1) as u16
         } else {
-            let i = self.oldest();
+            let i = self.oldest;
+            self.unlink(i);
             self.unchain(i);
             let chain = self.heads[bucket];
-            self.entries[i] = Entry { key, value, chain };
+            let e = &mut self.entries[i as usize];
+            (e.key, e.value, e.chain) = (key, value, chain);
             i
         };
-        self.heads[bucket] = i as u16 + 1;
-        self.clock += 1;
-        self.stamps[i] = self.clock;
+        self.heads[bucket] = i + 1;
+        self.link(i);
     }
 
-    fn oldest(&self) -> usize {
-        let mut oldest = 0;
-        let mut stamp = u64::MAX;
-        for (i, &s) in self.stamps.iter().enumerate() {
-            oldest = if s < stamp { i } else { oldest };
-            stamp = stamp.min(s);
-        }
-        oldest
-    }
-
-    fn unchain(&mut self, i: usize) {
-        let link = i as u16 + 1;
-        let bucket = self.bucket(self.entries[i].key);
-        let next = self.entries[i].chain;
+    fn unchain(&mut self, i: u16) {
+        let bucket = self.bucket(self.entries[i as usize].key);
+        let next = self.entries[i as usize].chain;
         let mut at = self.heads[bucket];
-        if at == link {
+        if at == i + 1 {
             self.heads[bucket] = next;
             return;
         }
-        while self.entries[usize::from(at) - 1].chain != link {
-            at = self.entries[usize::from(at) - 1].chain;
+        while self.entries[at as usize - 1].chain != i + 1 {
+            at = self.entries[at as usize - 1].chain;
         }
-        self.entries[usize::from(at) - 1].chain = next;
+        self.entries[at as usize - 1].chain = next;
+    }
+
+    #[inline]
+    fn unlink(&mut self, i: u16) {
+        let (newer, older) = {
+            let e = &self.entries[i as usize];
+            (e.newer, e.older)
+        };
+        match newer {
+            NONE => self.newest = older,
+            n => self.entries[n as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            o => self.entries[o as usize].newer = newer,
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, i: u16) {
+        let second = self.newest;
+        let e = &mut self.entries[i as usize];
+        (e.newer, e.older) = (NONE, second);
+        match second {
+            NONE => self.oldest = i,
+            s => self.entries[s as usize].newer = i,
+        }
+        self.newest = i;
     }
 }
 

@@ -82,8 +82,11 @@ pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Mach
 }
 
 impl Machine {
+    #[inline]
     pub fn access_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64, now: Cycle) -> Done {
-        self.take_snoops(core);
+        if self.shared.has_snoops(core) {
+            self.take_snoops(core);
+        }
         let request = Request {
             at: PhysAddr(at),
             kind,
@@ -94,7 +97,9 @@ impl Machine {
     }
 
     pub fn warm_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64) {
-        self.take_snoops(core);
+        if self.shared.has_snoops(core) {
+            self.take_snoops(core);
+        }
         let request = Request {
             at: PhysAddr(at),
             kind,
@@ -105,12 +110,10 @@ impl Machine {
     }
 
     pub fn take_snoops(&mut self, core: u8) {
-        if self.shared.has_snoops(core) {
-            let mut snoops = vec![];
-            self.shared.take_snoops(core, &mut snoops);
-            for (at, exclusive) in snoops {
-                self.cores[usize::from(core)].snoop(at, exclusive);
-            }
+        let mut snoops = vec![];
+        self.shared.take_snoops(core, &mut snoops);
+        for (at, exclusive) in snoops {
+            self.cores[usize::from(core)].snoop(at, exclusive);
         }
     }
 

@@ -193,14 +193,41 @@ impl Builder {
         self.written[usize::from(register)] = true;
     }
 
-    fn address(&self, memory: &UsedMemory) -> Value {
-        let mut value = Value::default();
-        for register in [memory.base(), memory.index()] {
-            if let Some(r) = number(register) {
-                value.merge(&self.values[usize::from(r)]);
+    /// What an address depends on, at most `most` (1 or 2) makers.
+    fn address(&mut self, memory: &UsedMemory, most: usize) -> Value {
+        let registers = [number(memory.base()), number(memory.index())];
+        let combine = |b: &Builder| {
+            let mut value = Value::default();
+            for r in registers.into_iter().flatten() {
+                value.merge(&b.values[usize::from(r)]);
             }
+            value
+        };
+        let mut value = combine(self);
+        if value.0.len() > most {
+            // Merged in the register, it serves the next use of the register too.
+            for r in registers.into_iter().flatten() {
+                self.merge_register(r);
+            }
+            value = combine(self);
+            self.reduce(&mut value, most);
         }
         value
+    }
+
+    /// Gives a register a single maker, and those that hold the same value.
+    fn merge_register(&mut self, register: u8) {
+        let makers = self.value(register);
+        if makers.0.len() < 2 {
+            return;
+        }
+        let mut value = makers.clone();
+        self.reduce(&mut value, 1);
+        for other in &mut self.values {
+            if *other == makers {
+                *other = value.clone();
+            }
+        }
     }
 
     fn access(&mut self, i: &Instruction, memory: &UsedMemory, store: bool) -> Vec<u16> {
@@ -346,8 +373,7 @@ impl Builder {
             || mnemonic == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
         let mut result = data;
         for m in memory.iter().filter(|m| reads(m.access())) {
-            let mut address = self.address(m);
-            self.reduce(&mut address, 2);
+            let address = self.address(m, 2);
             for op in self.access(i, m, false) {
                 for (which, &maker) in address.0.iter().enumerate() {
                     self.depend(op, which as u8, maker);
@@ -377,8 +403,15 @@ impl Builder {
         }
 
         for m in memory.iter().filter(|m| writes(m.access())) {
-            let mut address = self.address(m);
-            self.reduce(&mut address, 1);
+            // A read-modify-write waits for its load, which has waited for the address.
+            let updates = reads(m.access())
+                && stored_by_load(&result, &self.block.ops)
+                && flow == FlowControl::Next;
+            let address = if updates {
+                Value::default()
+            } else {
+                self.address(m, 1)
+            };
             let mut stored = if flow == FlowControl::Next {
                 result.clone()
             } else {
@@ -447,24 +480,17 @@ impl Builder {
             if !self.written[r] || self.values[r].0.len() < 2 {
                 continue;
             }
-            let mut value = self.values[r].clone();
-            let makers = value.clone();
             if r == usize::from(FLAGS) {
                 // Rarely read after the block's end: keep what comes last as a rule.
-                let last = value.0.iter().copied().max_by_key(|(m, _)| match m {
+                let makers = self.value(FLAGS);
+                let last = makers.0.iter().copied().max_by_key(|(m, _)| match m {
                     Maker::Op(op) => i32::from(*op),
                     Maker::Register(_) => -1,
                 });
                 self.values[r].0 = last.into_iter().collect();
                 continue;
             }
-            self.reduce(&mut value, 1);
-            // The same pair is merged only once.
-            for other in &mut self.values {
-                if *other == makers {
-                    *other = value.clone();
-                }
-            }
+            self.merge_register(r as u8);
         }
     }
 
@@ -507,6 +533,14 @@ impl Builder {
         }
         self.block
     }
+}
+
+/// Whether a value waits for a load of the block.
+fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
+    value.0.iter().any(|(maker, _)| match maker {
+        Maker::Op(op) => ops[usize::from(*op)].kind == Kind::Load,
+        Maker::Register(_) => false,
+    })
 }
 
 /// Whether the instruction makes its result from nothing: `xor eax, eax` and its like.

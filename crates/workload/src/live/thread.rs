@@ -357,10 +357,10 @@ impl Live {
                 let event = process
                     .space
                     .event(payload as i64, result as i64, &arguments);
-                say(event, base + ticket);
+                say(event, base.wrapping_add(ticket));
             }
             record::MEET => t.queue.push_back(Piece::End(End::Meet {
-                ticket: base + payload,
+                ticket: base.wrapping_add(payload),
             })),
             record::MAPPED => {
                 let [from, to, bits, ..] = body8;
@@ -420,7 +420,7 @@ impl Live {
                         process: number,
                         thread,
                     },
-                    ticket: base + body8[0],
+                    ticket: base.wrapping_add(body8[0]),
                 }));
             }
             record::EXIT => {
@@ -446,10 +446,10 @@ impl Live {
                     process.ended = true;
                 }
             }
-            record::EXEC => t.replacing = Some(base + payload),
+            record::EXEC => t.replacing = Some(base.wrapping_add(payload)),
             record::EXEC_UNTRACED => {
                 t.untraced = true;
-                say(calls::nothing(), base + payload);
+                say(calls::nothing(), base.wrapping_add(payload));
             }
             _ => {
                 return Err(error(format!(

@@ -4,6 +4,11 @@
 //! the reorder buffer and the load or store queue have room and the front end
 //! has delivered them. One executes when its producers are done; there is no
 //! limit on execution units. It retires in order, at most `width` a cycle.
+//! Memory dependences are predicted perfectly: a load goes ahead of older
+//! stores to other bytes and takes its data from the youngest older one to its
+//! own, as long as that is not written to the cache. Stores leave in order, one
+//! a cycle, having asked for their lines when they retired.
+//!
 //! Everything is one pass over the program: the times of an op follow from
 //! those of older ops, and nothing is ever taken back.
 //!

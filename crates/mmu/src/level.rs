@@ -110,7 +110,7 @@ impl Level {
     }
 
     /// Puts in the page around `va`, or the piece of it that this level can
-    /// hold. Gives array and slot.
+    /// hold. Gives array and slot. `absent`: no entry of this level covers `va`.
     pub fn fill(
         &mut self,
         asid: Asid,
@@ -118,11 +118,12 @@ impl Level {
         found: Found,
         ready: Cycle,
         counted: bool,
+        absent: bool,
     ) -> Option<(usize, usize)> {
         let (array, held) = self.place[found.size.index()]?;
         let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
         let entry = Entry::new(base, found.writable, ready);
-        let slot = self.arrays[array].fill(key(asid, held, va), entry, counted);
+        let slot = self.arrays[array].fill(key(asid, held, va), entry, counted, absent);
         self.hint(key(asid, PageSize::K4, va), array, slot);
         Some((array, slot))
     }

@@ -138,6 +138,7 @@ pub struct Mmu {
     /// A walk's length is unknown when it starts: admitted first, held when its end is known.
     walkers: Occupancy,
     flight_keys: Box<[u64; IN_FLIGHT]>,
+    flight_halves: Box<[u32; IN_FLIGHT]>,
     flights: Box<[Flight; IN_FLIGHT]>,
     next_flight: usize,
     /// End of the latest walk: where warming's clock stands.
@@ -197,6 +198,7 @@ impl Mmu {
             pwc,
             walkers: Occupancy::new(spec.walkers as usize),
             flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
+            flight_halves: Box::new([0; IN_FLIGHT]),
             flights: Box::new([none; IN_FLIGHT]),
             next_flight: 0,
             latest: 0,

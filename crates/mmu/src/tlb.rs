@@ -213,9 +213,12 @@ impl Tlb {
 
     /// Puts `key` in as most recently used; gives its slot. An entry that is
     /// there already stays ready as early as it was. `counted`: in the statistics.
-    pub fn fill(&mut self, key: u64, mut entry: Entry, counted: bool) -> usize {
+    /// `absent`: it is known not to be there.
+    pub fn fill(&mut self, key: u64, mut entry: Entry, counted: bool, absent: bool) -> usize {
         self.fills += u64::from(counted);
-        let slot = match self.find(key) {
+        debug_assert!(!absent || self.find(key).is_none());
+        let place = if absent { None } else { self.find(key) };
+        let slot = match place {
             Some(slot) => {
                 entry.ready = entry.ready.min(self.entries[slot].ready);
                 slot
@@ -349,7 +352,7 @@ mod tests {
                         set.retain(|&x| x != k);
                     }
                     1..=3 => {
-                        tlb.fill(k, Entry::new(number << 12, true, 0), true);
+                        tlb.fill(k, Entry::new(number << 12, true, 0), true, place.is_none());
                         set.retain(|&x| x != k);
                         set.insert(0, k);
                         set.truncate(most);

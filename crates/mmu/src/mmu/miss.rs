@@ -28,7 +28,8 @@ impl Mmu {
         }
         let level = &mut self.l1[s];
         level.lookups += 1;
-        if let Some((a, slot)) = level.find(asid, va.0) {
+        let place = level.find(asid, va.0);
+        if let Some((a, slot)) = place {
             let array = &mut level.arrays[a];
             let e = array.entries[slot];
             if e.ready <= now {
@@ -47,10 +48,11 @@ impl Mmu {
                 });
             }
         }
-        self.miss(asid, va, access, pc, now, view, private, below)
+        let absent = place.is_none();
+        self.miss(asid, va, access, pc, now, absent, view, private, below)
     }
 
-    /// Past the first level.
+    /// Past the first level, where it is `absent` or on its way.
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn miss<B: Below>(
@@ -60,6 +62,7 @@ impl Mmu {
         access: Access,
         pc: u64,
         now: Cycle,
+        absent: bool,
         view: &View<'_>,
         private: &mut Private,
         below: &mut B,
@@ -67,10 +70,13 @@ impl Mmu {
         let s = side(access);
         let own = s & usize::from(self.l2[1].is_some());
         let mut asked = now;
+        let mut absent = [absent, true];
         if let Some(level) = &mut self.l2[own] {
             level.lookups += 1;
             asked += level.latency;
-            if let Some((a, slot)) = level.find(asid, va.0)
+            let place = level.find(asid, va.0);
+            absent[1] = place.is_none();
+            if let Some((a, slot)) = place
                 && level.arrays[a].entries[slot].ready <= now
             {
                 let array = &mut level.arrays[a];
@@ -83,7 +89,7 @@ impl Mmu {
                     return Err(self.refuse(asid, va, access, at));
                 }
                 let pa = found.pa(va);
-                self.fill_l1(s, asid, va, found, at, true);
+                self.fill_l1(s, asid, va, found, at, true, absent[0]);
                 return Ok(Answer {
                     pa,
                     at,
@@ -138,10 +144,11 @@ impl Mmu {
         let outcome = match found {
             Ok(t) => {
                 let found = Found::of(&t);
-                self.fill(s, asid, va, found, end, true);
+                self.fill(s, asid, va, found, end, true, absent);
                 let i = self.next_flight;
                 self.next_flight = (i + 1) % IN_FLIGHT;
                 self.flight_keys[i] = key(asid, PageSize::K4, va.0);
+                self.flight_halves[i] = half(self.flight_keys[i]);
                 self.flights[i] = Flight { asked, end, found };
                 if access == Access::Write && !found.writable {
                     Err(self.refuse(asid, va, access, end))
@@ -191,10 +198,12 @@ impl Mmu {
             return None;
         }
         let page = key(asid, PageSize::K4, va.0);
+        // Half a key a walk: all are compared in a few vector instructions.
+        let half = half(page);
         let same = self
-            .flight_keys
+            .flight_halves
             .iter()
-            .fold(0, |n, &k| n + u32::from(k == page));
+            .fold(0, |n, &h| n + u32::from(h == half));
         if same == 0 {
             return None;
         }
@@ -211,7 +220,7 @@ impl Mmu {
         let at = flight.end.max(asked);
         self.stats.walks_merged += 1;
         let s = side(access);
-        self.fill(s, asid, va, flight.found, at, true);
+        self.fill(s, asid, va, flight.found, at, true, [false; 2]);
         if let Some(records) = &mut self.records {
             records.push(WalkRecord {
                 asid,
@@ -235,6 +244,9 @@ impl Mmu {
         }))
     }
 
+    /// Puts a translation into the first level of side `s`. `counted`: in the
+    /// statistics; `absent`: nothing there covers `va`.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn fill_l1(
         &mut self,
         s: usize,
@@ -242,9 +254,10 @@ impl Mmu {
         va: VirtAddr,
         f: Found,
         ready: Cycle,
-        n: bool,
+        counted: bool,
+        absent: bool,
     ) {
-        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, n) {
+        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, counted, absent) {
             let e = self.l1[s].arrays[a].entries[slot];
             self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
         } else {
@@ -252,6 +265,8 @@ impl Mmu {
         }
     }
 
+    /// The same for both levels; `absent` from the first and the second.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn fill(
         &mut self,
         s: usize,
@@ -259,12 +274,19 @@ impl Mmu {
         va: VirtAddr,
         f: Found,
         ready: Cycle,
-        n: bool,
+        counted: bool,
+        absent: [bool; 2],
     ) {
         let own = s & usize::from(self.l2[1].is_some());
         if let Some(level) = &mut self.l2[own] {
-            level.fill(asid, va.0, f, ready, n);
+            level.fill(asid, va.0, f, ready, counted, absent[1]);
         }
-        self.fill_l1(s, asid, va, f, ready, n);
+        self.fill_l1(s, asid, va, f, ready, counted, absent[0]);
     }
+}
+
+/// Half of a page's key.
+#[inline]
+fn half(key: u64) -> u32 {
+    key as u32 ^ (key >> 32) as u32
 }

@@ -196,3 +196,26 @@ fn the_clock_of_uses_may_end_without_a_change_of_order() {
         .collect();
     assert_eq!(gone, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 3]);
 }
+
+#[test]
+fn looking_at_the_likely_way_first_finds_the_same_line() {
+    let mut lines =
+        Lines::new(&cache(1, 4, 1, Replacement::Lru), "c", Level::L1).expect("possible");
+    let mut r = rng(9, "test.likely");
+    for _ in 0..20_000 {
+        let line = r.random_range(0u64..40);
+        let plain = lines.find(line);
+        assert_eq!(lines.find_likely(line), plain);
+        match plain {
+            Some(at) if r.random_range(0..10) == 0 => {
+                lines.remove(at);
+            }
+            Some(at) => {
+                lines.hit(at, Kind::Load, 0);
+            }
+            None => {
+                lines.fill::<true>(line, 0, Level::L2, 0, 0);
+            }
+        }
+    }
+}

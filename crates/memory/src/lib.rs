@@ -12,6 +12,7 @@ mod invariants;
 mod lines;
 mod prefetch;
 mod private;
+mod sets;
 mod shared;
 mod stats;
 

@@ -4,6 +4,7 @@ use pagewalk_structures::{Occupancy, first_masked_equal};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
+use crate::sets::Sets;
 use crate::stats::{CacheStats, KindCounts, is_demand};
 use crate::{CacheSpec, Kind, Level, Replacement};
 
@@ -40,82 +41,6 @@ const WAY_BITS: u32 = 6;
 const MOST_WAYS: u32 = 1 << WAY_BITS;
 /// SRRIP: an empty way goes before all others.
 const RRPV_EMPTY: u32 = RRPV_MAX + 1;
-
-/// The words of all sets. Those of one set lie together and begin at a host
-/// cache line, since on large caches the host's own misses are what costs:
-/// `ways` tags, `ways` ready words, `ways` half words of order.
-#[derive(Debug)]
-struct Sets {
-    raw: Vec<u64>,
-    /// Where the first set begins in `raw`.
-    from: usize,
-    ways: usize,
-    /// Words of a set.
-    stride: usize,
-}
-
-impl Clone for Sets {
-    fn clone(&self) -> Self {
-        let mut new = Sets::new(self.count(), self.ways);
-        let words = self.count() * self.stride;
-        new.raw[new.from..new.from + words]
-            .copy_from_slice(&self.raw[self.from..self.from + words]);
-        new
-    }
-}
-
-impl Sets {
-    fn new(count: usize, ways: usize) -> Self {
-        const LINE_WORDS: usize = 8;
-        let stride = (2 * ways + ways.div_ceil(2)).next_multiple_of(LINE_WORDS);
-        let raw = vec![0; count * stride + LINE_WORDS];
-        let from = raw.as_ptr().align_offset(64).min(LINE_WORDS);
-        Sets {
-            raw,
-            from,
-            ways,
-            stride,
-        }
-    }
-
-    fn count(&self) -> usize {
-        (self.raw.len() - 8) / self.stride
-    }
-
-    /// First word of a set.
-    #[inline(always)]
-    fn base(&self, set: usize) -> usize {
-        let base = self.from + set * self.stride;
-        assert!(base + self.stride <= self.raw.len());
-        base
-    }
-
-    #[inline(always)]
-    fn tags(&self, base: usize) -> &[u64] {
-        &self.raw[base..base + self.ways]
-    }
-
-    #[inline(always)]
-    fn word(&self, i: usize) -> u64 {
-        self.raw[i]
-    }
-
-    #[inline(always)]
-    fn word_mut(&mut self, i: usize) -> &mut u64 {
-        &mut self.raw[i]
-    }
-
-    /// The order values of the set at `base`.
-    #[inline(always)]
-    fn order(&mut self, base: usize) -> &mut [u32] {
-        let words = &mut self.raw[base + 2 * self.ways..base + self.stride];
-        debug_assert!(words.len() * 2 >= self.ways);
-        // SAFETY: the words of a set behind its tags and ready words are at
-        // least `ways` half words (see `new`), are used as half words only, and
-        // any bits are a u32; the borrow is that of `words`.
-        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), self.ways) }
-    }
-}
 
 /// A line that went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +221,7 @@ impl Lines {
 
     #[inline(always)]
     fn ready_word(&mut self, at: Place) -> &mut u64 {
-        let i = at.base + self.state.ways + at.way;
+        let i = at.base + self.state.ways() + at.way;
         self.state.word_mut(i)
     }
 
@@ -324,7 +249,7 @@ impl Lines {
     #[cold]
     #[inline(never)]
     fn renumber(&mut self) {
-        let mut ways: Vec<usize> = Vec::with_capacity(self.state.ways);
+        let mut ways: Vec<usize> = Vec::with_capacity(self.state.ways());
         for set in 0..self.state.count() {
             let base = self.state.base(set);
             let order = self.state.order(base);
@@ -489,7 +414,7 @@ impl Lines {
     /// The way that makes room: an empty one if there is any.
     #[inline(always)]
     fn victim(&mut self, base: usize) -> usize {
-        let ways = self.state.ways;
+        let ways = self.state.ways();
         let order = self.state.order(base);
         match self.replacement {
             Replacement::Lru => (least(order) & (MOST_WAYS - 1)) as usize,
@@ -501,7 +426,7 @@ impl Lines {
                     // Ageing all until one is at the end is adding what the oldest lacks.
                     *o += RRPV_MAX.saturating_sub(most);
                 }
-                let set = (base - self.state.from) / self.state.stride;
+                let set = self.state.set_of(base);
                 let start = u32::from(self.pointers[set]);
                 let behind = at_the_end >> start << start;
                 let way = if behind != 0 { behind } else { at_the_end }.trailing_zeros() as usize;

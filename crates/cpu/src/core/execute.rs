@@ -30,6 +30,10 @@ impl Core {
             self.rob.retire(first, n);
             self.next = at + n;
             ready.max(at + n - 1 + self.width)
+        } else if n == 1 {
+            let done = ready.max(at + self.width);
+            self.retire(1, at, done, EXECUTES);
+            done
         } else {
             self.step_through(n, u64::from(op.latency), inputs)
         };
@@ -44,19 +48,18 @@ impl Core {
     #[inline(never)]
     pub(super) fn step_through(&mut self, n: u64, latency: u64, inputs: u64) -> u64 {
         let mut chain = inputs;
-        let mut share = 0;
         let mut done = 0;
-        let (mut spent, mut rest) = (0u64, 0u64);
+        // k latency, less n times the cycles given so far: not above zero after each step.
+        let mut owed = 0i64;
         for _ in 0..n {
             let (free, _) = self.rob.room();
             let at = self.next.max(free);
-            // ceil(k latency / n) without a division.
-            rest += latency;
-            while rest > 0 && share * n < rest {
-                share += 1;
+            chain = chain.max(at);
+            owed += latency as i64;
+            while owed > 0 {
+                owed -= n as i64;
+                chain += self.width;
             }
-            chain = chain.max(at) + (share - spent) * self.width;
-            spent = share;
             done = chain.max(at + self.width);
             let slot = self.rob.next.max(done);
             if slot > self.rob.next {

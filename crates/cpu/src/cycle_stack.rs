@@ -92,7 +92,8 @@ pagewalk_stats::counters! {
 }
 
 pagewalk_stats::counters! {
-    /// Cycles by cause: the slots divided by the width, rounded so that the sum is exactly the cycles.
+    /// Cycles by cause: the slots divided by the width, rounded down. The slots
+    /// are exact: together they are the cycles times the width.
     pub struct StackCycles {
         base: "cycles", "Cycles that the instructions need at full width";
         compute: "cycles", "Cycles lost while the oldest instruction waited for its producers or executed";
@@ -112,17 +113,9 @@ pagewalk_stats::counters! {
 }
 
 impl StackSlots {
-    /// In cycles of `width` slots; the parts add up to the sum, rounded up.
+    /// In cycles of `width` slots, each part rounded down, so that none ever shrinks.
     pub fn cycles(&self, width: u64) -> StackCycles {
-        let mut sum = 0;
-        let mut so_far = 0;
-        let mut part = |slots: u64| {
-            sum += slots;
-            let cycles = sum.div_ceil(width);
-            let here = cycles - so_far;
-            so_far = cycles;
-            here
-        };
+        let part = |slots: u64| slots / width;
         StackCycles {
             base: part(self.base),
             compute: part(self.compute),

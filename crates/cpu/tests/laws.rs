@@ -214,6 +214,7 @@ proptest! {
     ) {
         let (ops, _) = both_forms(&drafts);
         let mut b = Bench::with(&spec, &mmu(), 16);
+        let mut before = b.tree();
         for (i, op) in ops.iter().enumerate() {
             b.run_until(&[*op], 0, u64::MAX, u64::MAX);
             match pauses >> (i % 64) & 31 {
@@ -222,13 +223,20 @@ proptest! {
                 2 => b.core.switch(),
                 _ => {}
             }
+            let now = b.tree();
+            for (a, b) in before.rows.iter().zip(&now.rows) {
+                prop_assert!(a.value <= b.value, "{} {} shrank", a.path, a.definition.name);
+            }
+            before = now;
             let slots = b.core.slots();
             prop_assert_eq!(slots.total().div_ceil(u64::from(spec.width)), b.core.finish());
         }
         let t = b.tree();
-        let cycles = t.rows.iter().filter(|r| r.path == "core.0.cycles").map(|r| r.value).sum::<u64>();
-        prop_assert_eq!(cycles, b.core.finish());
+        let sum = |path: &str| t.rows.iter().filter(|r| r.path == path).map(|r| r.value).sum::<u64>();
+        let cycles = b.core.finish();
+        prop_assert_eq!(sum("core.0.slots").div_ceil(u64::from(spec.width)), cycles);
         prop_assert_eq!(t.get("core.0", "cycles"), Some(cycles));
+        prop_assert!((cycles.saturating_sub(14)..=cycles).contains(&sum("core.0.cycles")));
         prop_assert_eq!(t.get("core.0.slots", "base"), t.get("core.0", "instructions"));
     }
 

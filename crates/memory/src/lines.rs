@@ -419,12 +419,16 @@ impl Lines {
         match self.replacement {
             Replacement::Lru => (least(order) & (MOST_WAYS - 1)) as usize,
             Replacement::Srrip => {
-                let most = order.iter().copied().max().expect("at least one way");
+                let most = order.iter().fold(0, |most, &o| most.max(o));
                 let mut at_the_end = 0u64;
-                for (way, o) in order.iter_mut().enumerate() {
-                    at_the_end |= u64::from(*o == most) << way;
-                    // Ageing all until one is at the end is adding what the oldest lacks.
-                    *o += RRPV_MAX.saturating_sub(most);
+                for (way, &o) in order.iter().enumerate() {
+                    at_the_end |= u64::from(o == most) << way;
+                }
+                // Ageing all until one is at the end is adding what the oldest lacks.
+                if most < RRPV_MAX {
+                    for o in order.iter_mut() {
+                        *o += RRPV_MAX - most;
+                    }
                 }
                 let set = self.state.set_of(base);
                 let start = u32::from(self.pointers[set]);

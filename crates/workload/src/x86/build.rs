@@ -9,7 +9,8 @@ use pagewalk_stream::{Kind, Op, flags};
 
 use super::latency::latency;
 use super::{
-    Block, FLAGS, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END, STACK_POINTER, X87,
+    Block, Branch, FLAGS, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END, STACK_POINTER,
+    X87,
 };
 
 /// Longest path that is folded; beyond it a `Compute` op starts a new one.
@@ -79,8 +80,19 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
+/// The growing parts of a [`Block`].
+#[derive(Default)]
+struct Draft {
+    ops: Vec<Op>,
+    owners: Vec<u16>,
+    live_in: Vec<LiveIn>,
+    operands: Vec<Operand>,
+    markers: Vec<Marker>,
+    branch: Option<Branch>,
+}
+
 struct Builder {
-    block: Block,
+    block: Draft,
     values: [Value; REGISTERS],
     written: [bool; REGISTERS],
     /// Instructions that no op stands for yet.
@@ -95,23 +107,7 @@ impl Block {
     /// instructions.
     pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
         let mut b = Builder {
-            block: Block {
-                address,
-                end: address,
-                instructions: sizes.len() as u32,
-                markers: Vec::new(),
-                ops: Vec::new(),
-                owners: Vec::new(),
-                live_in: Vec::new(),
-                made: Vec::new(),
-                moved: Vec::new(),
-                advanced: Vec::new(),
-                ready: Vec::new(),
-                operands: Vec::new(),
-                pattern: Vec::new(),
-                slots: Vec::new(),
-                branch: None,
-            },
+            block: Draft::default(),
             values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
             written: [false; REGISTERS],
             plain: 0,
@@ -131,8 +127,7 @@ impl Block {
             }
             at += usize::from(size);
         }
-        b.block.end = address.wrapping_add(at as u64);
-        b.finish()
+        b.finish(address, address.wrapping_add(at as u64), sizes.len() as u32)
     }
 }
 
@@ -471,7 +466,11 @@ impl Builder {
         for (which, &maker) in inputs.0.iter().enumerate().take(2) {
             self.depend(op, which as u8, maker);
         }
-        self.block.branch = Some((op, self.block.ops[usize::from(op)]));
+        self.block.branch = Some(Branch {
+            target,
+            op,
+            flags: kind,
+        });
     }
 
     /// Gives every register that was written a single maker.
@@ -494,26 +493,23 @@ impl Builder {
         }
     }
 
-    fn finish(mut self) -> Block {
+    fn finish(mut self, address: u64, end: u64, instructions: u32) -> Block {
         self.settle();
+        let (mut made, mut advanced, mut moved, mut ready) = (vec![], vec![], vec![], vec![]);
         for r in 0..REGISTERS {
             if !self.written[r] {
                 continue;
             }
             let register = r as u8;
             match self.values[r].0.first() {
-                None => self.block.ready.push(register),
-                Some(&(Maker::Op(op), extra)) => {
-                    self.block.made.push((register, op, extra.min(255) as u8));
-                }
+                None => ready.push(register),
+                Some(&(Maker::Op(op), extra)) => made.push((register, extra.min(255) as u8, op)),
                 Some(&(Maker::Register(from), extra)) if from == register => {
                     if extra > 0 {
-                        self.block.advanced.push((register, extra));
+                        advanced.push((register, extra));
                     }
                 }
-                Some(&(Maker::Register(from), extra)) => {
-                    self.block.moved.push((register, from, extra));
-                }
+                Some(&(Maker::Register(from), extra)) => moved.push((register, from, extra)),
             }
         }
         if self.plain > 0 {
@@ -522,16 +518,30 @@ impl Builder {
                 ..Op::default()
             });
         }
-        let b = &mut self.block;
-        let mut record = 0u16;
-        for operand in &b.operands {
-            b.slots.push((operand.op, record));
-            record += operand.pieces;
+        let draft = self.block;
+        let (mut slots, mut pattern) = (vec![], vec![]);
+        for operand in &draft.operands {
+            slots.push((operand.op, pattern.len() as u16));
             let tag = operand.instruction | u16::from(operand.store) << 9;
-            b.pattern
-                .extend(std::iter::repeat_n(tag, usize::from(operand.pieces)));
+            pattern.extend(std::iter::repeat_n(tag, usize::from(operand.pieces)));
         }
-        self.block
+        Block {
+            ops: draft.ops.into(),
+            pattern: pattern.into(),
+            slots: slots.into(),
+            live_in: draft.live_in.into(),
+            made: made.into(),
+            advanced: advanced.into(),
+            moved: moved.into(),
+            ready: ready.into(),
+            branch: draft.branch,
+            markers: draft.markers.into(),
+            address,
+            end,
+            instructions,
+            owners: draft.owners.into(),
+            operands: draft.operands.into(),
+        }
     }
 }
 

@@ -87,17 +87,17 @@ impl Block {
 
     #[inline]
     fn take_branch(&self, ops: &mut [Op], next: Option<u64>) {
-        let Some((number, template)) = self.branch else {
+        let Some(branch) = self.branch else {
             return;
         };
-        let Some(op) = ops.get_mut(usize::from(number)) else {
+        let Some(op) = ops.get_mut(usize::from(branch.op)) else {
             return;
         };
         // Only written here: reading back what was just copied would stall.
-        let bits = template.flags;
+        let bits = branch.flags;
         if bits & flags::CONDITIONAL != 0 {
             // Anything but the target is the fall-through, or a signal's handler.
-            if next == Some(template.va) {
+            if next == Some(branch.target) {
                 op.flags = bits | flags::TAKEN;
             }
         } else {
@@ -130,7 +130,7 @@ impl Block {
             v.extra += u32::from(extra);
             long |= v.extra > LONGEST;
         }
-        for &(r, op, extra) in &self.made {
+        for &(r, extra, op) in &self.made {
             registers.all[usize::from(r)] = Register {
                 op: start + u64::from(op),
                 extra: u32::from(extra),

@@ -58,36 +58,47 @@ pub const ROI_BEGIN: u64 = 0x5349_4d01;
 pub const ROI_END: u64 = 0x5349_4d02;
 
 /// A block of code that is entered at the top and left at the bottom, as a template.
+///
+/// What an execution reads stands first and together: programs run through more
+/// blocks than a cache holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Block {
+    ops: Box<[Op]>,
+    /// Upper 16 bits of the records that a complete execution sends.
+    pattern: Box<[u16]>,
+    /// (op, record) for the address of each memory op then.
+    slots: Box<[(u16, u16)]>,
+    live_in: Box<[LiveIn]>,
+    /// At the end the register holds the result of this op, so many cycles later.
+    made: Box<[(u8, u8, u16)]>,
+    /// At the end the register holds what it held, so many cycles later.
+    advanced: Box<[(u8, u16)]>,
+    /// At the end the first register holds what the second held at the start, so
+    /// many cycles later.
+    moved: Box<[(u8, u8, u16)]>,
+    /// At the end the register holds what waits for nothing.
+    ready: Box<[u8]>,
+    branch: Option<Branch>,
+    /// Markers in it, in order.
+    pub markers: Box<[Marker]>,
     /// Address of the first instruction.
     pub address: u64,
     /// Address after the last one.
     pub end: u64,
     /// How many.
     pub instructions: u32,
-    /// Markers in it, in order.
-    pub markers: Vec<Marker>,
-    ops: Vec<Op>,
     /// Instruction of each op.
-    owners: Vec<u16>,
-    live_in: Vec<LiveIn>,
-    /// At the end the register holds the result of this op, so many cycles later.
-    made: Vec<(u8, u16, u8)>,
-    /// At the end the first register holds what the second held at the start, so
-    /// many cycles later.
-    moved: Vec<(u8, u8, u16)>,
-    /// At the end the register holds what it held, so many cycles later.
-    advanced: Vec<(u8, u16)>,
-    /// At the end the register holds what waits for nothing.
-    ready: Vec<u8>,
-    operands: Vec<Operand>,
-    /// Upper 16 bits of the records that a complete execution sends.
-    pattern: Vec<u16>,
-    /// (op, record) for the address of each memory op then.
-    slots: Vec<(u16, u16)>,
-    /// The op that the block ends with, when it is a branch, and its template.
-    branch: Option<(u16, Op)>,
+    owners: Box<[u16]>,
+    operands: Box<[Operand]>,
+}
+
+/// The branch that a block ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Branch {
+    target: u64,
+    op: u16,
+    flags: u8,
 }
 
 impl Block {

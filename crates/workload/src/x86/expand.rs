@@ -10,12 +10,28 @@ use super::{Block, REGISTERS};
 /// their place: an op can name at most 255.
 const LONGEST: u32 = 128;
 
-#[derive(Clone, Copy, Debug)]
-struct Register {
-    /// Number of the op that makes its value.
-    op: u64,
-    /// Cycles after that.
-    extra: u32,
+/// Who makes a register's value: in the upper 48 bits the number of the op, in the
+/// lower 16 the cycles after that. One word, so that it is read as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Register(u64);
+
+impl Register {
+    #[inline(always)]
+    fn new(op: u64, extra: u32) -> Register {
+        Register(op << 16 | u64::from(extra.min(0xffff)))
+    }
+    #[inline(always)]
+    fn op(self) -> u64 {
+        self.0 >> 16
+    }
+    #[inline(always)]
+    fn extra(self) -> u32 {
+        (self.0 & 0xffff) as u32
+    }
+    #[inline(always)]
+    fn later(self, cycles: u16) -> Register {
+        Register::new(self.op(), self.extra() + u32::from(cycles))
+    }
 }
 
 /// Where a thread's registers come from: what carries dependences from block to block.
@@ -31,7 +47,7 @@ impl Default for Registers {
         Registers {
             // So that a register nobody has written yet is too far away to be named.
             next: 1 << 16,
-            all: [Register { op: 0, extra: 0 }; REGISTERS],
+            all: [Register(0); REGISTERS],
         }
     }
 }
@@ -76,11 +92,11 @@ impl Block {
             ) else {
                 continue;
             };
-            let distance = registers.next + u64::from(l.op) - r.op;
+            let distance = registers.next + u64::from(l.op) - r.op();
             if distance <= u64::from(u16::MAX) {
                 let which = usize::from(l.which);
                 op.dep[which] = distance as u16;
-                op.dep_latency[which] = (u32::from(l.latency) + r.extra).min(255) as u8;
+                op.dep_latency[which] = (u32::from(l.latency) + r.extra()).min(255) as u8;
             }
         }
     }
@@ -120,24 +136,21 @@ impl Block {
             .iter()
             .map(|&(_, from, _)| registers.all[usize::from(from)])
             .collect();
-        for (&(r, _, extra), mut v) in self.moved.iter().zip(before) {
-            v.extra += u32::from(extra);
-            long |= v.extra > LONGEST;
+        for (&(r, _, extra), v) in self.moved.iter().zip(before) {
+            let v = v.later(extra);
+            long |= v.extra() > LONGEST;
             registers.all[usize::from(r)] = v;
         }
         for &(r, extra) in &self.advanced {
-            let v = &mut registers.all[usize::from(r)];
-            v.extra += u32::from(extra);
-            long |= v.extra > LONGEST;
+            let v = registers.all[usize::from(r)].later(extra);
+            long |= v.extra() > LONGEST;
+            registers.all[usize::from(r)] = v;
         }
         for &(r, extra, op) in &self.made {
-            registers.all[usize::from(r)] = Register {
-                op: start + u64::from(op),
-                extra: u32::from(extra),
-            };
+            registers.all[usize::from(r)] = Register::new(start + u64::from(op), u32::from(extra));
         }
         for &r in &self.ready {
-            registers.all[usize::from(r)] = Register { op: 0, extra: 0 };
+            registers.all[usize::from(r)] = Register(0);
         }
         if long {
             shorten(next.unwrap_or(self.end), registers, out);
@@ -248,11 +261,11 @@ impl Block {
 fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
     for r in 0..REGISTERS {
         let v = registers.all[r];
-        if v.extra <= LONGEST {
+        if v.extra() <= LONGEST {
             continue;
         }
-        let distance = registers.next - v.op;
-        let extra = v.extra.min(255);
+        let distance = registers.next - v.op();
+        let extra = v.extra().min(255);
         let half = extra / 2;
         let mut op = Op {
             pc,
@@ -265,12 +278,10 @@ fn shorten(pc: u64, registers: &mut Registers, out: &mut Vec<Op>) {
         }
         out.push(op);
         // Others that hold the same value, as the flags do, share it.
+        let new = Register::new(registers.next, 0);
         for other in &mut registers.all {
-            if (other.op, other.extra) == (v.op, v.extra) {
-                *other = Register {
-                    op: registers.next,
-                    extra: 0,
-                };
+            if *other == v {
+                *other = new;
             }
         }
         registers.next += 1;

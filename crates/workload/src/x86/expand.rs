@@ -1,6 +1,5 @@
 //! From a template and the records of one execution to ops.
 
-use arrayvec::ArrayVec;
 use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
 use pagewalk_stream::{Kind, Op, flags};
 
@@ -130,14 +129,20 @@ impl Block {
         let start = registers.next;
         registers.next += self.ops.len() as u64;
         let mut long = false;
-        // All are read before any is written.
-        let before: ArrayVec<Register, REGISTERS> = self
-            .moved
-            .iter()
-            .map(|&(_, from, _)| registers.all[usize::from(from)])
-            .collect();
-        for (&(r, _, extra), v) in self.moved.iter().zip(before) {
-            let v = v.later(extra);
+        // All are read before any is written; a copy of all registers costs more than
+        // the rest of this function.
+        let mut few = [Register(0); 8];
+        let mut many = Vec::new();
+        let before = if self.moved.len() <= few.len() {
+            &mut few[..self.moved.len()]
+        } else {
+            many.resize(self.moved.len(), Register(0));
+            &mut many[..]
+        };
+        for (v, &(_, from, extra)) in before.iter_mut().zip(&self.moved) {
+            *v = registers.all[usize::from(from)].later(extra);
+        }
+        for (&v, &(r, ..)) in before.iter().zip(&self.moved) {
             long |= v.extra() > LONGEST;
             registers.all[usize::from(r)] = v;
         }

@@ -267,9 +267,13 @@ impl Installation {
             )
         })?;
         let program = self.open(source, spec.seed)?;
+        let mut limits = spec.limits;
+        // A built-in program's set-up is no part of what is asked about, and it
+        // always marks where that begins.
+        limits.roi |= matches!(source, SourceSpec::Workload { .. });
         let options = Options {
             machine: spec.machine.clone(),
-            limits: spec.limits,
+            limits,
             seed: spec.seed,
             host_threads: spec.host_threads,
             interval: spec.interval,

@@ -407,3 +407,15 @@ fn threads_share_cores_and_every_one_of_them_runs() {
         );
     }
 }
+
+#[test]
+fn a_built_in_programs_set_up_is_not_measured() {
+    let d = one(MACHINE, "radix", "gups 64MB", 100_000, &[]);
+    // Code, stack and buffer; the 16384 pages of the table were touched before.
+    assert!(
+        metric(&d, "page_faults") < 20.0,
+        "{} faults",
+        metric(&d, "page_faults")
+    );
+    assert!(metric(&d, "mapped_4kb") >= 64e6);
+}

@@ -154,7 +154,8 @@ def test_two_replays_of_a_live_recording_agree(cli: Cli, tmp_path: Path) -> None
 def test_info_and_check_of_a_good_trace(cli: Cli, trace: Path) -> None:
     assert "instructions" in cli("trace", "info", trace).stdout
     checked = cli("trace", "check", trace)
-    assert (checked.returncode, checked.stdout) == (0, f"{trace}: good\n")
+    assert checked.returncode == 0
+    assert checked.stdout.startswith(f"{trace}: good, 20")
 
 
 def damaged(trace: Path, how: str) -> Path:

@@ -12,6 +12,7 @@ import typer
 from pagewalk import files, native
 from pagewalk import source as sources
 from pagewalk.errors import Failure, PagewalkError, UserError
+from pagewalk.quantities import count
 
 app = typer.Typer(
     name="pagewalk",
@@ -311,35 +312,30 @@ def record(
     threads: Threads = None,
     param: Param = None,
     trace: Trace = None,
-    skip: Skip = None,
-    instructions: Instructions = None,
-    roi: Roi = False,
+    instructions: Annotated[
+        str | None,
+        typer.Option(metavar="100M", help="Record no more.", rich_help_panel=_HOW_MUCH),
+    ] = None,
     seed: Seed = 1,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
     from pagewalk.progress import Bar
     from pagewalk.tables import pairs
 
-    flags = {**locals(), "warmup": 0, "sample": None}
+    flags = locals()
     program = _program(ctx, extra)
-    spec = sources.specification(
-        machine=sources.DEFAULT_MACHINE,
-        designs=[],
-        source=_source(flags, program),
-        limits=_limits(flags),
-        settings=[],
-        seed=seed,
-        jobs=None,
-        interval=None,
-        perfetto=None,
-        perfetto_walks=1,
-    )
+    limits = sources.limits(instructions=instructions, endless=workload is not None)
+    spec = {
+        "source": _source(flags, program),
+        "instructions": limits["instructions"],
+        "seed": seed,
+    }
     files.check_writable(out, "--out")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         answer = native.record(spec, out, bar)
-    status = answer.pop("exit_status", None)
+    answer["bytes_per_instruction"] = answer["bytes"] / max(answer["instructions"], 1)
     pairs(answer, sys.stderr if program else sys.stdout)
-    return int(status or 0)
+    return int(answer["exit_status"] or 0)
 
 
 @trace_app.command("info")
@@ -361,28 +357,35 @@ def trace_check(
     status = 0
     for path in paths:
         try:
-            native.call("trace_check", _trace(path))
-        except Failure as error:
+            found = native.call("trace_check", _trace(path))
+            if not found["whole"]:
+                good = count(found["good_instructions"])
+                raise Failure(f"{path}: {found['fault']}; good are {good} instructions before it")
+        except PagewalkError as error:
             print(f"error: {error}", file=sys.stderr)
-            status = 1
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            status = 2
+            status = max(status, error.exit_status)
         else:
-            print(f"{path}: good")
+            print(f"{path}: good, {count(found['good_instructions'])} instructions")
     return status
 
 
 @trace_app.command("convert")
 def trace_convert(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The trace to write: .pwt, or .champsimtrace, also with .xz, .gz or .zst.",
+        ),
+    ],
     keep_good: Annotated[
-        bool,
-        typer.Option("--keep-good", help="Convert a damaged trace up to the damage."),
+        bool, typer.Option("--keep-good", help="Convert a damaged trace up to the damage.")
     ] = False,
 ) -> None:
-    """Write a trace in the format that the name of the target ends in."""
+    """Write a trace in another format, which the name of the new file tells."""
     from pagewalk.tables import pairs
 
     files.check_writable(out, "--out")

@@ -114,11 +114,11 @@ def sample(text: str) -> Json:
 
 def limits(
     *,
-    skip: str | int | None,
-    warmup: str | int | None,
-    instructions: str | int | None,
-    roi: bool,
-    sample_text: str | None,
+    skip: str | int | None = None,
+    warmup: str | int | None = None,
+    instructions: str | int | None = None,
+    roi: bool = False,
+    sample_text: str | None = None,
     endless: bool,
 ) -> Json:
     """How much of it is simulated; `endless` sources get the default limits."""

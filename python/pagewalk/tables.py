@@ -73,7 +73,7 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(str(v) for v in value) or "none"
     if isinstance(value, (int, float)):
-        if key.startswith("bytes") or key.endswith("bytes"):
+        if key == "bytes" or key.endswith("_bytes"):
             return f"{size(value)}" if value < 1024 else f"{size(value)} ({value:,} bytes)"
         if isinstance(value, float):
             return significant(value)

@@ -135,8 +135,12 @@ impl Os {
         writable: bool,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        let (from, to) = self.range(at, bytes)?;
         fx.cycles += self.kernel.prices.syscall;
+        if bytes == 0 {
+            // Succeeds without effect (Linux, mprotect(2)).
+            return Ok(());
+        }
+        let (from, to) = self.range(at, bytes)?;
         self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
             Some(space) => {
                 space.split_at(&mut os.kernel, from, fx)?;
@@ -193,8 +197,12 @@ impl Os {
         advice: Advice,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        let (from, to) = self.range(at, bytes)?;
         fx.cycles += self.kernel.prices.syscall;
+        if bytes == 0 {
+            // Succeeds without effect (Linux, madvise(2)).
+            return Ok(());
+        }
+        let (from, to) = self.range(at, bytes)?;
         let huge = match advice {
             Advice::DontNeed => return self.zap(pid, from, to, fx),
             Advice::HugePage => true,

@@ -38,6 +38,8 @@ struct Queue {
     /// Next item of each machine.
     next: Vec<u64>,
     ended: bool,
+    /// The last item said that the thread waits for something outside.
+    blocked: bool,
 }
 
 struct State {
@@ -123,7 +125,9 @@ impl Hub {
                     return Err(e);
                 }
             };
-            if end == End::Empty && batch.ops.is_empty() {
+            // A blocked thread is asked again and again; what it says first counts.
+            let still_blocked = end == End::Blocked && state.threads[thread as usize].blocked;
+            if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
                 state.pool.push(batch);
                 return Ok(Supply::Empty);
             }
@@ -142,6 +146,7 @@ impl Hub {
             }
             let queue = &mut state.threads[thread as usize];
             queue.ended |= end == End::Exit;
+            queue.blocked = end == End::Blocked;
             queue.items.push_back(Item {
                 batch: Arc::new(batch),
                 end,

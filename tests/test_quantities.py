@@ -49,7 +49,7 @@ def test_a_count_that_no_register_holds_is_refused() -> None:
         ("4GiB", 4 << 30),
         ("4G", 4 << 30),
         ("4gib", 4 << 30),
-        ("4GB", 4 * 10**9),
+        ("4GB", 4 * 2**30),
         ("1.5MiB", 3 << 19),
         ("100", 100),
         ("100B", 100),

@@ -15,7 +15,7 @@ _BYTES = {
     "B": 1,
     **_BINARY,
     **{f"{unit}IB": factor for unit, factor in _BINARY.items()},
-    **{f"{unit}B": 1000 ** (i + 1) for i, unit in enumerate(_BINARY)},
+    **{f"{unit}B": factor for unit, factor in _BINARY.items()},
 }
 _LIMIT = 2**63
 
@@ -41,7 +41,7 @@ def parse_count(text: str | int, what: str) -> int:
 
 
 def parse_bytes(text: str | int, what: str) -> int:
-    """Reads a size such as ``4GiB``, ``512M`` (both powers of two) or ``4GB`` (of ten)."""
+    """Reads a size such as ``4GiB``, ``4GB`` or ``4G``: all powers of two, as memory is sold."""
     value = _parse(str(text), _BYTES, what, "a size such as 64MiB, 4GiB or 1TiB")
     if value == 0:
         raise UserError(f"{what}: a size of 0 makes no sense; expected one such as 4GiB")

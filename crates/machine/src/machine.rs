@@ -74,6 +74,8 @@ pub(crate) struct Machine {
     /// Walks still to be recorded for each core, and those that were.
     walks_wanted: usize,
     pub(crate) walks: Vec<Vec<WalkRecord>>,
+    /// Changes of an address space that the OS refused, and why it did the first.
+    pub(crate) refused: (u64, Option<String>),
 }
 
 /// The pages that a skipping machine has seen mapped: direct-mapped.
@@ -165,6 +167,7 @@ impl Machine {
             turn: 0,
             walks_wanted: 0,
             walks: vec![Vec::new(); n],
+            refused: (0, None),
             config: config.clone(),
         };
         machine.enter_phase();
@@ -609,6 +612,7 @@ impl Machine {
         let process = self.threads[&id].process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
+        let forks = matches!(event, Event::Fork { .. });
         let result = match event {
             Event::Map {
                 at,
@@ -628,6 +632,8 @@ impl Machine {
                 bytes,
                 writable,
             } => self.os.protect(pid, at, bytes, writable, &mut fx),
+            // A call that failed, or changed nothing: it only took its ticket.
+            Event::Advise { bytes: 0, .. } => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
                 let result = self.os.populate(pid, at, bytes, &mut fx);
@@ -681,7 +687,16 @@ impl Machine {
         };
         self.spread(core, &mut fx);
         self.effects = fx;
-        result.map_err(|e| self.os_error(&e))
+        match result {
+            // The kernel that the program ran on did it. Ours goes on without,
+            // and the result says so.
+            Err(OsError::Bad(why)) if !forks => {
+                self.refused.0 += 1;
+                self.refused.1.get_or_insert(why);
+                Ok(())
+            }
+            result => result.map_err(|e| self.os_error(&e)),
+        }
     }
 
     /// Hands the effects of a kernel call to the cores: the caller pays, all forget.

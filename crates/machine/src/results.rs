@@ -90,6 +90,9 @@ pub struct DesignResult {
     pub intervals: Vec<IntervalResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
+    /// Why some of the program's system calls were left out, for the warnings.
+    #[serde(skip)]
+    pub(crate) refused: Option<String>,
 }
 
 /// Cycles that one cause took.
@@ -214,6 +217,12 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
             })
             .collect(),
         sampling,
+        refused: match &machine.refused {
+            (0, _) | (_, None) => None,
+            (n, Some(first)) => Some(format!(
+                "{n} changes of an address space were left out; the first: {first}"
+            )),
+        },
     }
 }
 
@@ -284,6 +293,9 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     }
     for d in designs {
         if let Some(m) = &d.message {
+            out.push(format!("{}: {m}", d.name));
+        }
+        if let Some(m) = &d.refused {
             out.push(format!("{}: {m}", d.name));
         }
     }

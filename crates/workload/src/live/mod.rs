@@ -1,6 +1,7 @@
 //! Any Linux x86-64 program as a stream: it runs under QEMU's user-mode emulator
 //! with our plugin, which sends what it executes through shared memory.
 
+mod ahead;
 mod calls;
 mod host;
 mod locate;
@@ -43,13 +44,13 @@ pub struct LiveOptions {
     pub count: bool,
 }
 
-/// Starts a program.
+/// Starts a program; a thread of its own reads what it does while the engine works.
 ///
 /// # Errors
 /// One sentence for the user: no QEMU, no plugin, no such program, not an x86-64
 /// program, or the emulator did not start.
 pub fn launch(options: LiveOptions) -> Result<Box<dyn Program>, ProgramError> {
-    Ok(Box::new(Live::launch(options)?))
+    Ok(Box::new(ahead::Ahead::start(Live::launch(options)?)?))
 }
 
 pub(crate) fn error(message: impl Into<String>) -> ProgramError {
@@ -134,7 +135,19 @@ impl Program for Live {
     }
 
     fn wait(&mut self) {
-        let deadline = Instant::now() + Duration::from_millis(100);
+        self.wait_at_most(Duration::from_millis(100));
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        let said = self.processes[0].status;
+        self.host.status(said.is_some()).or(said)
+    }
+}
+
+impl Live {
+    /// [`Program::wait`] with a bound of the caller's.
+    fn wait_at_most(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
         let mut patience = Duration::from_millis(2);
         loop {
             let control = self.host.control();
@@ -156,11 +169,6 @@ impl Program for Live {
             }
             patience = deadline.saturating_duration_since(Instant::now());
         }
-    }
-
-    fn exit_status(&self) -> Option<i32> {
-        let said = self.processes[0].status;
-        self.host.status(said.is_some()).or(said)
     }
 }
 

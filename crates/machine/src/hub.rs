@@ -117,7 +117,7 @@ impl Hub {
             if let Some(e) = &state.error {
                 return Err(e.clone());
             }
-            let mut batch = state.pool.pop().unwrap_or_else(Batch::new);
+            let mut batch = state.pool.pop().unwrap_or_default();
             let end = match state.program.fill(thread, &mut batch) {
                 Ok(end) => end,
                 Err(e) => {

@@ -73,11 +73,11 @@ fn hits_and_misses_add_up_to_accesses_everywhere() {
                         .find(|o| o.path == s.path && o.name == n)
                         .map(|o| o.value)
                 };
-                if s.name == "lookups" || s.name == "accesses" {
-                    if let (Some(h), Some(m)) = (get("hits"), get("misses")) {
-                        assert_eq!(h + m, s.value, "{} {design} {workload}", s.path);
-                        checked += 1;
-                    }
+                if (s.name == "lookups" || s.name == "accesses")
+                    && let (Some(h), Some(m)) = (get("hits"), get("misses"))
+                {
+                    assert_eq!(h + m, s.value, "{} {design} {workload}", s.path);
+                    checked += 1;
                 }
             }
             assert!(checked >= 4, "only {checked} arrays were checked");

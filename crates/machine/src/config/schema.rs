@@ -49,7 +49,7 @@ pub(super) fn follow<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
 }
 
 /// The named alternatives of an externally tagged enum: those that carry fields.
-pub(super) fn tagged<'a>(schema: &'a Value) -> Option<Vec<(&'a str, &'a Value)>> {
+pub(super) fn tagged(schema: &Value) -> Option<Vec<(&str, &Value)>> {
     let one_of = schema.get("oneOf")?.as_array()?;
     let mut out = Vec::new();
     for alternative in one_of {

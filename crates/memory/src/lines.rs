@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{Occupancy, first_masked_equal};
+use pagewalk_structures::{Occupancy, renew_rank};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -30,17 +30,14 @@ const READY_BITS: u32 = 48;
 const READY_MASK: u64 = (1 << READY_BITS) - 1;
 
 /// Most-distant re-reference of 2-bit SRRIP: the victim.
-const RRPV_MAX: u32 = 3;
+const RRPV_MAX: u8 = 3;
 /// What a line is filled with.
-const RRPV_FILL: u32 = 2;
+const RRPV_FILL: u8 = 2;
 
-/// Bits of a use stamp that hold the way, so that the least of a set's stamps
-/// tells its way.
-const WAY_BITS: u32 = 6;
 /// Most ways of a cache.
-const MOST_WAYS: u32 = 1 << WAY_BITS;
+const MOST_WAYS: u32 = 64;
 /// SRRIP: an empty way goes before all others.
-const RRPV_EMPTY: u32 = RRPV_MAX + 1;
+const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 
 /// A line that went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +52,8 @@ pub(crate) struct Place {
     /// First word of its set.
     base: usize,
     way: usize,
-}
-
-impl Place {
-    #[inline(always)]
-    fn tag(self) -> usize {
-        self.base + self.way
-    }
+    /// Position of its tag; its ready word is the next one.
+    tag: usize,
 }
 
 /// What a lookup of a present line says.
@@ -81,12 +73,11 @@ pub(crate) struct Lines {
     latency: Cycle,
     own_level: Level,
     replacement: Replacement,
+    /// Orders: with LRU a way's rank in the order of use, 0 the last used one;
+    /// with SRRIP its re-reference prediction. The byte of a set: in a
+    /// first-level cache with LRU the way where its last hit was, with SRRIP
+    /// where the search for a victim begins.
     state: Sets,
-    clock: u32,
-    /// SRRIP: where each set's search for a victim begins.
-    pointers: Vec<u8>,
-    /// First-level caches: the way where each set's last hit was.
-    likely: Vec<u8>,
     pub mshrs: Occupancy,
     pub prefetcher: Option<Prefetcher>,
     pub kinds: KindCounts,
@@ -132,8 +123,13 @@ impl Lines {
         for set in 0..sets as usize {
             let base = state.base(set);
             for way in 0..spec.ways as usize {
-                *state.word_mut(base + way) = EMPTY;
-                state.order(base)[way] = empty_order(spec.replacement, way);
+                let tag = state.tag_at(base, way);
+                *state.word_mut(tag) = EMPTY;
+                *state.order(base, way) = match spec.replacement {
+                    // The first way is filled first.
+                    Replacement::Lru => (spec.ways as usize - 1 - way) as u8,
+                    Replacement::Srrip => RRPV_EMPTY,
+                };
             }
         }
         Ok(Lines {
@@ -143,15 +139,6 @@ impl Lines {
             own_level: level,
             replacement: spec.replacement,
             state,
-            clock: 0,
-            pointers: match spec.replacement {
-                Replacement::Lru => vec![],
-                Replacement::Srrip => vec![0; sets as usize],
-            },
-            likely: match level {
-                Level::L1 => vec![0; sets as usize],
-                _ => vec![],
-            },
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
             kinds: KindCounts::default(),
@@ -179,12 +166,20 @@ impl Lines {
         self.state.base(self.set(line))
     }
 
+    #[inline(always)]
+    fn place(&self, base: usize, way: usize) -> Place {
+        let tag = self.state.tag_at(base, way);
+        Place { base, way, tag }
+    }
+
     /// Where `line` is, if it is here.
     #[inline(always)]
     pub fn find(&self, line: u64) -> Option<Place> {
         debug_assert!(line < EMPTY);
         let base = self.base(line);
-        first_masked_equal(self.state.tags(base), line, LINE_MASK).map(|way| Place { base, way })
+        let is_it = |tag: u64| (tag ^ line) & LINE_MASK == 0;
+        let way = self.state.find(base, print(line), is_it)?;
+        Some(self.place(base, way))
     }
 
     /// `find` in a first-level cache, where most accesses go to the line that
@@ -192,75 +187,60 @@ impl Lines {
     /// not matter which way is looked at first.
     #[inline(always)]
     pub fn find_likely(&mut self, line: u64) -> Option<Place> {
-        let set = self.set(line);
-        let base = self.state.base(set);
-        let way = usize::from(self.likely[set]);
-        if (self.state.word(base + way) ^ line) & LINE_MASK == 0 {
-            return Some(Place { base, way });
+        if self.replacement != Replacement::Lru {
+            return self.find(line);
         }
-        let way = first_masked_equal(self.state.tags(base), line, LINE_MASK)?;
-        self.likely[set] = way as u8;
-        Some(Place { base, way })
+        let base = self.base(line);
+        let likely = self.place(base, self.state.byte(base));
+        if (self.state.word(likely.tag) ^ line) & LINE_MASK == 0 {
+            return Some(likely);
+        }
+        let at = self.find(line)?;
+        self.state.set_byte(base, at.way as u8);
+        Some(at)
     }
 
     /// The flags of the line at `at`.
     #[inline(always)]
     pub fn flags(&self, at: Place) -> u64 {
-        self.state.word(at.tag()) & !LINE_MASK
+        self.state.word(at.tag) & !LINE_MASK
     }
 
     #[inline(always)]
     pub fn set_flags(&mut self, at: Place, flags: u64) {
-        *self.state.word_mut(at.tag()) |= flags;
+        *self.state.word_mut(at.tag) |= flags;
     }
 
     #[inline(always)]
     pub fn clear_flags(&mut self, at: Place, flags: u64) {
-        *self.state.word_mut(at.tag()) &= !flags;
+        *self.state.word_mut(at.tag) &= !flags;
     }
 
     #[inline(always)]
     fn ready_word(&mut self, at: Place) -> &mut u64 {
-        let i = at.base + self.state.ways() + at.way;
-        self.state.word_mut(i)
+        self.state.word_mut(at.tag + 1)
     }
 
     /// The line at `at` is used.
     #[inline(always)]
     fn touch(&mut self, at: Place) {
-        let order = match self.replacement {
-            Replacement::Lru => self.stamp(at.way),
-            Replacement::Srrip => 0,
-        };
-        self.state.order(at.base)[at.way] = order;
-    }
-
-    /// A stamp later than all others. Stamps below `MOST_WAYS` are of empty ways.
-    #[inline(always)]
-    fn stamp(&mut self, way: usize) -> u32 {
-        if self.clock >= u32::MAX >> WAY_BITS {
-            self.renumber();
-        }
-        self.clock += 1;
-        self.clock << WAY_BITS | way as u32
-    }
-
-    /// The clock of uses is at its end: keep the order of each set and begin anew.
-    #[cold]
-    #[inline(never)]
-    fn renumber(&mut self) {
-        let mut ways: Vec<usize> = Vec::with_capacity(self.state.ways());
-        for set in 0..self.state.count() {
-            let base = self.state.base(set);
-            let order = self.state.order(base);
-            ways.clear();
-            ways.extend((0..order.len()).filter(|&w| order[w] >> WAY_BITS != 0));
-            ways.sort_unstable_by_key(|&w| order[w]);
-            for (rank, &w) in ways.iter().enumerate() {
-                order[w] = (rank as u32 + 1) << WAY_BITS | w as u32;
+        match self.replacement {
+            Replacement::Lru => {
+                let rank = *self.state.order(at.base, at.way);
+                if rank != 0 {
+                    self.renew(at.base, rank);
+                }
             }
+            Replacement::Srrip => *self.state.order(at.base, at.way) = 0,
         }
-        self.clock = MOST_WAYS;
+    }
+
+    /// The way of rank `rank` becomes the first in the order of use.
+    #[inline(always)]
+    fn renew(&mut self, base: usize, rank: u8) {
+        for chunk in self.state.orders(base) {
+            renew_rank(chunk, rank);
+        }
     }
 
     /// A request finds its line at `at`: counts it, uses it, waits for it.
@@ -270,7 +250,7 @@ impl Lines {
         if kind != Kind::Speculative {
             self.touch(at);
         }
-        let tag = self.state.word(at.tag());
+        let tag = self.state.word(at.tag);
         let ready = *self.ready_word(at);
         if ready & READY_MASK <= now && tag & GUESSED == 0 {
             return Hit {
@@ -315,7 +295,7 @@ impl Lines {
 
     /// A guess was right.
     fn used(&mut self, at: Place, pending: bool) {
-        let tag = self.state.word_mut(at.tag());
+        let tag = self.state.word_mut(at.tag);
         let was = *tag;
         *tag &= !GUESSED;
         if was & PREFETCHED != 0 {
@@ -340,14 +320,14 @@ impl Lines {
     pub fn warm_hit(&mut self, at: Place, kind: Kind) {
         if kind != Kind::Speculative {
             self.touch(at);
-            if self.state.word(at.tag()) & GUESSED != 0 {
+            if self.state.word(at.tag) & GUESSED != 0 {
                 self.used(at, false);
             }
         }
     }
 
     fn origin(&self, at: Place) -> Level {
-        match self.state.word(at.tag()) >> LEVEL_SHIFT & 7 {
+        match self.state.word(at.tag) >> LEVEL_SHIFT & 7 {
             1 => Level::L1,
             2 => Level::L2,
             3 => Level::L3,
@@ -369,15 +349,12 @@ impl Lines {
     ) -> Option<Victim> {
         let base = self.base(line);
         let way = self.victim(base);
-        let at = Place { base, way };
+        let at = self.place(base, way);
         let flags = if TIMED { flags } else { flags & !GUESSED };
-        let tag = self.state.word_mut(at.tag());
+        let tag = self.state.word_mut(at.tag);
         let old = *tag;
         *tag = line | flags | (from as u64) << LEVEL_SHIFT;
-        self.state.order(base)[way] = match self.replacement {
-            Replacement::Lru => self.stamp(way),
-            Replacement::Srrip => RRPV_FILL,
-        };
+        self.state.set_print(base, way, print(line));
         let takes = ready.saturating_sub(asked).min(u64::from(u16::MAX));
         *self.ready_word(at) = ready | takes << READY_BITS;
         self.counts.fills += u64::from(TIMED);
@@ -403,38 +380,58 @@ impl Lines {
 
     /// Takes the line at `at` out; gives its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
-        let tag = self.state.word_mut(at.tag());
+        let tag = self.state.word_mut(at.tag);
         let old = *tag;
         *tag = EMPTY;
         self.gone(old);
-        self.state.order(at.base)[at.way] = empty_order(self.replacement, at.way);
+        match self.replacement {
+            Replacement::Lru => self.make_last(at),
+            Replacement::Srrip => *self.state.order(at.base, at.way) = RRPV_EMPTY,
+        }
         old & !LINE_MASK
     }
 
-    /// The way that makes room: an empty one if there is any.
+    /// LRU: the way of `at` becomes the next victim.
+    fn make_last(&mut self, at: Place) {
+        let rank = *self.state.order(at.base, at.way);
+        let ways = self.state.ways();
+        for way in 0..ways {
+            let o = self.state.order(at.base, way);
+            *o -= u8::from(*o > rank);
+        }
+        *self.state.order(at.base, at.way) = (ways - 1) as u8;
+    }
+
+    /// The way that makes room, an empty one if there is any; its order is that
+    /// of a line just filled.
     #[inline(always)]
     fn victim(&mut self, base: usize) -> usize {
         let ways = self.state.ways();
-        let order = self.state.order(base);
         match self.replacement {
-            Replacement::Lru => (least(order) & (MOST_WAYS - 1)) as usize,
+            Replacement::Lru => {
+                let last = (ways - 1) as u8;
+                let way = self.state.with_order(base, last).trailing_zeros() as usize;
+                self.renew(base, last);
+                way
+            }
             Replacement::Srrip => {
-                let most = order.iter().fold(0, |most, &o| most.max(o));
-                let mut at_the_end = 0u64;
-                for (way, &o) in order.iter().enumerate() {
-                    at_the_end |= u64::from(o == most) << way;
+                let mut most = RRPV_EMPTY;
+                let mut at_the_end = self.state.with_order(base, most);
+                while at_the_end == 0 {
+                    most -= 1;
+                    at_the_end = self.state.with_order(base, most);
                 }
                 // Ageing all until one is at the end is adding what the oldest lacks.
                 if most < RRPV_MAX {
-                    for o in order.iter_mut() {
-                        *o += RRPV_MAX - most;
+                    for o in self.state.orders(base).as_flattened_mut() {
+                        *o = o.wrapping_add(RRPV_MAX - most);
                     }
                 }
-                let set = self.state.set_of(base);
-                let start = u32::from(self.pointers[set]);
-                let behind = at_the_end >> start << start;
+                let behind = at_the_end >> self.state.byte(base) << self.state.byte(base);
                 let way = if behind != 0 { behind } else { at_the_end }.trailing_zeros() as usize;
-                self.pointers[set] = if way + 1 == ways { 0 } else { way + 1 } as u8;
+                let next = if way + 1 == ways { 0 } else { way + 1 };
+                self.state.set_byte(base, next as u8);
+                *self.state.order(base, way) = RRPV_FILL;
                 way
             }
         }
@@ -453,40 +450,20 @@ impl Lines {
         (count(PREFETCHED), count(SPECULATIVE))
     }
 
-    /// As after nearly all uses that the clock can count.
-    #[cfg(test)]
-    pub fn end_clock(&mut self) {
-        self.clock = u32::MAX >> WAY_BITS;
-    }
-
     /// Tag words of the lines that are here.
     #[cfg(test)]
     pub fn present(&self) -> impl Iterator<Item = u64> {
-        (0..self.state.count())
-            .flat_map(|set| self.state.tags(self.state.base(set)).iter().copied())
+        let ways = self.state.ways();
+        (0..self.state.count() * ways)
+            .map(move |i| self.state.tag_at(self.state.base(i / ways), i % ways))
+            .map(|tag| self.state.word(tag))
             .filter(|t| t & LINE_MASK != EMPTY)
     }
 }
 
-/// The least of a set's stamps, eight at a time.
+/// A byte that tells lines of a set apart, mostly: the high byte of Fibonacci
+/// hashing depends on all bits of the line's number.
 #[inline(always)]
-fn least(stamps: &[u32]) -> u32 {
-    let mut least = [u32::MAX; 8];
-    let mut chunks = stamps.chunks_exact(8);
-    for chunk in &mut chunks {
-        let chunk: &[u32; 8] = chunk.try_into().expect("chunks of eight");
-        for (l, &s) in least.iter_mut().zip(chunk) {
-            *l = (*l).min(s);
-        }
-    }
-    let rest = chunks.remainder().iter().copied().min().unwrap_or(u32::MAX);
-    least.into_iter().fold(rest, u32::min)
-}
-
-/// The order value of an empty way, which comes before all others.
-fn empty_order(replacement: Replacement, way: usize) -> u32 {
-    match replacement {
-        Replacement::Lru => way as u32,
-        Replacement::Srrip => RRPV_EMPTY,
-    }
+fn print(line: u64) -> u8 {
+    (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }

@@ -17,6 +17,22 @@ pub(crate) struct Found {
     pub writable: bool,
 }
 
+/// What is known of an address in a level that it is to be put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// No entry covers it.
+    Absent,
+    /// The entry of this array and slot covers it, found first.
+    At(usize, usize),
+}
+
+impl From<Option<(usize, usize)>> for Presence {
+    #[inline]
+    fn from(place: Option<(usize, usize)>) -> Self {
+        place.map_or(Presence::Absent, |(array, slot)| Presence::At(array, slot))
+    }
+}
+
 /// Slots of the hint table; a power of two.
 const HINTS: usize = 64;
 
@@ -110,7 +126,7 @@ impl Level {
     }
 
     /// Puts in the page around `va`, or the piece of it that this level can
-    /// hold. Gives array and slot. `absent`: no entry of this level covers `va`.
+    /// hold. Gives array and slot.
     pub fn fill(
         &mut self,
         asid: Asid,
@@ -118,12 +134,20 @@ impl Level {
         found: Found,
         ready: Cycle,
         counted: bool,
-        absent: bool,
+        presence: Presence,
     ) -> Option<(usize, usize)> {
         let (array, held) = self.place[found.size.index()]?;
         let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
         let entry = Entry::new(base, found.writable, ready);
-        let slot = self.arrays[array].fill(key(asid, held, va), entry, counted, absent);
+        let key_held = key(asid, held, va);
+        let tlb = &mut self.arrays[array];
+        let place = match presence {
+            Presence::Absent => None,
+            // An entry of another size may cover it, too.
+            Presence::At(a, slot) if a == array && tlb.keys[slot] == key_held => Some(slot),
+            Presence::At(..) => tlb.find(key_held),
+        };
+        let slot = tlb.fill(key_held, entry, counted, place);
         self.hint(key(asid, PageSize::K4, va), array, slot);
         Some((array, slot))
     }

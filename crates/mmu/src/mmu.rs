@@ -7,12 +7,12 @@ mod warm;
 
 use pagewalk_memory::{Below, Private};
 use pagewalk_stats::Tree;
-use pagewalk_structures::Occupancy;
+use pagewalk_structures::{Occupancy, equal_bytes};
 use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::level::{Found, Level};
-use crate::tlb::{Entry, key};
+use crate::level::{Found, Level, Presence};
+use crate::tlb::{Entry, key, print};
 use crate::walk::{Missing, Nesting, Physical, Served, Warming, combine, walk, walk_nested};
 use crate::{MmuSpec, WalkRecord};
 
@@ -138,7 +138,7 @@ pub struct Mmu {
     /// A walk's length is unknown when it starts: admitted first, held when its end is known.
     walkers: Occupancy,
     flight_keys: Box<[u64; IN_FLIGHT]>,
-    flight_halves: Box<[u32; IN_FLIGHT]>,
+    flight_prints: [[u8; 16]; IN_FLIGHT / 16],
     flights: Box<[Flight; IN_FLIGHT]>,
     next_flight: usize,
     /// End of the latest walk: where warming's clock stands.
@@ -198,7 +198,7 @@ impl Mmu {
             pwc,
             walkers: Occupancy::new(spec.walkers as usize),
             flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
-            flight_halves: Box::new([0; IN_FLIGHT]),
+            flight_prints: [[0; 16]; IN_FLIGHT / 16],
             flights: Box::new([none; IN_FLIGHT]),
             next_flight: 0,
             latest: 0,

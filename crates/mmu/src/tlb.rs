@@ -1,5 +1,6 @@
 //! One TLB array: any number of sets, least recently used replaced.
 
+use pagewalk_structures::equal_bytes;
 use pagewalk_units::{Asid, Cycle, PageSize};
 
 use crate::TlbSpec;
@@ -54,10 +55,15 @@ pub(crate) fn key(asid: Asid, size: PageSize, va: u64) -> u64 {
     u64::from(asid.0) << 48 | (size as u64) << 46 | number
 }
 
-/// 32 bits of a key: 64 ways are compared in a few vector instructions.
+/// Ways whose prints are compared at once.
+const CHUNK: usize = 16;
+
+/// A byte of a key, by which a search looks at all ways at once and at the keys
+/// of those only that may be the right one: the high byte of Fibonacci hashing
+/// depends on all bits.
 #[inline]
-fn tag(key: u64) -> u32 {
-    key as u32 ^ ((key >> 32) as u32).wrapping_mul(0x9E37_79B1)
+pub(crate) fn print(key: u64) -> u8 {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
 /// Where a slot stands in its set's order of use; all by way within the set.
@@ -85,7 +91,10 @@ pub(crate) struct Tlb {
     sets: u64,
     mask: Option<u64>,
     ways: usize,
-    tags: Vec<u32>,
+    /// A print of each way; each set padded to whole chunks.
+    prints: Vec<[u8; CHUNK]>,
+    /// Chunks of a set.
+    chunks: usize,
     pub keys: Vec<u64>,
     pub entries: Vec<Entry>,
     links: Vec<Link>,
@@ -107,7 +116,8 @@ impl Tlb {
             sets: sets as u64,
             mask: sets.is_power_of_two().then(|| sets as u64 - 1),
             ways,
-            tags: vec![tag(EMPTY); n],
+            prints: vec![[0; CHUNK]; sets * ways.div_ceil(CHUNK)],
+            chunks: ways.div_ceil(CHUNK),
             keys: vec![EMPTY; n],
             entries: vec![Entry::default(); n],
             links: (0..n)
@@ -126,41 +136,32 @@ impl Tlb {
         }
     }
 
-    /// First slot of the set of `key`.
     #[inline]
-    fn base(&self, key: u64) -> usize {
+    fn set(&self, key: u64) -> usize {
         let number = key & ((1 << NUMBER_BITS) - 1);
-        let set = match self.mask {
-            Some(m) => number & m,
-            None => number % self.sets,
-        };
-        set as usize * self.ways
+        match self.mask {
+            Some(m) => (number & m) as usize,
+            None => (number % self.sets) as usize,
+        }
     }
 
     /// The slot of `key`.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
-        let base = self.base(key);
-        let tag = tag(key);
-        let tags = &self.tags[base..base + self.ways];
-        let (chunks, rest) = tags.as_chunks::<8>();
-        for (c, chunk) in chunks.iter().enumerate() {
-            let mut same = 0u32;
-            for (i, t) in chunk.iter().enumerate() {
-                same |= u32::from(*t == tag) << i;
-            }
+        let set = self.set(key);
+        let (first, base) = (set * self.chunks, set * self.ways);
+        let keys = &self.keys[base..base + self.ways];
+        for (n, chunk) in self.prints[first..first + self.chunks].iter().enumerate() {
+            let mut same = equal_bytes(chunk, print(key));
             while same != 0 {
-                let at = base + c * 8 + same.trailing_zeros() as usize;
-                if self.keys[at] == key {
-                    return Some(at);
+                let way = n * CHUNK + same.trailing_zeros() as usize;
+                if keys.get(way) == Some(&key) {
+                    return Some(base + way);
                 }
                 same &= same - 1;
             }
         }
-        let start = base + chunks.len() * 8;
-        (0..rest.len())
-            .find(|&i| rest[i] == tag && self.keys[start + i] == key)
-            .map(|i| start + i)
+        None
     }
 
     /// The slot of the entry that covers `va`, of whatever size.
@@ -212,27 +213,34 @@ impl Tlb {
     }
 
     /// Puts `key` in as most recently used; gives its slot. An entry that is
-    /// there already stays ready as early as it was. `counted`: in the statistics.
-    /// `absent`: it is known not to be there.
-    pub fn fill(&mut self, key: u64, mut entry: Entry, counted: bool, absent: bool) -> usize {
+    /// there already, in the slot `place`, stays ready as early as it was.
+    /// `counted`: in the statistics.
+    pub fn fill(
+        &mut self,
+        key: u64,
+        mut entry: Entry,
+        counted: bool,
+        place: Option<usize>,
+    ) -> usize {
         self.fills += u64::from(counted);
-        debug_assert!(!absent || self.find(key).is_none());
-        let place = if absent { None } else { self.find(key) };
+        debug_assert_eq!(self.find(key), place);
         let slot = match place {
             Some(slot) => {
                 entry.ready = entry.ready.min(self.entries[slot].ready);
                 slot
             }
             None => {
-                let base = self.base(key);
-                let slot = base + usize::from(self.links[base].last);
+                let set = self.set(key);
+                let base = set * self.ways;
+                let way = usize::from(self.links[base].last);
+                let slot = base + way;
                 if self.keys[slot] != EMPTY {
                     self.evictions += u64::from(counted);
                     self.held[size_of_key(self.keys[slot])] -= 1;
                 }
                 self.held[size_of_key(key)] += 1;
                 self.keys[slot] = key;
-                self.tags[slot] = tag(key);
+                self.prints[set * self.chunks + way / CHUNK][way % CHUNK] = print(key);
                 slot
             }
         };
@@ -244,7 +252,6 @@ impl Tlb {
     fn clear(&mut self, slot: usize) {
         self.held[size_of_key(self.keys[slot])] -= 1;
         self.keys[slot] = EMPTY;
-        self.tags[slot] = tag(EMPTY);
         let way = self.links[slot].way;
         let base = slot - usize::from(way);
         if self.links[base].last != way {
@@ -352,7 +359,8 @@ mod tests {
                         set.retain(|&x| x != k);
                     }
                     1..=3 => {
-                        tlb.fill(k, Entry::new(number << 12, true, 0), true, place.is_none());
+                        let slot = tlb.find(k);
+                        tlb.fill(k, Entry::new(number << 12, true, 0), true, slot);
                         set.retain(|&x| x != k);
                         set.insert(0, k);
                         set.truncate(most);

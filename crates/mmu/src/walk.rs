@@ -41,9 +41,14 @@ pub(crate) fn walk<In: Addr, Out: Addr>(
         caches.spent = 0;
         let next = table.next(va, &mut state, &mut caches);
         t += caches.spent;
-        match next {
-            Next::Done(found) => return (t, Ok(found)),
+        // By reference: a group is large, and seldom there.
+        match &next {
+            Next::Done(found) => return (t, Ok(*found)),
             Next::Fault => return (t, Err(Missing::Page)),
+            &Next::One { at, level } => match port.read(at, level, t) {
+                Ok(done) => t = t.max(done.at),
+                Err((at, missing)) => return (at, Err(missing)),
+            },
             Next::Read(group) => {
                 let mut back = t;
                 for (i, &at) in group.at.iter().enumerate() {

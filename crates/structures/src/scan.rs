@@ -16,11 +16,28 @@ pub fn first_masked_equal(words: &[u64], key: u64, mask: u64) -> Option<usize> {
         }
         base += 8;
     }
-    chunks
-        .remainder()
-        .iter()
+    let mut rest = chunks.remainder();
+    if let Some((four, more)) = rest.split_first_chunk::<4>() {
+        let found = equal4(four, key, mask);
+        if found != 0 {
+            return Some(base + found.trailing_zeros() as usize);
+        }
+        base += 4;
+        rest = more;
+    }
+    rest.iter()
         .position(|&w| (w ^ key) & mask == 0)
         .map(|i| base + i)
+}
+
+/// A bit for each word that equals `key`; without a branch for each.
+#[inline(always)]
+fn equal4(words: &[u64; 4], key: u64, mask: u64) -> u32 {
+    let mut found = 0;
+    for (i, &w) in words.iter().enumerate() {
+        found |= u32::from((w ^ key) & mask == 0) << i;
+    }
+    found
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -65,7 +82,7 @@ pub fn first_byte_equal(
 ) -> Option<usize> {
     debug_assert_eq!(bytes.len() % 16, 0);
     for (n, chunk) in bytes.chunks_exact(16).enumerate() {
-        let mut found = equal16(chunk.try_into().expect("chunks of sixteen"), byte);
+        let mut found = equal_bytes(chunk.try_into().expect("chunks of sixteen"), byte);
         while found != 0 {
             let at = n * 16 + found.trailing_zeros() as usize;
             if is_it(at) {
@@ -77,9 +94,10 @@ pub fn first_byte_equal(
     None
 }
 
+/// A bit for each of `bytes` that equals `byte`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn equal16(bytes: &[u8; 16], byte: u8) -> u32 {
+pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: SSE2 is part of every x86-64 target; one unaligned load of the
     // 16 bytes of `bytes`.
@@ -89,14 +107,44 @@ fn equal16(bytes: &[u8; 16], byte: u8) -> u32 {
     }
 }
 
+/// A bit for each of `bytes` that equals `byte`.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-fn equal16(bytes: &[u8; 16], byte: u8) -> u32 {
+pub fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
     let mut found = 0;
     for (i, &b) in bytes.iter().enumerate() {
         found |= u32::from(b == byte) << i;
     }
     found
+}
+
+/// Ranks of use, 0 the last used: the one of rank `rank` becomes the first and
+/// those before it move back by one. `rank` is at most 127.
+#[inline(always)]
+pub fn renew_rank(ranks: &mut [u8; 16], rank: u8) {
+    debug_assert!(rank < 128 && ranks.iter().all(|&r| r < 128));
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::*;
+        // SAFETY: SSE2 is part of every x86-64 target; an unaligned load and
+        // an unaligned store of the 16 bytes of `ranks`.
+        unsafe {
+            let r = _mm_loadu_si128(ranks.as_ptr().cast());
+            let limit = _mm_set1_epi8(rank as i8);
+            // A comparison that holds is -1.
+            let moved = _mm_sub_epi8(r, _mm_cmpgt_epi8(limit, r));
+            let new = _mm_andnot_si128(_mm_cmpeq_epi8(limit, r), moved);
+            _mm_storeu_si128(ranks.as_mut_ptr().cast(), new);
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for r in ranks {
+        *r = if *r == rank {
+            0
+        } else {
+            *r + u8::from(*r < rank)
+        };
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +170,16 @@ mod tests {
             let word = |h: u32| u64::from(h) << 32 | u64::from(low);
             let words = [word(a); 8];
             prop_assert_eq!(first_masked_equal(&words, word(b), u64::MAX).is_some(), a == b);
+        }
+
+        #[test]
+        fn ranks_move_as_in_a_list(ranks in prop::collection::vec(0u8..128, 16), rank in 0u8..128) {
+            let mut got: [u8; 16] = ranks.clone().try_into().expect("sixteen");
+            renew_rank(&mut got, rank);
+            for (new, old) in got.into_iter().zip(ranks) {
+                let want = if old == rank { 0 } else if old < rank { old + 1 } else { old };
+                prop_assert_eq!(new, want);
+            }
         }
 
         #[test]

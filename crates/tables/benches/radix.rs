@@ -41,7 +41,7 @@ fn walk(table: &Table, va: VirtAddr, set: &mut WalkCacheSet) -> u32 {
     let mut reads = 0;
     loop {
         match table.next(va, &mut state, &mut WalkCaches::new(set, Asid(1), 0)) {
-            Next::Read(_) => reads += 1,
+            Next::One { .. } | Next::Read(_) => reads += 1,
             Next::Done(_) | Next::Fault => return reads,
         }
     }

@@ -180,6 +180,14 @@ pub struct Group<Out> {
 /// What the walker does next.
 #[derive(Clone, Debug)]
 pub enum Next<Out> {
+    /// Read this one entry, then ask again: what a [`Group`] of one says, small
+    /// enough to be handed over in registers.
+    One {
+        /// Address of the entry.
+        at: Out,
+        /// Level of the table that is read, for the records.
+        level: u8,
+    },
     /// Read these, then ask again.
     Read(Group<Out>),
     /// Found.

@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
 
 use crate::contract::{
-    Flags, FrameSource, Group, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk,
-    WalkState, Want,
+    Flags, FrameSource, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk, WalkState,
+    Want,
 };
 use crate::pte;
 use crate::walk_cache::WalkCaches;
@@ -280,14 +280,10 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         state.regs[NODE] = node.0;
         state.regs[LEVEL] = u64::from(level);
         state.step += 1;
-        let mut at = ArrayVec::new();
-        at.push(Out::new(node.base() + 8 * Self::index(va, level) as u64));
-        Next::Read(Group {
-            at,
-            matching: Some(0),
-            off_path: false,
+        Next::One {
+            at: Out::new(node.base() + 8 * Self::index(va, level) as u64),
             level,
-        })
+        }
     }
 }
 

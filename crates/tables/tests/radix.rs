@@ -79,13 +79,13 @@ fn walk_caches_answer_once_their_entry_is_ready_and_for_their_own_space() {
     let count = |set: &mut WalkCacheSet, asid, now| {
         let mut state = WalkState::default();
         let mut n = 0;
-        while let Next::Read(group) = table.next(
+        while let Next::One { level, .. } = table.next(
             VirtAddr(0x1000),
             &mut state,
             &mut WalkCaches::new(set, asid, now),
         ) {
             n += 1;
-            assert_eq!(group.level, if n == 1 { group.level } else { 5 - n });
+            assert_eq!(level, if n == 1 { level } else { 5 - n });
         }
         n
     };

@@ -48,11 +48,20 @@ impl Mmu {
                 });
             }
         }
-        let absent = place.is_none();
-        self.miss(asid, va, access, pc, now, absent, view, private, below)
+        self.miss(
+            asid,
+            va,
+            access,
+            pc,
+            now,
+            place.into(),
+            view,
+            private,
+            below,
+        )
     }
 
-    /// Past the first level, where it is `absent` or on its way.
+    /// Past the first level, where it is absent or on its way (`first`).
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn miss<B: Below>(
@@ -62,7 +71,7 @@ impl Mmu {
         access: Access,
         pc: u64,
         now: Cycle,
-        absent: bool,
+        first: Presence,
         view: &View<'_>,
         private: &mut Private,
         below: &mut B,
@@ -70,12 +79,12 @@ impl Mmu {
         let s = side(access);
         let own = s & usize::from(self.l2[1].is_some());
         let mut asked = now;
-        let mut absent = [absent, true];
+        let mut presence = [first, Presence::Absent];
         if let Some(level) = &mut self.l2[own] {
             level.lookups += 1;
             asked += level.latency;
             let place = level.find(asid, va.0);
-            absent[1] = place.is_none();
+            presence[1] = place.into();
             if let Some((a, slot)) = place
                 && level.arrays[a].entries[slot].ready <= now
             {
@@ -89,7 +98,7 @@ impl Mmu {
                     return Err(self.refuse(asid, va, access, at));
                 }
                 let pa = found.pa(va);
-                self.fill_l1(s, asid, va, found, at, true, absent[0]);
+                self.fill_l1(s, asid, va, found, at, true, first);
                 return Ok(Answer {
                     pa,
                     at,
@@ -97,7 +106,7 @@ impl Mmu {
                 });
             }
         }
-        if let Some(answer) = self.join(asid, va, access, pc, now, asked) {
+        if let Some(answer) = self.join(asid, va, access, pc, now, asked, presence) {
             return answer;
         }
 
@@ -144,11 +153,11 @@ impl Mmu {
         let outcome = match found {
             Ok(t) => {
                 let found = Found::of(&t);
-                self.fill(s, asid, va, found, end, true, absent);
+                self.fill(s, asid, va, found, end, true, presence);
                 let i = self.next_flight;
                 self.next_flight = (i + 1) % IN_FLIGHT;
                 self.flight_keys[i] = key(asid, PageSize::K4, va.0);
-                self.flight_halves[i] = half(self.flight_keys[i]);
+                self.flight_prints[i / 16][i % 16] = print(self.flight_keys[i]);
                 self.flights[i] = Flight { asked, end, found };
                 if access == Access::Write && !found.writable {
                     Err(self.refuse(asid, va, access, end))
@@ -185,6 +194,7 @@ impl Mmu {
     }
 
     /// Waits for a walk to the same 4 KB page that has not ended at `now`.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn join(
         &mut self,
         asid: Asid,
@@ -193,22 +203,27 @@ impl Mmu {
         pc: u64,
         now: Cycle,
         asked: Cycle,
+        presence: [Presence; 2],
     ) -> Option<Result<Answer, Fault>> {
         if self.latest <= now {
             return None;
         }
         let page = key(asid, PageSize::K4, va.0);
-        // Half a key a walk: all are compared in a few vector instructions.
-        let half = half(page);
-        let same = self
-            .flight_halves
-            .iter()
-            .fold(0, |n, &h| n + u32::from(h == half));
-        if same == 0 {
-            return None;
+        // A byte of the key a walk: sixteen are compared at once.
+        let mut same = 0u64;
+        for (n, prints) in self.flight_prints.iter().enumerate() {
+            same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
         }
-        let i =
-            (0..IN_FLIGHT).find(|&i| self.flight_keys[i] == page && self.flights[i].end > now)?;
+        let i = loop {
+            if same == 0 {
+                return None;
+            }
+            let i = same.trailing_zeros() as usize;
+            if self.flight_keys[i] == page && self.flights[i].end > now {
+                break i;
+            }
+            same &= same - 1;
+        };
         let flight = &mut self.flights[i];
         if flight.asked > asked {
             // Older in the program, later in time: had this request been seen
@@ -220,7 +235,7 @@ impl Mmu {
         let at = flight.end.max(asked);
         self.stats.walks_merged += 1;
         let s = side(access);
-        self.fill(s, asid, va, flight.found, at, true, [false; 2]);
+        self.fill(s, asid, va, flight.found, at, true, presence);
         if let Some(records) = &mut self.records {
             records.push(WalkRecord {
                 asid,
@@ -245,7 +260,7 @@ impl Mmu {
     }
 
     /// Puts a translation into the first level of side `s`. `counted`: in the
-    /// statistics; `absent`: nothing there covers `va`.
+    /// statistics; `presence`: of `va` there.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn fill_l1(
         &mut self,
@@ -255,9 +270,9 @@ impl Mmu {
         f: Found,
         ready: Cycle,
         counted: bool,
-        absent: bool,
+        presence: Presence,
     ) {
-        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, counted, absent) {
+        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence) {
             let e = self.l1[s].arrays[a].entries[slot];
             self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
         } else {
@@ -265,7 +280,7 @@ impl Mmu {
         }
     }
 
-    /// The same for both levels; `absent` from the first and the second.
+    /// The same for both levels; `presence` in the first and the second.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn fill(
         &mut self,
@@ -275,18 +290,12 @@ impl Mmu {
         f: Found,
         ready: Cycle,
         counted: bool,
-        absent: [bool; 2],
+        presence: [Presence; 2],
     ) {
         let own = s & usize::from(self.l2[1].is_some());
         if let Some(level) = &mut self.l2[own] {
-            level.fill(asid, va.0, f, ready, counted, absent[1]);
+            level.fill(asid, va.0, f, ready, counted, presence[1]);
         }
-        self.fill_l1(s, asid, va, f, ready, counted, absent[0]);
+        self.fill_l1(s, asid, va, f, ready, counted, presence[0]);
     }
-}
-
-/// Half of a page's key.
-#[inline]
-fn half(key: u64) -> u32 {
-    key as u32 ^ (key >> 32) as u32
 }

@@ -105,6 +105,7 @@ pub fn walk(
         caches.now += 1;
         let mut view = WalkCaches::new(&mut caches.set, Asid(7), caches.now);
         match table.next(va, &mut state, &mut view) {
+            Next::One { at, .. } => reads.push(vec![at]),
             Next::Read(group) => {
                 assert!(!group.at.is_empty());
                 if let Some(m) = group.matching {

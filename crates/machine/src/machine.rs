@@ -106,6 +106,9 @@ impl TouchFilter {
     }
 }
 
+/// Turns of cores before [`Machine::advance`] comes back in any case.
+const MOST_STEPS: u32 = 1 << 20;
+
 impl Machine {
     /// Builds the machine of `config` for a program with `facts`.
     ///
@@ -253,7 +256,9 @@ impl Machine {
         for t in self.threads.values_mut() {
             t.starved = false;
         }
-        loop {
+        // Bounded, so that whoever asks to stop is heard even where turns of
+        // cores follow each other without a new batch.
+        for _ in 0..MOST_STEPS {
             if self.outcome.is_some() {
                 return Pause::Over;
             }
@@ -266,6 +271,7 @@ impl Machine {
                 Err(outcome) => self.stop(outcome),
             }
         }
+        Pause::Turn
     }
 
     /// One turn of one core.

@@ -40,6 +40,9 @@ struct Queue {
     ended: bool,
     /// The last item said that the thread waits for something outside.
     blocked: bool,
+    /// Why there is nothing after the last item. Other threads go on, so that
+    /// every machine comes as far as it would alone.
+    error: Option<ProgramError>,
 }
 
 struct State {
@@ -48,9 +51,22 @@ struct State {
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
-    error: Option<ProgramError>,
     /// Machines that have fallen asleep wait for a change of this.
     version: u64,
+}
+
+impl State {
+    /// Makes a queue for each thread up to `thread`. Machines that have finished
+    /// never take anything from a new one either.
+    fn make_room(&mut self, thread: ThreadId) {
+        while self.threads.len() <= thread as usize {
+            let finished = |&p: &u64| if p == u64::MAX { u64::MAX } else { 0 };
+            self.threads.push(Queue {
+                next: self.progress.iter().map(finished).collect(),
+                ..Queue::default()
+            });
+        }
+    }
 }
 
 /// The shared end of a program.
@@ -73,7 +89,6 @@ impl Hub {
                 threads: vec![queue],
                 progress: vec![0; machines],
                 pool: Vec::new(),
-                error: None,
                 version: 0,
             }),
             changed: Condvar::new(),
@@ -101,12 +116,7 @@ impl Hub {
         let state = &mut *guard;
         let slowest = state.progress.iter().copied().min().unwrap_or(0);
         let may_exceed = state.progress[machine] <= slowest;
-        while state.threads.len() <= thread as usize {
-            state.threads.push(Queue {
-                next: vec![0; self.machines],
-                ..Queue::default()
-            });
-        }
+        state.make_room(thread);
         let queue = &mut state.threads[thread as usize];
         let at = queue.next[machine];
         let end = queue.base + queue.items.len() as u64;
@@ -114,14 +124,14 @@ impl Hub {
             if queue.items.len() as u64 >= WINDOW && !may_exceed {
                 return Ok(Supply::Ahead);
             }
-            if let Some(e) = &state.error {
+            if let Some(e) = &queue.error {
                 return Err(e.clone());
             }
             let mut batch = state.pool.pop().unwrap_or_default();
             let end = match state.program.fill(thread, &mut batch) {
                 Ok(end) => end,
                 Err(e) => {
-                    state.error = Some(e.clone());
+                    state.threads[thread as usize].error = Some(e.clone());
                     return Err(e);
                 }
             };
@@ -137,12 +147,7 @@ impl Hub {
                 ..
             } = &end
             {
-                while state.threads.len() <= *thread as usize {
-                    state.threads.push(Queue {
-                        next: vec![0; self.machines],
-                        ..Queue::default()
-                    });
-                }
+                state.make_room(*thread);
             }
             let queue = &mut state.threads[thread as usize];
             queue.ended |= end == End::Exit;
@@ -375,5 +380,22 @@ mod tests {
             "{stop:?}"
         );
         assert!(seen.len() as u64 >= 4 * (1000 - WINDOW) - 8);
+    }
+
+    #[test]
+    fn a_finished_machine_holds_up_no_thread_that_starts_later() {
+        let hub = Hub::new(
+            Box::new(Counting {
+                left: vec![1, 1000],
+                made: vec![0, 0],
+            }),
+            3,
+        );
+        hub.finish(2);
+        let (seen, _) = drain(&hub, 0, 1, 40);
+        assert_eq!(seen.len(), 160);
+        let (seen, _) = drain(&hub, 1, 1, 40);
+        assert_eq!(seen.len(), 160);
+        assert!(hub.lock().threads[1].items.is_empty(), "items are kept");
     }
 }

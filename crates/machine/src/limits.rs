@@ -51,7 +51,7 @@ impl Limits {
                     "--sample: LENGTH is 0; expected LENGTH/PERIOD such as 10k/1M".to_owned(),
                 );
             }
-            if s.period < s.length + SAMPLE_LEAD_IN {
+            if s.period.saturating_sub(s.length) < SAMPLE_LEAD_IN {
                 return Err(format!(
                     "--sample {}/{}: PERIOD has to be at least LENGTH + {SAMPLE_LEAD_IN} (the lead-in that fills the window)",
                     s.length, s.period
@@ -216,7 +216,9 @@ impl Plan {
 
     /// Instructions of all phases together, if they are bounded.
     pub(crate) fn total(limits: &Limits) -> Option<u64> {
-        limits.instructions.map(|n| n + limits.skip + limits.warmup)
+        limits
+            .instructions
+            .map(|n| n.saturating_add(limits.skip).saturating_add(limits.warmup))
     }
 }
 

@@ -541,8 +541,12 @@ impl Machine {
             End::Barrier { number } => {
                 self.threads.get_mut(&id).expect("it runs").barrier = number;
                 self.release(id, core, State::AtBarrier(number));
+                self.settle(false)?;
             }
-            End::Wait { until } => self.release(id, core, State::Waiting(until)),
+            End::Wait { until } => {
+                self.release(id, core, State::Waiting(until));
+                self.settle(false)?;
+            }
             End::Blocked => {
                 self.release(id, core, State::Blocked);
                 self.settle(false)?;

@@ -132,6 +132,10 @@ fn a_wrong_setting_names_itself() {
 fn contradictions_are_refused() {
     let e = set("caches.l2.latency=1").unwrap_err();
     assert!(e.what.contains("caches.l2.latency"), "{e}");
+    let e = with("\n[core]\nwidth = 0\n").unwrap_err();
+    assert_eq!(e.place, "mine.toml:3", "{e}");
+    let e = set("mmu.walkers=0").unwrap_err();
+    assert_eq!(e.place, "--set mmu.walkers=0", "{e}");
     assert!(set("cores=0").is_err());
     assert!(set("frequency_ghz=0").is_err());
 }

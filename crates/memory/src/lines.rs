@@ -36,6 +36,10 @@ const RRPV_FILL: u8 = 2;
 
 /// Most ways of a cache.
 const MOST_WAYS: u32 = 64;
+/// Largest cache, KB: 2 GB, beyond any that is built.
+const MOST_KB: u32 = 1 << 21;
+/// Longest latency, cycles.
+pub(crate) const MOST_LATENCY: Cycle = 1 << 20;
 /// SRRIP: an empty way goes before all others.
 const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 
@@ -95,6 +99,12 @@ impl Lines {
                 "{name}.ways is {ways}; a cache has 1 to {MOST_WAYS} ways"
             ));
         }
+        if spec.size_kb > MOST_KB {
+            return Err(format!(
+                "{name}.size_kb is {}; a cache has at most {MOST_KB} KB",
+                spec.size_kb
+            ));
+        }
         if bytes == 0 || !bytes.is_multiple_of(ways * LINE_BYTES) {
             return Err(format!(
                 "{name}.size_kb is {}, which is not a positive multiple of {name}.ways ({ways}) lines of {LINE_BYTES} bytes",
@@ -107,11 +117,10 @@ impl Lines {
                 spec.mshrs
             ));
         }
-        if spec.latency == 0 || spec.latency > 1 << 20 {
+        if spec.latency == 0 || spec.latency > MOST_LATENCY {
             return Err(format!(
-                "{name}.latency is {}; load-to-use takes 1 to {} cycles",
-                spec.latency,
-                1 << 20
+                "{name}.latency is {}; load-to-use takes 1 to {MOST_LATENCY} cycles",
+                spec.latency
             ));
         }
         let prefetcher = match spec.prefetcher {

@@ -43,15 +43,15 @@ impl Private {
         for (name, first) in [("l1i", &spec.l1i), ("l1d", &spec.l1d)] {
             if first.latency > spec.l2.latency {
                 return Err(format!(
-                    "l2.latency ({}) is below {name}.latency ({}); both count from the core's request to its data",
+                    "caches.l2.latency ({}) is below caches.{name}.latency ({}); both count from the core's request to its data",
                     spec.l2.latency, first.latency
                 ));
             }
         }
         Ok(Private {
-            l1i: Lines::new(&spec.l1i, "l1i", Level::L1)?,
-            l1d: Lines::new(&spec.l1d, "l1d", Level::L1)?,
-            l2: Lines::new(&spec.l2, "l2", Level::L2)?,
+            l1i: Lines::new(&spec.l1i, "caches.l1i", Level::L1)?,
+            l1d: Lines::new(&spec.l1d, "caches.l1d", Level::L1)?,
+            l2: Lines::new(&spec.l2, "caches.l2", Level::L2)?,
             walks_enter: spec.walks_enter,
             core,
         })

@@ -5,7 +5,7 @@ use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
 use crate::directory::{Directory, MOST_CORES, Met};
 use crate::dram::Dram;
-use crate::lines::{DIRTY, Lines, PREFETCHED, Victim};
+use crate::lines::{DIRTY, Lines, MOST_LATENCY, PREFETCHED, Victim};
 use crate::prefetch::Wanted;
 use crate::private::join;
 use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
@@ -34,14 +34,20 @@ impl Shared {
                 "cores is {cores}; a machine has 1 to {MOST_CORES} cores"
             ));
         }
+        if spec.remote_latency > MOST_LATENCY {
+            return Err(format!(
+                "memory.remote_latency is {}; expected at most {MOST_LATENCY} cycles",
+                spec.remote_latency
+            ));
+        }
         if cores > 1 && spec.remote_latency < spec.l3.latency {
             return Err(format!(
-                "remote_latency ({}) is below l3.latency ({}), where the directory is that a request passes first",
+                "memory.remote_latency ({}) is below memory.l3.latency ({}), where the directory is that a request passes first",
                 spec.remote_latency, spec.l3.latency
             ));
         }
         Ok(Shared {
-            l3: Lines::new(&spec.l3, "l3", Level::L3)?,
+            l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,

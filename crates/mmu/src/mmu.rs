@@ -221,7 +221,10 @@ impl Mmu {
 
     /// Translates `va`, asked for at `now` by the instruction at `pc`.
     #[inline]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub fn translate<B: Below>(
         &mut self,
         asid: Asid,

@@ -52,6 +52,11 @@ pub struct MmuSpec {
 /// Most entries of one array: slots are counted in 32 bits, sets' ways in 16.
 const MAX_ENTRIES: u32 = 1 << 24;
 
+/// Most entries of one walk cache.
+const MAX_WALK_CACHE: u32 = 1 << 20;
+/// Longest latency, as that of caches.
+const MAX_LATENCY: Cycle = 1 << 20;
+
 impl MmuSpec {
     /// One sentence that names the key, when something is impossible.
     pub fn check(&self) -> Result<(), String> {
@@ -76,6 +81,12 @@ impl MmuSpec {
                         spec.ways, spec.entries
                     ));
                 }
+                if spec.latency > MAX_LATENCY {
+                    return Err(format!(
+                        "{key}.latency is {}; expected at most {MAX_LATENCY} cycles",
+                        spec.latency
+                    ));
+                }
                 if spec.page_sizes.is_empty() {
                     return Err(format!("{key}.page_sizes is empty; name at least one size"));
                 }
@@ -92,9 +103,21 @@ impl MmuSpec {
             }
         }
         let w = &self.walk_caches;
+        if w.entries > MAX_WALK_CACHE {
+            return Err(format!(
+                "mmu.walk_caches.entries is {}; expected at most {MAX_WALK_CACHE}",
+                w.entries
+            ));
+        }
+        if w.latency > MAX_LATENCY {
+            return Err(format!(
+                "mmu.walk_caches.latency is {}; expected at most {MAX_LATENCY} cycles",
+                w.latency
+            ));
+        }
         if w.entries > 0 && (w.ways == 0 || !w.entries.is_multiple_of(w.ways)) {
             return Err(format!(
-                "mmu.walk_caches.ways is {}; expected a divisor of entries ({})",
+                "mmu.walk_caches.ways is {}; expected a divisor of mmu.walk_caches.entries ({})",
                 w.ways, w.entries
             ));
         }

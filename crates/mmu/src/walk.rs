@@ -212,7 +212,10 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
 }
 
 /// The two-dimensional walk: up to 24 references for 4-level tables.
-#[allow(clippy::too_many_arguments)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the parts of a machine are lent one by one"
+)]
 pub(crate) fn walk_nested(
     guest: &dyn Walk<VirtAddr, GuestPhysAddr>,
     host: &dyn Walk<GuestPhysAddr, PhysAddr>,

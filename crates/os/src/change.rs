@@ -13,7 +13,10 @@ impl Os {
     /// A new mapping; what was there is unmapped first. Length is rounded up to
     /// whole pages. Errors: addresses that are no page's or do not exist, and
     /// no memory to split a large page that was there.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub fn map(
         &mut self,
         pid: Pid,
@@ -69,7 +72,10 @@ impl Os {
     /// and the mapping becomes `new` bytes long. Errors: ranges that overlap
     /// without starting at the same address, a start outside any mapping, no
     /// memory for page tables (then the pages stay where they were).
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub fn remap(
         &mut self,
         pid: Pid,

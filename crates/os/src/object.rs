@@ -43,7 +43,10 @@ impl Objects {
 
     /// Maps page `index` of object `id` at `at`; its frame comes at the first
     /// touch of any process. The object owns it, and so does each mapping.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub fn map(
         &mut self,
         id: u64,

@@ -208,17 +208,22 @@ impl PriceSpec {
             ("shootdown_remote_ns", self.shootdown_remote_ns),
         ];
         for (key, value) in single {
-            if !(value.is_finite() && value >= 0.0) {
+            let most = if key.ends_with("_per_byte") {
+                100.0
+            } else {
+                1e9
+            };
+            if !(0.0..=most).contains(&value) {
                 return Err(format!(
-                    "os.prices.{key} = {value}: expected nanoseconds, 0 or more"
+                    "os.prices.{key} = {value}: expected nanoseconds from 0 to {most}"
                 ));
             }
         }
         let points = &self.allocation_ns;
-        let positive = points.iter().flatten().all(|&v| v.is_finite() && v > 0.0);
+        let positive = points.iter().flatten().all(|&v| v > 0.0 && v <= 1e12);
         if !positive || points.is_empty() || !points.is_sorted_by(|a, b| a[0] < b[0]) {
             return Err(format!(
-                "os.prices.allocation_ns = {points:?}: expected pairs of bytes and nanoseconds above 0, ascending by bytes"
+                "os.prices.allocation_ns = {points:?}: expected pairs of bytes and nanoseconds above 0 and up to 1e12, ascending by bytes"
             ));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What is the radix table's own: levels, walk caches, canonical addresses.
 
 // The other half of it serves the contract suite.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test binary uses its own part")]
 mod common;
 
 use common::{Caches, Source, caches, walk};

@@ -214,6 +214,8 @@ fn to_json(item: &Item) -> Option<Value> {
         Some(match v {
             toml_edit::Value::String(s) => Value::from(s.value().as_str()),
             toml_edit::Value::Integer(i) => Value::from(*i.value()),
+            // JSON has no NaN and no infinity, and no key takes one.
+            toml_edit::Value::Float(x) if !x.value().is_finite() => return None,
             toml_edit::Value::Float(x) => Value::from(*x.value()),
             toml_edit::Value::Boolean(b) => Value::from(*b.value()),
             toml_edit::Value::Array(a) => Value::Array(a.iter().map(value).collect::<Option<_>>()?),
@@ -228,6 +230,17 @@ fn to_json(item: &Item) -> Option<Value> {
     match item {
         Item::Value(v) => value(v),
         _ => None,
+    }
+}
+
+/// Where the key was set that a sentence begins with, or the nearest table around it.
+fn place_of(places: &BTreeMap<String, String>, sentence: &str) -> Option<String> {
+    let mut key = sentence.split([' ', ':']).next()?;
+    loop {
+        match places.get(key) {
+            Some(place) => return Some(place.clone()),
+            None => key = key.rsplit_once('.')?.0,
+        }
     }
 }
 
@@ -330,7 +343,7 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
         }
     })?;
     config.validate().map_err(|what| ConfigError {
-        place: files.join(" + "),
+        place: place_of(&places, &what).unwrap_or_else(|| files.join(" + ")),
         key: String::new(),
         what,
         nearest: None,

@@ -57,8 +57,12 @@ pub struct ScheduleSpec {
     pub time_slice_cycles: u64,
 }
 
+/// Longer than any run: sums with it stay far from the end of the clock.
+const MOST_SCHEDULE_CYCLES: u64 = 1 << 40;
+
 impl Config {
-    /// What no component can see alone.
+    /// What no component can see alone, and what components say of their own part
+    /// without being built.
     ///
     /// # Errors
     /// One sentence that names the key.
@@ -75,12 +79,24 @@ impl Config {
                 self.frequency_ghz
             ));
         }
-        if self.schedule.step_cycles == 0 {
-            return Err("schedule.step_cycles = 0: expected at least 1".to_owned());
+        for (key, cycles) in [
+            ("schedule.step_cycles", self.schedule.step_cycles),
+            (
+                "schedule.time_slice_cycles",
+                self.schedule.time_slice_cycles,
+            ),
+        ] {
+            if cycles == 0 || cycles > MOST_SCHEDULE_CYCLES {
+                return Err(format!(
+                    "{key} = {cycles}: expected 1 to {MOST_SCHEDULE_CYCLES}"
+                ));
+            }
         }
-        if self.schedule.time_slice_cycles == 0 {
-            return Err("schedule.time_slice_cycles = 0: expected at least 1".to_owned());
-        }
+        self.core.check()?;
+        self.mmu.check()?;
+        self.os.check()?;
+        self.placement.check()?;
+        self.page_table.check()?;
         let order = [
             ("caches.l1d.latency", self.caches.l1d.latency),
             ("caches.l2.latency", self.caches.l2.latency),

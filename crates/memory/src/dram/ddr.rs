@@ -20,6 +20,8 @@ use crate::stats::DramStats;
 
 /// Bytes that a channel moves in one transfer.
 const BUS_BYTES: u64 = 8;
+/// Most banks of all channels together.
+const MOST_BANKS: u64 = 1 << 16;
 /// No row is open.
 const CLOSED: u64 = u64::MAX;
 
@@ -116,7 +118,7 @@ impl Ddr {
                 Ok(u64::from(value))
             } else {
                 Err(format!(
-                    "dram.ddr.{key} is {value}; it must be {least} to {most}"
+                    "memory.dram.ddr.{key} is {value}; it must be {least} to {most}"
                 ))
             }
         };
@@ -125,7 +127,7 @@ impl Ddr {
                 Ok((value * 1000.0).round() as u64)
             } else {
                 Err(format!(
-                    "dram.ddr.{key} is {value}; it must be {least} to 10000 nanoseconds"
+                    "memory.dram.ddr.{key} is {value}; it must be {least} to 10000 nanoseconds"
                 ))
             }
         };
@@ -134,16 +136,21 @@ impl Ddr {
         let per_channel = count("ranks", ranks, 1, 64)?
             * count("bank_groups", bank_groups, 1, 64)?
             * count("banks", banks, 1, 64)?;
+        if channels * per_channel > MOST_BANKS {
+            return Err(format!(
+                "memory.dram.ddr.banks: {channels} channels of {per_channel} banks; a memory has at most {MOST_BANKS} banks in all"
+            ));
+        }
         let row_bytes = count("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20)?;
         if !row_bytes.is_multiple_of(LINE_BYTES) {
             return Err(format!(
-                "dram.ddr.row_bytes is {row_bytes}, which is not a multiple of a line's {LINE_BYTES} bytes"
+                "memory.dram.ddr.row_bytes is {row_bytes}, which is not a multiple of a line's {LINE_BYTES} bytes"
             ));
         }
         let (tras, trcd) = (ps("tras_ns", tras_ns, 0.0)?, ps("trcd_ns", trcd_ns, 0.0)?);
         if tras < trcd {
             return Err(format!(
-                "dram.ddr.tras_ns ({tras_ns}) is below dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
+                "memory.dram.ddr.tras_ns ({tras_ns}) is below memory.dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
             ));
         }
         let bank = Bank {

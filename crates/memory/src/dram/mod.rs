@@ -32,7 +32,7 @@ impl Dram {
             DramSpec::Fixed { latency_ns } => {
                 if !(latency_ns > 0.0 && latency_ns <= 100_000.0) {
                     return Err(format!(
-                        "dram.fixed.latency_ns is {latency_ns}; it must be above 0 and at most 100000"
+                        "memory.dram.fixed.latency_ns is {latency_ns}; it must be above 0 and at most 100000"
                     ));
                 }
                 Model::Fixed {

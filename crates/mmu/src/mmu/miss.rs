@@ -3,7 +3,10 @@
 use super::*;
 
 impl Mmu {
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub(super) fn look_up<B: Below>(
         &mut self,
         asid: Asid,
@@ -63,7 +66,10 @@ impl Mmu {
 
     /// Past the first level, where it is absent or on its way (`first`).
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub(super) fn miss<B: Below>(
         &mut self,
         asid: Asid,
@@ -261,7 +267,10 @@ impl Mmu {
 
     /// Puts a translation into the first level of side `s`. `counted`: in the
     /// statistics; `presence`: of `va` there.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub(super) fn fill_l1(
         &mut self,
         s: usize,
@@ -281,7 +290,10 @@ impl Mmu {
     }
 
     /// The same for both levels; `presence` in the first and the second.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a machine are lent one by one"
+    )]
     pub(super) fn fill(
         &mut self,
         s: usize,

@@ -1,6 +1,6 @@
 //! Mocks above and below: a radix-shaped table that needs no kernel, and a
 //! memory of one latency.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{

@@ -770,6 +770,11 @@ impl Machine {
             self.ready.retain(|r| *r != id);
             self.threads.get_mut(&id).expect("just listed").state = State::Exited;
         }
+        if self.processes.values().all(|p| !p.alive) {
+            // The program is over. What it holds belongs to the result, so the
+            // measured part ends before it is given back.
+            self.leave_phase();
+        }
         self.os.exit(pid, fx);
     }
 

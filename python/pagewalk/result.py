@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -245,12 +246,10 @@ class Result:
             stem = path.removesuffix(".parquet")
             tables.append((f"{stem}.intervals.parquet", self.intervals()))
         for target, table in tables:
-            files.write(
-                target,
-                lambda out, table=table: table.write_parquet(  # type: ignore[misc]
-                    out, metadata={"pagewalk": json.dumps(about)}
-                ),
-            )
+            # By way of memory: what polars says of a full disk names neither file nor cause.
+            out = io.BytesIO()
+            table.write_parquet(out, metadata={"pagewalk": json.dumps(about)})
+            files.write(target, out.getvalue())
         return [target for target, _ in tables]
 
     def to_html(self) -> str:

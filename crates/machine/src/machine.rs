@@ -695,7 +695,7 @@ impl Machine {
                 Ok(())
             }
         };
-        self.spread(core, &mut fx);
+        self.spread(core, process, &mut fx);
         self.effects = fx;
         match result {
             // The kernel that the program ran on did it. Ours goes on without,
@@ -710,7 +710,7 @@ impl Machine {
     }
 
     /// Hands the effects of a kernel call to the cores: the caller pays, all forget.
-    fn spread(&mut self, core: usize, fx: &mut Effects) {
+    fn spread(&mut self, core: usize, process: ProcessId, fx: &mut Effects) {
         if !fx.invalidate.is_empty() {
             self.touched.clear();
             for what in &fx.invalidate {
@@ -718,10 +718,11 @@ impl Machine {
                     c.mmu.invalidate(what);
                 }
             }
-            // A shootdown interrupts every other core that runs a thread.
+            // A shootdown interrupts every other core that runs the process.
             let mut others = 0;
             for c in 0..self.cores.len() {
-                if c != core && self.on_core[c].is_some() {
+                let runs = self.on_core[c].map(|id| self.threads[&id].process);
+                if c != core && runs == Some(process) {
                     others += 1;
                     if self.plan.phase.takes_time() {
                         self.cores[c].kernel(self.os.prices().shootdown_remote);
@@ -798,7 +799,7 @@ impl Machine {
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.fault(pid, va, access, &mut fx);
-        self.spread(core, &mut fx);
+        self.spread(core, process, &mut fx);
         self.effects = fx;
         result.map_err(|e| self.os_error(&e))
     }

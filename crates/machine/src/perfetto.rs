@@ -79,21 +79,25 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
     }
 }
 
-/// Writes the file beside its place and renames it, so that no half file stays.
+/// Writes the file beside its place and renames it, so that no half file stays;
+/// a device or a pipe is written, not replaced.
 pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()> {
     let mut list = Vec::new();
     for (i, r) in recordings.iter().enumerate() {
         events(i + 1, r, &mut list);
+    }
+    let whole = json!({"displayTimeUnit": "ns", "traceEvents": list});
+    if path.exists() && !path.is_file() {
+        let mut out = BufWriter::new(std::fs::OpenOptions::new().write(true).open(path)?);
+        serde_json::to_writer(&mut out, &whole)?;
+        return out.flush();
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let temporary = path.with_file_name(name);
     let result = (|| {
         let mut file = BufWriter::new(std::fs::File::create(&temporary)?);
-        serde_json::to_writer(
-            &mut file,
-            &json!({"displayTimeUnit": "ns", "traceEvents": list}),
-        )?;
+        serde_json::to_writer(&mut file, &whole)?;
         file.flush()?;
         file.into_inner()
             .map_err(std::io::IntoInnerError::into_error)?

@@ -180,22 +180,17 @@ pub fn run(
         }
         results.push(results::design_result(design, &machine));
     }
-    if let Some(path) = &options.perfetto {
-        perfetto::write(path, &recordings).map_err(|e| {
-            RunError::Failure(format!(
-                "{}: the Perfetto file could not be written: {e}",
-                path.display()
-            ))
-        })?;
+    let mut result = finish(facts, exit_status, options, results, seconds, host_threads);
+    if let Some(path) = &options.perfetto
+        && let Err(e) = perfetto::write(path, &recordings)
+    {
+        // The results are not lost with it.
+        result.warnings.push(format!(
+            "{}: the Perfetto file could not be written: {e}",
+            path.display()
+        ));
     }
-    Ok(finish(
-        facts,
-        exit_status,
-        options,
-        results,
-        seconds,
-        host_threads,
-    ))
+    Ok(result)
 }
 
 fn finish(

@@ -331,3 +331,19 @@ fn limits_beyond_the_program_end_with_what_there_is() {
     assert!(r.partial);
     assert_eq!(r.designs[0].status, "partial");
 }
+
+#[test]
+fn results_outlive_a_perfetto_file_that_cannot_be_written() {
+    let mut s = machine(&[]);
+    for place in ["/nowhere/at/all.json", "/dev/full"] {
+        s.perfetto = Some(place.into());
+        let r = run_spec(&s).unwrap();
+        assert_eq!(r.designs[0].status, "complete");
+        assert!(
+            r.warnings.iter().any(|w| w.contains("Perfetto file")),
+            "{place}: {:?}",
+            r.warnings
+        );
+    }
+    assert!(!std::path::Path::new("/dev/full").is_file());
+}

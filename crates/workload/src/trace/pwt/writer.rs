@@ -104,8 +104,13 @@ impl TraceWriter {
     /// Begins the trace `path`.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// When the file cannot be created, or `path` is a device, a pipe or a
+    /// folder, which the finished trace would replace.
     pub fn create(path: &Path, header: &Header) -> Result<Self, TraceError> {
+        if path.exists() && !path.is_file() {
+            let what = "is no regular file; give the name of a file to write";
+            return Err(TraceError::new(path, what.to_owned()));
+        }
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);

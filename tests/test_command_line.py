@@ -210,8 +210,9 @@ def test_json_on_standard_output_stands_alone(engine: fake.Engine, invoke: Invok
     assert "Where the cycles went" in err
 
 
-def test_a_full_disk_loses_no_result(engine: fake.Engine, invoke: Invoke) -> None:
-    status, out, err = invoke("run", "--workload", "gups", "--json", "/dev/full")
+@pytest.mark.parametrize("flag", ["--json", "--parquet", "--html"])
+def test_a_full_disk_loses_no_result(engine: fake.Engine, invoke: Invoke, flag: str) -> None:
+    status, out, err = invoke("run", "--workload", "gups", flag, "/dev/full")
     assert status == 1
     assert "Where the cycles went" in out
     assert err == "error: could not write '/dev/full': no space is left on the device; " + (

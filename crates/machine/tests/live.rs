@@ -1,0 +1,399 @@
+//! Whole runs of real programs: QEMU, plugin, reader, operating system, machine.
+//! Left out, and said so, where QEMU or a C compiler is not installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use pagewalk_machine::{DesignResult, Installation, RecordSpec, RunResult, RunSpec};
+use serde_json::json;
+
+mod common;
+use common::{metric, sum};
+
+fn present() -> bool {
+    let on_path = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|d| d.join(name).is_file());
+        if !found {
+            println!("SKIPPED: {name} is not installed");
+        }
+        found
+    };
+    on_path("cc") && on_path("qemu-x86_64")
+}
+
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+/// The shipped files and a plugin, built in a folder of its own: Cargo holds a
+/// lock on the usual one.
+fn installation() -> &'static Installation {
+    static INSTALLATION: OnceLock<Installation> = OnceLock::new();
+    INSTALLATION.get_or_init(|| {
+        let target = folder().join("plugin");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--release", "-p", "pagewalk-qemu-plugin"])
+            .arg("--target-dir")
+            .arg(&target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let mut installation = common::installation();
+        installation.plugin = target.join("release/libpagewalk_qemu_plugin.so");
+        installation
+    })
+}
+
+/// Compiles a C program; gives its path.
+fn compile(name: &str, source: &str) -> String {
+    let (file, program) = (
+        folder().join(format!("whole-{name}.c")),
+        folder().join(format!("whole-{name}")),
+    );
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-I"])
+        .arg(common::root().join("include"))
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program.to_string_lossy().into_owned()
+}
+
+fn spec(designs: &[&str], set: &[&str], argv: &[&str]) -> RunSpec {
+    serde_json::from_value(json!({
+        "machine": "revelator-table1", "designs": designs, "set": set,
+        "source": {"program": {"argv": argv}},
+    }))
+    .unwrap()
+}
+
+fn run(spec: &RunSpec) -> RunResult {
+    let began = Instant::now();
+    let result = installation()
+        .run(spec, &mut |p| {
+            assert!(began.elapsed() < Duration::from_secs(300), "no end: {p:?}");
+            true
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(os(d, "inferred_mappings"), 0, "{}", d.name);
+    }
+    assert!(
+        !result.warnings.iter().any(|w| w.contains("left out")),
+        "{:?}",
+        result.warnings
+    );
+    result
+}
+
+fn os(d: &DesignResult, name: &str) -> u64 {
+    sum(d, name, |p| p == "os")
+}
+
+/// Every counter of every design.
+fn counters(result: &RunResult) -> Vec<(String, &'static str, u64)> {
+    let stats = result.designs.iter().flat_map(|d| &d.stats);
+    stats.map(|s| (s.path.clone(), s.name, s.value)).collect()
+}
+
+const SINGLE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    unsigned long n = 8ul << 20, x = 88172645463325252ul, sum = 0;
+    unsigned long *t = malloc(n * 8);
+    for (unsigned long i = 0; i < n; i += 512) t[i] = i;
+    for (int i = 0; i < 200000; i++) {
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        sum += t[x % n] ^= x;
+    }
+    FILE *f = fopen(argv[1], "w");
+    fprintf(f, "%lx\n", sum);
+    fclose(f);
+    return 3;
+}
+"#;
+
+#[test]
+fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
+    if !present() {
+        return;
+    }
+    let program = compile("single", SINGLE);
+    let (native, simulated) = (folder().join("native"), folder().join("simulated"));
+    let status = Command::new(&program).arg(&native).status().unwrap();
+    let result = run(&spec(
+        &["radix", "l2tlb-128k", "thp", "perfect-tlb"],
+        &[],
+        &[&program, &simulated.to_string_lossy()],
+    ));
+    assert_eq!(result.source.exit_status, status.code());
+    assert_eq!(
+        std::fs::read(native).unwrap(),
+        std::fs::read(simulated).unwrap()
+    );
+    let value = |name| -> Vec<f64> { result.designs.iter().map(|d| metric(d, name)).collect() };
+    let instructions = value("instructions");
+    assert!(instructions.iter().all(|&n| n == instructions[0]));
+    // Xorshift, remainder and update are some dozen instructions.
+    assert!(instructions[0] > 2.4e6 && instructions[0] < 6e6);
+    let ipc = value("ipc");
+    let [radix, larger, huge, perfect] = ipc[..] else {
+        unreachable!()
+    };
+    assert!(perfect >= larger && larger > radix, "{ipc:?}");
+    assert!(huge > radix && perfect >= huge, "{ipc:?}");
+    let walks = value("walks");
+    // The table has 16,384 pages, the TLB a tenth of them.
+    assert!(walks[0] > 150_000.0 && walks[1] < walks[0] / 2.0, "{walks:?}");
+    assert!(walks[2] < walks[0] / 2.0 && walks[3] == 0.0, "{walks:?}");
+    let faults = os(&result.designs[0], "faults_4kb");
+    assert!((16_384..17_500).contains(&faults), "{faults}");
+}
+
+const THREADS: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static pthread_barrier_t barrier;
+static int done;
+static void *work(void *me) {
+    for (int round = 0; round < 10; round++) {
+        char *p = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < 1 << 18; i += 64) p[i] = i;
+        munmap(p, 1 << 18);
+        pthread_mutex_lock(&lock);
+        done++;
+        pthread_cond_broadcast(&change);
+        pthread_mutex_unlock(&lock);
+        pthread_barrier_wait(&barrier);
+    }
+    return me;
+}
+int main(void) {
+    pthread_t t[4];
+    pthread_barrier_init(&barrier, 0, 4);
+    for (long i = 0; i < 4; i++) pthread_create(&t[i], 0, work, 0);
+    pthread_mutex_lock(&lock);
+    while (done < 40) pthread_cond_wait(&change, &lock);
+    pthread_mutex_unlock(&lock);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+    return done + 2;
+}
+"#;
+
+#[test]
+fn threads_wait_for_each_other_on_any_number_of_cores() {
+    if !present() {
+        return;
+    }
+    let program = compile("threads", THREADS);
+    for cores in ["cores=1", "cores=4"] {
+        let result = run(&spec(&["radix", "perfect-tlb"], &[cores], &[&program]));
+        assert_eq!(result.source.exit_status, Some(42), "{cores}");
+        for d in &result.designs {
+            // 40 times 64 new pages, and those of program and library.
+            let faults = os(d, "faults_4kb");
+            assert!((2560..3200).contains(&faults), "{cores} {}: {faults}", d.name);
+        }
+        let [radix, perfect] = &result.designs[..] else {
+            unreachable!()
+        };
+        assert_eq!(metric(radix, "instructions"), metric(perfect, "instructions"));
+        // Time that passes while all wait for the emulator is not the program's.
+        let cycles = metric(perfect, "cycles");
+        let kernel = os(perfect, "fault_cycles") as f64;
+        let busy = kernel + 20.0 * metric(perfect, "instructions");
+        assert!(cycles < 4.0 * busy, "{cores}: {cycles} cycles, {busy} busy");
+    }
+}
+
+const HAND_OVER: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+enum { ROUNDS = 200, BYTES = 32 * 4096 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static char *given;
+static void *user(void *x) {
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_mutex_lock(&lock);
+        while (!given) pthread_cond_wait(&change, &lock);
+        for (int i = 0; i < BYTES; i += 4096) given[i] = i;
+        given = 0;
+        pthread_cond_signal(&change);
+        pthread_mutex_unlock(&lock);
+    }
+    return x;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, 0, user, 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        char *p = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pthread_mutex_lock(&lock);
+        given = p;
+        pthread_cond_signal(&change);
+        while (given) pthread_cond_wait(&change, &lock);
+        pthread_mutex_unlock(&lock);
+        munmap(p, BYTES);
+    }
+    pthread_join(t, 0);
+    return 0;
+}
+"#;
+
+/// The kernel gives the same address each round: a use that came before its map,
+/// or after its unmap, would find the pages of another round, or none.
+#[test]
+fn what_one_thread_unmaps_another_has_used_before() {
+    if !present() {
+        return;
+    }
+    let program = compile("hand-over", HAND_OVER);
+    for cores in ["cores=1", "cores=2"] {
+        let result = run(&spec(&["radix", "thp"], &[cores], &[&program]));
+        assert_eq!(result.source.exit_status, Some(0));
+        for d in &result.designs {
+            let faults = os(d, "faults_4kb");
+            assert!(
+                (200 * 32..200 * 32 + 500).contains(&faults),
+                "{cores} {}: {faults}",
+                d.name
+            );
+        }
+    }
+}
+
+const FORKS: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    int n = 64 * 4096, sum = 0;
+    char *shared = aligned_alloc(4096, n);
+    for (int i = 0; i < n; i += 4096) shared[i] = 1;
+    for (int child = 0; child < 3; child++) {
+        if (fork() == 0) {
+            for (int i = 0; i < n; i += 4096) shared[i] += child;
+            _exit(shared[4096]);
+        }
+    }
+    for (int child = 0, status; child < 3; child++) {
+        wait(&status);
+        sum += WEXITSTATUS(status);
+    }
+    if (fork() == 0) execl("/bin/sh", "sh", "-c", "echo a b | wc -w > /dev/null", (char *)0);
+    int status;
+    wait(&status);
+    return sum * 10 + WEXITSTATUS(status);
+}
+"#;
+
+#[test]
+fn children_run_beside_their_parent_and_copy_what_they_write() {
+    if !present() {
+        return;
+    }
+    let program = compile("forks", FORKS);
+    for cores in ["cores=1", "cores=4"] {
+        let result = run(&spec(&["radix", "perfect-tlb"], &[cores], &[&program]));
+        assert_eq!(result.source.exit_status, Some(60), "{cores}");
+        for d in &result.designs {
+            let copies = os(d, "cow_faults");
+            assert!(copies >= 3 * 64, "{cores} {}: {copies}", d.name);
+        }
+    }
+}
+
+#[test]
+fn a_recording_gives_the_same_each_time() {
+    if !present() {
+        return;
+    }
+    let program = compile("recorded", THREADS);
+    let path = folder().join("whole.pwt");
+    let record: RecordSpec =
+        serde_json::from_value(json!({"source": {"program": {"argv": [program]}}})).unwrap();
+    let recorded = installation()
+        .record(&record, &path, &mut |_, _| true)
+        .unwrap();
+    assert_eq!(recorded.exit_status, Some(42));
+    let mut spec = spec(&["radix", "thp"], &["cores=4"], &[]);
+    spec.source = Some(serde_json::from_value(json!({"trace": {"path": path}})).unwrap());
+    let first = run(&spec);
+    spec.host_threads = Some(1);
+    let second = run(&spec);
+    assert_eq!(counters(&first), counters(&second));
+    for d in &first.designs {
+        assert_eq!(metric(d, "instructions"), recorded.instructions as f64);
+        let faults = os(d, "faults_4kb");
+        assert!((2560..3200).contains(&faults), "{}: {faults}", d.name);
+    }
+}
+
+const MARKED: &str = r#"
+#include <stdlib.h>
+#include "pagewalk.h"
+int main(void) {
+    volatile char *p = malloc(1 << 20);
+    for (int i = 0; i < 1 << 20; i++) p[i] = i;
+    pagewalk_roi_begin();
+    for (int i = 0; i < 10000; i++) p[i] = i;
+    pagewalk_roi_end();
+    for (int i = 0; i < 1 << 20; i++) p[i] = i;
+    return 5;
+}
+"#;
+
+#[test]
+fn only_the_region_of_interest_is_measured() {
+    if !present() {
+        return;
+    }
+    let program = compile("marked", MARKED);
+    let mut spec = spec(&["radix", "perfect-tlb"], &[], &[&program]);
+    spec.limits.roi = true;
+    for d in &run(&spec).designs {
+        let stores = metric(d, "memory_operands");
+        assert!((10_000.0..10_100.0).contains(&stores), "{stores}");
+        let faults = metric(d, "page_faults");
+        assert!(faults < 5.0, "mapped while skipping: {faults}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_ever_can_be_stopped() {
+    if !present() {
+        return;
+    }
+    let program = compile("pauses", "#include <unistd.h>\nint main(void) { pause(); }\n");
+    let began = Instant::now();
+    let result = installation()
+        .run(&spec(&["radix", "thp"], &[], &[&program]), &mut |p| {
+            p.done < 10_000 && began.elapsed() < Duration::from_secs(60)
+        })
+        .unwrap();
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(result.partial);
+    for d in &result.designs {
+        assert_eq!(d.status, "partial");
+        assert!(metric(d, "instructions") >= 10_000.0);
+    }
+}

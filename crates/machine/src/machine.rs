@@ -71,6 +71,8 @@ pub(crate) struct Machine {
     pub(crate) roi_seen: bool,
     /// Items to take before [`Pause::Turn`].
     turn: u32,
+    /// What a blocked thread does next is kept back until other machines have caught up.
+    ahead: bool,
     /// Walks still to be recorded for each core, and those that were.
     walks_wanted: usize,
     pub(crate) walks: Vec<Vec<WalkRecord>>,
@@ -168,6 +170,7 @@ impl Machine {
             outcome: None,
             roi_seen: false,
             turn: 0,
+            ahead: false,
             walks_wanted: 0,
             walks: vec![Vec::new(); n],
             refused: (0, None),
@@ -292,7 +295,7 @@ impl Machine {
                 let end = item.end.clone();
                 thread.units += item.batch.ops.len() as u64 + u64::from(end != End::More);
                 hub.recycle(item);
-                self.act_on_end(id, core, end)?;
+                self.act_on_end(hub, me, id, core, end)?;
                 self.wake_waiting();
                 return Ok(None);
             }
@@ -374,8 +377,11 @@ impl Machine {
     /// No core has a thread that can go on.
     fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
         let starved = self.threads.values().any(|t| t.starved);
-        if self.poll_blocked(hub, me)? || self.settle(false)? {
+        if self.poll_blocked(hub, me)? || self.settle(hub, me, false)? {
             return Ok(None);
+        }
+        if self.ahead {
+            return Ok(Some(Pause::Ahead));
         }
         if starved {
             return Ok(Some(Pause::Starved));
@@ -384,9 +390,13 @@ impl Machine {
             self.finish_program();
             return Ok(None);
         }
+        // A thread in the kernel may be the one that makes the change awaited.
+        if self.threads.values().any(|t| t.state == State::Blocked) {
+            return Ok(Some(Pause::Starved));
+        }
         // Nobody is left who could still reach the meeting or the end of a wait
         // (a recording that was cut): the first change takes effect, or all go on.
-        if !self.settle(true)? {
+        if !self.settle(hub, me, true)? {
             let now = self.latest();
             let waiting = |t: &Thread| {
                 matches!(
@@ -436,8 +446,11 @@ impl Machine {
             .map(|(id, _)| *id)
             .collect();
         let mut woken = false;
+        self.ahead = false;
         for id in blocked {
-            if let Supply::Item(item) = hub.next(me, id).map_err(program)? {
+            let supply = hub.next(me, id).map_err(program)?;
+            self.ahead |= matches!(supply, Supply::Ahead);
+            if let Supply::Item(item) = supply {
                 let now = self.latest();
                 let thread = self.threads.get_mut(&id).expect("just listed");
                 thread.item = Some(item);
@@ -463,10 +476,7 @@ impl Machine {
                         || o.state == State::Exited
                         || o.barrier >= *number
                 }),
-                State::Waiting(until) => until.iter().all(|(other, units)| {
-                    let there = |o: &Thread| o.state == State::Exited || o.units >= *units;
-                    self.threads.get(other).is_some_and(there)
-                }),
+                State::Waiting(until) => self.is_over(until),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -479,6 +489,14 @@ impl Machine {
         for id in over {
             self.make_ready(id, now);
         }
+    }
+
+    /// Whether each thread has come as far as a wait asks.
+    fn is_over(&self, until: &[(ThreadId, u64)]) -> bool {
+        until.iter().all(|(other, units)| {
+            let there = |o: &Thread| o.state == State::Exited || o.units >= *units;
+            self.threads.get(other).is_some_and(there)
+        })
     }
 
     fn make_ready(&mut self, id: ThreadId, now: Cycle) {
@@ -523,19 +541,34 @@ impl Machine {
         }
     }
 
-    fn act_on_end(&mut self, id: ThreadId, core: usize, end: End) -> Result<(), Outcome> {
+    fn act_on_end(
+        &mut self,
+        hub: &Hub,
+        me: usize,
+        id: ThreadId,
+        core: usize,
+        end: End,
+    ) -> Result<(), Outcome> {
         match end {
             End::More | End::Empty => {}
+            // What the other threads did before the end may still be to come.
+            End::Event {
+                event: event @ Event::ProcessExit { .. },
+                ..
+            } => {
+                self.release(id, core, State::Changing(event, u64::MAX));
+                self.settle(hub, me, false)?;
+            }
             End::Event { event, ticket: 0 } => self.act_on(id, core, event)?,
             End::Event { event, ticket } => {
                 self.release(id, core, State::Changing(event, ticket));
-                self.settle(false)?;
+                self.settle(hub, me, false)?;
             }
             End::Meet { ticket } => {
                 let process = self.threads[&id].process;
                 if self.processes[&process].applied < ticket {
                     self.release(id, core, State::Meeting(ticket));
-                    self.settle(false)?;
+                    self.settle(hub, me, false)?;
                 }
             }
             End::Barrier { number } => {
@@ -549,11 +582,11 @@ impl Machine {
             }
             End::Blocked => {
                 self.release(id, core, State::Blocked);
-                self.settle(false)?;
+                self.settle(hub, me, false)?;
             }
             End::Exit => {
                 self.release(id, core, State::Exited);
-                self.settle(false)?;
+                self.settle(hub, me, false)?;
             }
         }
         Ok(())
@@ -562,7 +595,7 @@ impl Machine {
     /// Lets changes take effect that all threads concerned have reached, in
     /// the order of their tickets; whether there was one. `force`: the first
     /// one takes effect though a thread has not reached it.
-    fn settle(&mut self, force: bool) -> Result<bool, Outcome> {
+    fn settle(&mut self, hub: &Hub, me: usize, force: bool) -> Result<bool, Outcome> {
         let mut any = false;
         loop {
             let mut candidates: Vec<(u64, ThreadId)> = self
@@ -573,6 +606,15 @@ impl Machine {
                     _ => None,
                 })
                 .collect();
+            if candidates.is_empty() {
+                return Ok(any);
+            }
+            // That a thread waits may be long past: what it did since then came
+            // before the change, unless the change says otherwise.
+            self.poll_blocked(hub, me)?;
+            if self.ahead {
+                return Ok(any);
+            }
             candidates.sort_unstable();
             let ready = candidates.iter().copied().find(|&(ticket, id)| {
                 let process = self.threads[&id].process;
@@ -584,10 +626,10 @@ impl Machine {
                         .all(|(_, t)| match &t.state {
                             State::Meeting(at) => *at >= ticket,
                             State::Changing(_, at) => *at > ticket,
-                            State::Blocked
-                            | State::AtBarrier(_)
-                            | State::Waiting(_)
-                            | State::Exited => true,
+                            // One that is about to go on may have to do with
+                            // what is changed.
+                            State::Waiting(until) => !self.is_over(until),
+                            State::Blocked | State::AtBarrier(_) | State::Exited => true,
                             State::Running(_) | State::Ready => false,
                         })
             });

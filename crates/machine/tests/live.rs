@@ -40,7 +40,13 @@ fn installation() -> &'static Installation {
     INSTALLATION.get_or_init(|| {
         let target = folder().join("plugin");
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "-p", "pagewalk-qemu-plugin"])
+            .args([
+                "build",
+                "--quiet",
+                "--release",
+                "-p",
+                "pagewalk-qemu-plugin",
+            ])
             .arg("--target-dir")
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -112,14 +118,17 @@ fn counters(result: &RunResult) -> Vec<(String, &'static str, u64)> {
 const SINGLE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
+#include "pagewalk.h"
 int main(int argc, char **argv) {
     unsigned long n = 8ul << 20, x = 88172645463325252ul, sum = 0;
     unsigned long *t = malloc(n * 8);
     for (unsigned long i = 0; i < n; i += 512) t[i] = i;
+    pagewalk_roi_begin();
     for (int i = 0; i < 200000; i++) {
         x ^= x << 13; x ^= x >> 7; x ^= x << 17;
         sum += t[x % n] ^= x;
     }
+    pagewalk_roi_end();
     FILE *f = fopen(argv[1], "w");
     fprintf(f, "%lx\n", sum);
     fclose(f);
@@ -135,11 +144,14 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
     let program = compile("single", SINGLE);
     let (native, simulated) = (folder().join("native"), folder().join("simulated"));
     let status = Command::new(&program).arg(&native).status().unwrap();
-    let result = run(&spec(
+    // Without the set-up: thp has fewer page faults there than even perfect-tlb.
+    let mut spec = spec(
         &["radix", "l2tlb-128k", "thp", "perfect-tlb"],
         &[],
         &[&program, &simulated.to_string_lossy()],
-    ));
+    );
+    spec.limits.roi = true;
+    let result = run(&spec);
     assert_eq!(result.source.exit_status, status.code());
     assert_eq!(
         std::fs::read(native).unwrap(),
@@ -158,10 +170,11 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
     assert!(huge > radix && perfect >= huge, "{ipc:?}");
     let walks = value("walks");
     // The table has 16,384 pages, the TLB a tenth of them.
-    assert!(walks[0] > 150_000.0 && walks[1] < walks[0] / 2.0, "{walks:?}");
+    assert!(
+        walks[0] > 150_000.0 && walks[1] < walks[0] / 2.0,
+        "{walks:?}"
+    );
     assert!(walks[2] < walks[0] / 2.0 && walks[3] == 0.0, "{walks:?}");
-    let faults = os(&result.designs[0], "faults_4kb");
-    assert!((16_384..17_500).contains(&faults), "{faults}");
 }
 
 const THREADS: &str = r#"
@@ -209,12 +222,19 @@ fn threads_wait_for_each_other_on_any_number_of_cores() {
         for d in &result.designs {
             // 40 times 64 new pages, and those of program and library.
             let faults = os(d, "faults_4kb");
-            assert!((2560..3200).contains(&faults), "{cores} {}: {faults}", d.name);
+            assert!(
+                (2560..3200).contains(&faults),
+                "{cores} {}: {faults}",
+                d.name
+            );
         }
         let [radix, perfect] = &result.designs[..] else {
             unreachable!()
         };
-        assert_eq!(metric(radix, "instructions"), metric(perfect, "instructions"));
+        assert_eq!(
+            metric(radix, "instructions"),
+            metric(perfect, "instructions")
+        );
         // Time that passes while all wait for the emulator is not the program's.
         let cycles = metric(perfect, "cycles");
         let kernel = os(perfect, "fault_cycles") as f64;
@@ -383,7 +403,10 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
     if !present() {
         return;
     }
-    let program = compile("pauses", "#include <unistd.h>\nint main(void) { pause(); }\n");
+    let program = compile(
+        "pauses",
+        "#include <unistd.h>\nint main(void) { pause(); }\n",
+    );
     let began = Instant::now();
     let result = installation()
         .run(&spec(&["radix", "thp"], &[], &[&program]), &mut |p| {

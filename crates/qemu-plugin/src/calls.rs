@@ -119,9 +119,12 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     } else {
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     }
+    // The reader takes a thread in the kernel for one that waits, and others'
+    // changes do not wait for it: it has to know before the thread goes on, and
+    // before another change is numbered.
+    p.publish();
     if call.locked {
         process::unlock();
-        p.publish();
     }
     *call = process::Call::default();
 }

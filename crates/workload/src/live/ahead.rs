@@ -93,65 +93,130 @@ impl Drop for Leaves {
     }
 }
 
-fn read(mut live: Live, shared: &Shared) {
-    let mut number = 1;
-    loop {
-        let mut moved = false;
-        for thread in 0..number {
-            let mut state = shared.state();
-            if state.closing {
-                return;
-            }
-            if std::mem::take(&mut state.asked) {
-                drop(state);
-                let status = live.exit_status();
-                state = shared.state();
-                state.status = Some(status);
-                shared.filled.notify_all();
-            }
-            let line = &state.lines[thread];
-            if line.ended || line.items.len() >= AHEAD {
+/// What was read, and not yet shown to the engine.
+type Unseen = Vec<(usize, Batch, End)>;
+
+/// Reads `thread` once. Returns whether there was a change of an address space.
+fn read_one(
+    live: &mut Live,
+    thread: usize,
+    blocked: &mut Vec<bool>,
+    batch: Batch,
+    unseen: &mut Unseen,
+    pool: &mut Vec<Batch>,
+) -> Result<bool, ProgramError> {
+    let mut batch = batch;
+    let end = live.fill(thread as ThreadId, &mut batch)?;
+    if blocked.len() <= thread {
+        blocked.resize(thread + 1, false);
+    }
+    let nothing = end == End::Empty || end == End::Blocked && blocked[thread];
+    if nothing && batch.ops.is_empty() {
+        pool.push(batch);
+        return Ok(false);
+    }
+    blocked[thread] = end == End::Blocked;
+    let change = matches!(end, End::Event { ticket: 1.., .. });
+    unseen.push((thread, batch, end));
+    Ok(change)
+}
+
+/// One look at every thread that has room.
+///
+/// A thread that the engine takes for blocked lets changes by others take effect.
+/// So a change is shown only together with what blocked threads did before it:
+/// they are read again after it.
+fn sweep(
+    live: &mut Live,
+    wanted: &[usize],
+    blocked: &mut Vec<bool>,
+    pool: &mut Vec<Batch>,
+) -> Result<Unseen, (Unseen, ProgramError)> {
+    let mut unseen = Unseen::new();
+    let mut changes = false;
+    for &thread in wanted {
+        let batch = pool.pop().unwrap_or_default();
+        match read_one(live, thread, blocked, batch, &mut unseen, pool) {
+            Ok(change) => changes |= change,
+            Err(e) => return Err((unseen, e)),
+        }
+    }
+    while std::mem::take(&mut changes) {
+        for thread in 0..blocked.len() {
+            if !blocked[thread] {
                 continue;
             }
-            let mut batch = state.pool.pop().unwrap_or_default();
-            drop(state);
-            let end = live.fill(thread as ThreadId, &mut batch);
-            let mut state = shared.state();
-            let end = match end {
-                Ok(end) => end,
-                Err(e) => {
-                    state.failed = Some(e);
-                    return;
-                }
-            };
-            let line = &mut state.lines[thread];
-            let nothing = end == End::Empty || end == End::Blocked && line.blocked;
-            if nothing && batch.ops.is_empty() {
-                state.pool.push(batch);
-                continue;
+            let batch = pool.pop().unwrap_or_default();
+            match read_one(live, thread, blocked, batch, &mut unseen, pool) {
+                Ok(change) => changes |= change,
+                Err(e) => return Err((unseen, e)),
             }
-            moved = true;
-            line.blocked = end == End::Blocked;
-            line.ended = end == End::Exit;
-            let made = match &end {
-                End::Event {
-                    event: Event::Spawn { thread } | Event::Fork { thread, .. },
-                    ..
-                } => *thread as usize + 1,
-                _ => 0,
-            };
-            line.items.push_back((batch, end));
+        }
+    }
+    Ok(unseen)
+}
+
+/// Shows the engine what was read.
+fn show(state: &mut State, unseen: Unseen) {
+    for (thread, batch, end) in unseen {
+        if let End::Event {
+            event: Event::Spawn { thread } | Event::Fork { thread, .. },
+            ..
+        } = &end
+        {
+            let made = *thread as usize + 1;
             if made > state.lines.len() {
                 state.lines.resize_with(made, Line::default);
             }
+        }
+        let line = &mut state.lines[thread];
+        line.blocked = end == End::Blocked;
+        line.ended = end == End::Exit;
+        line.items.push_back((batch, end));
+    }
+}
+
+fn read(mut live: Live, shared: &Shared) {
+    let (mut blocked, mut wanted) = (Vec::new(), Vec::new());
+    let mut pool = Vec::new();
+    loop {
+        let mut state = shared.state();
+        if state.closing {
+            return;
+        }
+        if std::mem::take(&mut state.asked) {
+            drop(state);
+            let status = live.exit_status();
+            state = shared.state();
+            state.status = Some(status);
             shared.filled.notify_all();
         }
-        let state = shared.state();
-        number = state.lines.len();
+        let full = |l: &Line| !l.ended && l.items.len() >= AHEAD;
+        wanted.clear();
+        let lines = state.lines.iter().enumerate();
+        wanted.extend(lines.filter(|(_, l)| !l.ended && !full(l)).map(|(i, _)| i));
+        pool.append(&mut state.pool);
+        drop(state);
+        let read = sweep(&mut live, &wanted, &mut blocked, &mut pool);
+        let mut state = shared.state();
+        let moved = match read {
+            Ok(unseen) => {
+                let moved = !unseen.is_empty();
+                show(&mut state, unseen);
+                moved
+            }
+            Err((unseen, e)) => {
+                show(&mut state, unseen);
+                state.failed = Some(e);
+                return;
+            }
+        };
+        if moved {
+            shared.filled.notify_all();
+        }
         if moved || state.asked || state.closing {
             continue;
         }
-        let full = |l: &Line| !l.ended && l.items.len() >= AHEAD;
         if state.lines.iter().all(|l| l.ended || full(l)) {
             drop(shared.room.wait(state));
         } else if state.lines.iter().any(full) && !state.starved {

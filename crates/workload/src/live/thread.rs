@@ -26,6 +26,8 @@ pub(crate) struct Thread {
     queue: Queue,
     /// Between [`record::ENTER`] and its return.
     in_kernel: bool,
+    /// Its reader was told that it waits.
+    told_blocked: bool,
     /// Waits for the image that execve starts, with this ticket.
     replacing: Option<u64>,
     /// Runs something that is not followed.
@@ -48,6 +50,7 @@ impl Thread {
             registers: Registers::default(),
             queue: Queue::new(),
             in_kernel: false,
+            told_blocked: false,
             replacing: None,
             untraced: false,
             last_spawned: None,
@@ -131,7 +134,7 @@ impl Live {
     fn step(&mut self, id: usize, out: &mut Vec<Op>) -> Result<Option<End>, ProgramError> {
         loop {
             let p = self.threads[id].process;
-            if self.threads[id].stillborn || self.processes[p].ended {
+            if self.threads[id].stillborn {
                 return Ok(Some(End::Exit));
             }
             if self.threads[id].replacing.is_some() && self.replaced(id)? {
@@ -247,6 +250,10 @@ impl Live {
             return Ok(None);
         }
         let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
+        // Another thread has told of the end: what this one did before was read.
+        if process.ended {
+            return Ok(Some(if out.is_empty() { End::Exit } else { End::More }));
+        }
         if process.dead {
             if !t.told_of_death {
                 // Once more, with what it had not published.
@@ -275,13 +282,12 @@ impl Live {
         if !out.is_empty() {
             return Ok(Some(End::More));
         }
-        Ok(Some(
-            if (t.in_kernel || t.untraced) && t.replacing.is_none() {
-                End::Blocked
-            } else {
-                End::Empty
-            },
-        ))
+        t.told_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
+        Ok(Some(if t.told_blocked {
+            End::Blocked
+        } else {
+            End::Empty
+        }))
     }
 
     fn pop_end(&mut self, id: usize) -> End {
@@ -350,7 +356,13 @@ impl Live {
         }
         match tag {
             record::ENTER => t.in_kernel = true,
-            record::RETURN => t.in_kernel = false,
+            record::RETURN => {
+                t.in_kernel = false;
+                if std::mem::take(&mut t.told_blocked) {
+                    // It goes on, even if what it does is not known yet.
+                    t.queue.push_back(Piece::End(End::More));
+                }
+            }
             record::CALL => {
                 t.in_kernel = false;
                 let [result, ticket, arguments @ ..] = body8;

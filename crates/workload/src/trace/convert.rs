@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::champsim::{FLAGS, IP, Record, SP};
 use super::pwt::{Header, TraceWriter};
-use super::record::{Killed, Recording, copy, drive};
+use super::record::{Recording, copy, drive};
 use super::{OpenOptions, TraceError, open_trace};
 
 /// What a conversion did.
@@ -133,25 +133,22 @@ fn to_champsim(
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();
     let (mut instructions, mut events) = (0, 0u64);
-    let result = drive(
-        program.as_mut(),
-        Killed::ReadOn,
-        &mut |thread, batch, end| {
-            if thread != 0 {
-                return Err(ProgramError {
-                    message: format!(
-                        "{}: a ChampSim trace has one thread, and this program starts another; convert it to .pwt",
-                        to.display()
-                    ),
-                });
-            }
-            if let End::Event { event, .. } = end
-                && !matches!(event, Event::RoiBegin | Event::RoiEnd)
-            {
-                events += 1;
-            }
-            for op in &batch.ops {
-                instructions += records.op(op, &mut out).map_err(|e| match e {
+    let result = drive(program.as_mut(), &mut |thread, batch, end| {
+        if thread != 0 {
+            return Err(ProgramError {
+                message: format!(
+                    "{}: a ChampSim trace has one thread, and this program starts another; convert it to .pwt",
+                    to.display()
+                ),
+            });
+        }
+        if let End::Event { event, .. } = end
+            && !matches!(event, Event::RoiBegin | Event::RoiEnd)
+        {
+            events += 1;
+        }
+        for op in &batch.ops {
+            instructions += records.op(op, &mut out).map_err(|e| match e {
                 Problem::Io(e) => ProgramError::from(io(e)),
                 Problem::Full => ProgramError {
                     message: format!(
@@ -161,10 +158,9 @@ fn to_champsim(
                     ),
                 },
             })?;
-            }
-            Ok(true)
-        },
-    );
+        }
+        Ok(true)
+    });
     let fault = match result {
         Ok(()) => None,
         // Faults of the target have left the source in order.

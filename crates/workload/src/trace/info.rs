@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::open::{Opened, opened};
 use super::pwt::Header;
 use super::pwt::reader::PwtFile;
-use super::record::{Killed, drive};
+use super::record::drive;
 use super::{Compression, Format, OpenOptions, TraceError, open_trace};
 
 /// Contents of a trace.
@@ -114,45 +114,41 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
     };
     let (mut data, mut code) = (Pages::default(), Pages::default());
     let mut threads = BTreeSet::new();
-    drive(
-        program.as_mut(),
-        Killed::ReadOn,
-        &mut |thread, batch, end| {
-            threads.insert(thread);
-            info.ops += batch.ops.len() as u64;
-            info.instructions += batch.instructions();
-            for op in &batch.ops {
-                code.touch(op.pc);
-                match op.kind {
-                    Kind::Load => info.loads += 1,
-                    Kind::Store => info.stores += 1,
-                    Kind::Branch => {
-                        info.branches += 1;
-                        info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
-                        continue;
-                    }
-                    Kind::Compute => continue,
+    drive(program.as_mut(), &mut |thread, batch, end| {
+        threads.insert(thread);
+        info.ops += batch.ops.len() as u64;
+        info.instructions += batch.instructions();
+        for op in &batch.ops {
+            code.touch(op.pc);
+            match op.kind {
+                Kind::Load => info.loads += 1,
+                Kind::Store => info.stores += 1,
+                Kind::Branch => {
+                    info.branches += 1;
+                    info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
+                    continue;
                 }
-                data.touch(op.va);
-                data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));
+                Kind::Compute => continue,
             }
-            if let End::Event { event, .. } = end {
-                match event {
-                    Event::Map { .. }
-                    | Event::Unmap { .. }
-                    | Event::Remap { .. }
-                    | Event::Protect { .. }
-                    | Event::Advise { .. }
-                    | Event::Populate { .. } => info.mapping_events += 1,
-                    Event::ProcessExit { status } if info.exit_status.is_none() => {
-                        info.exit_status = Some(*status);
-                    }
-                    _ => {}
+            data.touch(op.va);
+            data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));
+        }
+        if let End::Event { event, .. } = end {
+            match event {
+                Event::Map { .. }
+                | Event::Unmap { .. }
+                | Event::Remap { .. }
+                | Event::Protect { .. }
+                | Event::Advise { .. }
+                | Event::Populate { .. } => info.mapping_events += 1,
+                Event::ProcessExit { status } if info.exit_status.is_none() => {
+                    info.exit_status = Some(*status);
                 }
+                _ => {}
             }
-            Ok(true)
-        },
-    )?;
+        }
+        Ok(true)
+    })?;
     info.threads = threads.len() as u64;
     info.data_pages = data.count();
     info.code_pages = code.count();
@@ -192,7 +188,7 @@ pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, Tr
     };
     let mut program = open_trace(path, &options)?;
     let mut good = 0;
-    let result = drive(program.as_mut(), Killed::ReadOn, &mut |_, batch, _| {
+    let result = drive(program.as_mut(), &mut |_, batch, _| {
         good += batch.instructions();
         Ok(true)
     });

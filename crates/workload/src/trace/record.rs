@@ -16,6 +16,12 @@ pub struct Recording {
     /// Ops and marks of each thread so far.
     units: BTreeMap<ThreadId, u64>,
     waiting: BTreeSet<ThreadId>,
+    /// Process of each thread.
+    processes: BTreeMap<ThreadId, ProcessId>,
+    /// The last change of its address space that each thread has seen.
+    seen: BTreeMap<ThreadId, u64>,
+    /// Changes that each thread has made: the ticket, and the units before it.
+    changes: BTreeMap<ThreadId, Vec<(u64, u64)>>,
 }
 
 impl Recording {
@@ -26,6 +32,56 @@ impl Recording {
             writer,
             units: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            processes: BTreeMap::from([(0, 0)]),
+            seen: BTreeMap::new(),
+            changes: BTreeMap::new(),
+        }
+    }
+
+    /// How far the others were when `thread`, which had seen the changes up to
+    /// `ticket`, went on. They may have been read further than that: a change that
+    /// it had not seen was made later.
+    fn others(&self, thread: ThreadId, ticket: u64) -> Vec<(ThreadId, u64)> {
+        let process = self.processes.get(&thread);
+        let others = self.units.iter().filter(|(t, _)| **t != thread);
+        let far = |(t, n): (&ThreadId, &u64)| {
+            let shares = self.processes.get(t) == process;
+            let later = self.changes.get(t).filter(|_| shares).and_then(|made| {
+                let first = made.partition_point(|(number, _)| *number <= ticket);
+                made.get(first).map(|(_, before)| *before)
+            });
+            (*t, later.map_or(*n, |before| before.min(*n)))
+        };
+        others.map(far).collect()
+    }
+
+    /// Remembers what `end` says of the order of changes.
+    fn note(&mut self, thread: ThreadId, end: &End) {
+        match end {
+            End::Meet { ticket } => drop(self.seen.insert(thread, *ticket)),
+            End::Event { event, ticket } => {
+                let process = self.processes.get(&thread).copied().unwrap_or(0);
+                let seen = self.seen.get(&thread).copied().unwrap_or(0);
+                match event {
+                    Event::Spawn { thread: made } => {
+                        self.processes.insert(*made, process);
+                        self.seen.insert(*made, seen);
+                    }
+                    Event::Fork { process, thread } => {
+                        self.processes.insert(*thread, *process);
+                    }
+                    _ => {}
+                }
+                if *ticket > 0 {
+                    self.seen.insert(thread, *ticket);
+                    let before = self.units.get(&thread).copied().unwrap_or(0);
+                    self.changes
+                        .entry(thread)
+                        .or_default()
+                        .push((*ticket, before));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -52,13 +108,17 @@ impl Program for Recording {
         let end = self.program.fill(thread, batch)?;
         let goes_on = !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
         if goes_on && self.waiting.remove(&thread) {
-            let others = self.units.iter().filter(|(t, _)| **t != thread);
-            let needs = others.map(|(t, n)| (*t, *n)).collect();
+            let ticket = match end {
+                End::Meet { ticket } if batch.ops.is_empty() => ticket,
+                _ => self.seen.get(&thread).copied().unwrap_or(0),
+            };
+            let needs = self.others(thread, ticket);
             self.writer.mark(thread, &Mark::Wait(needs))?;
         }
         self.writer.ops(thread, &batch.ops)?;
+        *self.units.entry(thread).or_default() += batch.ops.len() as u64;
+        self.note(thread, &end);
         let units = self.units.entry(thread).or_default();
-        *units += batch.ops.len() as u64;
         match &end {
             End::More | End::Empty => {}
             End::Blocked => {
@@ -87,23 +147,14 @@ impl Program for Recording {
     }
 }
 
-/// What becomes of the threads of a process that ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Killed {
-    /// They end with it, as in a machine.
-    End,
-    /// They are read on: a recording may hold more of them.
-    ReadOn,
-}
-
-/// Asks the threads of a program in turn until it ends or `visit` says no.
+/// Asks the threads of a program in turn until it ends or `visit` says no. The
+/// threads of a process that has ended are read to their own end.
 ///
 /// # Errors
 /// What the program or `visit` returns; a deterministic program whose threads all
 /// wait for each other.
 pub(super) fn drive(
     program: &mut dyn Program,
-    killed: Killed,
     visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
 ) -> Result<(), ProgramError> {
     let deterministic = program.facts().deterministic;
@@ -140,7 +191,6 @@ pub(super) fn drive(
                     Event::ProcessExit { .. } => {
                         for t in threads.values_mut().filter(|t| t.process == process) {
                             t.killed = true;
-                            t.lives &= killed == Killed::ReadOn;
                         }
                     }
                     _ => {}
@@ -219,7 +269,7 @@ pub fn record_into(
 ) -> Result<(), ProgramError> {
     let limit = instructions.unwrap_or(u64::MAX);
     let mut written = 0;
-    drive(recording, Killed::End, &mut |_, batch, _| {
+    drive(recording, &mut |_, batch, _| {
         written += batch.instructions();
         Ok(written < limit && go_on(written))
     })
@@ -240,6 +290,6 @@ pub fn record(
 
 /// Writes all that a trace holds.
 pub(super) fn copy(mut recording: Recording) -> Result<Written, ProgramError> {
-    drive(&mut recording, Killed::ReadOn, &mut |_, _, _| Ok(true))?;
+    drive(&mut recording, &mut |_, _, _| Ok(true))?;
     recording.finish()
 }

@@ -574,11 +574,11 @@ impl Machine {
             End::Barrier { number } => {
                 self.threads.get_mut(&id).expect("it runs").barrier = number;
                 self.release(id, core, State::AtBarrier(number));
-                self.settle(false)?;
+                self.settle(hub, me, false)?;
             }
             End::Wait { until } => {
                 self.release(id, core, State::Waiting(until));
-                self.settle(false)?;
+                self.settle(hub, me, false)?;
             }
             End::Blocked => {
                 self.release(id, core, State::Blocked);

@@ -74,12 +74,12 @@ impl Private {
     #[inline]
     pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         match request.kind {
-            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<true, B>(request, now, below),
-            Kind::Fetch => self.fetch::<true, B>(request, now, below),
+            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<true, B>(&request, now, below),
+            Kind::Fetch => self.fetch::<true, B>(&request, now, below),
             Kind::Walk if self.walks_enter == Enter::L1d => {
-                self.data::<true, B>(request, now, below)
+                self.data::<true, B>(&request, now, below)
             }
-            Kind::Walk | Kind::Speculative => self.second::<true, B>(request, now, below),
+            Kind::Walk | Kind::Speculative => self.second::<true, B>(&request, now, below),
         }
     }
 
@@ -88,12 +88,12 @@ impl Private {
     #[inline]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
         match request.kind {
-            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(request, 0, below),
-            Kind::Fetch => self.fetch::<false, B>(request, 0, below),
+            Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(&request, 0, below),
+            Kind::Fetch => self.fetch::<false, B>(&request, 0, below),
             Kind::Walk if self.walks_enter == Enter::L1d => {
-                self.data::<false, B>(request, 0, below)
+                self.data::<false, B>(&request, 0, below)
             }
-            Kind::Walk | Kind::Speculative => self.second::<false, B>(request, 0, below),
+            Kind::Walk | Kind::Speculative => self.second::<false, B>(&request, 0, below),
         };
     }
 
@@ -105,7 +105,7 @@ impl Private {
     #[inline(always)]
     fn data<const TIMED: bool, B: Below>(
         &mut self,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
@@ -139,7 +139,7 @@ impl Private {
     fn ask_to_write<const TIMED: bool, B: Below>(
         &mut self,
         at: Place,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Cycle {
@@ -147,9 +147,9 @@ impl Private {
         if self.l1d.flags(at) & OWNED == 0 && below.coherent() {
             if TIMED {
                 self.l1d.counts.upgrades += 1;
-                granted = below.access(request, now).at;
+                granted = below.access(*request, now).at;
             } else {
-                below.warm(request);
+                below.warm(*request);
             }
         }
         self.l1d.set_flags(at, DIRTY | OWNED);
@@ -160,7 +160,7 @@ impl Private {
     fn data_miss<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
@@ -192,7 +192,7 @@ impl Private {
     fn prefetch_data<const TIMED: bool, B: Below>(
         &mut self,
         wanted: &[u64],
-        cause: Request,
+        cause: &Request,
         now: Cycle,
         below: &mut B,
     ) {
@@ -203,9 +203,9 @@ impl Private {
             let request = Request {
                 at: address(line),
                 kind: Kind::Prefetch,
-                ..cause
+                ..*cause
             };
-            let done = self.second::<TIMED, B>(request, now, below);
+            let done = self.second::<TIMED, B>(&request, now, below);
             let flags = PREFETCHED | self.owned_below(line, below);
             self.fill_data::<TIMED, B>(line, flags, done, now, below);
         }
@@ -252,7 +252,7 @@ impl Private {
     #[inline(always)]
     fn fetch<const TIMED: bool, B: Below>(
         &mut self,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
@@ -269,9 +269,9 @@ impl Private {
                     let request = Request {
                         at: address(line),
                         kind: Kind::Prefetch,
-                        ..request
+                        ..*request
                     };
-                    let done = self.second::<TIMED, B>(request, now, below);
+                    let done = self.second::<TIMED, B>(&request, now, below);
                     self.fill_fetched::<TIMED, B>(line, PREFETCHED, done, now, below);
                 }
             }
@@ -283,7 +283,7 @@ impl Private {
     fn fetch_miss<const TIMED: bool, B: Below>(
         &mut self,
         line: u64,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
@@ -321,7 +321,7 @@ impl Private {
     /// The request at the L2.
     fn second<const TIMED: bool, B: Below>(
         &mut self,
-        request: Request,
+        request: &Request,
         now: Cycle,
         below: &mut B,
     ) -> Done {
@@ -333,9 +333,9 @@ impl Private {
                 {
                     if TIMED {
                         self.l2.counts.upgrades += 1;
-                        done.at = done.at.max(below.access(request, now).at);
+                        done.at = done.at.max(below.access(*request, now).at);
                     } else {
-                        below.warm(request);
+                        below.warm(*request);
                     }
                 }
                 done
@@ -365,9 +365,9 @@ impl Private {
                     let request = Request {
                         at: address(line),
                         kind: Kind::Prefetch,
-                        ..request
+                        ..*request
                     };
-                    let done = ask::<TIMED, B>(below, request, now);
+                    let done = ask::<TIMED, B>(below, &request, now);
                     self.fill_second::<TIMED, B>(line, PREFETCHED, done, now, below);
                 }
             }
@@ -450,11 +450,11 @@ fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) 
 }
 
 #[inline(always)]
-fn ask<const TIMED: bool, B: Below>(below: &mut B, request: Request, now: Cycle) -> Done {
+fn ask<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle) -> Done {
     if TIMED {
-        below.access(request, now)
+        below.access(*request, now)
     } else {
-        below.warm(request);
+        below.warm(*request);
         Done {
             at: 0,
             level: Level::Memory,

@@ -17,19 +17,20 @@ pub(crate) struct Found {
     pub writable: bool,
 }
 
-/// What is known of an address in a level that it is to be put in.
+/// The entry that covers an address in a level, found first: array and slot in
+/// one word, since it goes through several calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// No entry covers it.
-    Absent,
-    /// The entry of this array and slot covers it, found first.
-    At(usize, usize),
-}
+pub(crate) struct Presence(u64);
 
-impl From<Option<(usize, usize)>> for Presence {
-    #[inline]
-    fn from(place: Option<(usize, usize)>) -> Self {
-        place.map_or(Presence::Absent, |(array, slot)| Presence::At(array, slot))
+impl Presence {
+    /// No entry covers it.
+    pub const ABSENT: Presence = Presence(u64::MAX);
+
+    #[inline(always)]
+    pub fn of(place: Option<(usize, usize)>) -> Self {
+        place.map_or(Presence::ABSENT, |(array, slot)| {
+            Presence((array as u64) << 32 | slot as u64)
+        })
     }
 }
 
@@ -142,10 +143,12 @@ impl Level {
         let key_held = key(asid, held, va);
         let tlb = &mut self.arrays[array];
         let place = match presence {
-            Presence::Absent => None,
+            Presence::ABSENT => None,
             // An entry of another size may cover it, too.
-            Presence::At(a, slot) if a == array && tlb.keys[slot] == key_held => Some(slot),
-            Presence::At(..) => tlb.find(key_held),
+            Presence(p) if p >> 32 == array as u64 && tlb.keys[p as u32 as usize] == key_held => {
+                Some(p as u32 as usize)
+            }
+            Presence(_) => tlb.find(key_held),
         };
         let slot = tlb.fill(key_held, entry, counted, place);
         self.hint(key(asid, PageSize::K4, va), array, slot);

@@ -7,5 +7,5 @@ mod set_assoc;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, Slot};
-pub use scan::{equal_bytes, first_byte_equal, first_masked_equal, renew_rank};
+pub use scan::{equal_bytes, first_byte_equal, first_masked_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;

@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
+use pagewalk_structures::prefetch;
 use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
 
 use crate::contract::{
@@ -276,12 +277,21 @@ const LEVEL: usize = 1;
 
 impl<In: Addr, Out: Addr> Radix<In, Out> {
     #[inline]
-    fn read(va: u64, node: NodeRef, level: u8, state: &mut WalkState) -> Next<Out> {
+    fn read(&self, va: u64, node: NodeRef, level: u8, state: &mut WalkState) -> Next<Out> {
+        // Needed when the simulated read is back, which takes the host a while.
+        let index = Self::index(va, level);
+        if level == 1 {
+            prefetch(&self.leaves.node(node.slot())[index]);
+        } else {
+            let n = &self.uppers[node.slot()];
+            prefetch(&n.entry[index]);
+            prefetch(&n.child[index]);
+        }
         state.regs[NODE] = node.0;
         state.regs[LEVEL] = u64::from(level);
         state.step += 1;
         Next::One {
-            at: Out::new(node.base() + 8 * Self::index(va, level) as u64),
+            at: Out::new(node.base() + 8 * index as u64),
             level,
         }
     }
@@ -307,7 +317,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
                     start = (NodeRef(node), level);
                 }
             }
-            return Self::read(va, start.0, start.1, state);
+            return self.read(va, start.0, start.1, state);
         }
         let node = NodeRef(state.regs[NODE]);
         let level = state.regs[LEVEL] as u8;
@@ -321,7 +331,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
         }
         let child = self.child(node, index);
         caches.fill(usize::from(level) - 2, low >> Self::shift(level), child.0);
-        Self::read(va, child, level - 1, state)
+        self.read(va, child, level - 1, state)
     }
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {

@@ -57,7 +57,7 @@ impl Mmu {
             access,
             pc,
             now,
-            place.into(),
+            Presence::of(place),
             view,
             private,
             below,
@@ -85,12 +85,12 @@ impl Mmu {
         let s = side(access);
         let own = s & usize::from(self.l2[1].is_some());
         let mut asked = now;
-        let mut presence = [first, Presence::Absent];
+        let mut presence = [first, Presence::ABSENT];
         if let Some(level) = &mut self.l2[own] {
             level.lookups += 1;
             asked += level.latency;
             let place = level.find(asid, va.0);
-            presence[1] = place.into();
+            presence[1] = Presence::of(place);
             if let Some((a, slot)) = place
                 && level.arrays[a].entries[slot].ready <= now
             {
@@ -200,6 +200,7 @@ impl Mmu {
     }
 
     /// Waits for a walk to the same 4 KB page that has not ended at `now`.
+    #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn join(
         &mut self,

@@ -58,7 +58,7 @@ impl Mmu {
             if access == Access::Write && !found.writable {
                 return Err(self.refuse(asid, va, access, now));
             }
-            self.fill_l1(s, asid, va, found, 0, false, Presence::Absent);
+            self.fill_l1(s, asid, va, found, 0, false, Presence::ABSENT);
             return Ok(found.pa(va));
         }
         let mut counts = [[0; 2]; PWC_ARRAYS];
@@ -101,7 +101,7 @@ impl Mmu {
         if access == Access::Write && !found.writable {
             return Err(self.refuse(asid, va, access, now));
         }
-        self.fill(s, asid, va, found, 0, false, [Presence::Absent; 2]);
+        self.fill(s, asid, va, found, 0, false, [Presence::ABSENT; 2]);
         Ok(found.pa(va))
     }
 }

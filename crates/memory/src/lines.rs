@@ -78,10 +78,12 @@ pub(crate) struct Lines {
     own_level: Level,
     replacement: Replacement,
     /// Orders: with LRU a way's rank in the order of use, 0 the last used one;
-    /// with SRRIP its re-reference prediction. The byte of a set: in a
-    /// first-level cache with LRU the way where its last hit was, with SRRIP
+    /// with SRRIP its re-reference prediction. The byte of a set: with SRRIP
     /// where the search for a victim begins.
     state: Sets,
+    /// First-level caches: the way where each set's last hit was. Apart from the
+    /// sets, so that the host need not wait for one line to know the next.
+    likely: Vec<u8>,
     pub mshrs: Occupancy,
     pub prefetcher: Option<Prefetcher>,
     pub kinds: KindCounts,
@@ -148,6 +150,10 @@ impl Lines {
             own_level: level,
             replacement: spec.replacement,
             state,
+            likely: match level {
+                Level::L1 => vec![0; sets as usize],
+                _ => vec![],
+            },
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
             kinds: KindCounts::default(),
@@ -196,16 +202,13 @@ impl Lines {
     /// not matter which way is looked at first.
     #[inline(always)]
     pub fn find_likely(&mut self, line: u64) -> Option<Place> {
-        if self.replacement != Replacement::Lru {
-            return self.find(line);
-        }
-        let base = self.base(line);
-        let likely = self.place(base, self.state.byte(base));
+        let set = self.set(line);
+        let likely = self.place(self.state.base(set), usize::from(self.likely[set]));
         if (self.state.word(likely.tag) ^ line) & LINE_MASK == 0 {
             return Some(likely);
         }
         let at = self.find(line)?;
-        self.state.set_byte(base, at.way as u8);
+        self.likely[set] = at.way as u8;
         Some(at)
     }
 

@@ -58,7 +58,8 @@ impl WalkCacheSet {
 /// address space, so that only entries that are ready answer.
 pub struct WalkCaches<'a> {
     set: &'a mut WalkCacheSet,
-    asid: Asid,
+    /// The address space, where it stands in a key.
+    space: u64,
     /// When the reads so far are back.
     pub now: Cycle,
     /// Cycles that lookups have cost since the last group.
@@ -70,7 +71,7 @@ impl<'a> WalkCaches<'a> {
     pub fn new(set: &'a mut WalkCacheSet, asid: Asid, now: Cycle) -> Self {
         WalkCaches {
             set,
-            asid,
+            space: u64::from(asid.0) << 48,
             now,
             spent: 0,
         }
@@ -78,7 +79,7 @@ impl<'a> WalkCaches<'a> {
 
     fn key(&self, key: u64) -> u64 {
         debug_assert!(key < 1 << 48);
-        u64::from(self.asid.0) << 48 | key
+        self.space | key
     }
 
     /// The payload of `key` in array `id`. Arrays are looked up in parallel:

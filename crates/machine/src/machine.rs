@@ -55,6 +55,8 @@ pub(crate) struct Machine {
     processes: BTreeMap<ProcessId, Process>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
+    /// The thread that each core ran last.
+    ran: Vec<Option<ThreadId>>,
     slice_end: Vec<Cycle>,
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
@@ -158,6 +160,7 @@ impl Machine {
             )]),
             ready: VecDeque::from([0]),
             on_core: vec![None; n],
+            ran: vec![None; n],
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
@@ -341,6 +344,11 @@ impl Machine {
             self.on_core[core] = Some(id);
             let ready_at = thread.ready_at;
             self.cores[core].idle(ready_at);
+            let other = self.ran[core].replace(id).is_some_and(|last| last != id);
+            if other && self.plan.phase.takes_time() {
+                let cost = self.os.prices().context_switch;
+                self.cores[core].kernel(cost);
+            }
             self.slice_end[core] = self.cores[core].now() + self.config.schedule.time_slice_cycles;
         }
     }
@@ -535,8 +543,6 @@ impl Machine {
         }
         if let Some(id) = self.on_core[core] {
             self.release(id, core, State::Ready);
-            let cost = self.os.prices().context_switch;
-            self.cores[core].kernel(cost);
             self.ready.push_back(id);
         }
     }

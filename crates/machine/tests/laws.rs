@@ -409,6 +409,34 @@ fn threads_share_cores_and_every_one_of_them_runs() {
 }
 
 #[test]
+fn a_core_that_takes_up_another_thread_pays_for_the_switch() {
+    let kernel = |price: &str| {
+        let set = [
+            "schedule.time_slice_cycles=5000",
+            "os.prices.shootdown_ns=0",
+            price,
+        ];
+        let d = one(MACHINE, "radix", "gups 64MB threads=2", 200_000, &set);
+        let of = |c: &str| {
+            let of_cause = d.cycle_stack.iter().filter(|s| s.cause == c);
+            of_cause.map(|s| s.cycles).sum::<f64>()
+        };
+        of("kernel")
+    };
+    let (free, dear) = (
+        kernel("os.prices.context_switch_ns=0"),
+        kernel("os.prices.context_switch_ns=1000"),
+    );
+    // 2900 cycles each, some tens of them.
+    assert!(dear - free > 10.0 * 2900.0, "{free} and {dear}");
+    let alone = |price: &str| cycles(&one(MACHINE, "radix", "gups 64MB", 50_000, &[price]));
+    assert_eq!(
+        alone("os.prices.context_switch_ns=0"),
+        alone("os.prices.context_switch_ns=1000")
+    );
+}
+
+#[test]
 fn a_built_in_programs_set_up_is_not_measured() {
     let d = one(MACHINE, "radix", "gups 64MB", 100_000, &[]);
     // Code, stack and buffer; the 16384 pages of the table were touched before.

@@ -17,7 +17,7 @@ pub struct Prices {
     pub trap: Cycle,
     /// A system call that changes the address space, beside what it does, cycles.
     pub syscall: Cycle,
-    /// A context switch between processes, cycles.
+    /// A context switch, cycles.
     pub context_switch: Cycle,
     /// A TLB shootdown, to each core that is interrupted, cycles.
     pub shootdown_remote: Cycle,

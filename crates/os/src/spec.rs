@@ -80,10 +80,10 @@ pub struct PriceSpec {
     /// A system call that changes the address space, beside what it does.
     /// Default 56: `getppid` on a Zen 3 with Linux 6.18 (our measurement).
     pub syscall_ns: f64,
-    /// A context switch between processes. Default 700: half a round trip of a
-    /// byte through two pipes between two processes on one core, less a pipe's
-    /// write and read within one (914 - 206 ns on a Zen 3 with Linux 6.18, our
-    /// measurement).
+    /// A context switch: a core takes up another thread than it ran last.
+    /// Default 700: half a round trip of a byte through two pipes between two
+    /// processes on one core, less a pipe's write and read within one (914 - 206
+    /// ns on a Zen 3 with Linux 6.18, our measurement).
     pub context_switch_ns: f64,
     /// A TLB shootdown, to the initiator, once. Default 1,000
     /// (unseel.com, "TLB Shootdown": base cost of the inter-processor interrupt;

@@ -91,6 +91,7 @@ def result(spec: dict[str, Any]) -> dict[str, Any]:
         "machine": spec["machine"],
         "limits": spec["limits"],
         "warnings": [],
+        "failed_files": [],
         "host": {
             "seconds": 1.5,
             "simulated_instructions_per_second": 26.5e6,

@@ -206,6 +206,9 @@ def compare(
     names = [name.strip() for name in designs.split(",") if name.strip()]
     if not names:
         raise UserError("--designs: no design given; 'pagewalk designs' lists them")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
     return _simulate("compare", ctx, names, locals())
 
 
@@ -249,6 +252,8 @@ def _simulate(kind: str, ctx: typer.Context, designs: list[str], flags: dict[str
         (flags["html"], result.write_html),
     ]
     _write_all(writers)
+    if result.failed_files:
+        raise Failure("; ".join(result.failed_files))
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status

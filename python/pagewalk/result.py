@@ -153,6 +153,11 @@ class Result:
         return list(self.data["warnings"])
 
     @property
+    def failed_files(self) -> list[str]:
+        """Files asked for that the engine could not write, and why."""
+        return list(self.data["failed_files"])
+
+    @property
     def exit_status(self) -> int:
         """The simulated program's own exit status, 0 without a program."""
         return int(self.data["source"].get("exit_status") or 0)

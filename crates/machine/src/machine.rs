@@ -142,7 +142,7 @@ impl Machine {
             seed,
         )?;
         // A live program may own memory that it got in ways nobody announces.
-        let infer = facts.infer_mappings || !facts.deterministic;
+        let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
         let plan = Plan::new(limits);
         let mut machine = Machine {

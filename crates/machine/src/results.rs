@@ -31,6 +31,8 @@ pub struct RunResult {
     pub limits: Limits,
     /// What the reader should know before using the numbers.
     pub warnings: Vec<String>,
+    /// Files asked for that could not be written, and why.
+    pub failed_files: Vec<String>,
     /// About the simulating host; differs from run to run.
     pub host: Host,
     /// One entry a design, in the order asked for.
@@ -265,6 +267,7 @@ pub(crate) fn run_result(
         machine: options.machine.clone(),
         limits: options.limits,
         warnings: warnings(facts, &designs),
+        failed_files: Vec::new(),
         host: Host {
             seconds,
             simulated_instructions_per_second: if seconds > 0.0 {
@@ -297,6 +300,18 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         }
         if let Some(m) = &d.refused {
             out.push(format!("{}: {m}", d.name));
+        }
+    }
+    if !facts.infer_mappings {
+        for d in designs {
+            let inferred = |s: &&Stat| s.path == "os" && s.name == "inferred_mappings";
+            let n = d.stats.iter().find(inferred).map_or(0, |s| s.value);
+            if n > 0 {
+                out.push(format!(
+                    "{}: the program used memory that no system call announced: {n} mappings of 2 MB were inferred",
+                    d.name
+                ));
+            }
         }
     }
     for (i, a) in designs.iter().enumerate() {

@@ -185,7 +185,7 @@ pub fn run(
         && let Err(e) = perfetto::write(path, &recordings)
     {
         // The results are not lost with it.
-        result.warnings.push(format!(
+        result.failed_files.push(format!(
             "{}: the Perfetto file could not be written: {e}",
             path.display()
         ));

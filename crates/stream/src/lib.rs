@@ -253,6 +253,9 @@ pub struct Facts {
     pub deterministic: bool,
     /// There is a region of interest.
     pub has_roi: bool,
+    /// It is, or was when it was recorded, a live process: it may own memory that
+    /// it got in ways that nobody announced.
+    pub live: bool,
 }
 
 /// Why a program could not go on.

@@ -200,6 +200,7 @@ impl Gups {
                 no_dependences: false,
                 deterministic: true,
                 has_roi: true,
+                live: false,
             },
             setup: layout.begin(threads),
             workers,

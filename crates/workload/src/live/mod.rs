@@ -121,6 +121,7 @@ impl Program for Live {
     fn facts(&self) -> Facts {
         Facts {
             name: self.name.clone(),
+            live: true,
             ..Facts::default()
         }
     }

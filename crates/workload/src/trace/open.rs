@@ -141,6 +141,7 @@ impl Streamed {
             no_dependences: format == Format::Lackey,
             deterministic: true,
             has_roi: false,
+            live: false,
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),

@@ -195,6 +195,7 @@ impl Bfs {
                 no_dependences: false,
                 deterministic: true,
                 has_roi: true,
+                live: false,
             },
             setup: layout.begin(threads),
             search: Search::new(graph, threads as usize),

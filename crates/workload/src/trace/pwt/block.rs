@@ -42,6 +42,9 @@ pub struct Header {
     pub no_dependences: bool,
     /// See [`pagewalk_stream::Facts`].
     pub has_roi: bool,
+    /// See [`pagewalk_stream::Facts`].
+    #[serde(default)]
+    pub live: bool,
     /// Seed of the recorded run.
     pub seed: u64,
     /// What was recorded: a command line, a workload, another trace.
@@ -58,6 +61,7 @@ impl Header {
             infer_mappings: facts.infer_mappings,
             no_dependences: facts.no_dependences,
             has_roi: facts.has_roi,
+            live: facts.live,
             seed,
             source: source.to_owned(),
             made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -418,6 +418,7 @@ impl PwtProgram {
                 no_dependences: file.header.no_dependences,
                 deterministic: true,
                 has_roi: file.header.has_roi,
+                live: file.header.live,
             },
             path: Arc::new(file.path),
             plans,

@@ -208,7 +208,10 @@ impl Core {
     }
 
     /// Timed. `ops[at..]`, until local time `until` or `instructions() >= limit`.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     pub fn run<B: Below>(
         &mut self,
         ops: &[Op],

@@ -492,8 +492,25 @@ fn through_mshrs<const TIMED: bool>(
 impl Report for Private {
     /// `l1i`, `l1d` and `l2` below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        tree.add(&join(path, "l1i"), &self.l1i.stats());
-        tree.add(&join(path, "l1d"), &self.l1d.stats());
+        let starts = |name: &str, with: &[&str]| with.iter().any(|w| name.starts_with(w));
+        // Instructions are only fetched; guesses of engines go into the L2.
+        let not_of_l1i = [
+            "load",
+            "store",
+            "walk",
+            "upgrades",
+            "writebacks",
+            "prefetch_",
+            "speculative",
+        ];
+        tree.add_some(&join(path, "l1i"), &self.l1i.stats(), |n| {
+            !starts(n, &not_of_l1i)
+        });
+        let walks = self.walks_enter == Enter::L1d;
+        let not_of_l1d = ["fetch", "prefetch_", "speculative"];
+        tree.add_some(&join(path, "l1d"), &self.l1d.stats(), |n| {
+            !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk"))
+        });
         tree.add(&join(path, "l2"), &self.l2.stats());
     }
 }

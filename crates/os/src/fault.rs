@@ -199,7 +199,10 @@ fn grow_stack(space: &mut Space, at: u64) -> bool {
 /// A write to a page that is write-protected although its area is writable.
 /// With a single owner it becomes writable; otherwise the 4 KB page is copied,
 /// out of a large page that is split first (Linux since 5.8, commit 3917c80280c9).
-#[allow(clippy::too_many_arguments)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "each is a thing of its own, lent for the call"
+)]
 fn copy_on_write(
     space: &mut Space,
     k: &mut Kernel,

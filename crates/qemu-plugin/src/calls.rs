@@ -42,7 +42,7 @@ fn sort(number: i64, a: &[u64; 6]) -> Sort {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "the signature is QEMU's")]
 pub unsafe extern "C" fn enter(
     _id: api::Id,
     vcpu: c_uint,

@@ -105,6 +105,16 @@ impl Tree {
         }
     }
 
+    /// Adds those of a component's counters whose name `keep` accepts: the others
+    /// cannot move in this place, and a row that is always zero tells nothing.
+    pub fn add_some(&mut self, path: &str, counters: &dyn Counters, keep: impl Fn(&str) -> bool) {
+        let from = self.rows.len();
+        self.add(path, counters);
+        let rows = self.rows.split_off(from);
+        self.rows
+            .extend(rows.into_iter().filter(|r| keep(r.definition.name)));
+    }
+
     /// What happened between `earlier` and `self`: counts are subtracted,
     /// gauges keep the later value. A row that `earlier` lacks counts from zero.
     pub fn since(&self, earlier: &Tree) -> Tree {

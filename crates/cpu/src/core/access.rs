@@ -115,7 +115,10 @@ impl Core {
     }
 
     #[inline]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     pub(super) fn translate<B: Below>(
         &mut self,
         va: u64,
@@ -156,7 +159,10 @@ impl Core {
 
     /// Where the second line of an access lies whose first is at `first`.
     #[cold]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     pub(super) fn second<B: Below>(
         &mut self,
         op: &Op,

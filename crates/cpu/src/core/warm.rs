@@ -7,7 +7,10 @@ impl Core {
     /// Warming: state of TLBs, caches, predictors; the clock runs at
     /// `cpi_milli`/1000 cycles an instruction. The window empties first. Nothing
     /// is counted but the instructions.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     pub fn warm<B: Below>(
         &mut self,
         ops: &[Op],

@@ -201,7 +201,10 @@ impl Mmu {
 
     /// Waits for a walk to the same 4 KB page that has not ended at `now`.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     pub(super) fn join(
         &mut self,
         asid: Asid,

@@ -128,7 +128,10 @@ impl Emitter {
     }
 
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a thing of its own, lent for the call"
+    )]
     fn store(
         &mut self,
         batch: &mut Batch,

@@ -225,7 +225,8 @@ pub enum Event {
     },
     /// execve: the address space is emptied; `Map` events follow.
     Exec,
-    /// The process ends with all its threads; `status` as a shell shows it.
+    /// The process ends with all its threads, each of which still gives what it
+    /// did before and then [`End::Exit`]; `status` as a shell shows it.
     ProcessExit {
         /// 0..255, 128 + signal when killed.
         status: i32,

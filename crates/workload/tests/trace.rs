@@ -262,6 +262,7 @@ struct Family {
     parent: u32,
     child: u32,
     child_exited: bool,
+    parent_exited: bool,
 }
 
 impl Program for Family {
@@ -279,6 +280,7 @@ impl Program for Family {
         let step = match thread {
             0 => &mut self.parent,
             1 => &mut self.child,
+            _ if self.child_exited => return Ok(End::Exit),
             _ => {
                 batch.ops.extend(
                     [Op {
@@ -297,7 +299,11 @@ impl Program for Family {
                 thread: 1,
             }),
             (0, _) if !self.child_exited => Ok(End::Blocked),
-            (0, _) => event(Event::ProcessExit { status: 3 }),
+            (0, _) if !self.parent_exited => {
+                self.parent_exited = true;
+                event(Event::ProcessExit { status: 3 })
+            }
+            (0, _) => Ok(End::Exit),
             (1, 1) => event(Event::Spawn { thread: 2 }),
             (1, 2..9) => {
                 batch.ops.push(Op {
@@ -307,6 +313,7 @@ impl Program for Family {
                 });
                 Ok(End::More)
             }
+            _ if self.child_exited => Ok(End::Exit),
             _ => {
                 self.child_exited = true;
                 event(Event::ProcessExit { status: 0 })
@@ -322,6 +329,7 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
         parent: 0,
         child: 0,
         child_exited: false,
+        parent_exited: false,
     };
     let path = recorded(dir.path(), Box::new(family), None);
     let mut replay = opened(&path);

@@ -37,7 +37,6 @@ struct Queue {
     items: VecDeque<Item>,
     /// Next item of each machine.
     next: Vec<u64>,
-    ended: bool,
     /// The last item said that the thread waits for something outside.
     blocked: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
@@ -150,7 +149,6 @@ impl Hub {
                 state.make_room(*thread);
             }
             let queue = &mut state.threads[thread as usize];
-            queue.ended |= end == End::Exit;
             queue.blocked = end == End::Blocked;
             queue.items.push_back(Item {
                 batch: Arc::new(batch),

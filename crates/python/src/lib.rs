@@ -5,8 +5,7 @@ use std::sync::RwLock;
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, METRICS, RunError, RunSpec, SourceSpec, explain as explain_name,
-    statistics as all_statistics,
+    Installation, METRICS, RunError, RunSpec, explain as explain_name, statistics as all_statistics,
 };
 use pagewalk_workload::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -286,12 +285,6 @@ fn doctor() -> PyResult<String> {
     }))
 }
 
-/// The shape of a source, for checks on the Python side.
-#[pyfunction]
-fn check_source(source: &str) -> PyResult<()> {
-    parse::<SourceSpec>(source).map(|_| ())
-}
-
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
@@ -302,7 +295,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     functions! {
         set_data_dir version run resolve machines designs workloads schema config_keys statistics
-        explain record trace_info trace_check trace_convert doctor check_source
+        explain record trace_info trace_check trace_convert doctor
     }
     Ok(())
 }

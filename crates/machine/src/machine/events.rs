@@ -1,0 +1,180 @@
+//! What the end of a batch and the events of a program do.
+
+use pagewalk_os::{Effects, OsError};
+use pagewalk_stream::{End, Event, ProcessId, ThreadId};
+
+use super::{Machine, Outcome};
+use crate::hub::Hub;
+use crate::thread::{Process, State};
+
+impl Machine {
+    /// What comes after the last op of a batch.
+    pub(super) fn act_on_end(
+        &mut self,
+        hub: &Hub,
+        me: usize,
+        id: ThreadId,
+        core: usize,
+        end: End,
+    ) -> Result<(), Outcome> {
+        match end {
+            End::More | End::Empty => {}
+            // What the other threads did before the end may still be to come.
+            End::Event {
+                event: event @ Event::ProcessExit { .. },
+                ..
+            } => {
+                self.release(id, core, State::Changing(event, u64::MAX));
+                self.settle(hub, me, false)?;
+            }
+            End::Event { event, ticket: 0 } => self.act_on(id, core, event)?,
+            End::Event { event, ticket } => {
+                self.release(id, core, State::Changing(event, ticket));
+                self.settle(hub, me, false)?;
+            }
+            End::Meet { ticket } => {
+                let process = self.threads[&id].process;
+                if self.processes[&process].applied < ticket {
+                    self.release(id, core, State::Meeting(ticket));
+                    self.settle(hub, me, false)?;
+                }
+            }
+            End::Barrier { number } => {
+                self.threads.get_mut(&id).expect("it runs").barrier = number;
+                self.release(id, core, State::AtBarrier(number));
+                self.settle(hub, me, false)?;
+            }
+            End::Wait { until } => {
+                self.release(id, core, State::Waiting(until));
+                self.settle(hub, me, false)?;
+            }
+            End::Blocked => {
+                self.release(id, core, State::Blocked);
+                self.settle(hub, me, false)?;
+            }
+            End::Exit => {
+                self.release(id, core, State::Exited);
+                self.settle(hub, me, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the event says, at the cost of `core`.
+    pub(super) fn act_on(
+        &mut self,
+        id: ThreadId,
+        core: usize,
+        event: Event,
+    ) -> Result<(), Outcome> {
+        let process = self.threads[&id].process;
+        let pid = self.processes[&process].pid;
+        let mut fx = std::mem::take(&mut self.effects);
+        let forks = matches!(event, Event::Fork { .. });
+        let result = match event {
+            Event::Map {
+                at,
+                bytes,
+                writable,
+                backing,
+            } => self.os.map(pid, at, bytes, writable, backing, &mut fx),
+            Event::Unmap { at, bytes } => self.os.unmap(pid, at, bytes, &mut fx),
+            Event::Remap {
+                from,
+                old_bytes,
+                to,
+                new_bytes,
+            } => self.os.remap(pid, from, old_bytes, to, new_bytes, &mut fx),
+            Event::Protect {
+                at,
+                bytes,
+                writable,
+            } => self.os.protect(pid, at, bytes, writable, &mut fx),
+            // A call that failed, or changed nothing: it only took its ticket.
+            Event::Advise { bytes: 0, .. } => Ok(()),
+            Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
+            Event::Populate { at, bytes } => {
+                let result = self.os.populate(pid, at, bytes, &mut fx);
+                fx.cycles = 0;
+                result
+            }
+            Event::Spawn { thread } => {
+                self.start(thread, process, core);
+                Ok(())
+            }
+            Event::Fork {
+                process: child,
+                thread,
+            } => self.os.fork(pid, &mut fx).map(|pid| {
+                self.processes.insert(
+                    child,
+                    Process {
+                        pid,
+                        applied: 0,
+                        alive: true,
+                    },
+                );
+                self.start(thread, child, core);
+            }),
+            Event::Exec => {
+                self.os.exec(pid, &mut fx);
+                Ok(())
+            }
+            Event::ProcessExit { .. } => {
+                self.end_process(process, &mut fx);
+                Ok(())
+            }
+            Event::RoiBegin => {
+                self.begin_roi();
+                Ok(())
+            }
+            Event::RoiEnd => {
+                self.end_roi();
+                Ok(())
+            }
+        };
+        self.spread(core, process, &mut fx);
+        self.effects = fx;
+        match result {
+            // The kernel that the program ran on did it. Ours goes on without,
+            // and the result says so.
+            Err(OsError::Bad(why)) if !forks => {
+                self.refused.0 += 1;
+                self.refused.1.get_or_insert(why);
+                Ok(())
+            }
+            result => result.map_err(|e| self.os_error(&e)),
+        }
+    }
+
+    /// All its threads are gone with it.
+    fn end_process(&mut self, process: ProcessId, fx: &mut Effects) {
+        let Some(p) = self.processes.get_mut(&process) else {
+            return;
+        };
+        if !p.alive {
+            return;
+        }
+        p.alive = false;
+        let pid = p.pid;
+        let gone: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.process == process)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            if let State::Running(core) = self.threads[&id].state {
+                self.release(id, core, State::Exited);
+            }
+            self.ready.retain(|r| *r != id);
+            self.threads.get_mut(&id).expect("just listed").state = State::Exited;
+        }
+        if self.processes.values().all(|p| !p.alive) {
+            // The program is over. What it holds belongs to the result, so the
+            // measured part ends before it is given back.
+            self.leave_phase();
+        }
+        self.os.exit(pid, fx);
+    }
+}

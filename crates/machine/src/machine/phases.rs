@@ -1,0 +1,108 @@
+//! From phase to phase: what is measured, and how a run ends.
+
+use super::{Machine, Outcome};
+use crate::limits::Phase;
+
+impl Machine {
+    pub(super) fn enter_phase(&mut self) {
+        if self.plan.phase.measures() {
+            let (tree, times) = (self.tree(), self.times());
+            self.measured.begin(tree, times, self.executed);
+        }
+        self.harvest_walks();
+        if self.plan.phase == Phase::Done && self.outcome.is_none() {
+            self.outcome = Some(Outcome::Complete);
+        }
+    }
+
+    pub(super) fn leave_phase(&mut self) {
+        if self.measured.is_open() {
+            let (tree, times) = (self.tree(), self.times());
+            if let Some(cpi) = self.measured.end(&tree, &times, self.executed) {
+                self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
+            }
+        }
+    }
+
+    /// Instructions were done: intervals and phases end where they were asked to.
+    pub(super) fn count(&mut self, instructions: u64) {
+        self.executed += instructions;
+        if self.measured.until_interval(self.executed) == 0 {
+            let (tree, times) = (self.tree(), self.times());
+            self.measured.interval(tree, times, self.executed);
+        }
+        if self.plan.left != u64::MAX && instructions >= self.plan.left {
+            self.leave_phase();
+        }
+        if self.plan.advance(instructions) {
+            self.enter_phase();
+        }
+    }
+
+    /// Ends the run: what has been measured so far stays.
+    pub(crate) fn stop(&mut self, outcome: Outcome) {
+        if self.outcome.is_none() {
+            self.leave_phase();
+            self.outcome = Some(outcome);
+        }
+    }
+
+    /// The program is over, which is an error if it is before the measured part.
+    pub(super) fn finish_program(&mut self) {
+        self.leave_phase();
+        self.outcome = Some(if self.plan.phase == Phase::UntilRoi {
+            Outcome::Program(
+                "the program ended and its region of interest never began: leave out --roi, or mark the region with pagewalk.h".to_owned(),
+            )
+        } else if self.plan.phase.skips() || self.plan.phase == Phase::Warmup {
+            Outcome::Program(format!(
+                "the program ended after {} instructions, before the measured part began: lower --skip and --warmup",
+                self.executed
+            ))
+        } else {
+            Outcome::Complete
+        });
+        self.plan.phase = Phase::Done;
+    }
+
+    /// Keeps the first `walks` walks of each core in the measured part.
+    pub(crate) fn record_walks(&mut self, walks: usize) {
+        self.walks_wanted = walks;
+        if self.plan.phase.measures() {
+            self.harvest_walks();
+        }
+    }
+
+    /// Takes over what the MMUs have recorded, and switches them on and off.
+    pub(super) fn harvest_walks(&mut self) {
+        if self.walks_wanted == 0 {
+            return;
+        }
+        for (core, kept) in self.cores.iter_mut().zip(&mut self.walks) {
+            kept.extend(core.mmu.take_walk_records());
+            kept.truncate(self.walks_wanted);
+            core.mmu
+                .record_walks(self.plan.phase.measures() && kept.len() < self.walks_wanted);
+        }
+        if self.walks.iter().all(|w| w.len() >= self.walks_wanted) {
+            self.walks_wanted = 0;
+        }
+    }
+
+    pub(super) fn begin_roi(&mut self) {
+        self.roi_seen = true;
+        if self.plan.roi_begin() {
+            self.enter_phase();
+        }
+    }
+
+    pub(super) fn end_roi(&mut self) {
+        let mut plan = self.plan.clone();
+        if plan.roi_end() {
+            // The phase that ends is measured before the plan forgets it.
+            self.leave_phase();
+            self.plan = plan;
+            self.enter_phase();
+        }
+    }
+}

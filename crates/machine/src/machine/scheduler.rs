@@ -1,0 +1,114 @@
+//! Which thread runs on which core, and which core's turn it is.
+
+use pagewalk_cpu::Core;
+use pagewalk_stream::{ProcessId, ThreadId};
+use pagewalk_units::Cycle;
+
+use super::Machine;
+use crate::thread::{State, Thread};
+
+impl Machine {
+    /// Gives idle cores to threads that wait for one: the core that the thread
+    /// had last if it is free, else the first free one.
+    pub(super) fn fill_cores(&mut self) {
+        while let Some(&id) = self.ready.front() {
+            let thread = &self.threads[&id];
+            let last = thread.last_core.min(self.on_core.len() - 1);
+            let free = if self.on_core[last].is_none() {
+                Some(last)
+            } else {
+                self.on_core.iter().position(Option::is_none)
+            };
+            let Some(core) = free else { return };
+            self.ready.pop_front();
+            let thread = self.threads.get_mut(&id).expect("a ready thread exists");
+            thread.state = State::Running(core);
+            thread.last_core = core;
+            self.on_core[core] = Some(id);
+            let ready_at = thread.ready_at;
+            self.cores[core].idle(ready_at);
+            let other = self.ran[core].replace(id).is_some_and(|last| last != id);
+            if other && self.plan.phase.takes_time() {
+                let cost = self.os.prices().context_switch;
+                self.cores[core].kernel(cost);
+            }
+            self.slice_end[core] = self.cores[core].now() + self.config.schedule.time_slice_cycles;
+        }
+    }
+
+    fn local_time(&self, core: usize) -> u64 {
+        self.cores[core].now() + self.skipped[core]
+    }
+
+    fn runnable(&self, core: usize) -> bool {
+        self.on_core[core].is_some_and(|id| !self.threads[&id].starved)
+    }
+
+    /// The core with the smallest local time among those with something to run.
+    pub(super) fn next_core(&self) -> Option<usize> {
+        if self.on_core.len() == 1 {
+            return self.runnable(0).then_some(0);
+        }
+        (0..self.on_core.len())
+            .filter(|&c| self.runnable(c))
+            .min_by_key(|&c| (self.local_time(c), c))
+    }
+
+    /// The time up to which `core` may run before another one's turn.
+    pub(super) fn until(&self, core: usize) -> Cycle {
+        let alone = self.cores[core].now() + self.config.schedule.time_slice_cycles;
+        (0..self.on_core.len())
+            .filter(|&c| c != core && self.runnable(c))
+            .map(|c| self.cores[c].now() + self.config.schedule.step_cycles)
+            .min()
+            .unwrap_or(alone)
+            .max(self.cores[core].now() + 1)
+    }
+
+    /// A thread whose time slice is over goes to the end of the queue.
+    pub(super) fn preempt(&mut self, core: usize) {
+        if self.ready.is_empty() || self.cores[core].now() < self.slice_end[core] {
+            return;
+        }
+        if let Some(id) = self.on_core[core] {
+            self.release(id, core, State::Ready);
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Takes the thread off its core.
+    pub(super) fn release(&mut self, id: ThreadId, core: usize, state: State) {
+        debug_assert_eq!(self.on_core[core], Some(id));
+        self.on_core[core] = None;
+        self.cores[core].switch();
+        let now = self.cores[core].now();
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        thread.state = state;
+        thread.ready_at = now;
+    }
+
+    pub(super) fn make_ready(&mut self, id: ThreadId, now: Cycle) {
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("only threads that exist wait");
+        thread.state = State::Ready;
+        thread.ready_at = thread.ready_at.max(now);
+        self.ready.push_back(id);
+    }
+
+    /// The time that the youngest core has come to.
+    pub(super) fn latest(&self) -> Cycle {
+        self.cores.iter().map(Core::now).max().unwrap_or(0)
+    }
+
+    pub(super) fn start(&mut self, id: ThreadId, process: ProcessId, core: usize) {
+        let now = self.cores[core].now();
+        let home = id as usize % self.cores.len();
+        self.threads.insert(id, Thread::new(process, now, home));
+        self.ready.push_back(id);
+    }
+}

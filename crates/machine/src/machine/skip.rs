@@ -1,0 +1,102 @@
+//! Skipping: pages are mapped, nothing else happens.
+
+use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_tables::{Flags, View};
+use pagewalk_units::{Access, PageSize, VirtAddr};
+
+use super::{Machine, Outcome};
+
+/// The pages that a skipping machine has seen mapped: direct-mapped.
+pub(super) struct TouchFilter {
+    keys: Vec<u64>,
+}
+
+impl TouchFilter {
+    const SLOTS: usize = 1 << 14;
+
+    pub(super) fn new() -> Self {
+        TouchFilter {
+            keys: vec![u64::MAX; Self::SLOTS],
+        }
+    }
+    fn key(asid: u16, at: u64, write: bool) -> u64 {
+        (at >> 12) << 17 | u64::from(asid) << 1 | u64::from(write)
+    }
+    #[inline]
+    fn hit(&mut self, key: u64) -> bool {
+        let slot = &mut self.keys[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize];
+        let hit = *slot == key;
+        *slot = key;
+        hit
+    }
+    pub(super) fn clear(&mut self) {
+        self.keys.fill(u64::MAX);
+    }
+}
+
+impl Machine {
+    /// Maps what the ops touch and does nothing else.
+    pub(super) fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let asid = self.os.asid(pid).0;
+        let item = thread.item.clone().expect("checked by step");
+        let from = thread.at;
+        let ops = &item.batch.ops;
+        let mut done = 0u64;
+        let mut at = from;
+        let mut pc_page = u64::MAX;
+        while at < ops.len() && done < self.plan.left {
+            let op = &ops[at];
+            if op.pc >> 12 != pc_page {
+                pc_page = op.pc >> 12;
+                self.touch(core, process, asid, op.pc, Access::Fetch)?;
+            }
+            match op.kind {
+                Kind::Load => self.touch(core, process, asid, op.va, Access::Read)?,
+                Kind::Store => self.touch(core, process, asid, op.va, Access::Write)?,
+                Kind::Compute | Kind::Branch => {}
+            }
+            done += u64::from(op.insns);
+            at += 1;
+        }
+        self.threads
+            .get_mut(&id)
+            .expect("a thread on a core exists")
+            .at = at;
+        self.skipped[core] += done.max(1);
+        self.count(done);
+        Ok(())
+    }
+
+    #[inline]
+    fn touch(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        asid: u16,
+        at: u64,
+        access: Access,
+    ) -> Result<(), Outcome> {
+        if self
+            .touched
+            .hit(TouchFilter::key(asid, at, access == Access::Write))
+        {
+            return Ok(());
+        }
+        let pid = self.processes[&process].pid;
+        let va = VirtAddr(at).page(PageSize::K4).base;
+        let mapped = match self.os.view(pid) {
+            View::Native(table) => table.translate(va).map(|t| t.flags),
+            View::Nested { guest, .. } => guest.translate(va).map(|t| t.flags),
+        };
+        if mapped.is_some_and(|f| access != Access::Write || f.contains(Flags::WRITABLE)) {
+            return Ok(());
+        }
+        self.fault(core, process, va, access)
+    }
+}

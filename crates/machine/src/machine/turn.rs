@@ -1,0 +1,139 @@
+//! The run loop: one turn of one core after another.
+
+use pagewalk_cpu::Stop;
+use pagewalk_stream::{End, ThreadId};
+
+use super::waits::program;
+use super::{Machine, Outcome, Pause};
+use crate::hub::{Hub, Item, Supply};
+use crate::limits::Phase;
+
+/// Turns of cores before [`Machine::advance`] comes back in any case.
+const MOST_STEPS: u32 = 1 << 20;
+
+impl Machine {
+    /// Runs until something outside is needed, or for `items` batches.
+    pub(crate) fn advance(&mut self, hub: &Hub, me: usize, items: u32) -> Pause {
+        self.turn = items;
+        for t in self.threads.values_mut() {
+            t.starved = false;
+        }
+        // Bounded, so that whoever asks to stop is heard even where turns of
+        // cores follow each other without a new batch.
+        for _ in 0..MOST_STEPS {
+            if self.outcome.is_some() {
+                return Pause::Over;
+            }
+            if self.turn == 0 {
+                return Pause::Turn;
+            }
+            match self.step(hub, me) {
+                Ok(None) => {}
+                Ok(Some(pause)) => return pause,
+                Err(outcome) => self.stop(outcome),
+            }
+        }
+        Pause::Turn
+    }
+
+    /// One turn of one core.
+    fn step(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+        self.fill_cores();
+        let Some(core) = self.next_core() else {
+            return self.nothing_runs(hub, me);
+        };
+        let id = self.on_core[core].expect("next_core gives a core with a thread");
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        match &thread.item {
+            Some(item) if thread.at < item.batch.ops.len() => {}
+            Some(_) => {
+                let item = thread.item.take().expect("just seen");
+                let end = item.end.clone();
+                thread.units += item.batch.ops.len() as u64 + u64::from(end != End::More);
+                hub.recycle(item);
+                self.act_on_end(hub, me, id, core, end)?;
+                self.wake_waiting();
+                return Ok(None);
+            }
+            None => {
+                match hub.next(me, id).map_err(program)? {
+                    Supply::Item(item) => {
+                        thread.item = Some(item);
+                        thread.at = 0;
+                        self.turn -= 1;
+                        self.poll_blocked(hub, me)?;
+                    }
+                    Supply::Ahead => return Ok(Some(Pause::Ahead)),
+                    Supply::Empty => thread.starved = true,
+                }
+                return Ok(None);
+            }
+        }
+        if self.plan.phase.skips() {
+            self.skip(id, core)
+        } else {
+            self.simulate(id, core)
+        }?;
+        self.preempt(core);
+        Ok(None)
+    }
+
+    /// Timed or warming execution of one core's thread.
+    fn simulate(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let until = self.until(core);
+        if self.shared.has_snoops(core as u8) {
+            self.shared.take_snoops(core as u8, &mut self.snoops);
+            for (at, exclusive) in self.snoops.drain(..) {
+                self.cores[core].private.snoop(at, exclusive);
+            }
+        }
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let view = self.os.view(pid);
+        let asid = self.os.asid(pid);
+        let item: &Item = thread.item.as_ref().expect("checked by step");
+        let c = &mut self.cores[core];
+        let before = c.instructions();
+        let left = self
+            .plan
+            .left
+            .min(self.measured.until_interval(self.executed));
+        let limit = before.saturating_add(left);
+        let ran = if self.plan.phase == Phase::SampleWarm {
+            c.warm(
+                &item.batch.ops,
+                thread.at,
+                limit,
+                self.cpi_milli,
+                asid,
+                &view,
+                &mut self.shared,
+            )
+        } else {
+            c.run(
+                &item.batch.ops,
+                thread.at,
+                until,
+                limit,
+                asid,
+                &view,
+                &mut self.shared,
+            )
+        };
+        thread.at = ran.at;
+        let done = c.instructions() - before;
+        self.harvest_walks();
+        self.count(done);
+        if let Stop::Fault(f) = ran.stop {
+            self.fault(core, process, f.va, f.access)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! When a thread that waits goes on: the kernel has let it go, its barrier is
+//! complete, or the change of the address space that it met at has taken effect.
+
+use pagewalk_stream::{ProgramError, ThreadId};
+
+use super::{Machine, Outcome, Pause};
+use crate::hub::{Hub, Supply};
+use crate::thread::{State, Thread};
+
+pub(super) fn program(e: ProgramError) -> Outcome {
+    Outcome::Program(e.message)
+}
+
+impl Machine {
+    /// No core has a thread that can go on.
+    pub(super) fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
+        let starved = self.threads.values().any(|t| t.starved);
+        if self.poll_blocked(hub, me)? || self.settle(hub, me, false)? {
+            return Ok(None);
+        }
+        if self.ahead {
+            return Ok(Some(Pause::Ahead));
+        }
+        if starved {
+            return Ok(Some(Pause::Starved));
+        }
+        if self.threads.values().all(|t| t.state == State::Exited) {
+            self.finish_program();
+            return Ok(None);
+        }
+        // A thread in the kernel may be the one that makes the change awaited.
+        if self.threads.values().any(|t| t.state == State::Blocked) {
+            return Ok(Some(Pause::Starved));
+        }
+        // Nobody is left who could still reach the meeting or the end of a wait
+        // (a recording that was cut): the first change takes effect, or all go on.
+        if !self.settle(hub, me, true)? {
+            let now = self.latest();
+            let waiting = |t: &Thread| {
+                matches!(
+                    t.state,
+                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(_)
+                )
+            };
+            let stuck: Vec<ThreadId> = self
+                .threads
+                .iter()
+                .filter(|(_, t)| waiting(t))
+                .map(|(id, _)| *id)
+                .collect();
+            if stuck.is_empty() {
+                return Ok(Some(Pause::Starved));
+            }
+            for id in stuck {
+                self.make_ready(id, now);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks for blocked threads; whether one is ready again.
+    pub(super) fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
+        let blocked: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(_, t)| t.state == State::Blocked)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut woken = false;
+        self.ahead = false;
+        for id in blocked {
+            let supply = hub.next(me, id).map_err(program)?;
+            self.ahead |= matches!(supply, Supply::Ahead);
+            if let Supply::Item(item) = supply {
+                let now = self.latest();
+                let thread = self.threads.get_mut(&id).expect("just listed");
+                thread.item = Some(item);
+                thread.at = 0;
+                thread.state = State::Ready;
+                thread.ready_at = now;
+                self.ready.push_back(id);
+                woken = true;
+            }
+        }
+        Ok(woken)
+    }
+
+    /// Readies the threads whose barrier or wait is over.
+    pub(super) fn wake_waiting(&mut self) {
+        let over: Vec<ThreadId> = self
+            .threads
+            .iter()
+            .filter(|(id, t)| match &t.state {
+                State::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
+                    other == *id
+                        || o.process != t.process
+                        || o.state == State::Exited
+                        || o.barrier >= *number
+                }),
+                State::Waiting(until) => self.is_over(until),
+                _ => false,
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        // The last one to come is on its core, or has just left it.
+        let now = self.latest();
+        for id in over {
+            self.make_ready(id, now);
+        }
+    }
+
+    /// Whether each thread has come as far as a wait asks.
+    fn is_over(&self, until: &[(ThreadId, u64)]) -> bool {
+        until.iter().all(|(other, units)| {
+            let there = |o: &Thread| o.state == State::Exited || o.units >= *units;
+            self.threads.get(other).is_some_and(there)
+        })
+    }
+
+    /// Lets changes take effect that all threads concerned have reached, in
+    /// the order of their tickets; whether there was one. `force`: the first
+    /// one takes effect though a thread has not reached it.
+    pub(super) fn settle(&mut self, hub: &Hub, me: usize, force: bool) -> Result<bool, Outcome> {
+        let mut any = false;
+        loop {
+            let mut candidates: Vec<(u64, ThreadId)> = self
+                .threads
+                .iter()
+                .filter_map(|(id, t)| match &t.state {
+                    State::Changing(_, ticket) => Some((*ticket, *id)),
+                    _ => None,
+                })
+                .collect();
+            if candidates.is_empty() {
+                return Ok(any);
+            }
+            // That a thread waits may be long past: what it did since then came
+            // before the change, unless the change says otherwise.
+            self.poll_blocked(hub, me)?;
+            if self.ahead {
+                return Ok(any);
+            }
+            candidates.sort_unstable();
+            let ready = candidates.iter().copied().find(|&(ticket, id)| {
+                let process = self.threads[&id].process;
+                (force && !any)
+                    || self
+                        .threads
+                        .iter()
+                        .filter(|(other, t)| **other != id && t.process == process)
+                        .all(|(_, t)| match &t.state {
+                            State::Meeting(at) => *at >= ticket,
+                            State::Changing(_, at) => *at > ticket,
+                            // One that is about to go on may have to do with
+                            // what is changed.
+                            State::Waiting(until) => !self.is_over(until),
+                            State::Blocked | State::AtBarrier(_) | State::Exited => true,
+                            State::Running(_) | State::Ready => false,
+                        })
+            });
+            let Some((ticket, id)) = ready else {
+                return Ok(any);
+            };
+            any = true;
+            let thread = self.threads.get_mut(&id).expect("just listed");
+            let State::Changing(event, _) = std::mem::replace(&mut thread.state, State::Ready)
+            else {
+                unreachable!("only changing threads are candidates")
+            };
+            let (process, core) = (thread.process, thread.last_core);
+            self.ready.push_back(id);
+            self.act_on(id, core, event)?;
+            let now = self.cores[core].now();
+            if let Some(p) = self.processes.get_mut(&process) {
+                p.applied = p.applied.max(ticket);
+            }
+            let applied = self.processes.get(&process).map_or(u64::MAX, |p| p.applied);
+            for (id, t) in &mut self.threads {
+                if t.process == process && matches!(t.state, State::Meeting(at) if at <= applied) {
+                    t.state = State::Ready;
+                    t.ready_at = t.ready_at.max(now);
+                    self.ready.push_back(*id);
+                }
+            }
+        }
+    }
+}

@@ -2,10 +2,16 @@
 //! processes, or end them. Every one is announced before, since any may block.
 
 use std::ffi::c_uint;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record;
 
 use crate::{api, exec, process};
+
+/// Where the heap ended after the last brk; 0: nobody has asked yet. Changed under
+/// the process's lock only, and a child inherits it.
+static BREAK: AtomicU64 = AtomicU64::new(0);
 
 /// What the engine wants to know of a system call.
 enum Sort {
@@ -110,6 +116,9 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         let mut arguments = call.arguments;
         if number == libc::SYS_shmat && result >= 0 {
             arguments[5] = shared_bytes(arguments[0] as i32);
+        }
+        if number == libc::SYS_brk {
+            arguments[1] = BREAK.swap(result as u64, Relaxed);
         }
         arguments.into_iter().for_each(push);
     } else if call.locked && result > 0 {

@@ -326,6 +326,7 @@ pub fn new_thread(vcpu: usize) {
         // SAFETY: this is the maker's thread.
         unsafe {
             call(maker).spawned = true;
+            producer(vcpu).starts_from(producer(maker));
             producer(maker).push(record::word(record::SPAWN, slot as u64));
         }
     }

@@ -126,7 +126,7 @@ fn send(bytes: &[u8]) -> u32 {
 
 unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
-    unsafe { process::producer(vcpu as usize).push_block(word as u64) };
+    unsafe { process::producer(vcpu as usize).push_step(word as u64) };
 }
 
 /// Bit of a memory access's description that marks a store.
@@ -151,6 +151,7 @@ unsafe extern "C" fn accesses(vcpu: c_uint, info: u32, address: u64, word: *mut 
     let store = u64::from(info >> STORE_BIT.load(Relaxed) & 1) * record::STORE;
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
     unsafe {
-        process::producer(vcpu as usize).push(word as u64 | address & record::ADDRESS_MASK | store);
+        process::producer(vcpu as usize)
+            .push_step(word as u64 | address & record::ADDRESS_MASK | store);
     }
 }

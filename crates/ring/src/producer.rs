@@ -23,6 +23,7 @@ pub struct Producer {
 
 impl Producer {
     /// Takes a free slot and makes it this thread's; `None` when there is none.
+    /// The thread has met every change up to now, see [`Producer::starts_from`].
     ///
     /// # Safety
     /// `segment`'s memory and `control` outlive the producer and its copies. Only
@@ -88,13 +89,14 @@ impl Producer {
         unsafe { self.write(word) }
     }
 
-    /// Writes the first word of a block, after a [`record::MEET`] if another
-    /// thread has changed the address space since the last one.
+    /// Writes the first word of a block or an access in it, after a
+    /// [`record::MEET`] if another thread has changed the address space since the
+    /// last one.
     ///
     /// # Safety
     /// Only the slot's own thread calls this.
     #[inline(always)]
-    pub unsafe fn push_block(&self, word: u64) {
+    pub unsafe fn push_step(&self, word: u64) {
         let slot = self.slot();
         if slot.cursor.load(Relaxed) >= slot.limit.load(Relaxed) {
             self.meet();
@@ -135,7 +137,13 @@ impl Producer {
         self.slot().seen.store(ticket, Relaxed);
     }
 
-    /// Makes the thread look around at its next block. Called by others.
+    /// This thread comes to life in one that has met what `maker` has: a change
+    /// after that is still to come for both.
+    pub fn starts_from(&self, maker: &Producer) {
+        self.met(maker.slot().seen.load(Relaxed));
+    }
+
+    /// Makes the thread look around at its next block or access. Called by others.
     pub fn poke(&self) {
         self.slot().limit.store(0, SeqCst);
     }

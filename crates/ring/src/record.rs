@@ -16,7 +16,8 @@ pub const ENTER: u64 = 2;
 pub const RETURN: u64 = 3;
 /// The system call is over; [`CALL_WORDS`] words follow: result, ticket, six arguments.
 pub const CALL: u64 = 4;
-/// Another thread changes the address space here; the ticket in bits 0..57.
+/// Another thread changes the address space here, between two blocks or before an
+/// access in one; the ticket in bits 0..57. A block or an access always follows.
 pub const MEET: u64 = 5;
 /// A thread is created; its slot in bits 0..31.
 pub const SPAWN: u64 = 6;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 /// "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Changes with every change of the layout or of the records.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -92,7 +92,7 @@ pub struct Slot {
     /// Where the next record goes: an address in the producer's process.
     pub(crate) cursor: AtomicUsize,
     /// At this address the producer has to publish, to wrap, to wait or to look
-    /// around; other threads set it to 0 to make it look around at its next block.
+    /// around; other threads set it to 0 to make it look around at its next block or access.
     pub(crate) limit: AtomicUsize,
     /// The ring's first record: an address in the producer's process.
     pub(crate) data: AtomicUsize,

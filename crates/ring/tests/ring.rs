@@ -103,12 +103,12 @@ fn a_thread_meets_the_changes_of_others_at_its_next_block() {
     let block = record::word(record::BLOCK, 5);
     // SAFETY: this is the only writer.
     unsafe {
-        p.push_block(block);
+        p.push_step(block);
         segment.header().tickets.store(3, Relaxed);
         p.poke();
         p.push(11);
-        p.push_block(block);
-        p.push_block(block);
+        p.push_step(block);
+        p.push_step(block);
     }
     p.publish();
     let mut all = Vec::new();
@@ -117,6 +117,29 @@ fn a_thread_meets_the_changes_of_others_at_its_next_block() {
         all,
         [block, 11, record::word(record::MEET, 3), block, block]
     );
+}
+
+#[test]
+fn a_new_thread_has_met_what_its_maker_has() {
+    let mut memory = Memory::new(SMALL);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), SMALL) };
+    let control = Control::default();
+    // SAFETY: segment and control outlive the producers, which this thread uses.
+    let claim = || unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    let (_, maker) = claim();
+    // Changed by a third one; the maker is in a system call and has not met it.
+    segment.header().tickets.store(3, Relaxed);
+    let (slot, made) = claim();
+    made.starts_from(&maker);
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    let access = record::memory(0, false);
+    // SAFETY: the only writer.
+    unsafe { made.push_step(access) };
+    made.publish();
+    let mut all = Vec::new();
+    consumer.take(&segment, &mut all, 99).unwrap();
+    assert_eq!(all, [record::word(record::MEET, 3), access]);
 }
 
 #[test]

@@ -8,8 +8,6 @@ use pagewalk_units::VirtAddr;
 /// What has to be remembered of an address space to understand its system calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
-    /// Where the heap ends, once it was asked.
-    brk: Option<u64>,
     /// Attached System V segments and their lengths.
     attached: BTreeMap<u64, u64>,
 }
@@ -77,7 +75,9 @@ impl Space {
                     advice,
                 }
             }
-            libc::SYS_brk => self.heap(result as u64),
+            // The plugin adds where the heap ended before: the calls of several
+            // threads are not read in their order.
+            libc::SYS_brk => heap(a[1], result as u64),
             libc::SYS_shmat => {
                 let bytes = pages(a[5]);
                 self.attached.insert(made.0, bytes);
@@ -95,27 +95,25 @@ impl Space {
             _ => nothing(),
         }
     }
+}
 
-    fn heap(&mut self, end: u64) -> Event {
-        let end = pages(end);
-        let Some(before) = self.brk.replace(end) else {
-            return nothing();
-        };
-        if end > before {
-            Event::Map {
-                at: VirtAddr(before),
-                bytes: end - before,
-                writable: true,
-                backing: Backing::Anonymous,
-            }
-        } else if end < before {
-            Event::Unmap {
-                at: VirtAddr(end),
-                bytes: before - end,
-            }
-        } else {
-            nothing()
+/// The heap's end moves from `before` (0: not known) to `end`.
+fn heap(before: u64, end: u64) -> Event {
+    let (known, before, end) = (before != 0, pages(before), pages(end));
+    if known && end > before {
+        Event::Map {
+            at: VirtAddr(before),
+            bytes: end - before,
+            writable: true,
+            backing: Backing::Anonymous,
         }
+    } else if known && end < before {
+        Event::Unmap {
+            at: VirtAddr(end),
+            bytes: before - end,
+        }
+    } else {
+        nothing()
     }
 }
 

@@ -10,7 +10,7 @@ use pagewalk_units::VirtAddr;
 
 use super::process::Shared;
 use super::{Live, Piece, Queue, calls, error};
-use crate::x86::Registers;
+use crate::x86::{Block, Registers};
 
 /// Records taken from a ring at a time.
 const CHUNK: usize = 8192;
@@ -24,6 +24,9 @@ pub(crate) struct Thread {
     at: usize,
     registers: Registers,
     queue: Queue,
+    /// Changes by others met within the block at hand: the instruction whose access
+    /// comes after the change, and the ticket.
+    met_within: Vec<(u16, u64)>,
     /// Between [`record::ENTER`] and its return.
     in_kernel: bool,
     /// Its reader was told that it waits.
@@ -49,6 +52,7 @@ impl Thread {
             at: 0,
             registers: Registers::default(),
             queue: Queue::new(),
+            met_within: Vec::new(),
             in_kernel: false,
             told_blocked: false,
             replacing: None,
@@ -82,6 +86,39 @@ impl Thread {
             .take(&shared.segment, &mut self.words, most)
             .map_err(|e| error(e.to_string()))?;
         Ok(n > 0)
+    }
+
+    /// Takes a meeting point, which stands before `access`, out of a block's records.
+    #[cold]
+    fn met_at(&mut self, at: usize, access: u64) {
+        let ticket = record::payload(self.words.remove(at));
+        let instruction = (access >> record::INDEX_SHIFT) as u16 & 0x1ff;
+        self.met_within.push((instruction, ticket));
+    }
+
+    /// Queues the `ops` of `block` with what comes between them.
+    #[cold]
+    fn cut(&mut self, block: &Block, mut ops: Vec<Op>, ticket_base: u64) {
+        let marks = block.markers.iter().map(|marker| {
+            let event = if marker.begin {
+                Event::RoiBegin
+            } else {
+                Event::RoiEnd
+            };
+            (marker.op, End::Event { event, ticket: 0 })
+        });
+        let meetings = self.met_within.drain(..).map(|(instruction, ticket)| {
+            let ticket = ticket_base.wrapping_add(ticket);
+            (block.first_op(instruction), End::Meet { ticket })
+        });
+        let mut cuts: Vec<(usize, End)> = marks.chain(meetings).collect();
+        cuts.sort_by_key(|(op, _)| *op);
+        for (op, end) in cuts.into_iter().rev() {
+            let after = ops.split_off(op.min(ops.len()));
+            self.queue.push_front(Piece::Ops(after));
+            self.queue.push_front(Piece::End(end));
+        }
+        self.queue.push_front(Piece::Ops(ops));
     }
 
     /// Moves a full ring into host memory. Returns whether it was full.
@@ -150,20 +187,26 @@ impl Live {
                 }
                 let from = t.at + 1;
                 let mut to = from;
-                while t
-                    .words
-                    .get(to)
-                    .is_some_and(|&w| record::tag(w) == record::MEM)
-                {
-                    to += 1;
-                }
-                // Behind a meeting point is always the next block.
-                let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
-                    record::MEET => t.words.get(to + 1),
-                    _ => Some(&t.words[to]),
-                });
+                let follower = loop {
+                    while t
+                        .words
+                        .get(to)
+                        .is_some_and(|&w| record::tag(w) == record::MEM)
+                    {
+                        to += 1;
+                    }
+                    // Behind a meeting point is the next block, or another access.
+                    let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
+                        record::MEET => t.words.get(to + 1),
+                        _ => Some(&t.words[to]),
+                    });
+                    match follower {
+                        Some(&w) if record::tag(w) == record::MEM => t.met_at(to, w),
+                        _ => break follower.copied(),
+                    }
+                };
                 let next = match follower {
-                    Some(&w) if record::tag(w) == record::BLOCK => {
+                    Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
                         Some(process.addresses[next])
@@ -178,20 +221,9 @@ impl Live {
                 let start = out.len();
                 block.expand(&t.words[from..to], next, &mut t.registers, out);
                 t.at = to;
-                if !block.markers.is_empty() {
-                    let mut rest = out.split_off(start);
-                    for marker in block.markers.iter().rev() {
-                        let after = rest.split_off(marker.op.min(rest.len()));
-                        t.queue.push_front(Piece::Ops(after));
-                        let event = if marker.begin {
-                            Event::RoiBegin
-                        } else {
-                            Event::RoiEnd
-                        };
-                        t.queue
-                            .push_front(Piece::End(End::Event { event, ticket: 0 }));
-                    }
-                    t.queue.push_front(Piece::Ops(rest));
+                if !block.markers.is_empty() || !t.met_within.is_empty() {
+                    let rest = out.split_off(start);
+                    t.cut(block, rest, process.ticket_base);
                     return Ok(None);
                 }
                 if out.len() >= BATCH_OPS {

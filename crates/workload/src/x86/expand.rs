@@ -231,7 +231,7 @@ impl Block {
             .last()
             .map_or(0, |r| (r >> INDEX_SHIFT) as u16 & 0x1ff);
         if let Some(at) = stopped.filter(|&at| at >= reached) {
-            let kept = self.owners.iter().take_while(|&&o| o < at).count();
+            let kept = self.first_op(at);
             out.truncate(base + kept);
             self.resolve(&mut out[base..], registers);
             registers.next += kept as u64;

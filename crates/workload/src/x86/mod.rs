@@ -106,6 +106,10 @@ impl Block {
     pub fn ops(&self) -> usize {
         self.ops.len()
     }
+    /// The first op that an instruction or one after it makes.
+    pub fn first_op(&self, instruction: u16) -> usize {
+        self.owners.iter().take_while(|&&o| o < instruction).count()
+    }
     /// Records of memory accesses that a complete execution sends.
     pub fn records(&self) -> usize {
         self.pattern.len()

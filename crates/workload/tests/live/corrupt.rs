@@ -104,6 +104,43 @@ fn memory_that_is_no_segment_is_refused() {
 }
 
 #[test]
+fn a_change_may_fall_between_the_accesses_of_a_block() {
+    if !present() {
+        return;
+    }
+    let fake = compile("fake-within", FAKE);
+    // 20 bytes: address, two instructions of 3 bytes: mov rax,[rdi]; mov rcx,[rax].
+    let code = [20, 0x40_0000, 0x8b48_0303_0000_0002, 0x088b_4807];
+    let block = record::word(record::BLOCK, 0);
+    let access = |i: usize, at: u64| record::memory(i, false) | at;
+    let words = [
+        block,
+        access(0, 0x1000),
+        record::word(record::MEET, 1),
+        access(1, 0x2000),
+        block,
+        record::word(record::MEET, 2),
+        access(0, 0x3000),
+        access(1, 0x4000),
+        record::word(record::EXIT, record::LAST),
+    ];
+    let mut live = launch(&fake, &memory(&words, &code)).unwrap();
+    let (mut batch, mut seen) = (Batch::new(), Vec::new());
+    loop {
+        let end = live.fill(0, &mut batch).unwrap();
+        seen.extend(batch.ops.iter().map(|op| op.va));
+        match end {
+            // Meetings as numbers that are no addresses.
+            End::Meet { ticket } => seen.push(ticket),
+            End::Exit => break,
+            End::Empty => live.wait(),
+            _ => {}
+        }
+    }
+    assert_eq!(seen, [0x1000, 1, 0x2000, 2, 0x3000, 0x4000]);
+}
+
+#[test]
 fn noise_in_the_ring_ends_in_an_error_or_the_end() {
     if !present() {
         return;

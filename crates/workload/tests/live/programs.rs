@@ -170,6 +170,58 @@ int main(void) {
     return 0;
 }"#;
 
+/// One thread maps areas, another makes threads that use the latest of them.
+pub const STARTS: &str = r#"
+#include <pthread.h>
+#include <sys/mman.h>
+static char *volatile area;
+static volatile int stop;
+static void *mapper(void *x) {
+    for (unsigned long i = 0; !stop; i++) {
+        char *a = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        __atomic_store_n(&area, a, __ATOMIC_RELEASE);
+    }
+    return x;
+}
+static void *user(void *x) {
+    char *a = __atomic_load_n(&area, __ATOMIC_ACQUIRE);
+    if (a) a[0] = a[4096] = 1;
+    return x;
+}
+int main(void) {
+    pthread_t m, t;
+    pthread_create(&m, 0, mapper, 0);
+    for (int i = 0; i < 200; i++) {
+        pthread_create(&t, 0, user, 0);
+        pthread_join(t, 0);
+    }
+    stop = 1;
+    pthread_join(m, 0);
+    return 0;
+}"#;
+
+/// Two threads take pages from the heap's end and write them.
+pub const HEAP: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <unistd.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *work(void *x) {
+    for (int i = 0; i < 300; i++) {
+        pthread_mutex_lock(&lock);
+        char *p = sbrk(8192);
+        pthread_mutex_unlock(&lock);
+        for (int j = 0; j < 8192; j += 512) p[j] = 1;
+    }
+    return x;
+}
+int main(void) {
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, work, 0);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+    return 0;
+}"#;
+
 /// One of each mapping.
 pub const MAPS: &str = r#"
 #define _GNU_SOURCE

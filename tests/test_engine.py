@@ -264,7 +264,7 @@ def test_a_wrong_design_file_is_refused_with_its_line(
         (["--design", "no/such.toml"], ["no/such.toml"]),
         (["--set", "mmu.walkres=2"], ["--set mmu.walkres=2", "walkers"]),
         (["--set", "mmu.walkers=-1"], ["mmu.walkers"]),
-        (["--set", "cores=0"], ["cores = 0", "expected 1 to 64"]),
+        (["--set", "cores=0"], ["cores is 0", "expected 1 to 64"]),
         (["--set", "caches.l2.latency=1"], ["latency"]),
         (["--param", "updtes=3"], ["updtes", "updates"]),
         (["--param", "updates=many"], ["updates", "many"]),

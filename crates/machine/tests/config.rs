@@ -141,6 +141,55 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn what_no_memory_and_no_tlb_has_is_refused_where_it_was_set() {
+    for (text, key) in [
+        ("[caches.l1d]\nways = 0\n", "caches.l1d.ways"),
+        ("[caches.l2]\nsize_kb = 0\n", "caches.l2.size_kb"),
+        ("[caches.l2]\nmshrs = 0\n", "caches.l2.mshrs"),
+        ("[memory.l3]\nlatency = 0\n", "memory.l3.latency"),
+        (
+            "[caches.l1d.prefetcher.streamer]\npages = 0\ndegree = 1\nlookahead = 1\n",
+            "caches.l1d.prefetcher.streamer.pages",
+        ),
+        (
+            "[memory.dram.ddr]\nchannels = 0\n",
+            "memory.dram.ddr.channels",
+        ),
+        (
+            "[memory.dram.ddr]\ntcl_ns = 1e9\n",
+            "memory.dram.ddr.tcl_ns",
+        ),
+        (
+            "[memory.dram.ddr]\nrow_bytes = 100\n",
+            "memory.dram.ddr.row_bytes",
+        ),
+        (
+            "[memory.dram.fixed]\nlatency_ns = 0.0\n",
+            "memory.dram.fixed.latency_ns",
+        ),
+        ("[mmu.l1d.main]\nways = 0\n", "mmu.l1d.main.ways"),
+        ("[mmu.l2.main]\nentries = 0\n", "mmu.l2.main.entries"),
+        ("[mmu.walk_caches]\nways = 5\n", "mmu.walk_caches.ways"),
+        ("[os]\nkernel_reserved = 0.99999999\n", "os.kernel_reserved"),
+    ] {
+        let e = with(text).expect_err(text);
+        assert_eq!(e.place, "mine.toml:2", "{e}");
+        assert!(e.what.starts_with(key), "{e}");
+        assert!(e.what.contains("expected"), "{e}");
+    }
+}
+
+#[test]
+fn of_two_keys_that_contradict_each_other_the_one_set_last_is_named() {
+    let e = set("caches.l1d.latency=1000").unwrap_err();
+    assert_eq!(e.place, "--set caches.l1d.latency=1000", "{e}");
+    let e = with("[caches.l2]\nlatency = 2000\n").unwrap_err();
+    assert_eq!(e.place, "mine.toml:2", "{e}");
+    let e = with("cores = 2\n[memory]\nremote_latency = 1\n").unwrap_err();
+    assert_eq!(e.place, "mine.toml:3", "{e}");
+}
+
+#[test]
 fn an_unknown_design_or_machine_gets_the_nearest_name() {
     let data = installation().data;
     let e = data.resolve("revelator-table1", "radixx", &[]).unwrap_err();

@@ -4,6 +4,7 @@
 //! for the length of a call. Every answer is load-to-use: the cycle at which
 //! the data is at the core, whatever level it comes from.
 
+mod check;
 mod contract;
 mod directory;
 mod dram;

@@ -34,12 +34,6 @@ const RRPV_MAX: u8 = 3;
 /// What a line is filled with.
 const RRPV_FILL: u8 = 2;
 
-/// Most ways of a cache.
-const MOST_WAYS: u32 = 64;
-/// Largest cache, KB: 2 GB, beyond any that is built.
-const MOST_KB: u32 = 1 << 21;
-/// Longest latency, cycles.
-pub(crate) const MOST_LATENCY: Cycle = 1 << 20;
 /// SRRIP: an empty way goes before all others.
 const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 
@@ -94,41 +88,10 @@ impl Lines {
     /// An empty cache; refuses what cannot be built with a sentence that names
     /// the key below `name`.
     pub fn new(spec: &CacheSpec, name: &str, level: Level) -> Result<Self, String> {
+        spec.check(name)?;
         let bytes = u64::from(spec.size_kb) * 1024;
         let ways = u64::from(spec.ways);
-        if spec.ways == 0 || spec.ways > MOST_WAYS {
-            return Err(format!(
-                "{name}.ways is {ways}; a cache has 1 to {MOST_WAYS} ways"
-            ));
-        }
-        if spec.size_kb > MOST_KB {
-            return Err(format!(
-                "{name}.size_kb is {}; a cache has at most {MOST_KB} KB",
-                spec.size_kb
-            ));
-        }
-        if bytes == 0 || !bytes.is_multiple_of(ways * LINE_BYTES) {
-            return Err(format!(
-                "{name}.size_kb is {}, which is not a positive multiple of {name}.ways ({ways}) lines of {LINE_BYTES} bytes",
-                spec.size_kb
-            ));
-        }
-        if spec.mshrs == 0 || spec.mshrs > 4096 {
-            return Err(format!(
-                "{name}.mshrs is {}; a cache has 1 to 4096 MSHRs, or it could never miss",
-                spec.mshrs
-            ));
-        }
-        if spec.latency == 0 || spec.latency > MOST_LATENCY {
-            return Err(format!(
-                "{name}.latency is {}; load-to-use takes 1 to {MOST_LATENCY} cycles",
-                spec.latency
-            ));
-        }
-        let prefetcher = match spec.prefetcher {
-            Some(p) => Some(Prefetcher::new(p, name)?),
-            None => None,
-        };
+        let prefetcher = spec.prefetcher.map(Prefetcher::new);
         let sets = bytes / (ways * LINE_BYTES);
         let mut state = Sets::new(sets as usize, spec.ways as usize);
         for set in 0..sets as usize {

@@ -40,14 +40,7 @@ fn address(line: u64) -> PhysAddr {
 impl Private {
     /// Refuses impossible geometry with a sentence that names the key.
     pub fn new(spec: &PrivateSpec, core: u8) -> Result<Self, String> {
-        for (name, first) in [("l1i", &spec.l1i), ("l1d", &spec.l1d)] {
-            if first.latency > spec.l2.latency {
-                return Err(format!(
-                    "caches.l2.latency ({}) is below caches.{name}.latency ({}); both count from the core's request to its data",
-                    spec.l2.latency, first.latency
-                ));
-            }
-        }
+        spec.check()?;
         Ok(Private {
             l1i: Lines::new(&spec.l1i, "caches.l1i", Level::L1)?,
             l1d: Lines::new(&spec.l1d, "caches.l1d", Level::L1)?,

@@ -3,9 +3,9 @@
 use pagewalk_stats::Tree;
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
-use crate::directory::{Directory, MOST_CORES, Met};
+use crate::directory::{Directory, Met};
 use crate::dram::Dram;
-use crate::lines::{DIRTY, Lines, MOST_LATENCY, PREFETCHED, Victim};
+use crate::lines::{DIRTY, Lines, PREFETCHED, Victim};
 use crate::prefetch::Wanted;
 use crate::private::join;
 use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
@@ -29,23 +29,7 @@ pub struct Shared {
 impl Shared {
     /// Refuses impossible geometry and memory with a sentence that names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, String> {
-        if cores == 0 || cores > MOST_CORES {
-            return Err(format!(
-                "cores is {cores}; a machine has 1 to {MOST_CORES} cores"
-            ));
-        }
-        if spec.remote_latency > MOST_LATENCY {
-            return Err(format!(
-                "memory.remote_latency is {}; expected at most {MOST_LATENCY} cycles",
-                spec.remote_latency
-            ));
-        }
-        if cores > 1 && spec.remote_latency < spec.l3.latency {
-            return Err(format!(
-                "memory.remote_latency ({}) is below memory.l3.latency ({}), where the directory is that a request passes first",
-                spec.remote_latency, spec.l3.latency
-            ));
-        }
+        spec.check(cores)?;
         Ok(Shared {
             l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,
             dram: Dram::new(&spec.dram, frequency_ghz)?,

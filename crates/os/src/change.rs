@@ -132,6 +132,21 @@ impl Os {
         Ok(())
     }
 
+    /// Charges a system call on a range that may be empty: then it succeeds
+    /// without effect (Linux, mprotect(2) and madvise(2)).
+    fn called_on(
+        &self,
+        at: VirtAddr,
+        bytes: u64,
+        fx: &mut Effects,
+    ) -> Result<Option<(u64, u64)>, OsError> {
+        fx.cycles += self.kernel.prices.syscall;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.range(at, bytes).map(Some)
+    }
+
     /// mprotect. Without memory to split a large page nothing has changed.
     pub fn protect(
         &mut self,
@@ -141,12 +156,9 @@ impl Os {
         writable: bool,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        fx.cycles += self.kernel.prices.syscall;
-        if bytes == 0 {
-            // Succeeds without effect (Linux, mprotect(2)).
+        let Some((from, to)) = self.called_on(at, bytes, fx)? else {
             return Ok(());
-        }
-        let (from, to) = self.range(at, bytes)?;
+        };
         self.with_reclaim(pid, fx, |os, fx| match &mut os.spaces[pid as usize] {
             Some(space) => {
                 space.split_at(&mut os.kernel, from, fx)?;
@@ -203,12 +215,9 @@ impl Os {
         advice: Advice,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
-        fx.cycles += self.kernel.prices.syscall;
-        if bytes == 0 {
-            // Succeeds without effect (Linux, madvise(2)).
+        let Some((from, to)) = self.called_on(at, bytes, fx)? else {
             return Ok(());
-        }
-        let (from, to) = self.range(at, bytes)?;
+        };
         let huge = match advice {
             Advice::DontNeed => return self.zap(pid, from, to, fx),
             Advice::HugePage => true,

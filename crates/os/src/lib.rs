@@ -107,7 +107,7 @@ impl Os {
         }
         Ok(Os {
             kernel: Kernel {
-                memory: Memory::new(spec, seed)?,
+                memory: Memory::new(spec, seed),
                 prices: Prices::new(&spec.prices, frequency_ghz),
                 stats: OsStats::default(),
             },

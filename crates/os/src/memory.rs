@@ -51,15 +51,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory as it is when the machine of `spec` has booted.
-    pub fn new(spec: &OsSpec, seed: u64) -> Result<Self, String> {
+    /// Memory as it is when the machine of `spec`, which was checked, has booted.
+    pub fn new(spec: &OsSpec, seed: u64) -> Self {
         let frames = spec.memory_gb << 18;
-        // Whole 2 MB blocks, so that the kernel's share fragments nothing.
-        let kernel_blocks = ((frames >> 9) as f64 * spec.kernel_reserved).round() as u64;
-        let first = kernel_blocks << 9;
-        if first >= frames {
-            return Err("os.kernel_reserved leaves no memory to programs".to_owned());
-        }
+        let first = spec.kernel_blocks() << 9;
         let mut buddy = Buddy::new(frames);
         buddy.free_range(first, frames);
         let blocks = (frames - first) >> 9;
@@ -93,7 +88,7 @@ impl Memory {
             compacted_frames: 0,
         };
         memory.pin(first, blocks, pinned, &mut rng(seed, "os.fragmentation"));
-        Ok(memory)
+        memory
     }
 
     /// Takes one frame in exactly `pinned` of the `blocks` 2 MB blocks from
@@ -270,7 +265,7 @@ mod tests {
             fragmentation,
             prices: PriceSpec::default(),
         };
-        Memory::new(&spec, 5).expect("a valid memory")
+        Memory::new(&spec, 5)
     }
 
     fn way(memory: &mut Memory, bytes: u64) -> Result<(u64, Cycle), NoFrames> {

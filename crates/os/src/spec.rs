@@ -162,7 +162,7 @@ fn share(key: &str, value: f64) -> Result<(), String> {
     if (0.0..=1.0).contains(&value) {
         Ok(())
     } else {
-        Err(format!("{key} = {value}: expected a share from 0 to 1"))
+        Err(format!("{key} is {value}; expected a share from 0 to 1"))
     }
 }
 
@@ -170,16 +170,21 @@ impl OsSpec {
     /// Most physical memory there can be, GB: frame numbers have 32 bits.
     pub const MAX_GB: u64 = 16 << 10;
 
+    /// 2 MB blocks that the kernel keeps: whole ones, so that its share fragments nothing.
+    pub(crate) fn kernel_blocks(&self) -> u64 {
+        ((self.memory_gb << 9) as f64 * self.kernel_reserved).round() as u64
+    }
+
     /// Whether the values make sense; an error names the key and what was expected.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
             let (gb, max) = (self.memory_gb, Self::MAX_GB);
-            return Err(format!("os.memory_gb = {gb}: expected 1 to {max}"));
+            return Err(format!("os.memory_gb is {gb}; expected 1 to {max}"));
         }
-        if !(0.0..1.0).contains(&self.kernel_reserved) {
-            let k = self.kernel_reserved;
+        let k = self.kernel_reserved;
+        if !(0.0..1.0).contains(&k) || self.kernel_blocks() >= self.memory_gb << 9 {
             return Err(format!(
-                "os.kernel_reserved = {k}: expected a share from 0 to below 1"
+                "os.kernel_reserved is {k}; expected a share from 0 to below 1 that leaves 2 MB to programs"
             ));
         }
         match self.fragmentation {
@@ -215,7 +220,7 @@ impl PriceSpec {
             };
             if !(0.0..=most).contains(&value) {
                 return Err(format!(
-                    "os.prices.{key} = {value}: expected nanoseconds from 0 to {most}"
+                    "os.prices.{key} is {value}; expected nanoseconds from 0 to {most}"
                 ));
             }
         }
@@ -223,7 +228,7 @@ impl PriceSpec {
         let positive = points.iter().flatten().all(|&v| v > 0.0 && v <= 1e12);
         if !positive || points.is_empty() || !points.is_sorted_by(|a, b| a[0] < b[0]) {
             return Err(format!(
-                "os.prices.allocation_ns = {points:?}: expected pairs of bytes and nanoseconds above 0 and up to 1e12, ascending by bytes"
+                "os.prices.allocation_ns is {points:?}; expected pairs of bytes and nanoseconds above 0 and up to 1e12, ascending by bytes"
             ));
         }
         Ok(())

@@ -35,7 +35,7 @@ impl PageTableSpec {
         match *self {
             PageTableSpec::Radix { levels: 4 | 5 } => Ok(()),
             PageTableSpec::Radix { levels } => Err(format!(
-                "page_table.radix.levels = {levels}: expected 4 or 5"
+                "page_table.radix.levels is {levels}; expected 4 or 5"
             )),
         }
     }

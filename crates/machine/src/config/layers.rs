@@ -76,7 +76,9 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 
 struct Merge<'a> {
     root: &'a Value,
-    places: BTreeMap<String, String>,
+    /// Where each key was set last: its layer and the place in it.
+    places: BTreeMap<String, (usize, String)>,
+    layer: usize,
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -167,7 +169,7 @@ impl Merge<'_> {
                     what,
                 });
             };
-            self.places.insert(key.clone(), at.clone());
+            self.places.insert(key.clone(), (self.layer, at.clone()));
             if let Some(sub) = item.as_table_like() {
                 if !takes_keys(self.root, inner) {
                     return Err(ConfigError {
@@ -233,12 +235,27 @@ fn to_json(item: &Item) -> Option<Value> {
     }
 }
 
-/// Where the key was set that a sentence begins with, or the nearest table around it.
-fn place_of(places: &BTreeMap<String, String>, sentence: &str) -> Option<String> {
-    let mut key = sentence.split([' ', ':']).next()?;
+/// Where the mistake is that a sentence tells of: of the keys that it names, the
+/// one that the strongest layer has set, since what that says goes against what
+/// was there; the first one of equals. A key that no layer has set is where the
+/// nearest table around it is.
+fn place_of(places: &BTreeMap<String, (usize, String)>, sentence: &str) -> Option<String> {
+    let words = sentence.split([' ', ':', ',', ';', '(', ')']);
+    let mut named: Vec<&(usize, String)> = words.filter_map(|w| places.get(w)).collect();
+    named.sort_by_key(|(layer, _)| std::cmp::Reverse(*layer));
+    if let Some((_, place)) = named.first() {
+        return Some(place.clone());
+    }
+    let first = sentence.split([' ', ':']).next()?;
+    around(places, first).cloned()
+}
+
+/// Where the key, or the nearest table around it, was set.
+fn around<'a>(places: &'a BTreeMap<String, (usize, String)>, key: &str) -> Option<&'a String> {
+    let mut key = key;
     loop {
         match places.get(key) {
-            Some(place) => return Some(place.clone()),
+            Some((_, place)) => return Some(place),
             None => key = key.rsplit_once('.')?.0,
         }
     }
@@ -280,11 +297,13 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
     let mut merge = Merge {
         root: &root,
         places: BTreeMap::new(),
+        layer: 0,
     };
     let mut merged = Map::new();
     let mut descriptions = Vec::new();
     let mut files = Vec::new();
-    for layer in layers {
+    for (number, layer) in layers.iter().enumerate() {
+        merge.layer = number;
         match layer {
             Layer::File { path, text } => {
                 files.push(path.display().to_string());
@@ -324,17 +343,7 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
     let config: Config = serde_path_to_error::deserialize(Value::Object(merged)).map_err(|e| {
         let key = e.path().to_string();
         let key = if key == "." { String::new() } else { key };
-        // The key itself, or the nearest enclosing one that a layer has set.
-        let mut probe = key.as_str();
-        let place = loop {
-            if let Some(p) = places.get(probe) {
-                break p.clone();
-            }
-            match probe.rsplit_once('.') {
-                Some((up, _)) => probe = up,
-                None => break files.join(" + "),
-            }
-        };
+        let place = around(&places, &key).map_or_else(|| files.join(" + "), String::clone);
         ConfigError {
             place,
             key,

@@ -61,21 +61,15 @@ pub struct ScheduleSpec {
 const MOST_SCHEDULE_CYCLES: u64 = 1 << 40;
 
 impl Config {
-    /// What no component can see alone, and what components say of their own part
-    /// without being built.
+    /// What every component says of its own part, and what none can see alone: a
+    /// configuration that passes can be built.
     ///
     /// # Errors
     /// One sentence that names the key.
     pub fn validate(&self) -> Result<(), String> {
-        if self.cores == 0 || self.cores > 64 {
-            return Err(format!("cores = {}: expected 1 to 64", self.cores));
-        }
-        if !(self.frequency_ghz.is_finite()
-            && self.frequency_ghz > 0.0
-            && self.frequency_ghz <= 100.0)
-        {
+        if !(0.01..=100.0).contains(&self.frequency_ghz) {
             return Err(format!(
-                "frequency_ghz = {}: expected a clock above 0 and up to 100",
+                "frequency_ghz is {}; expected 0.01 to 100",
                 self.frequency_ghz
             ));
         }
@@ -88,27 +82,22 @@ impl Config {
         ] {
             if cycles == 0 || cycles > MOST_SCHEDULE_CYCLES {
                 return Err(format!(
-                    "{key} = {cycles}: expected 1 to {MOST_SCHEDULE_CYCLES}"
+                    "{key} is {cycles}; expected 1 to {MOST_SCHEDULE_CYCLES}"
                 ));
             }
         }
         self.core.check()?;
         self.mmu.check()?;
+        self.caches.check()?;
+        self.memory.check(self.cores)?;
         self.os.check()?;
         self.placement.check()?;
         self.page_table.check()?;
-        let order = [
-            ("caches.l1d.latency", self.caches.l1d.latency),
-            ("caches.l2.latency", self.caches.l2.latency),
-            ("memory.l3.latency", self.memory.l3.latency),
-        ];
-        for pair in order.windows(2) {
-            if pair[0].1 > pair[1].1 {
-                return Err(format!(
-                    "{} = {} is above {} = {}: latencies count from the core and grow with the level",
-                    pair[0].0, pair[0].1, pair[1].0, pair[1].1
-                ));
-            }
+        if self.caches.l2.latency > self.memory.l3.latency {
+            return Err(format!(
+                "memory.l3.latency ({}) is below caches.l2.latency ({}); latencies count from the core's request to its data and grow with the level",
+                self.memory.l3.latency, self.caches.l2.latency
+            ));
         }
         Ok(())
     }

@@ -20,8 +20,6 @@ use crate::stats::DramStats;
 
 /// Bytes that a channel moves in one transfer.
 const BUS_BYTES: u64 = 8;
-/// Most banks of all channels together.
-const MOST_BANKS: u64 = 1 << 16;
 /// No row is open.
 const CLOSED: u64 = u64::MAX;
 
@@ -95,6 +93,7 @@ fn split(value: u64, by: u64) -> (u64, u64) {
 }
 
 impl Ddr {
+    /// The memory of a [`DramSpec::Ddr`] that was checked; refuses another kind.
     pub fn new(spec: &DramSpec) -> Result<Self, String> {
         let &DramSpec::Ddr {
             data_rate_mts,
@@ -113,46 +112,8 @@ impl Ddr {
         else {
             return Err("dram is not a ddr memory".into());
         };
-        let count = |key: &str, value: u32, least: u32, most: u32| {
-            if (least..=most).contains(&value) {
-                Ok(u64::from(value))
-            } else {
-                Err(format!(
-                    "memory.dram.ddr.{key} is {value}; it must be {least} to {most}"
-                ))
-            }
-        };
-        let ps = |key: &str, value: f64, least: f64| {
-            if (least..=10_000.0).contains(&value) {
-                Ok((value * 1000.0).round() as u64)
-            } else {
-                Err(format!(
-                    "memory.dram.ddr.{key} is {value}; it must be {least} to 10000 nanoseconds"
-                ))
-            }
-        };
-        let rate = count("data_rate_mts", data_rate_mts, 100, 20_000)?;
-        let channels = count("channels", channels, 1, 256)?;
-        let per_channel = count("ranks", ranks, 1, 64)?
-            * count("bank_groups", bank_groups, 1, 64)?
-            * count("banks", banks, 1, 64)?;
-        if channels * per_channel > MOST_BANKS {
-            return Err(format!(
-                "memory.dram.ddr.banks: {channels} channels of {per_channel} banks; a memory has at most {MOST_BANKS} banks in all"
-            ));
-        }
-        let row_bytes = count("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20)?;
-        if !row_bytes.is_multiple_of(LINE_BYTES) {
-            return Err(format!(
-                "memory.dram.ddr.row_bytes is {row_bytes}, which is not a multiple of a line's {LINE_BYTES} bytes"
-            ));
-        }
-        let (tras, trcd) = (ps("tras_ns", tras_ns, 0.0)?, ps("trcd_ns", trcd_ns, 0.0)?);
-        if tras < trcd {
-            return Err(format!(
-                "memory.dram.ddr.tras_ns ({tras_ns}) is below memory.dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
-            ));
-        }
+        let ps = |ns: f64| (ns * 1000.0).round() as u64;
+        let rate = u64::from(data_rate_mts);
         let bank = Bank {
             row: CLOSED,
             activated: 0,
@@ -161,20 +122,20 @@ impl Ddr {
         };
         let channel = Channel {
             bus: FreeIntervals::new(),
-            banks: vec![bank; per_channel as usize],
+            banks: vec![bank; (ranks * bank_groups * banks) as usize],
             stats: DramStats::default(),
         };
         Ok(Ddr {
             channels: vec![channel; channels as usize],
-            lines_per_row: row_bytes / LINE_BYTES,
+            lines_per_row: u64::from(row_bytes) / LINE_BYTES,
             // Mega-transfers a second are transfers a million picoseconds.
             line_time: (LINE_BYTES / BUS_BYTES * 1_000_000 + rate / 2) / rate,
-            tcl: ps("tcl_ns", tcl_ns, 0.001)?,
-            trcd,
-            trp: ps("trp_ns", trp_ns, 0.0)?,
-            tras,
-            controller: ps("controller_ns", controller_ns, 0.0)?,
-            keep_open: ps("keep_open_ns", keep_open_ns, 0.0)?,
+            tcl: ps(tcl_ns),
+            trcd: ps(trcd_ns),
+            trp: ps(trp_ns),
+            tras: ps(tras_ns),
+            controller: ps(controller_ns),
+            keep_open: ps(keep_open_ns),
             latest: 0,
         })
     }

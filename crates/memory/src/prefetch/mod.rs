@@ -26,42 +26,19 @@ pub(crate) enum Prefetcher {
 }
 
 impl Prefetcher {
-    /// Refuses parameters that mean nothing with a sentence that names the key.
-    pub fn new(spec: PrefetcherSpec, cache: &str) -> Result<Self, String> {
-        let check = |key: &str, value: u32, most: u32| {
-            if value == 0 || value > most {
-                Err(format!(
-                    "{cache}.prefetcher.{key} is {value}; it must be 1 to {most}"
-                ))
-            } else {
-                Ok(())
-            }
-        };
+    /// A prefetcher whose parameters were checked.
+    pub fn new(spec: PrefetcherSpec) -> Self {
         match spec {
             PrefetcherSpec::IpStride {
                 entries,
                 degree,
                 lookahead,
-            } => {
-                check("ip_stride.entries", entries, 4096)?;
-                check("ip_stride.degree", degree, MAX_DEGREE as u32)?;
-                check("ip_stride.lookahead", lookahead, 63)?;
-                Ok(Prefetcher::IpStride(IpStride::new(
-                    entries, degree, lookahead,
-                )))
-            }
+            } => Prefetcher::IpStride(IpStride::new(entries, degree, lookahead)),
             PrefetcherSpec::Streamer {
                 pages,
                 degree,
                 lookahead,
-            } => {
-                check("streamer.pages", pages, 4096)?;
-                check("streamer.degree", degree, MAX_DEGREE as u32)?;
-                check("streamer.lookahead", lookahead, 63)?;
-                Ok(Prefetcher::Streamer(Streamer::new(
-                    pages, degree, lookahead,
-                )))
-            }
+            } => Prefetcher::Streamer(Streamer::new(pages, degree, lookahead)),
         }
     }
 

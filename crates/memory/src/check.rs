@@ -1,0 +1,200 @@
+//! What can be built: every refusal is one sentence that begins with the key
+//! and says what was expected.
+
+use pagewalk_units::{Cycle, LINE_BYTES};
+
+use crate::directory::MOST_CORES;
+use crate::prefetch::MAX_DEGREE;
+use crate::{CacheSpec, DramSpec, PrefetcherSpec, PrivateSpec, SharedSpec};
+
+/// Most ways of a cache.
+const MOST_WAYS: u32 = 64;
+/// Largest cache, KB: 2 GB, beyond any that is built.
+const MOST_KB: u32 = 1 << 21;
+/// Most lines on their way into a cache.
+const MOST_MSHRS: u32 = 4096;
+/// Longest latency, cycles.
+const MOST_LATENCY: Cycle = 1 << 20;
+/// Most entries of a prefetcher's table.
+const MOST_TRACKED: u32 = 4096;
+/// Furthest that a prefetcher looks: the lines of a 4 KB page but one.
+const MOST_LOOKAHEAD: u32 = 63;
+/// Most banks of all channels together.
+const MOST_BANKS: u64 = 1 << 16;
+/// Longest time of a DRAM, ns.
+const MOST_NS: f64 = 10_000.0;
+/// Longest time of a memory that is nothing but a latency, ns.
+const MOST_FIXED_NS: f64 = 100_000.0;
+
+fn within(key: &str, value: u32, least: u32, most: u32) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{key} is {value}; expected {least} to {most}"))
+    }
+}
+
+impl PrivateSpec {
+    /// Refuses caches that cannot be built.
+    ///
+    /// # Errors
+    /// One sentence that names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        self.l1i.check("caches.l1i")?;
+        self.l1d.check("caches.l1d")?;
+        self.l2.check("caches.l2")?;
+        for (name, first) in [("l1i", &self.l1i), ("l1d", &self.l1d)] {
+            if first.latency > self.l2.latency {
+                return Err(format!(
+                    "caches.l2.latency ({}) is below caches.{name}.latency ({}); latencies count from the core's request to its data and grow with the level",
+                    self.l2.latency, first.latency
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SharedSpec {
+    /// Refuses what cannot be built for a machine of `cores`.
+    ///
+    /// # Errors
+    /// One sentence that names the key and what was expected.
+    pub fn check(&self, cores: u8) -> Result<(), String> {
+        within("cores", u32::from(cores), 1, u32::from(MOST_CORES))?;
+        self.l3.check("memory.l3")?;
+        if self.remote_latency > MOST_LATENCY {
+            return Err(format!(
+                "memory.remote_latency is {}; expected at most {MOST_LATENCY} cycles",
+                self.remote_latency
+            ));
+        }
+        if cores > 1 && self.remote_latency < self.l3.latency {
+            return Err(format!(
+                "memory.remote_latency ({}) is below memory.l3.latency ({}), where the directory is that a request passes first",
+                self.remote_latency, self.l3.latency
+            ));
+        }
+        self.dram.check()
+    }
+}
+
+impl CacheSpec {
+    /// `name`: the key of the cache.
+    pub(crate) fn check(&self, name: &str) -> Result<(), String> {
+        within(&format!("{name}.ways"), self.ways, 1, MOST_WAYS)?;
+        within(&format!("{name}.size_kb"), self.size_kb, 1, MOST_KB)?;
+        let bytes = u64::from(self.size_kb) * 1024;
+        if !bytes.is_multiple_of(u64::from(self.ways) * LINE_BYTES) {
+            return Err(format!(
+                "{name}.size_kb is {}; expected a multiple of {name}.ways ({}) lines of {LINE_BYTES} bytes",
+                self.size_kb, self.ways
+            ));
+        }
+        // Without one it could never miss.
+        within(&format!("{name}.mshrs"), self.mshrs, 1, MOST_MSHRS)?;
+        if self.latency == 0 || self.latency > MOST_LATENCY {
+            return Err(format!(
+                "{name}.latency is {}; expected 1 to {MOST_LATENCY} cycles from the core's request to its data",
+                self.latency
+            ));
+        }
+        match &self.prefetcher {
+            Some(p) => p.check(&format!("{name}.prefetcher")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl PrefetcherSpec {
+    fn check(&self, key: &str) -> Result<(), String> {
+        let (kind, tracked, degree, lookahead) = match *self {
+            PrefetcherSpec::IpStride {
+                entries,
+                degree,
+                lookahead,
+            } => ("ip_stride", ("entries", entries), degree, lookahead),
+            PrefetcherSpec::Streamer {
+                pages,
+                degree,
+                lookahead,
+            } => ("streamer", ("pages", pages), degree, lookahead),
+        };
+        let in_kind = |name: &str| format!("{key}.{kind}.{name}");
+        within(&in_kind(tracked.0), tracked.1, 1, MOST_TRACKED)?;
+        within(&in_kind("degree"), degree, 1, MAX_DEGREE as u32)?;
+        within(&in_kind("lookahead"), lookahead, 1, MOST_LOOKAHEAD)
+    }
+}
+
+impl DramSpec {
+    fn check(&self) -> Result<(), String> {
+        match *self {
+            DramSpec::Fixed { latency_ns } => {
+                if latency_ns > 0.0 && latency_ns <= MOST_FIXED_NS {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "memory.dram.fixed.latency_ns is {latency_ns}; expected nanoseconds above 0 and up to {MOST_FIXED_NS}"
+                    ))
+                }
+            }
+            DramSpec::Ddr {
+                data_rate_mts,
+                channels,
+                ranks,
+                bank_groups,
+                banks,
+                row_bytes,
+                tcl_ns,
+                trcd_ns,
+                trp_ns,
+                tras_ns,
+                controller_ns,
+                keep_open_ns,
+            } => {
+                for (key, value, least, most) in [
+                    ("data_rate_mts", data_rate_mts, 100, 20_000),
+                    ("channels", channels, 1, 256),
+                    ("ranks", ranks, 1, 64),
+                    ("bank_groups", bank_groups, 1, 64),
+                    ("banks", banks, 1, 64),
+                    ("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20),
+                ] {
+                    within(&format!("memory.dram.ddr.{key}"), value, least, most)?;
+                }
+                let per_channel = u64::from(ranks) * u64::from(bank_groups) * u64::from(banks);
+                if u64::from(channels) * per_channel > MOST_BANKS {
+                    return Err(format!(
+                        "memory.dram.ddr.banks: {channels} channels of {per_channel} banks; expected at most {MOST_BANKS} banks in all"
+                    ));
+                }
+                if !u64::from(row_bytes).is_multiple_of(LINE_BYTES) {
+                    return Err(format!(
+                        "memory.dram.ddr.row_bytes is {row_bytes}; expected a multiple of a line's {LINE_BYTES} bytes"
+                    ));
+                }
+                for (key, value, least) in [
+                    ("tcl_ns", tcl_ns, 0.001),
+                    ("trcd_ns", trcd_ns, 0.0),
+                    ("trp_ns", trp_ns, 0.0),
+                    ("tras_ns", tras_ns, 0.0),
+                    ("controller_ns", controller_ns, 0.0),
+                    ("keep_open_ns", keep_open_ns, 0.0),
+                ] {
+                    if !(least..=MOST_NS).contains(&value) {
+                        return Err(format!(
+                            "memory.dram.ddr.{key} is {value}; expected {least} to {MOST_NS} nanoseconds"
+                        ));
+                    }
+                }
+                if tras_ns < trcd_ns {
+                    return Err(format!(
+                        "memory.dram.ddr.tras_ns ({tras_ns}) is below memory.dram.ddr.trcd_ns ({trcd_ns}): a row would close before it is open"
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}

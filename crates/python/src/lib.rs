@@ -176,7 +176,7 @@ fn designs() -> PyResult<String> {
 /// The built-in programs.
 #[pyfunction]
 fn workloads() -> PyResult<String> {
-    dump(&pagewalk_workload::workloads())
+    dump(&pagewalk_workload::workloads().collect::<Vec<_>>())
 }
 
 /// JSON schema of the configuration.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{bfs, gups};
+use crate::builtin::{Touch, bfs, gups, sysbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -28,6 +28,8 @@ pub struct ParamInfo {
 pub struct WorkloadInfo {
     /// As given to `--workload`.
     pub name: &'static str,
+    /// What it belongs to, for the list: `micro`, `graph`, `key-value` or `science`.
+    pub group: &'static str,
     /// What it does, in one sentence.
     pub description: &'static str,
     /// What of the machine it stresses, in one sentence.
@@ -69,11 +71,17 @@ impl Default for Options {
 }
 
 /// Every built-in program, in the order in which they are listed to users.
-pub fn workloads() -> &'static [WorkloadInfo] {
-    &WORKLOADS
+pub fn workloads() -> impl Iterator<Item = &'static WorkloadInfo> + Clone {
+    PROGRAMS.iter().map(|p| &p.info)
 }
 
-static WORKLOADS: [WorkloadInfo; 2] = [gups::INFO, bfs::INFO];
+/// A program's line in the registry.
+pub(crate) struct Entry {
+    pub(crate) info: WorkloadInfo,
+    pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, ProgramError>,
+}
+
+static PROGRAMS: &[Entry] = &[gups::ENTRY, bfs::ENTRY, sysbench::ENTRY];
 
 /// The built-in program `name`.
 ///
@@ -81,14 +89,14 @@ static WORKLOADS: [WorkloadInfo; 2] = [gups::INFO, bfs::INFO];
 /// An unknown name or parameter (with the nearest right one), a value out of
 /// its range, or more threads than the program has use for.
 pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, ProgramError> {
-    let names = || WORKLOADS.iter().map(|w| w.name);
-    let Some(info) = WORKLOADS.iter().find(|w| w.name == name) else {
+    let Some(program) = PROGRAMS.iter().find(|p| p.info.name == name) else {
         return Err(error(format!(
             "no built-in program `{name}`; {}",
-            nearest(name, names())
+            nearest(name, workloads().map(|w| w.name))
         )));
     };
-    if options.threads == 0 || options.threads > info.max_threads {
+    let info = &program.info;
+    if !(1..=info.max_threads).contains(&options.threads) {
         return Err(error(format!(
             "{name}: {} threads; expected 1 to {}",
             options.threads, info.max_threads
@@ -102,13 +110,17 @@ pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, ProgramE
             )));
         }
     }
-    let values = Values { info, options };
-    match name {
-        "gups" => Ok(Box::new(gups::Gups::new(&values)?)),
-        "bfs" => Ok(Box::new(bfs::Bfs::new(&values)?)),
-        _ => unreachable!("every name in the table has a program"),
-    }
+    (program.build)(&Values { info, options })
 }
+
+/// Of programs that initialise memory before the region of interest.
+pub(crate) const POPULATE: ParamInfo = ParamInfo {
+    name: "populate",
+    unit: "",
+    default: "yes",
+    range: "yes, timed or no",
+    meaning: "Whether memory is initialised before the region of interest, in the order of the program and without simulated time; with timed, by simulated stores inside of the region of interest; with no, pages fault at their first access.",
+};
 
 /// The options of one program, read with its parameter table.
 pub(crate) struct Values<'a> {
@@ -137,6 +149,31 @@ impl Values<'_> {
     pub(crate) fn number(&self, param: &str) -> Result<Option<u64>, ProgramError> {
         let parsed = self.text(param).map(parse_size).transpose();
         parsed.map_err(|_| self.refuse(param, "not a whole number"))
+    }
+
+    /// A whole number in `range`, or `default` when not given.
+    pub(crate) fn number_in(
+        &self,
+        param: &str,
+        range: std::ops::RangeInclusive<u64>,
+        default: u64,
+    ) -> Result<u64, ProgramError> {
+        match self.number(param)? {
+            None => Ok(default),
+            Some(n) if range.contains(&n) => Ok(n),
+            Some(_) => Err(self.refuse(param, "out of range")),
+        }
+    }
+
+    /// The value of [`POPULATE`].
+    pub(crate) fn touch(&self) -> Result<Touch, ProgramError> {
+        Ok(
+            match self.choice("populate", &["yes", "timed", "no"], "yes")? {
+                "timed" => Touch::Stores,
+                "no" => Touch::Never,
+                _ => Touch::Bulk,
+            },
+        )
     }
 
     /// One of `choices`, or `default` when not given.
@@ -221,7 +258,7 @@ mod tests {
     #[test]
     fn mistakes_name_the_nearest_right_thing() {
         assert!(refused("gusp", &Options::default()).contains("`gups`"));
-        assert!(refused("zzz", &Options::default()).contains("gups, bfs"));
+        assert!(refused("zzz", &Options::default()).contains("gups, bfs, sysbench"));
         assert!(refused("gups", &with(&[("update", "5")])).contains("`updates`"));
         assert!(refused("bfs", &with(&[("graph", "kroneker")])).contains("`kronecker`"));
         assert!(refused("bfs", &with(&[("scale", "99")])).contains("12 to 31"));

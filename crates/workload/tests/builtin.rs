@@ -321,9 +321,11 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
             "bfs",
             vec![("scale", "13"), ("roots", "2"), ("graph", "uniform")],
         ),
+        ("sysbench", vec![("access", "random")]),
+        ("sysbench", vec![("scope", "local"), ("populate", "timed")]),
     ] {
         for threads in [1, 2, 5, 16] {
-            let size = (name == "gups").then_some(1 << 20);
+            let size = (name != "bfs").then_some(1 << 20);
             let options = options(size, threads, 11, &params);
             let give = |pick: &mut dyn FnMut(&[u32]) -> usize| {
                 run(build(name, &options).unwrap().as_mut(), pick)
@@ -382,9 +384,13 @@ fn threads_visit_what_one_thread_visits() {
 
 #[test]
 fn seeds_change_the_stream_and_repeat_it() {
-    for name in ["gups", "bfs"] {
+    for (name, params) in [
+        ("gups", vec![]),
+        ("bfs", vec![]),
+        ("sysbench", vec![("access", "random")]),
+    ] {
         let give = |seed| {
-            let mut program = build(name, &options(Some(4 << 20), 1, seed, &[])).unwrap();
+            let mut program = build(name, &options(Some(4 << 20), 1, seed, &params)).unwrap();
             let mut batch = Batch::new();
             let mut ops = Vec::new();
             for _ in 0..40 {

@@ -35,11 +35,17 @@ use pagewalk_stream::{
 use rand::Rng as _;
 
 use super::layout::{CODE, Layout};
-use crate::registry::{ParamInfo, Values, WorkloadInfo, error};
+use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
 use crate::size::format_size;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| Ok(Box::new(Gups::new(values)?)),
+};
+
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "gups",
+    group: "micro",
     description: "Updates random 64-bit words of one large table.",
     stresses: "TLB reach: in a table far beyond it each update misses the TLBs once, and updates are independent of each other, so walks overlap.",
     source: "HPC Challenge RandomAccess; S. Plimpton et al., A simple synchronous distributed-memory algorithm for the HPCC RandomAccess benchmark, CLUSTER 2006",

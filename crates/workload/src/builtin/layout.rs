@@ -8,9 +8,13 @@ use std::collections::VecDeque;
 use pagewalk_stream::{Backing, Event, ThreadId};
 use pagewalk_units::VirtAddr;
 
-/// First address of the code segment; program counters lie on its first page.
+/// First address of the code segment.
 pub const CODE: u64 = 0x40_1000;
-const CODE_BYTES: u64 = 0x1000;
+/// Length of the code segment: a program's own code lies in the lower part.
+pub const CODE_BYTES: u64 = 0x1_0000;
+/// Where `brk` begins: some pages behind the data segment, as Linux chooses it
+/// (here the same in each run), and not aligned to a huge page.
+pub const HEAP: u64 = 0x1c3_5000;
 /// First address of the mapped arrays; far below the stack, so that arrays of
 /// 64 TiB fit in between.
 const ARRAYS: u64 = 0x1000_0000_0000;
@@ -57,6 +61,16 @@ impl Layout {
             backing: Backing::Stack,
         });
         at + bytes
+    }
+
+    /// Address space for a mapping of `bytes`, which the caller announces.
+    pub fn reserve(&mut self, bytes: u64) -> u64 {
+        self.place(bytes).0
+    }
+
+    /// The events so far, for the caller to announce.
+    pub fn events(&mut self) -> VecDeque<Event> {
+        std::mem::take(&mut self.events)
     }
 
     fn place(&mut self, bytes: u64) -> (u64, u64) {

@@ -3,4 +3,10 @@
 
 pub(crate) mod bfs;
 pub(crate) mod gups;
+mod heap;
 mod layout;
+mod program;
+pub(crate) mod sysbench;
+mod thread;
+
+pub use thread::Touch;

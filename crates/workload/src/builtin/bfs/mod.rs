@@ -13,11 +13,17 @@ use self::code::{Arrays, Edge, Emitter, MOST_OPS};
 use self::graph::{Graph, Model, Row};
 use self::search::{CHUNK, Search};
 use super::layout::Layout;
-use crate::registry::{ParamInfo, Values, WorkloadInfo, error};
+use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
 use crate::size::format_size;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| Ok(Box::new(Bfs::new(values)?)),
+};
+
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "bfs",
+    group: "graph",
     description: "Breadth-first searches from random roots over a generated graph in compressed sparse row form.",
     stresses: "Dependent random reads (neighbour, then its parent entry) and hard branches, beside streams through the neighbour lists.",
     source: "S. Beamer, K. Asanovic, D. Patterson, The GAP Benchmark Suite, 2015 (top-down step); Graph500 specification (Kronecker graph)",

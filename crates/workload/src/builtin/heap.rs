@@ -1,0 +1,333 @@
+//! Where `malloc` puts things: glibc's allocator, as far as addresses go.
+//!
+//! Small requests come from a heap that `brk` extends by what is missing and
+//! 128 KiB more (`M_TOP_PAD`), rounded up to pages: steps of 132 KiB when chunks
+//! are small. Requests of 128 KiB and more (`M_MMAP_THRESHOLD`) get a mapping of
+//! their own. Freed chunks up to 1 KiB go to a list of their size, last in, first
+//! out, as the thread cache and the fast bins do; larger ones are merged with
+//! free neighbours and taken again by best fit.
+//! Source: glibc 2.36, `malloc/malloc.c`.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use pagewalk_stream::{Backing, Event, ThreadId};
+use pagewalk_units::VirtAddr;
+use rustc_hash::FxHashMap;
+
+use super::layout::Layout;
+use super::thread::Thread;
+
+/// `M_TOP_PAD`.
+const TOP_PAD: u64 = 128 << 10;
+/// `M_MMAP_THRESHOLD`.
+const MMAP_THRESHOLD: u64 = 128 << 10;
+/// Smallest chunk, which is also kept free at the end of the heap.
+const MIN_CHUNK: u64 = 32;
+/// Size field before each chunk's payload.
+const HEADER: u64 = 8;
+/// Largest chunk that is kept on a list of its size.
+const LISTED: u64 = 1040;
+const PAGE: u64 = 4096;
+
+/// See the module. Sizes and addresses in bytes.
+pub struct Heap {
+    layout: Layout,
+    /// End of what was handed out, and of what `brk` gave.
+    top: u64,
+    brk: u64,
+    /// What is initialised so far: the program writes what it allocates.
+    touched: u64,
+    lists: FxHashMap<u64, Vec<u64>>,
+    /// Free chunks above [`LISTED`] by address, and by size and address.
+    free: BTreeMap<u64, u64>,
+    sizes: BTreeMap<(u64, u64), ()>,
+    /// Not yet announced.
+    news: VecDeque<News>,
+}
+
+enum News {
+    Event(Event),
+    Touch { at: u64, bytes: u64 },
+}
+
+/// Bytes of the chunk for a request of `bytes`.
+pub const fn chunk(bytes: u64) -> u64 {
+    let with_header = (bytes + HEADER).next_multiple_of(16);
+    if with_header < MIN_CHUNK {
+        MIN_CHUNK
+    } else {
+        with_header
+    }
+}
+
+impl Heap {
+    /// An empty heap; large requests are placed by `layout`.
+    pub fn new(mut layout: Layout) -> Self {
+        let start = super::layout::HEAP;
+        Heap {
+            // The first chunk's payload is aligned to 16 bytes.
+            top: start + 16 - HEADER,
+            brk: start,
+            touched: start + 16 - HEADER,
+            lists: FxHashMap::default(),
+            free: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            news: layout.events().into_iter().map(News::Event).collect(),
+            layout,
+        }
+    }
+
+    /// Where the stack of `thread` begins; its mapping is announced with the rest.
+    pub fn stack(&mut self, thread: ThreadId) -> u64 {
+        let stack = self.layout.stack(thread);
+        self.news
+            .extend(self.layout.events().into_iter().map(News::Event));
+        stack
+    }
+
+    /// Address of a new object of `bytes`, aligned to 16.
+    pub fn malloc(&mut self, bytes: u64) -> u64 {
+        if bytes >= MMAP_THRESHOLD {
+            return self.map(bytes);
+        }
+        let need = chunk(bytes);
+        if let Some(at) = self.lists.get_mut(&need).and_then(Vec::pop) {
+            return at + HEADER;
+        }
+        if let Some((&(size, at), ())) = self.sizes.range((need, 0)..).next() {
+            self.take(at, size);
+            if size - need >= MIN_CHUNK {
+                self.give(at + need, size - need);
+            }
+            return at + HEADER;
+        }
+        if self.top + need + MIN_CHUNK > self.brk {
+            self.grow(need);
+        }
+        let at = self.top;
+        self.top += need;
+        at + HEADER
+    }
+
+    /// The first of `count` objects of `bytes` each that lie one chunk after the
+    /// other, as `count` calls of [`malloc`](Self::malloc) on a heap without
+    /// free chunks give them. `bytes` below the threshold of mappings.
+    pub fn malloc_many(&mut self, bytes: u64, count: u64) -> u64 {
+        let need = chunk(bytes);
+        let first = self.top + HEADER;
+        for _ in 0..count {
+            if self.top + need + MIN_CHUNK > self.brk {
+                self.grow(need);
+            }
+            self.top += need;
+        }
+        first
+    }
+
+    /// Gives the object of `bytes` at `at` back.
+    pub fn free(&mut self, at: u64, bytes: u64) {
+        if bytes >= MMAP_THRESHOLD {
+            let event = Event::Unmap {
+                at: VirtAddr(at & !(PAGE - 1)),
+                bytes: (bytes + 16).next_multiple_of(PAGE),
+            };
+            self.news.push_back(News::Event(event));
+            return;
+        }
+        let (at, size) = (at - HEADER, chunk(bytes));
+        if size <= LISTED {
+            self.lists.entry(size).or_default().push(at);
+        } else {
+            self.give(at, size);
+        }
+    }
+
+    /// A mapping of its own; the chunk's header is its first 16 bytes.
+    fn map(&mut self, bytes: u64) -> u64 {
+        let bytes = (bytes + 16).next_multiple_of(PAGE);
+        let at = self.layout.reserve(bytes);
+        self.news.push_back(News::Event(Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        }));
+        self.news.push_back(News::Touch { at, bytes });
+        at + 16
+    }
+
+    fn take(&mut self, at: u64, size: u64) {
+        self.free.remove(&at);
+        self.sizes.remove(&(size, at));
+    }
+
+    fn give(&mut self, mut at: u64, mut size: u64) {
+        if let Some((&before, &length)) = self.free.range(..at).next_back()
+            && before + length == at
+        {
+            self.take(before, length);
+            (at, size) = (before, size + length);
+        }
+        if let Some(&length) = self.free.get(&(at + size)) {
+            self.take(at + size, length);
+            size += length;
+        }
+        if at + size == self.top {
+            self.top = at;
+        } else {
+            self.free.insert(at, size);
+            self.sizes.insert((size, at), ());
+        }
+    }
+
+    fn grow(&mut self, need: u64) {
+        self.touch();
+        let missing = self.top + need + TOP_PAD + MIN_CHUNK - self.brk;
+        let bytes = missing.next_multiple_of(PAGE);
+        self.news.push_back(News::Event(Event::Map {
+            at: VirtAddr(self.brk),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        }));
+        self.brk += bytes;
+    }
+
+    /// What was handed out since the last time is written now.
+    fn touch(&mut self) {
+        if self.top > self.touched {
+            let (at, bytes) = (self.touched, self.top - self.touched);
+            self.news.push_back(News::Touch { at, bytes });
+            self.touched = self.top;
+        }
+    }
+
+    /// Bytes that `brk` gave.
+    pub fn bytes(&self) -> u64 {
+        self.brk - super::layout::HEAP
+    }
+
+    /// Whether enough happened to be worth announcing: ask in allocation loops.
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Announces growth and mappings, and initialises what was allocated.
+    pub async fn announce(&mut self, thread: &mut Thread) {
+        self.touch();
+        while let Some(news) = self.news.pop_front() {
+            match news {
+                News::Event(event) => thread.event(event).await,
+                News::Touch { at, bytes } => thread.touch(at, bytes).await,
+            }
+        }
+    }
+
+    /// The same in the measured part, where the program's own stores touch the memory.
+    pub async fn announce_untouched(&mut self, thread: &mut Thread) {
+        self.touched = self.top;
+        while let Some(news) = self.news.pop_front() {
+            if let News::Event(event) = news {
+                thread.event(event).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heap() -> Heap {
+        Heap::new(Layout::new())
+    }
+
+    fn growth(heap: &mut Heap) -> Vec<(u64, u64)> {
+        let news = heap.news.drain(..).filter_map(|n| match n {
+            News::Event(Event::Map { at, bytes, .. }) if at.0 >= super::super::layout::HEAP => {
+                Some((at.0, bytes))
+            }
+            _ => None,
+        });
+        news.collect()
+    }
+
+    #[test]
+    fn small_objects_grow_the_heap_in_steps_of_132_kib() {
+        let mut heap = heap();
+        growth(&mut heap);
+        for _ in 0..100_000 {
+            heap.malloc(24);
+        }
+        let steps = growth(&mut heap);
+        assert!(steps.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
+        // 132 KiB first, as the heap is empty; then what keeps 128 KiB free.
+        assert_eq!(steps[0].1, 132 << 10);
+        assert!(
+            steps[1..]
+                .iter()
+                .all(|s| s.1 == 128 << 10 || s.1 == 132 << 10)
+        );
+        let all: u64 = steps.iter().map(|s| s.1).sum();
+        assert!(all >= 3_200_000 && all < 3_200_000 + (132 << 10));
+    }
+
+    #[test]
+    fn many_at_once_is_the_same_as_one_by_one() {
+        let (mut one, mut many) = (heap(), heap());
+        let first = one.malloc(100);
+        for _ in 1..5000 {
+            one.malloc(100);
+        }
+        assert_eq!(first, many.malloc_many(100, 5000));
+        assert_eq!(one.malloc(8), many.malloc(8));
+        assert_eq!(growth(&mut one), growth(&mut many));
+    }
+
+    #[test]
+    fn large_objects_are_mapped_and_small_ones_taken_again() {
+        let mut heap = heap();
+        let a = heap.malloc(128 << 10);
+        assert!(a > 1 << 44 && a % 4096 == 16);
+        let (b, c) = (heap.malloc(40), heap.malloc(40));
+        assert_eq!(c, b + 48);
+        heap.free(b, 40);
+        heap.free(c, 40);
+        assert_eq!((heap.malloc(33), heap.malloc(40)), (c, b));
+    }
+
+    #[test]
+    fn freed_neighbours_are_one() {
+        let mut heap = heap();
+        let (a, b) = (heap.malloc(2000), heap.malloc(3000));
+        heap.malloc(24);
+        heap.free(a, 2000);
+        heap.free(b, 3000);
+        assert_eq!(heap.malloc(4900), a);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn live_objects_never_overlap(
+            steps in proptest::collection::vec((0u64..6000, proptest::bool::ANY), 1..400),
+        ) {
+            let mut heap = heap();
+            let mut live: Vec<(u64, u64)> = Vec::new();
+            for (bytes, release) in steps {
+                if release && !live.is_empty() {
+                    let (at, bytes) = live.swap_remove(bytes as usize % live.len());
+                    heap.free(at, bytes);
+                    continue;
+                }
+                let at = heap.malloc(bytes);
+                proptest::prop_assert_eq!(at % 16, 0);
+                for (other, length) in &live {
+                    proptest::prop_assert!(at + bytes <= *other || other + length <= at);
+                }
+                proptest::prop_assert!(at + bytes <= heap.brk);
+                live.push((at, bytes));
+            }
+        }
+    }
+}

@@ -116,6 +116,7 @@ class Engine(types.ModuleType):
         self.script: Run = run or (lambda spec, _progress: result(spec))
         self.specs: list[dict[str, Any]] = []
         self.explained: dict[str, Any] = {}
+        self.listed: list[dict[str, Any]] = []
 
     def set_data_dir(self, path: str) -> None:
         self.data_dir = path
@@ -126,6 +127,9 @@ class Engine(types.ModuleType):
     def run(self, spec: str, progress: Callable[[str], bool] | None = None) -> str:
         self.specs.append(json.loads(spec))
         return json.dumps(self.script(self.specs[-1], progress))
+
+    def workloads(self) -> str:
+        return json.dumps(self.listed)
 
     def explain(self, _name: str) -> str:
         return json.dumps(self.explained)

@@ -57,6 +57,16 @@ def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Inv
     ]
 
 
+def test_run_and_compare_differ_in_how_designs_are_named(
+    engine: fake.Engine, invoke: Invoke
+) -> None:
+    flags = ["--workload", "gups", "--machine", "m", "--skip", "1M", "--jobs", "2"]
+    assert invoke("run", *flags, "--design", "b")[0] == 0
+    assert invoke("compare", *flags, "--designs", "b")[0] == 0
+    assert engine.specs[0] == engine.specs[1]
+    assert invoke("run", *flags, "--designs", "b")[0] == 2
+
+
 def test_what_follows_two_dashes_is_a_program_whatever_it_looks_like(
     engine: fake.Engine, invoke: Invoke
 ) -> None:
@@ -228,3 +238,65 @@ def test_explain_an_unknown_name_offers_the_nearest(engine: fake.Engine, invoke:
     status, _, err = invoke("explain", "l2_tbl_mpki")
     assert status == 2
     assert "did you mean l2_tlb_mpki?" in err
+
+
+def program(name: str, group: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": group,
+        "description": f"What {name} does.",
+        "stresses": f"what {name} stresses",
+        "source": f"the paper of {name}",
+        "default_size": 4 << 30,
+        "size_range": "1KiB to 1TiB",
+        "max_threads": 8,
+        "params": [
+            {
+                "name": "skew",
+                "unit": "",
+                "default": "0.99",
+                "range": "0 to 1",
+                "meaning": "How unequal keys are.",
+            }
+        ],
+    }
+
+
+def test_programs_are_listed_by_group(engine: fake.Engine, invoke: Invoke) -> None:
+    groups = ("graph", "micro", "key-value")
+    engine.listed = [program(f"p{i}", groups[i % 3]) for i in range(25)]
+    status, out, _ = invoke("workloads")
+    assert status == 0
+    lines = out.splitlines()
+    for number, group in enumerate(groups):
+        assert lines.count(group) == 1
+        start = lines.index(group)
+        end = lines.index("", start)
+        names = [line.split()[0] for line in lines[start:end] if "4GiB" in line]
+        assert names == [f"p{i}" for i in range(number, 25, 3)]
+    for word in ("What p7 does.", "what p7 stresses", "the paper of p7"):
+        assert out.count(word) == 1
+    status, out, _ = invoke("workloads", "--json", "-")
+    assert json.loads(out) == engine.listed
+
+
+def test_a_program_is_explained_with_its_parameters(engine: fake.Engine, invoke: Invoke) -> None:
+    entry = program("kv", "key-value")
+    engine.explained = {
+        "found": [
+            {
+                "kind": "workload",
+                "name": "kv",
+                "text": entry["description"],
+                "unit": "",
+                "source": entry["source"],
+                "workload": entry,
+            }
+        ]
+    }
+    status, out, _ = invoke("explain", "kv")
+    assert status == 0
+    for word in ("1KiB to 1TiB (default 4GiB)", "1 to 8", "--param skew=", "0 to 1 (default 0.99)"):
+        assert word in out
+    status, out, _ = invoke("explain", "kv", "--json", "-")
+    assert json.loads(out) == engine.explained["found"]

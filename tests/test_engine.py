@@ -164,7 +164,10 @@ def test_every_catalogue_and_explanation(cli: Cli) -> None:
         listed = cli(what)
         assert listed.returncode == 0
         assert name in listed.stdout
-        assert what[:-1].replace("workload", "workload") in cli("explain", name).stdout
+        assert what[:-1] in cli("explain", name).stdout
+        assert name in {e["name"] for e in json.loads(cli(what, "--json", "-").stdout)}
+    gups = json.loads(cli("explain", "gups", "--json", "-").stdout)[0]
+    assert {p["name"] for p in gups["workload"]["params"]} >= {"updates", "populate"}
     assert "Page walks" in cli("explain", "walks").stdout
     assert "configuration key" in cli("explain", "mmu.walkers").stdout
     refused(cli("explain", "l2_tbl_mpki"), "did you mean l2_tlb_mpki")

@@ -17,6 +17,7 @@ Completed = subprocess.CompletedProcess[str]
 Cli = Callable[..., Completed]
 ROOT = Path(__file__).parent.parent
 
+# Live programs run in QEMU's user mode, an optional package of the host; the rest works without it.
 needs_qemu = pytest.mark.skipif(
     shutil.which("qemu-x86_64") is None, reason="SKIPPED LOUDLY: qemu-user is not installed"
 )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from pagewalk import files, native
 from pagewalk import source as sources
 from pagewalk.errors import Failure, PagewalkError, UserError
+from pagewalk.flags import (
+    HOW_MUCH,
+    Extra,
+    JsonFile,
+    Param,
+    Seed,
+    Size,
+    Threads,
+    Trace,
+    Workload,
+    simulates,
+)
 from pagewalk.quantities import count
 
 app = typer.Typer(
@@ -34,105 +47,6 @@ class Invocation:
     program: list[str] | None = None
 
 
-_WHAT, _HOW_MUCH, _OUT = "What runs", "How much of it", "Results"
-
-Machine = Annotated[str, typer.Option(metavar="NAME|FILE", help="The simulated machine.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Changes a configuration key; repeatable."),
-]
-Workload = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A built-in program.", rich_help_panel=_WHAT),
-]
-Size = Annotated[
-    str | None,
-    typer.Option(metavar="4GiB", help="Its memory.", rich_help_panel=_WHAT),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Its threads, a core each.", rich_help_panel=_WHAT),
-]
-Param = Annotated[
-    list[str] | None,
-    typer.Option(metavar="K=V", help="A parameter of it; repeatable.", rich_help_panel=_WHAT),
-]
-Trace = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="A recorded trace.", rich_help_panel=_WHAT),
-]
-Extra = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="-- PROGRAM ARGS…", help="Any Linux x86-64 program.", show_default=False
-    ),
-]
-Skip = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Instructions passed over.", rich_help_panel=_HOW_MUCH),
-]
-Warmup = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Then simulated, not counted.", rich_help_panel=_HOW_MUCH),
-]
-Instructions = Annotated[
-    str | None,
-    typer.Option(
-        metavar="100M", help="Then measured (of each thread's sum).", rich_help_panel=_HOW_MUCH
-    ),
-]
-Roi = Annotated[
-    bool,
-    typer.Option("--roi", help="Only between the marks of pagewalk.h.", rich_help_panel=_HOW_MUCH),
-]
-Sample = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LENGTH/PERIOD",
-        help="Measure LENGTH of every PERIOD instructions, warm the rest.",
-        rich_help_panel=_HOW_MUCH,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(metavar="N", min=0, help="Of all random choices.", rich_help_panel=_HOW_MUCH),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Host threads (as many as there are cores)."),
-]
-JsonFile = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Everything, as JSON.", rich_help_panel=_OUT),
-]
-ParquetFile = Annotated[
-    str | None,
-    typer.Option("--parquet", metavar="FILE", help="One row a statistic.", rich_help_panel=_OUT),
-]
-HtmlFile = Annotated[
-    str | None,
-    typer.Option("--html", metavar="FILE", help="A page to look at.", rich_help_panel=_OUT),
-]
-IntervalLength = Annotated[
-    str | None,
-    typer.Option(
-        "--interval", metavar="N", help="Statistics every N instructions.", rich_help_panel=_OUT
-    ),
-]
-Perfetto = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Single walks and fetches in time, for ui.perfetto.dev.",
-        rich_help_panel=_OUT,
-    ),
-]
-PerfettoWalks = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, help="How many walks of each design.", rich_help_panel=_OUT),
-]
-
-
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -143,64 +57,24 @@ def _root(
 
 
 @app.command()
+@simulates
 def run(
-    ctx: typer.Context,
-    extra: Extra = None,
-    machine: Machine = sources.DEFAULT_MACHINE,
     design: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="The translation design.")
     ] = sources.DEFAULT_DESIGN,
-    set_: Set = None,
-    workload: Workload = None,
-    size: Size = None,
-    threads: Threads = None,
-    param: Param = None,
-    trace: Trace = None,
-    skip: Skip = None,
-    warmup: Warmup = None,
-    instructions: Instructions = None,
-    roi: Roi = False,
-    sample: Sample = None,
-    seed: Seed = 1,
-    jobs: Jobs = None,
-    json_file: JsonFile = None,
-    parquet: ParquetFile = None,
-    html: HtmlFile = None,
-    interval: IntervalLength = None,
-    perfetto: Perfetto = None,
-    perfetto_walks: PerfettoWalks = 1000,
+    **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
-    return _simulate("run", ctx, [design], locals())
+    return _simulate("run", [design], flags)
 
 
 @app.command()
+@simulates
 def compare(
-    ctx: typer.Context,
-    extra: Extra = None,
-    machine: Machine = sources.DEFAULT_MACHINE,
     designs: Annotated[
         str, typer.Option(metavar="A,B,C", help="The designs; speedups refer to the first.")
     ] = ",".join(sources.DEFAULT_DESIGNS),
-    set_: Set = None,
-    workload: Workload = None,
-    size: Size = None,
-    threads: Threads = None,
-    param: Param = None,
-    trace: Trace = None,
-    skip: Skip = None,
-    warmup: Warmup = None,
-    instructions: Instructions = None,
-    roi: Roi = False,
-    sample: Sample = None,
-    seed: Seed = 1,
-    jobs: Jobs = None,
-    json_file: JsonFile = None,
-    parquet: ParquetFile = None,
-    html: HtmlFile = None,
-    interval: IntervalLength = None,
-    perfetto: Perfetto = None,
-    perfetto_walks: PerfettoWalks = 1000,
+    **flags: Any,
 ) -> int:
     """Simulate one program with many designs side by side."""
     names = [name.strip() for name in designs.split(",") if name.strip()]
@@ -209,18 +83,18 @@ def compare(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
-    return _simulate("compare", ctx, names, locals())
+    return _simulate("compare", names, flags)
 
 
-def _simulate(kind: str, ctx: typer.Context, designs: list[str], flags: dict[str, Any]) -> int:
+def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk import report
     from pagewalk.progress import Bar
     from pagewalk.result import Result
 
-    program = _program(ctx, flags["extra"])
+    program = _program(flags["ctx"], flags["extra"])
     spec = sources.specification(
         machine=flags["machine"],
-        designs=list(designs),
+        designs=designs,
         source=_source(flags, program),
         limits=_limits(flags),
         settings=flags["set_"] or [],
@@ -319,7 +193,7 @@ def record(
     trace: Trace = None,
     instructions: Annotated[
         str | None,
-        typer.Option(metavar="100M", help="Record no more.", rich_help_panel=_HOW_MUCH),
+        typer.Option(metavar="100M", help="Record no more.", rich_help_panel=HOW_MUCH),
     ] = None,
     seed: Seed = 1,
 ) -> int:
@@ -402,37 +276,51 @@ def _trace(path: str) -> str:
 
 
 @app.command()
-def workloads() -> None:
+def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
     from pagewalk.tables import programs
 
-    programs(native.call("workloads"), sys.stdout)
+    _answer(native.call("workloads"), json_file, programs)
 
 
 @app.command()
-def designs() -> None:
+def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
     from pagewalk.tables import catalogue
 
-    catalogue(native.call("designs"), sys.stdout)
+    _answer(native.call("designs"), json_file, catalogue)
 
 
 @app.command()
-def machines() -> None:
+def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
     from pagewalk.tables import catalogue
 
-    catalogue(native.call("machines"), sys.stdout)
+    _answer(native.call("machines"), json_file, catalogue)
 
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="A statistic, design, machine or key.")],
+    name: Annotated[str, typer.Argument(help="A statistic, design, machine, program or key.")],
+    json_file: JsonFile = None,
 ) -> None:
     """Explain a statistic, design, machine, built-in program or configuration key."""
-    from pagewalk.tables import explanation
+    from pagewalk.tables import explanation, meanings
 
-    explanation(name, native.call("explain", name), sys.stdout)
+    _answer(meanings(name, native.call("explain", name)), json_file, explanation)
+
+
+def _answer(
+    answer: list[dict[str, Any]],
+    json_file: str | None,
+    show: Callable[[list[dict[str, Any]], TextIO], None],
+) -> None:
+    """Shows an answer on the terminal, or writes it to the file that was asked for."""
+    if json_file is None:
+        show(answer, sys.stdout)
+    else:
+        files.check_writable(json_file, "--json")
+        files.write(json_file, (json.dumps(answer, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 @app.command()

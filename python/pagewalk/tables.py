@@ -26,29 +26,43 @@ def catalogue(entries: list[Json], stream: TextIO) -> None:
 
 
 def programs(entries: list[Json], stream: TextIO) -> None:
-    """The built-in programs with all that can be asked of them."""
+    """The built-in programs in their groups: memory, what each does and stresses."""
     out = console(stream)
-    for i, entry in enumerate(entries):
-        if i:
-            out.print()
-        out.print(Text.assemble((entry["name"], "bold cyan"), f"  {entry['description']}"))
+    groups: dict[str, list[Json]] = {}
+    for entry in entries:
+        groups.setdefault(entry.get("group", ""), []).append(entry)
+    width = max(len(entry["name"]) for entry in entries)
+    for group, members in groups.items():
+        if group:
+            out.print(Text(group, style="bold"))
         table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True)
-        table.add_column(style="dim")
-        table.add_row("stresses", entry["stresses"])
-        table.add_row("from", entry["source"])
+        table.add_column(no_wrap=True, style="bold cyan", min_width=width)
+        table.add_column(no_wrap=True, justify="right", min_width=7)
+        table.add_column()
+        for entry in members:
+            text = Text(entry["description"])
+            text.append(f"\nstresses {entry['stresses']}\nfrom {entry['source']}", style="dim")
+            table.add_row(entry["name"], exact_bytes(entry["default_size"]), text)
+        out.print(Padding(table, (0, 0, 1, 2), expand=False))
+    out.print("The memory is the default of --size. 'pagewalk explain NAME' tells the parameters.")
+
+
+def _program(entry: Json) -> Table:
+    """All that can be asked of a built-in program."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim")
+    table.add_row("stresses", entry["stresses"])
+    table.add_row("--size", f"{entry['size_range']} (default {exact_bytes(entry['default_size'])})")
+    table.add_row("--threads", f"1 to {entry['max_threads']} (default 1)")
+    for parameter in entry["params"]:
+        unit = f" {parameter['unit']}" if parameter["unit"] else ""
         table.add_row(
-            "--size", f"{entry['size_range']} (default {exact_bytes(entry['default_size'])})"
+            f"--param {parameter['name']}=",
+            f"{parameter['meaning'].rstrip('.')}; {parameter['range']}{unit} "
+            f"(default {parameter['default']})",
         )
-        table.add_row("--threads", f"1 to {entry['max_threads']}")
-        for parameter in entry["params"]:
-            unit = f" {parameter['unit']}" if parameter["unit"] else ""
-            table.add_row(
-                f"--param {parameter['name']}=",
-                f"{parameter['meaning'].rstrip('.')}; {parameter['range']}{unit} "
-                f"(default {parameter['default']})",
-            )
-        out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    return table
 
 
 def pairs(answer: Json, stream: TextIO, title: str | None = None) -> None:
@@ -81,17 +95,22 @@ def _value(key: str, value: Any) -> str:
     return str(value)
 
 
-def explanation(name: str, answer: Json, stream: TextIO) -> None:
-    """What a name means, in all senses that it has."""
-    if "found" not in answer:
-        nearest = answer["nearest"]
-        hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check the spelling"
-        raise UserError(
-            f"nothing is named '{name}'; expected a statistic, design, machine, built-in program "
-            f"or configuration key; {hint}"
-        )
+def meanings(name: str, answer: Json) -> list[Json]:
+    """All senses that `name` has; refuses one that has none."""
+    if "found" in answer:
+        return list(answer["found"])
+    nearest = answer["nearest"]
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check the spelling"
+    raise UserError(
+        f"nothing is named '{name}'; expected a statistic, design, machine, built-in program "
+        f"or configuration key; {hint}"
+    )
+
+
+def explanation(found: list[Json], stream: TextIO) -> None:
+    """What a name means, in all its senses."""
     out = console(stream)
-    for meaning in answer["found"]:
+    for meaning in found:
         kind = "configuration key" if meaning["kind"] == "config" else meaning["kind"]
         out.print(Text.assemble((meaning["name"], "bold cyan"), f"  {kind}"))
         if meaning["text"]:
@@ -100,3 +119,5 @@ def explanation(name: str, answer: Json, stream: TextIO) -> None:
         for label, key in ((unit, "unit"), ("source", "source")):
             if meaning[key]:
                 out.print(Padding(Text.assemble((f"{label}: ", "dim"), meaning[key]), (0, 0, 0, 2)))
+        if "workload" in meaning:
+            out.print(Padding(_program(meaning["workload"]), (0, 0, 0, 2), expand=False))

@@ -2,6 +2,7 @@
 //! keys and workloads, all from the code's own definitions.
 
 use pagewalk_stream::Facts;
+use pagewalk_workload::WorkloadInfo;
 use serde::Serialize;
 
 use crate::config::{DataDir, Shipped, keys};
@@ -22,6 +23,9 @@ pub struct Explanation {
     pub unit: String,
     /// Where it comes from, if that is known.
     pub source: String,
+    /// A built-in program's sizes, threads and parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<&'static WorkloadInfo>,
 }
 
 /// Every statistic that a machine reports: path with `N` for a core or channel
@@ -61,6 +65,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
                     text: row.definition.meaning.to_owned(),
                     unit: row.definition.unit.to_owned(),
                     source: String::new(),
+                    workload: None,
                 });
             }
         }
@@ -77,6 +82,7 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
             text: m.meaning.to_owned(),
             unit: m.unit.to_owned(),
             source: String::new(),
+            workload: None,
         });
     }
     for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
@@ -87,6 +93,7 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
                 text: f.description,
                 unit: String::new(),
                 source: f.source,
+                workload: None,
             });
         }
     }
@@ -97,6 +104,7 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
             text: k.text,
             unit: k.expected,
             source: String::new(),
+            workload: None,
         });
     }
     for w in pagewalk_workload::workloads() {
@@ -106,6 +114,7 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
             text: w.description.to_owned(),
             unit: String::new(),
             source: w.source.to_owned(),
+            workload: Some(w),
         });
     }
     out.extend(statistics(data)?);

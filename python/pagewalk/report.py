@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_FILLS = "█▓▒░▚▞▄▀"
+_FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
 _MINIMUM_SHARE = 0.002
@@ -289,7 +289,7 @@ def _print_stacks(result: Result, out: Console) -> None:
     causes = dict.fromkeys(
         s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
-    # Without colours, fills tell the causes apart.
+    # Without colours, fills tell the causes apart: one for each that there is.
     fills = _FILLS if out.color_system is None else "█"
     ink = {
         cause: (fills[i % len(fills)], style)

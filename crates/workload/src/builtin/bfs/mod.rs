@@ -1,7 +1,6 @@
 //! Breadth-first search, top down, over a generated graph in CSR form.
 
 mod code;
-mod graph;
 mod search;
 
 use std::collections::VecDeque;
@@ -10,8 +9,8 @@ use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError
 use rand::Rng as _;
 
 use self::code::{Arrays, Edge, Emitter, MOST_OPS};
-use self::graph::{Graph, Model, Row};
 use self::search::{CHUNK, Search};
+use super::graph::source::{Generated, Graph, Model, Row};
 use super::layout::Layout;
 use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
 use crate::size::format_size;
@@ -162,7 +161,7 @@ impl Bfs {
 
         let threads = values.options.threads;
         let seed = values.options.seed;
-        let graph = Graph::new(model, scale, degree, seed);
+        let graph = Graph::Generated(Generated::new(model, 1 << scale, degree, seed));
         let vertices = graph.vertices();
         let mut layout = Layout::new();
         let mut arrays = Arrays {
@@ -228,7 +227,7 @@ impl Bfs {
         self.roots_left -= 1;
         let graph = &self.search.graph;
         let root = loop {
-            let v = (self.roots.next_u64() >> (64 - graph.scale)) as u32;
+            let v = graph.vertex_of(self.roots.next_u64());
             if graph.row(v).degree > 0 {
                 break v;
             }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::graph::{Graph, Row};
+use super::super::graph::source::{Graph, Row};
 
 /// Frontier vertices that a thread takes at a time (OpenMP's `schedule(static, 64)`).
 pub const CHUNK: usize = 64;

@@ -1,7 +1,9 @@
-//! The graph: every row of its CSR form is a function of the seed, so that a
-//! graph of any scale needs no edge on the host.
+//! Graphs that are functions of the seed: every row is computed when it is
+//! asked for, so that a graph of any scale needs no edge on the host.
 
 use rand::Rng as _;
+
+use super::{Row, mix};
 
 /// Distribution of the edges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,10 +14,11 @@ pub enum Model {
     Kronecker,
 }
 
-/// A directed graph of 2^scale vertices. Neither self-loops nor repeated edges
-/// are removed.
-pub struct Graph {
-    pub scale: u32,
+/// A directed graph. Neither self-loops nor repeated edges are removed.
+pub struct Generated {
+    vertices: u64,
+    /// Bits of a vertex's number.
+    scale: u32,
     model: Model,
     degree: u64,
     edges: u64,
@@ -29,17 +32,6 @@ pub struct Graph {
     bases: Vec<u64>,
 }
 
-/// One vertex's row.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Row {
-    /// Index of its first edge in the neighbours' array.
-    pub start: u64,
-    /// Number of its edges.
-    pub degree: u64,
-    /// The vertex's number before renaming.
-    original: u32,
-}
-
 const ROWS_PER_BASE: u32 = 32;
 const FRACTION: u32 = 24;
 
@@ -51,24 +43,18 @@ const SOURCE_ONE: f64 = 0.24;
 /// 5/24 to 12 binary places.
 const FIVE_24THS: u32 = 853;
 
-/// Two 64-bit words to one well-mixed word: the folded 128-bit product of
-/// wyhash (Wang Yi, public domain).
-#[inline(always)]
-fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
-    (product >> 64) as u64 ^ product as u64
-}
-
-impl Graph {
-    /// Panics unless `scale` is 1 to 31.
-    pub fn new(model: Model, scale: u32, degree: u64, seed: u64) -> Self {
-        assert!((1..32).contains(&scale), "scale {scale}");
+impl Generated {
+    /// `vertices`: at most 2^31, and a power of two from 2 for Kronecker.
+    pub fn new(model: Model, vertices: u64, degree: u64, seed: u64) -> Self {
+        let scale = vertices.max(2).next_power_of_two().trailing_zeros();
+        debug_assert!(scale < 32 && (model == Model::Uniform || vertices.is_power_of_two()));
         let mut rng = pagewalk_units::rng(seed, "workload.bfs.graph");
-        let mut graph = Graph {
+        let mut graph = Generated {
+            vertices,
             scale,
             model,
             degree,
-            edges: degree << scale,
+            edges: degree * vertices,
             seed: rng.next_u64(),
             rename: Rename::new(scale, &mut rng),
             expected: Vec::new(),
@@ -98,7 +84,7 @@ impl Graph {
 
     /// Number of vertices.
     pub fn vertices(&self) -> u64 {
-        1 << self.scale
+        self.vertices
     }
 
     /// Number of directed edges.
@@ -120,7 +106,7 @@ impl Graph {
             Model::Uniform => Row {
                 start: u64::from(vertex) * self.degree,
                 degree: self.degree,
-                original: vertex,
+                key: vertex,
             },
             Model::Kronecker => {
                 let first = vertex / ROWS_PER_BASE * ROWS_PER_BASE;
@@ -131,7 +117,7 @@ impl Graph {
                 Row {
                     start: self.bases[(vertex / ROWS_PER_BASE) as usize] + before,
                     degree: self.kronecker_degree(original),
-                    original,
+                    key: original,
                 }
             }
         }
@@ -142,9 +128,12 @@ impl Graph {
     pub fn neighbour(&self, row: &Row, i: u64) -> u32 {
         let edge = row.start + i;
         match self.model {
-            Model::Uniform => (mix(self.seed, edge) >> (64 - self.scale)) as u32,
+            Model::Uniform => {
+                let word = u128::from(mix(self.seed, edge));
+                (word * u128::from(self.vertices) >> 64) as u32
+            }
             Model::Kronecker => {
-                let target = self.kronecker_target(edge, row.original);
+                let target = self.kronecker_target(edge, row.key);
                 self.rename
                     .renamed(target & ((1u64 << self.scale) - 1) as u32)
             }
@@ -250,7 +239,7 @@ mod tests {
     #[test]
     fn rows_are_adjacent_and_cover_all_edges() {
         for model in [Model::Uniform, Model::Kronecker] {
-            let graph = Graph::new(model, 12, 16, 3);
+            let graph = Generated::new(model, 1 << 12, 16, 3);
             let mut at = 0;
             for v in 0..graph.vertices() as u32 {
                 let row = graph.row(v);
@@ -265,7 +254,7 @@ mod tests {
 
     #[test]
     fn kronecker_bits_have_the_probabilities_of_graph500() {
-        let graph = Graph::new(Model::Kronecker, 14, 16, 1);
+        let graph = Generated::new(Model::Kronecker, 1 << 14, 16, 1);
         // counts[s][t]: how often a bit is s in the source and t in the target.
         let mut counts = [[0u64; 2]; 2];
         for v in 0..graph.vertices() as u32 {
@@ -273,7 +262,7 @@ mod tests {
             for i in 0..row.degree {
                 let target = graph.rename.original(graph.neighbour(&row, i));
                 for bit in 0..14 {
-                    let s = row.original >> bit & 1;
+                    let s = row.key >> bit & 1;
                     counts[s as usize][(target >> bit & 1) as usize] += 1;
                 }
             }
@@ -288,7 +277,7 @@ mod tests {
     #[test]
     fn kronecker_degrees_are_skewed_and_uniform_ones_are_not() {
         let skew = |model| {
-            let graph = Graph::new(model, 16, 16, 5);
+            let graph = Generated::new(model, 1 << 16, 16, 5);
             let mut into = vec![0u32; 1 << 16];
             let mut out = 0;
             for v in 0..1 << 16 {

@@ -1,0 +1,69 @@
+//! Where a graph's edges come from. All sources answer the same questions, so
+//! that each kernel runs over each of them.
+
+mod generated;
+
+pub use self::generated::{Generated, Model};
+
+/// A directed graph: rows of neighbours, as compressed sparse rows hold them.
+pub enum Graph {
+    /// A function of the seed.
+    Generated(Generated),
+}
+
+/// One vertex's row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// Number of its first edge among all edges in the order of their sources.
+    pub start: u64,
+    /// Number of its edges.
+    pub degree: u64,
+    /// What the source needs to name its neighbours.
+    key: u32,
+}
+
+/// Two 64-bit words to one well-mixed word: the folded 128-bit product of
+/// wyhash (Wang Yi, public domain).
+#[inline(always)]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
+    (product >> 64) as u64 ^ product as u64
+}
+
+impl Graph {
+    /// Number of vertices.
+    pub fn vertices(&self) -> u64 {
+        match self {
+            Graph::Generated(g) => g.vertices(),
+        }
+    }
+
+    /// Number of directed edges.
+    pub fn edges(&self) -> u64 {
+        match self {
+            Graph::Generated(g) => g.edges(),
+        }
+    }
+
+    /// The vertex that a random `word` falls on, each alike.
+    #[inline]
+    pub fn vertex_of(&self, word: u64) -> u32 {
+        (u128::from(word) * u128::from(self.vertices()) >> 64) as u32
+    }
+
+    /// The row of `vertex`.
+    #[inline]
+    pub fn row(&self, vertex: u32) -> Row {
+        match self {
+            Graph::Generated(g) => g.row(vertex),
+        }
+    }
+
+    /// The `i`-th neighbour in `row`.
+    #[inline]
+    pub fn neighbour(&self, row: &Row, i: u64) -> u32 {
+        match self {
+            Graph::Generated(g) => g.neighbour(row, i),
+        }
+    }
+}

@@ -11,6 +11,8 @@ fn main() {
         "{:<44} {:>10} {:>12} {:>10}",
         "program", "build s", "M insn/s", "M ops/s"
     );
+    // `cargo bench -p pagewalk-workload --bench generate -- NAME` for one program.
+    let only = std::env::args().nth(1).filter(|a| !a.starts_with('-'));
     for (name, size, threads, params) in [
         ("gups", "4GiB", 1, vec![]),
         ("gups", "1TiB", 1, vec![]),
@@ -19,7 +21,12 @@ fn main() {
         ("bfs", "4GiB", 1, vec![("graph", "uniform")]),
         ("bfs", "4GiB", 1, vec![("graph", "kronecker")]),
         ("bfs", "4GiB", 4, vec![("graph", "kronecker")]),
+        ("xsbench", "6GiB", 1, vec![]),
+        ("xsbench", "100GiB", 1, vec![("method", "event")]),
     ] {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let options = Options {
             size_bytes: Some(parse_size(size).unwrap()),
             threads,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, bfs, gups, sysbench};
+use crate::builtin::{Touch, bfs, gups, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -81,7 +81,7 @@ pub(crate) struct Entry {
     pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, ProgramError>,
 }
 
-static PROGRAMS: &[Entry] = &[gups::ENTRY, bfs::ENTRY, sysbench::ENTRY];
+static PROGRAMS: &[Entry] = &[gups::ENTRY, bfs::ENTRY, sysbench::ENTRY, xsbench::ENTRY];
 
 /// The built-in program `name`.
 ///
@@ -110,7 +110,7 @@ pub fn build(name: &str, options: &Options) -> Result<Box<dyn Program>, ProgramE
             )));
         }
     }
-    (program.build)(&Values { info, options })
+    (program.build)(&Values::new(info, options))
 }
 
 /// Of programs that initialise memory before the region of interest.
@@ -126,6 +126,12 @@ pub(crate) const POPULATE: ParamInfo = ParamInfo {
 pub(crate) struct Values<'a> {
     info: &'static WorkloadInfo,
     pub(crate) options: &'a Options,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(info: &'static WorkloadInfo, options: &'a Options) -> Self {
+        Values { info, options }
+    }
 }
 
 impl Values<'_> {

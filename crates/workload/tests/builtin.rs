@@ -323,6 +323,10 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
         ),
         ("sysbench", vec![("access", "random")]),
         ("sysbench", vec![("scope", "local"), ("populate", "timed")]),
+        (
+            "xsbench",
+            vec![("problem", "small"), ("particles", "900"), ("lookups", "1")],
+        ),
     ] {
         for threads in [1, 2, 5, 16] {
             let size = (name != "bfs").then_some(1 << 20);
@@ -388,6 +392,7 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("gups", vec![]),
         ("bfs", vec![]),
         ("sysbench", vec![("access", "random")]),
+        ("xsbench", vec![]),
     ] {
         let give = |seed| {
             let mut program = build(name, &options(Some(4 << 20), 1, seed, &params)).unwrap();

@@ -9,5 +9,6 @@ mod layout;
 mod program;
 pub(crate) mod sysbench;
 mod thread;
+pub(crate) mod xsbench;
 
 pub use thread::Touch;

@@ -27,7 +27,9 @@ Size = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Its threads; they share the machine's cores.", rich_help_panel=WHAT),
+    typer.Option(
+        metavar="N", help="Its threads; they share the machine's cores.", rich_help_panel=WHAT
+    ),
 ]
 Param = Annotated[
     list[str] | None,

@@ -30,11 +30,10 @@ def programs(entries: list[Json], stream: TextIO) -> None:
     out = console(stream)
     groups: dict[str, list[Json]] = {}
     for entry in entries:
-        groups.setdefault(entry.get("group", ""), []).append(entry)
+        groups.setdefault(entry["group"], []).append(entry)
     width = max(len(entry["name"]) for entry in entries)
     for group, members in groups.items():
-        if group:
-            out.print(Text(group, style="bold"))
+        out.print(Text(group, style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True, style="bold cyan", min_width=width)
         table.add_column(no_wrap=True, justify="right", min_width=7)

@@ -342,6 +342,7 @@ fn two_cores_share_the_bus() {
             remote_latency: 80,
             dram: DramSpec::Ddr {
                 data_rate_mts: 400,
+                bus_bytes: 8,
                 channels: 1,
                 ranks: 1,
                 bank_groups: 4,

@@ -167,6 +167,18 @@ fn what_no_memory_and_no_tlb_has_is_refused_where_it_was_set() {
             "[memory.dram.fixed]\nlatency_ns = 0.0\n",
             "memory.dram.fixed.latency_ns",
         ),
+        (
+            "[memory.dram.ddr]\nbus_bytes = 7\n",
+            "memory.dram.ddr.bus_bytes",
+        ),
+        (
+            "[os.compaction]\nfails_above_index = 2.0\n",
+            "os.compaction.fails_above_index",
+        ),
+        (
+            "[os.prices]\nallocation_index = 0.0\n",
+            "os.prices.allocation_index",
+        ),
         ("[mmu.l1d.main]\nways = 0\n", "mmu.l1d.main.ways"),
         ("[mmu.l2.main]\nentries = 0\n", "mmu.l2.main.entries"),
         ("[mmu.walk_caches]\nways = 5\n", "mmu.walk_caches.ways"),

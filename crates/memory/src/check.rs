@@ -141,6 +141,7 @@ impl DramSpec {
             }
             DramSpec::Ddr {
                 data_rate_mts,
+                bus_bytes,
                 channels,
                 ranks,
                 bank_groups,
@@ -155,6 +156,7 @@ impl DramSpec {
             } => {
                 for (key, value, least, most) in [
                     ("data_rate_mts", data_rate_mts, 100, 20_000),
+                    ("bus_bytes", bus_bytes, 1, LINE_BYTES as u32),
                     ("channels", channels, 1, 256),
                     ("ranks", ranks, 1, 64),
                     ("bank_groups", bank_groups, 1, 64),
@@ -162,6 +164,11 @@ impl DramSpec {
                     ("row_bytes", row_bytes, LINE_BYTES as u32, 1 << 20),
                 ] {
                     within(&format!("memory.dram.ddr.{key}"), value, least, most)?;
+                }
+                if !LINE_BYTES.is_multiple_of(u64::from(bus_bytes)) {
+                    return Err(format!(
+                        "memory.dram.ddr.bus_bytes is {bus_bytes}; expected a divisor of a line's {LINE_BYTES} bytes"
+                    ));
                 }
                 let per_channel = u64::from(ranks) * u64::from(bank_groups) * u64::from(banks);
                 if u64::from(channels) * per_channel > MOST_BANKS {

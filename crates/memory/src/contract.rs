@@ -174,6 +174,10 @@ pub enum DramSpec {
     Ddr {
         /// Mega-transfers a second, e.g. 2400 for DDR4-2400.
         data_rate_mts: u32,
+        /// Bytes that a channel moves in one transfer; a divisor of 64. Default 8
+        /// (DDR3 and DDR4: 64 data lines; a DDR5 subchannel has 32).
+        #[serde(default = "ddr_bus_bytes")]
+        bus_bytes: u32,
         /// Channels, lines interleaved among them.
         channels: u32,
         /// Ranks a channel.
@@ -197,6 +201,10 @@ pub enum DramSpec {
         /// An idle row is closed after this long, ns; 0 = stays open.
         keep_open_ns: f64,
     },
+}
+
+fn ddr_bus_bytes() -> u32 {
+    8
 }
 
 /// What the cores share.

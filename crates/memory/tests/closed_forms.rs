@@ -99,15 +99,20 @@ fn wide(channels: u32) -> (pagewalk_memory::PrivateSpec, pagewalk_memory::Shared
 
 #[test]
 fn independent_misses_in_plenty_are_bound_by_the_bus() {
-    for (channels, rate) in [(1, 2400), (2, 2400), (1, 400), (1, 3200)] {
+    for (channels, rate, bus) in [(1, 2400, 8), (2, 2400, 8), (1, 400, 8), (1, 3200, 4)] {
         let (p, mut s) = wide(channels);
-        if let pagewalk_memory::DramSpec::Ddr { data_rate_mts, .. } = &mut s.dram {
-            *data_rate_mts = rate;
+        if let pagewalk_memory::DramSpec::Ddr {
+            data_rate_mts,
+            bus_bytes,
+            ..
+        } = &mut s.dram
+        {
+            (*data_rate_mts, *bus_bytes) = (rate, bus);
         }
         let mut m = machine(&p, &s);
         let n = 20_000u64;
         let last = (0..n).map(|l| m.load(l * 64, 0).at).max().expect("some");
-        let line_ns = 8000.0 / f64::from(rate) / f64::from(channels);
+        let line_ns = 64_000.0 / f64::from(bus) / f64::from(rate) / f64::from(channels);
         let error = last as f64 / (n as f64 * line_ns) - 1.0;
         assert!(error.abs() < 0.01, "{channels} x {rate}: {error}");
     }

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec, PriceSpec, ThpMode,
+    CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec,
+    PriceSpec, ThpMode,
 };
 use pagewalk_units::{Backing, VirtAddr};
 
@@ -30,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         memory_gb: gb + gb / 64 + 1,
         kernel_reserved: 0.0,
         fragmentation: FragmentationSpec::None,
+        compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
     };
     let start = Instant::now();

@@ -28,7 +28,9 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
 pub use crate::price::Prices;
-pub use crate::spec::{FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode};
+pub use crate::spec::{
+    CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode,
+};
 pub use crate::stats::OsStats;
 
 use crate::memory::{HUGE_ORDER, Memory};

@@ -9,7 +9,7 @@ use rand::RngExt;
 use crate::buddy::{Buddy, MAX_ORDER};
 use crate::price::Prices;
 use crate::share::Shares;
-use crate::spec::{FragmentationSpec, OsSpec};
+use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec};
 
 /// log2 of the 4 KB frames in a 2 MB block.
 pub const HUGE_ORDER: u8 = 9;
@@ -21,11 +21,6 @@ pub fn order(size: PageSize) -> u8 {
     size.shift() as u8 - 12
 }
 
-/// Requests of this size fail when fragmentation exceeds [`COMPACTION_INDEX`]
-/// (ME-HPT, section III: 64 MB).
-const COMPACTION_BYTES: u64 = 64 << 20;
-const COMPACTION_INDEX: f64 = 0.7;
-
 /// Physical memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
@@ -35,6 +30,7 @@ pub struct Memory {
     pins: BTreeSet<u64>,
     /// Unusable-free index at boot: what block allocations are priced by.
     index: f64,
+    compaction: CompactionSpec,
     /// Share of 2 MB requests that are served, when it is set.
     served: Option<(f64, Rng)>,
     kernel_frames: u64,
@@ -79,6 +75,7 @@ impl Memory {
             shares: Shares::default(),
             pins: BTreeSet::new(),
             index,
+            compaction: spec.compaction,
             served,
             kernel_frames: first,
             table_bytes: 0,
@@ -177,7 +174,8 @@ impl Memory {
         if order == 0 || order > MAX_ORDER {
             return None;
         }
-        if self.index > COMPACTION_INDEX && 4096 << order >= COMPACTION_BYTES {
+        let limit = &self.compaction;
+        if self.index > limit.fails_above_index && (4096 << order) >> 20 >= limit.fails_from_mb {
             return None;
         }
         self.compact(order)
@@ -259,10 +257,15 @@ mod tests {
     use crate::spec::PriceSpec;
 
     fn memory(fragmentation: FragmentationSpec) -> Memory {
+        limited(fragmentation, CompactionSpec::default())
+    }
+
+    fn limited(fragmentation: FragmentationSpec, compaction: CompactionSpec) -> Memory {
         let spec = OsSpec {
             memory_gb: 1,
             kernel_reserved: 0.0,
             fragmentation,
+            compaction,
             prices: PriceSpec::default(),
         };
         Memory::new(&spec, 5)
@@ -299,6 +302,28 @@ mod tests {
         assert!(m.compacted_frames > 0);
         assert!(m.pins.iter().all(|&p| !m.buddy.is_free(p)));
         assert_eq!((m.table_bytes, m.table_largest), (64 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn compaction_gives_up_where_it_is_told_to() {
+        let index = FragmentationSpec::UnusableFreeIndex(0.75);
+        let mut m = limited(
+            index,
+            CompactionSpec {
+                fails_above_index: 0.8,
+                ..CompactionSpec::default()
+            },
+        );
+        assert!(way(&mut m, 64 << 20).is_ok());
+        let mut m = limited(
+            index,
+            CompactionSpec {
+                fails_from_mb: 8,
+                ..CompactionSpec::default()
+            },
+        );
+        assert!(way(&mut m, 8 << 20).is_err());
+        assert!(way(&mut m, 4 << 20).is_ok());
     }
 
     #[test]

@@ -5,9 +5,6 @@ use pagewalk_units::Cycle;
 
 use crate::spec::PriceSpec;
 
-/// The index at which the allocation prices were measured (ME-HPT, section III).
-const MEASURED_INDEX: f64 = 0.7;
-
 /// The prices of a machine.
 #[derive(Clone, Debug)]
 pub struct Prices {
@@ -56,11 +53,11 @@ impl Prices {
     pub fn allocation(&self, bytes: u64, index: f64) -> Cycle {
         let floor = self.spec.zero_ns_per_byte * bytes as f64;
         let rest = (self.measured(bytes as f64) - floor).max(0.0);
-        let scale = (index / MEASURED_INDEX).clamp(0.0, 1.0).powi(2);
+        let scale = (index / self.spec.allocation_index).clamp(0.0, 1.0).powi(2);
         self.cycles(floor + rest * scale)
     }
 
-    /// Nanoseconds at an index of 0.7, log-log between the points; beyond them
+    /// Nanoseconds at the index of the prices, log-log between the points; beyond them
     /// along the last two, and constant with a single point.
     fn measured(&self, bytes: f64) -> f64 {
         let points = &self.spec.allocation_ns;
@@ -112,6 +109,19 @@ mod tests {
             let half = bytes / 4 + (cycles - bytes / 4) / 4;
             assert!(p.allocation(bytes, 0.35).abs_diff(half) <= 1);
         }
+    }
+
+    #[test]
+    fn the_index_of_the_measurement_is_where_it_holds() {
+        let p = Prices::new(
+            &PriceSpec {
+                allocation_index: 0.35,
+                ..PriceSpec::default()
+            },
+            2.0,
+        );
+        assert_eq!(p.allocation(1 << 20, 0.35), 750_000);
+        assert_eq!(p.allocation(1 << 20, 0.7), 750_000, "no more above it");
     }
 
     #[test]

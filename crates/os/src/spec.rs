@@ -17,6 +17,9 @@ pub struct OsSpec {
     /// Default: none (our choice: a fresh machine).
     #[serde(default)]
     pub fragmentation: FragmentationSpec,
+    /// What making room for a contiguous block can do.
+    #[serde(default)]
+    pub compaction: CompactionSpec,
     /// What the kernel's work costs.
     #[serde(default)]
     pub prices: PriceSpec,
@@ -50,6 +53,27 @@ pub enum FragmentationSpec {
     Served2mb(f64),
 }
 
+/// Where compaction gives up: a page table that asks for a block of this size or
+/// more in memory more fragmented than this gets none.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CompactionSpec {
+    /// Size from which on a request fails, MB. Default 64 (ME-HPT, section III).
+    pub fails_from_mb: u64,
+    /// Unusable-free index above which it does, 0 to 1. Default 0.7 (ME-HPT,
+    /// section III).
+    pub fails_above_index: f64,
+}
+
+impl Default for CompactionSpec {
+    fn default() -> Self {
+        CompactionSpec {
+            fails_from_mb: 64,
+            fails_above_index: 0.7,
+        }
+    }
+}
+
 /// Prices in nanoseconds of kernel time, since they were measured on machines of
 /// different clocks; turned into cycles at the simulated core's frequency.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -68,12 +92,15 @@ pub struct PriceSpec {
     /// zeroing, since as much is read as is written).
     pub copy_ns_per_byte: f64,
     /// Allocating and zeroing a contiguous block for a page table when the
-    /// unusable-free index is 0.7: pairs of bytes and nanoseconds, ascending,
+    /// unusable-free index is `allocation_index`: pairs of bytes and nanoseconds, ascending,
     /// interpolated log-log. Default: 4 KB 2,000, 8 KB 2,500, 1 MB 375,000,
     /// 8 MB 6.5 million, 64 MB 60 million (ME-HPT, section III: 4 K, 5 K, 750 K,
-    /// 13 M and 120 M cycles at 2 GHz). Below 0.7 what exceeds the zeroing
-    /// shrinks with the square of the index (our choice: unpublished).
+    /// 13 M and 120 M cycles at 2 GHz). Below that index what exceeds the
+    /// zeroing shrinks with the square of the index (our choice: unpublished).
     pub allocation_ns: Vec<[f64; 2]>,
+    /// Unusable-free index at which `allocation_ns` holds, above 0 and up to 1.
+    /// Default 0.7 (ME-HPT, section III).
+    pub allocation_index: f64,
     /// A page-table entry or cluster moved or kicked to another place. Default
     /// 100 (our choice: one access to memory).
     pub moved_entry_ns: f64,
@@ -110,6 +137,7 @@ impl Default for PriceSpec {
                 [8388608.0, 6.5e6],
                 [67108864.0, 60e6],
             ],
+            allocation_index: 0.7,
             moved_entry_ns: 100.0,
             syscall_ns: 56.0,
             context_switch_ns: 700.0,
@@ -195,6 +223,10 @@ impl OsSpec {
             }
             FragmentationSpec::Served2mb(a) => share("os.fragmentation.served_2mb", a)?,
         }
+        share(
+            "os.compaction.fails_above_index",
+            self.compaction.fails_above_index,
+        )?;
         self.prices.check()
     }
 }
@@ -223,6 +255,12 @@ impl PriceSpec {
                     "os.prices.{key} is {value}; expected nanoseconds from 0 to {most}"
                 ));
             }
+        }
+        let index = self.allocation_index;
+        if !(index > 0.0 && index <= 1.0) {
+            return Err(format!(
+                "os.prices.allocation_index is {index}; expected a share above 0 and up to 1"
+            ));
         }
         let points = &self.allocation_ns;
         let positive = points.iter().flatten().all(|&v| v > 0.0 && v <= 1e12);

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, PriceSpec,
-    ThpMode,
+    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
+    PlacementSpec, PriceSpec, ThpMode,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, PageSize, PhysAddr, VirtAddr};
@@ -472,6 +472,7 @@ fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(
         memory_gb: 1,
         kernel_reserved,
         fragmentation: FragmentationSpec::Available2mb(available),
+        compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
     };
     let table = PageTableSpec::Radix { levels: 4 };

@@ -18,8 +18,6 @@ use pagewalk_units::LINE_BYTES;
 use crate::DramSpec;
 use crate::stats::DramStats;
 
-/// Bytes that a channel moves in one transfer.
-const BUS_BYTES: u64 = 8;
 /// No row is open.
 const CLOSED: u64 = u64::MAX;
 
@@ -97,6 +95,7 @@ impl Ddr {
     pub fn new(spec: &DramSpec) -> Result<Self, String> {
         let &DramSpec::Ddr {
             data_rate_mts,
+            bus_bytes,
             channels,
             ranks,
             bank_groups,
@@ -129,7 +128,7 @@ impl Ddr {
             channels: vec![channel; channels as usize],
             lines_per_row: u64::from(row_bytes) / LINE_BYTES,
             // Mega-transfers a second are transfers a million picoseconds.
-            line_time: (LINE_BYTES / BUS_BYTES * 1_000_000 + rate / 2) / rate,
+            line_time: (LINE_BYTES / u64::from(bus_bytes) * 1_000_000 + rate / 2) / rate,
             tcl: ps(tcl_ns),
             trcd: ps(trcd_ns),
             trp: ps(trp_ns),

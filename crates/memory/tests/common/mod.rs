@@ -49,6 +49,7 @@ pub fn shared() -> SharedSpec {
 pub fn ddr(channels: u32) -> DramSpec {
     DramSpec::Ddr {
         data_rate_mts: 2400,
+        bus_bytes: 8,
         channels,
         ranks: 1,
         bank_groups: 4,

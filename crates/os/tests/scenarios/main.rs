@@ -6,8 +6,8 @@ mod spaces;
 mod system;
 
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid, PlacementSpec,
-    PriceSpec, ThpMode,
+    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
+    PlacementSpec, PriceSpec, ThpMode,
 };
 use pagewalk_tables::{Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -21,6 +21,7 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
         memory_gb: 1,
         kernel_reserved: 0.0,
         fragmentation,
+        compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
     }
 }

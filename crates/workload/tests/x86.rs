@@ -53,6 +53,30 @@ fn a_chain_of_loads_depends_on_the_load_before() {
 }
 
 #[test]
+fn a_repeated_string_instruction_moves_an_element_at_a_time() {
+    let sizes = |code: &[u8], records: &[u64]| -> Vec<(Kind, u8)> {
+        let b = block(&[code]);
+        let ops = expand(&b, records, None, &mut Registers::default());
+        let memory = |op: &&Op| matches!(op.kind, Kind::Load | Kind::Store);
+        ops.iter()
+            .filter(memory)
+            .map(|op| (op.kind, op.size))
+            .collect()
+    };
+    // rep stosb, rep stosq, rep movsd.
+    let end = 0x1fff;
+    assert_eq!(sizes(&[0xf3, 0xaa], &[store(0, end)]), [(Kind::Store, 1)]);
+    assert_eq!(
+        sizes(&[0xf3, 0x48, 0xab], &[store(0, 0x1ff8)]),
+        [(Kind::Store, 8)]
+    );
+    assert_eq!(
+        sizes(&[0xf3, 0xa5], &[load(0, 0x1ffc), store(0, 0x2ffc)]),
+        [(Kind::Load, 4), (Kind::Store, 4)]
+    );
+}
+
+#[test]
 fn plain_instructions_are_folded_into_the_path() {
     // Two additions and a multiplication (1 + 1 + 3) between two loads.
     let b = block(&[

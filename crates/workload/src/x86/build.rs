@@ -226,7 +226,11 @@ impl Builder {
     }
 
     fn access(&mut self, i: &Instruction, memory: &UsedMemory, store: bool) -> Vec<u16> {
-        let bytes = memory.memory_size().size();
+        let bytes = match memory.memory_size().size() {
+            // How long all repetitions are is not known; an execution is one of them.
+            0 if i.is_string_instruction() => i.memory_size().size(),
+            bytes => bytes,
+        };
         // A gather reads each element by itself.
         let elements = if memory.index().is_vector_register() && bytes > 0 {
             (i.op0_register().size() / bytes).clamp(1, 16)

@@ -395,7 +395,8 @@ fn unmapped(argv: &[&str]) -> Vec<(u64, u64)> {
                 .iter()
                 .filter(|o| matches!(o.kind, Kind::Load | Kind::Store))
             {
-                if !maps.contains_key(&(op.va >> 12)) {
+                let last = op.va + u64::from(op.size) - 1;
+                if !maps.contains_key(&(op.va >> 12)) || !maps.contains_key(&(last >> 12)) {
                     misses.borrow_mut().push((op.pc, op.va));
                 }
             }

@@ -70,10 +70,19 @@ rust_toolchain() {
 }
 
 qemu_user() {
-    command -v qemu-x86_64 >/dev/null && return
-    apt_install qemu-user && command -v qemu-x86_64 >/dev/null && return
-    say "WARNING: qemu-user is not installed and could not be; tests of live programs are skipped"
-    say "         (on Debian: apt-get install qemu-user)"
+    if ! command -v qemu-x86_64 >/dev/null; then
+        apt_install qemu-user && command -v qemu-x86_64 >/dev/null || {
+            say "WARNING: qemu-user is not installed and could not be; tests of live programs are skipped"
+            say "         (on Debian: apt-get install qemu-user)"
+        }
+    fi
+    # What the tests run in it. No service is started.
+    local pair
+    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3; do
+        command -v "${pair%:*}" >/dev/null && continue
+        RUNLEVEL=1 apt_install "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
+            || say "WARNING: no ${pair%:*} here; the tests that run it are skipped (on Debian: apt-get install ${pair#*:})"
+    done
 }
 
 what=$1

@@ -1,5 +1,5 @@
-//! A trace file of another program's format: decompressed by what it contains,
-//! not by what it is called.
+//! A file of another program's format: decompressed by what it contains, not by
+//! what it is called.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -36,6 +36,8 @@ const XZ_MEMORY: u64 = 256 << 20;
 pub struct Input {
     pub path: PathBuf,
     pub compression: Compression,
+    /// What it is, for messages: `trace`.
+    what: &'static str,
     reader: Box<dyn BufRead + Send>,
     /// Bytes taken from the file.
     taken: Arc<AtomicU64>,
@@ -57,22 +59,33 @@ impl Read for Counted {
 }
 
 impl Input {
-    /// Opens `path` and looks at its first bytes.
+    /// Opens the trace at `path` and looks at its first bytes.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path).map_err(|e| TraceError::io(path, "open the trace", &e))?;
+        Self::open_as(path, "trace", "a trace (ChampSim, Valgrind lackey or .pwt)")
+    }
+
+    /// Opens the `what` at `path`; an empty file is refused, as `expected` was.
+    pub fn open_as(
+        path: &Path,
+        what: &'static str,
+        expected: &'static str,
+    ) -> Result<Self, TraceError> {
+        let opening = format!("open the {what}");
+        let reading = format!("read the {what}");
+        let file = File::open(path).map_err(|e| TraceError::io(path, &opening, &e))?;
         let taken = Arc::new(AtomicU64::new(0));
         let counted = Counted {
             file,
             taken: Arc::clone(&taken),
         };
         let mut plain = BufReader::with_capacity(1 << 18, counted);
-        let io = |e: std::io::Error| TraceError::io(path, "read the trace", &e);
+        let io = |e: std::io::Error| TraceError::io(path, &reading, &e);
         let start = plain.fill_buf().map_err(io)?;
         if start.is_empty() {
             return Err(TraceError::at(
                 path,
                 0,
-                "the file is empty; expected a trace (ChampSim, Valgrind lackey or .pwt)",
+                format!("the file is empty; expected {expected}"),
             ));
         }
         let found = KINDS.iter().find(|(_, _, magic)| start.starts_with(magic));
@@ -93,6 +106,7 @@ impl Input {
         Ok(Input {
             path: path.to_owned(),
             compression,
+            what,
             reader,
             taken,
             at: 0,
@@ -108,7 +122,9 @@ impl Input {
 
     fn fault(&self, error: &std::io::Error) -> TraceError {
         let how = match self.compression {
-            Compression::None => return TraceError::io(&self.path, "read the trace", error),
+            Compression::None => {
+                return TraceError::io(&self.path, &format!("read the {}", self.what), error);
+            }
             Compression::Xz => "xz",
             Compression::Gzip => "gzip",
             Compression::Zstd => "zstd",
@@ -122,8 +138,9 @@ impl Input {
             &self.path,
             self.at,
             format!(
-                "the {how} data {what} near byte {} of the file ({error}); what comes before is good; fetch or make the trace again, or test it with `{how} -t`",
-                self.taken.load(Ordering::Relaxed)
+                "the {how} data {what} near byte {} of the file ({error}); what comes before is good; fetch or make the {} again, or test it with `{how} -t`",
+                self.taken.load(Ordering::Relaxed),
+                self.what
             ),
         )
     }
@@ -136,9 +153,10 @@ impl Input {
         if let Err(error) = self.reader.fill_buf() {
             return Err(self.fault(&error));
         }
+        let reading = "read the file";
         self.reader
             .fill_buf()
-            .map_err(|e| TraceError::io(&self.path, "read the trace", &e))
+            .map_err(|e| TraceError::io(&self.path, reading, &e))
     }
 
     /// Uses up `bytes` of what [`Input::peek`] gave.

@@ -4,7 +4,7 @@ mod champsim;
 mod convert;
 mod fault;
 mod info;
-mod input;
+pub(crate) mod input;
 mod lackey;
 mod open;
 mod pump;

@@ -1,14 +1,25 @@
 //! Where a graph's edges come from. All sources answer the same questions, so
 //! that each kernel runs over each of them.
 
+mod csr;
+mod file;
 mod generated;
+mod host;
+mod ldbc;
+mod lines;
+mod names;
 
+pub use self::csr::{Csr, Shape};
+pub use self::file::load;
 pub use self::generated::{Generated, Model};
+pub use self::ldbc::{ldbc, mean_degree};
 
 /// A directed graph: rows of neighbours, as compressed sparse rows hold them.
 pub enum Graph {
     /// A function of the seed.
     Generated(Generated),
+    /// Held in the host's memory.
+    Held(Csr),
 }
 
 /// One vertex's row.
@@ -35,6 +46,7 @@ impl Graph {
     pub fn vertices(&self) -> u64 {
         match self {
             Graph::Generated(g) => g.vertices(),
+            Graph::Held(g) => g.vertices(),
         }
     }
 
@@ -42,6 +54,7 @@ impl Graph {
     pub fn edges(&self) -> u64 {
         match self {
             Graph::Generated(g) => g.edges(),
+            Graph::Held(g) => g.edges(),
         }
     }
 
@@ -56,6 +69,14 @@ impl Graph {
     pub fn row(&self, vertex: u32) -> Row {
         match self {
             Graph::Generated(g) => g.row(vertex),
+            Graph::Held(g) => {
+                let row = g.row(vertex);
+                Row {
+                    start: row.start,
+                    degree: row.end - row.start,
+                    key: vertex,
+                }
+            }
         }
     }
 
@@ -64,6 +85,7 @@ impl Graph {
     pub fn neighbour(&self, row: &Row, i: u64) -> u32 {
         match self {
             Graph::Generated(g) => g.neighbour(row, i),
+            Graph::Held(g) => g.target(row.start + i),
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Where a graph's edges come from. All sources answer the same questions, so
 //! that each kernel runs over each of them.
 
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the kernels that read the held graphs come next"
+)]
+
 mod csr;
 mod file;
 mod generated;

@@ -202,6 +202,7 @@ def record(
     from pagewalk.tables import pairs
 
     flags = locals()
+    sources.check_seed(seed)
     program = _program(ctx, extra)
     limits = sources.limits(instructions=instructions, endless=workload is not None)
     spec = {

@@ -53,7 +53,7 @@ def source(
                     f"{flag} belongs to a built-in program; add --workload NAME or drop {flag}"
                 )
     if workload:
-        if threads is not None and threads < 1:
+        if threads is not None and not 1 <= threads < 2**32:
             raise UserError(f"--threads: {threads} is not possible; expected 1 or more")
         return {
             "workload": {
@@ -150,6 +150,12 @@ def assignments(pairs: list[str], flag: str) -> dict[str, str]:
     return result
 
 
+def check_seed(seed: int) -> None:
+    """Refuses what is no seed."""
+    if not 0 <= seed < 2**64:
+        raise UserError(f"--seed: {seed} is not possible; expected 0 to 2^64 - 1")
+
+
 def specification(
     *,
     machine: str,
@@ -167,6 +173,11 @@ def specification(
     assignments(settings, "--set")
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs: {jobs} is not possible; expected 1 or more")
+    check_seed(seed)
+    if not 1 <= perfetto_walks < 2**32:
+        raise UserError(
+            f"--perfetto-walks: {perfetto_walks} is not possible; expected 1 to 2^32 - 1"
+        )
     parsed_interval = None if interval is None else parse_count(interval, "--interval")
     if parsed_interval == 0:
         raise UserError("--interval: 0 is not possible; expected a count such as 1M")

@@ -134,9 +134,10 @@ impl Measured {
     /// Borders are multiples of the length from the start of the phase.
     pub(crate) fn until_interval(&self, executed: u64) -> u64 {
         match (self.every, &self.open) {
-            (Some(every), Some(open)) => {
-                (open.instructions + (self.number + 1) * every).saturating_sub(executed)
-            }
+            (Some(every), Some(open)) => open
+                .instructions
+                .saturating_add((self.number + 1).saturating_mul(every))
+                .saturating_sub(executed),
             _ => u64::MAX,
         }
     }

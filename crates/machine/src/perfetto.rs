@@ -27,8 +27,8 @@ pub(crate) fn take(design: &str, frequency_ghz: f64, machine: &mut Machine) -> R
     }
 }
 
-/// Tracks of one core: enough for any number of walkers.
-const LANES: usize = 256;
+/// Tracks of one core: more than accesses of a window that can wait for walks at once.
+const LANES: usize = 1 << 16;
 
 fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
     out.push(json!({"ph": "M", "name": "process_name", "pid": process, "args": {"name": recording.design}}));
@@ -92,6 +92,8 @@ pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()
         serde_json::to_writer(&mut out, &whole)?;
         return out.flush();
     }
+    // A link keeps pointing where it points.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let temporary = path.with_file_name(name);

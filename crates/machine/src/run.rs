@@ -5,14 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::{Facts, Program};
+use pagewalk_stream::Program;
 
 use crate::config::Config;
 use crate::hub::Hub;
 use crate::limits::{Limits, Plan};
 use crate::machine::{Machine, Outcome, Pause};
 use crate::perfetto;
-use crate::results::{self, DesignResult, RunResult};
+use crate::results::{self, RunResult};
 
 /// A design to run: its name, what it says of itself, and the whole configuration.
 #[derive(Clone, Debug)]
@@ -180,7 +180,8 @@ pub fn run(
         }
         results.push(results::design_result(design, &machine));
     }
-    let mut result = finish(facts, exit_status, options, results, seconds, host_threads);
+    let mut result =
+        results::run_result(&facts, exit_status, options, results, seconds, host_threads);
     if let Some(path) = &options.perfetto
         && let Err(e) = perfetto::write(path, &recordings)
     {
@@ -191,17 +192,6 @@ pub fn run(
         ));
     }
     Ok(result)
-}
-
-fn finish(
-    facts: Facts,
-    exit_status: Option<i32>,
-    options: &Options,
-    designs: Vec<DesignResult>,
-    seconds: f64,
-    threads: usize,
-) -> RunResult {
-    results::run_result(&facts, exit_status, options, designs, seconds, threads)
 }
 
 /// Cores of the host that this process may use.

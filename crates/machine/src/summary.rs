@@ -168,8 +168,12 @@ pub const METRICS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "page_faults",
         unit: "faults",
-        meaning: "Page faults in the measured part",
-        value: |c| Some(c.os("faults_4kb") + c.os("faults_2mb") + c.os("faults_1gb")),
+        meaning: "Page faults in the measured part: first touches, copy-on-write, and those that another thread had answered meanwhile",
+        value: |c| {
+            let first = c.os("faults_4kb") + c.os("faults_2mb") + c.os("faults_1gb");
+            let others = c.os("cow_faults") + c.os("spurious_faults");
+            Some(first + others - c.os("populated_pages"))
+        },
     },
     MetricDefinition {
         name: "fault_cycles",
@@ -282,4 +286,27 @@ pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
             d.name
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewalk_os::OsStats;
+
+    #[test]
+    fn every_fault_counts_once_and_what_the_laboratory_touched_is_none() {
+        let mut tree = Tree::default();
+        let os = OsStats {
+            faults_4kb: 100,
+            faults_2mb: 20,
+            cow_faults: 7,
+            spurious_faults: 3,
+            populated_pages: 90,
+            ..OsStats::default()
+        };
+        tree.add("os", &os);
+        let summary = summarise(&tree, 0, 0);
+        let faults = summary.iter().find(|m| m.name == "page_faults");
+        assert_eq!(faults.and_then(|m| m.value), Some(40.0));
+    }
 }

@@ -124,6 +124,15 @@ fn a_wrong_setting_names_itself() {
         (e.place.as_str(), e.key.as_str()),
         ("--set core.rob=-1", "core.rob")
     );
+    assert!(
+        e.what
+            .ends_with("expected a whole number from 0 to 4294967295"),
+        "{e}"
+    );
+    let e = set("core.rob=many").unwrap_err();
+    assert!(!e.what.contains("u32"), "{e}");
+    let e = set("mmu.perfect=3").unwrap_err();
+    assert!(e.what.ends_with("expected true or false"), "{e}");
     let e = set("caches.l2.replacement=fifo").unwrap_err();
     assert!(e.what.contains("lru") && e.what.contains("srrip"), "{e}");
 }

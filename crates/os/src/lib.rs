@@ -142,11 +142,6 @@ impl Os {
         &self.kernel.prices
     }
 
-    /// 64-bit registers that a switch to `pid` loads beyond the root pointer.
-    pub fn registers(&self, pid: Pid) -> u32 {
-        self.space(pid).map_or(0, |s| s.table.registers())
-    }
-
     /// The counters, gauges included.
     pub fn stats(&self) -> OsStats {
         let k = &self.kernel;

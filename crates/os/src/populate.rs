@@ -83,6 +83,7 @@ impl Os {
                     let cycles = fx.cycles;
                     self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
                     fx.cycles = cycles;
+                    self.kernel.stats.populated_pages += 1;
                 }
                 at += 4096;
                 continue;

@@ -261,6 +261,23 @@ fn around<'a>(places: &'a BTreeMap<String, (usize, String)>, key: &str) -> Optio
     }
 }
 
+/// What a value was expected to be, without the names of Rust's types.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let words = match expected {
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" => format!("a whole number from 0 to {}", i64::MAX),
+        "f64" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        _ => return message.to_owned(),
+    };
+    format!("{found}; expected {words}")
+}
+
 /// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
 fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError> {
     let place = format!("--set {setting}");
@@ -347,7 +364,7 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
         ConfigError {
             place,
             key,
-            what: e.inner().to_string(),
+            what: in_plain_words(&e.inner().to_string()),
             nearest: None,
         }
     })?;

@@ -16,6 +16,12 @@ fn main() {
     for (name, size, threads, params) in [
         ("gups", "4GiB", 1, vec![]),
         ("gups", "1TiB", 1, vec![]),
+        (
+            "gups",
+            "8GiB",
+            1,
+            vec![("variant", "check"), ("chunk", "1000000")],
+        ),
         ("bfs", "64MiB", 1, vec![("graph", "uniform")]),
         ("bfs", "64MiB", 1, vec![("graph", "kronecker")]),
         ("bfs", "4GiB", 1, vec![("graph", "uniform")]),
@@ -23,6 +29,8 @@ fn main() {
         ("bfs", "4GiB", 4, vec![("graph", "kronecker")]),
         ("xsbench", "6GiB", 1, vec![]),
         ("xsbench", "100GiB", 1, vec![("method", "event")]),
+        ("dlrm", "10GiB", 1, vec![]),
+        ("dlrm", "10GiB", 4, vec![("dim", "16")]),
     ] {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;

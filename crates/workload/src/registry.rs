@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, bfs, gups, sysbench, xsbench};
+use crate::builtin::{Touch, bfs, dlrm, gups, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -81,7 +81,13 @@ pub(crate) struct Entry {
     pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, ProgramError>,
 }
 
-static PROGRAMS: &[Entry] = &[gups::ENTRY, bfs::ENTRY, sysbench::ENTRY, xsbench::ENTRY];
+static PROGRAMS: &[Entry] = &[
+    gups::ENTRY,
+    bfs::ENTRY,
+    sysbench::ENTRY,
+    xsbench::ENTRY,
+    dlrm::ENTRY,
+];
 
 /// The built-in program `name`.
 ///

@@ -169,6 +169,38 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
     }
 }
 
+/// Both variants apply the same numbers; their instructions are those of their
+/// listings, and `check` has the counts of the public runs.
+#[test]
+fn gups_variants_apply_the_same_updates() {
+    let updates = |variant, chunk, threads| {
+        let params = [("updates", "10000"), ("variant", variant), ("chunk", chunk)];
+        let options = options(Some(1 << 30), threads, 3, &params);
+        let mut program = build("gups", &options).unwrap();
+        let facts = program.facts();
+        let given = run(program.as_mut(), first);
+        check_stream(&given);
+        let ops: Vec<&Op> = given.values().flat_map(|g| &g.ops).collect();
+        let count = |kind| ops.iter().filter(|o| o.kind == kind).count();
+        let instructions: u64 = ops.iter().map(|o| u64::from(o.insns)).sum();
+        assert_eq!(facts.instructions, Some(instructions));
+        let table = mappings(&given)[2].0;
+        let words: Vec<u64> = ops
+            .iter()
+            .filter(|o| o.kind == Kind::Store && (table..table + (1 << 30)).contains(&o.va))
+            .map(|o| o.va - table)
+            .collect();
+        (words, instructions, count(Kind::Load), count(Kind::Store))
+    };
+    let (words, instructions, loads, stores) = updates("check", "10000", 1);
+    // One round, of 32 instructions with nine loads and four stores beside the updates.
+    assert_eq!((instructions, loads, stores), (250_032, 40_009, 20_004));
+    assert_eq!(words, updates("o2", "1024", 1).0);
+    assert_eq!(words, updates("o2", "9999", 1).0);
+    assert_eq!(words, updates("check", "77", 1).0);
+    assert_eq!(words, updates("check", "1024", 4).0);
+}
+
 #[test]
 fn gups_of_a_terabyte_holds_no_table() {
     let options = options(Some(1 << 40), 1, 0, &[]);
@@ -316,6 +348,10 @@ fn bfs_branches_and_dependences_are_those_of_the_search() {
 fn each_threads_stream_is_the_same_in_any_order_of_asking() {
     for (name, params) in [
         ("gups", vec![("updates", "5000")]),
+        (
+            "gups",
+            vec![("updates", "9000"), ("variant", "check"), ("chunk", "700")],
+        ),
         ("bfs", vec![("scale", "12"), ("roots", "2")]),
         (
             "bfs",
@@ -326,6 +362,10 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
         (
             "xsbench",
             vec![("problem", "small"), ("particles", "900"), ("lookups", "1")],
+        ),
+        (
+            "dlrm",
+            vec![("batch", "100"), ("batches", "1"), ("pooling", "20")],
         ),
     ] {
         for threads in [1, 2, 5, 16] {
@@ -393,12 +433,13 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("bfs", vec![]),
         ("sysbench", vec![("access", "random")]),
         ("xsbench", vec![]),
+        ("dlrm", vec![]),
     ] {
         let give = |seed| {
             let mut program = build(name, &options(Some(4 << 20), 1, seed, &params)).unwrap();
             let mut batch = Batch::new();
             let mut ops = Vec::new();
-            for _ in 0..40 {
+            while ops.len() < 50_000 {
                 program.fill(0, &mut batch).unwrap();
                 ops.extend_from_slice(&batch.ops);
             }

@@ -2,6 +2,7 @@
 //! branch and address, without the data that only passes through.
 
 pub(crate) mod bfs;
+pub(crate) mod dlrm;
 mod graph;
 pub(crate) mod gups;
 mod heap;

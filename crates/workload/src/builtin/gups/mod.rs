@@ -23,9 +23,13 @@
 //!  66  add $1,%rbx ; cmp %rbx,%rbp ; 6d jne 1c         once a round
 //! ```
 //!
+//! `variant=check` is what the benchmark's own Makefile builds (`check.rs`).
+//!
 //! 17 instructions an update (10 to fill, 7 to update) and 7 a round; two
 //! loads and two stores an update. The table's contents decide nothing, so it
 //! is never held.
+
+mod check;
 
 use std::collections::VecDeque;
 
@@ -38,10 +42,7 @@ use super::layout::{CODE, Layout};
 use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
 use crate::size::format_size;
 
-pub(crate) const ENTRY: Entry = Entry {
-    info: INFO,
-    build: |values| Ok(Box::new(Gups::new(values)?)),
-};
+pub(crate) const ENTRY: Entry = Entry { info: INFO, build };
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gups",
@@ -61,6 +62,20 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Updates of all threads together.",
         },
         ParamInfo {
+            name: "variant",
+            unit: "",
+            default: "o2",
+            range: "o2 or check",
+            meaning: "How it is compiled: with -O2, or as its Makefile does it, with -O -DCHECK, where each round reads its numbers a second time (25 instructions an update).",
+        },
+        ParamInfo {
+            name: "chunk",
+            unit: "numbers",
+            default: "1024",
+            range: "1 to 2^26",
+            meaning: "Numbers a thread draws before it applies them; HPC Challenge allows 1024, public runs with `check` take 1000000.",
+        },
+        ParamInfo {
             name: "populate",
             unit: "",
             default: "yes",
@@ -70,8 +85,6 @@ const INFO: WorkloadInfo = WorkloadInfo {
     ],
 };
 
-/// Numbers a thread draws before it applies them; HPCC allows 1024.
-const ROUND: u64 = 1024;
 /// Instructions of an update and of a round, from the listing above.
 pub(crate) const INSTRUCTIONS_PER_UPDATE: u64 = 17;
 pub(crate) const INSTRUCTIONS_PER_ROUND: u64 = 7;
@@ -128,9 +141,11 @@ struct Worker {
     ran: u64,
     /// Address of the buffer.
     data: u64,
-    numbers: Box<[u64; ROUND as usize]>,
+    numbers: Box<[u64]>,
     /// Updates left after this round.
     remaining: u64,
+    /// Updates of a full round.
+    chunk: u64,
     /// Length of this round and position in its present loop.
     round: usize,
     at: usize,
@@ -139,6 +154,94 @@ struct Worker {
     carried: u16,
     /// All its ops are given.
     done: bool,
+}
+
+fn build(values: &Values<'_>) -> Result<Box<dyn Program>, ProgramError> {
+    match values.choice("variant", &["o2", "check"], "o2")? {
+        "check" => Ok(Box::new(checked(values)?)),
+        _ => Ok(Box::new(Gups::new(values)?)),
+    }
+}
+
+/// What both variants are asked for.
+struct Wanted {
+    bytes: u64,
+    chunk: u64,
+    populate: bool,
+    /// Updates of each thread.
+    shares: Vec<u64>,
+    /// Steps of the generator before the first of them.
+    first: u64,
+}
+
+impl Wanted {
+    fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
+        let bytes = values.size();
+        if !bytes.is_power_of_two() {
+            let near = bytes.checked_next_power_of_two().unwrap_or(1 << 46);
+            let why = format!("not a power of two (the next one is {})", format_size(near));
+            return Err(values.refuse_size(bytes, &why));
+        }
+        if !(4096..=1 << 46).contains(&bytes) {
+            return Err(values.refuse_size(bytes, "out of range"));
+        }
+        let updates = values.number_in("updates", 1..=1 << 62, bytes / 8 * 4)?;
+        let threads = u64::from(values.options.threads);
+        Ok(Wanted {
+            bytes,
+            chunk: values.number_in("chunk", 1..=1 << 26, 1024)?,
+            populate: values.choice("populate", &["yes", "no"], "yes")? == "yes",
+            shares: (0..threads)
+                .map(|t| updates / threads + u64::from(t < updates % threads))
+                .collect(),
+            first: pagewalk_units::rng(values.options.seed, "workload.gups").next_u64() % PERIOD,
+        })
+    }
+
+    fn facts(&self, variant: &str, per_update: u64, per_round: u64) -> Facts {
+        let (size, threads) = (format_size(self.bytes), self.shares.len());
+        let of = |share: &u64| share * per_update + share.div_ceil(self.chunk) * per_round;
+        Facts {
+            name: format!("gups --size {size} --threads {threads}{variant}"),
+            instructions: Some(self.shares.iter().map(of).sum()),
+            deterministic: true,
+            has_roi: true,
+            ..Facts::default()
+        }
+    }
+}
+
+fn checked(values: &Values<'_>) -> Result<super::program::Code, ProgramError> {
+    let wanted = Wanted::new(values)?;
+    let mut layout = Layout::new();
+    let work = check::Work {
+        table: layout.array(wanted.bytes, wanted.populate),
+        mask: wanted.bytes / 8 - 1,
+        chunk: wanted.chunk,
+    };
+    let mut begun = wanted.first;
+    let shares = (0..)
+        .zip(&wanted.shares)
+        .map(|(thread, updates)| {
+            let share = check::Share {
+                ran: start(begun),
+                stack: layout.stack(thread),
+                // The source makes room for 16 times what it draws, and for as
+                // much to send; what is not used is never touched.
+                data: layout.array(16 * 8 * wanted.chunk, false),
+                updates: *updates,
+            };
+            layout.array(16 * 8 * wanted.chunk, false);
+            begun = (begun + updates % PERIOD) % PERIOD;
+            share
+        })
+        .collect();
+    let facts = wanted.facts(
+        " variant=check",
+        check::INSTRUCTIONS_PER_UPDATE,
+        check::INSTRUCTIONS_PER_ROUND,
+    );
+    Ok(check::program(facts, layout, work, shares))
 }
 
 pub(crate) struct Gups {
@@ -153,43 +256,23 @@ pub(crate) struct Gups {
 
 impl Gups {
     pub(crate) fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
-        let bytes = values.size();
-        if !bytes.is_power_of_two() {
-            let near = bytes.checked_next_power_of_two().unwrap_or(1 << 46);
-            let why = format!("not a power of two (the next one is {})", format_size(near));
-            return Err(values.refuse_size(bytes, &why));
-        }
-        if !(4096..=1 << 46).contains(&bytes) {
-            return Err(values.refuse_size(bytes, "out of range"));
-        }
-        let threads = values.options.threads;
-        let updates = match values.number("updates")? {
-            None => bytes / 8 * 4,
-            Some(n) if (1..=1 << 62).contains(&n) => n,
-            Some(_) => return Err(values.refuse("updates", "out of range")),
-        };
-        let populate = values.choice("populate", &["yes", "no"], "yes")? == "yes";
-
+        let wanted = Wanted::new(values)?;
         let mut layout = Layout::new();
-        let table = layout.array(bytes, populate);
-        let first = pagewalk_units::rng(values.options.seed, "workload.gups").next_u64() % PERIOD;
-        let mut begun = first;
-        let mut instructions = 0;
-        let workers = (0..threads)
-            .map(|thread| {
-                let share = updates / u64::from(threads)
-                    + u64::from(u64::from(thread) < updates % u64::from(threads));
-                instructions += share * INSTRUCTIONS_PER_UPDATE
-                    + share.div_ceil(ROUND) * INSTRUCTIONS_PER_ROUND;
+        let table = layout.array(wanted.bytes, wanted.populate);
+        let mut begun = wanted.first;
+        let workers = (0..)
+            .zip(&wanted.shares)
+            .map(|(thread, share)| {
                 layout.stack(thread);
                 let ran = start(begun);
                 begun = (begun + share % PERIOD) % PERIOD;
-                let round = share.min(ROUND);
+                let round = (*share).min(wanted.chunk);
                 Worker {
                     ran,
-                    data: layout.array(ROUND * 8, true),
-                    numbers: Box::new([0; ROUND as usize]),
+                    data: layout.array(wanted.chunk * 8, true),
+                    numbers: vec![0; round as usize].into(),
                     remaining: share - round,
+                    chunk: wanted.chunk,
                     round: round as usize,
                     at: 0,
                     phase: Phase::Fill,
@@ -199,19 +282,11 @@ impl Gups {
             })
             .collect();
         Ok(Gups {
-            facts: Facts {
-                name: format!("gups --size {} --threads {threads}", format_size(bytes)),
-                instructions: Some(instructions),
-                infer_mappings: false,
-                no_dependences: false,
-                deterministic: true,
-                has_roi: true,
-                live: false,
-            },
-            setup: layout.begin(threads),
+            facts: wanted.facts("", INSTRUCTIONS_PER_UPDATE, INSTRUCTIONS_PER_ROUND),
+            setup: layout.begin(values.options.threads),
             workers,
             table,
-            mask: bytes / 8 - 1,
+            mask: wanted.bytes / 8 - 1,
             joined: false,
             roi_ended: false,
         })
@@ -254,8 +329,10 @@ impl Worker {
                     }
                     // From the first number back over this branch, the updates
                     // and the last branch and store of the fill loop.
-                    self.carried = (UPDATE_OPS * self.round + FILL_OPS + 1) as u16;
-                    self.round = self.remaining.min(ROUND) as usize;
+                    let back = UPDATE_OPS * self.round + FILL_OPS + 1;
+                    // Too far back to be named: done by then.
+                    self.carried = u16::try_from(back).unwrap_or(0);
+                    self.round = self.remaining.min(self.chunk) as usize;
                     self.remaining -= self.round as u64;
                     (self.at, self.phase) = (0, Phase::Fill);
                 }

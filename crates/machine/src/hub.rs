@@ -2,7 +2,7 @@
 //! design, which goes through the streams at its own speed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
@@ -45,7 +45,6 @@ struct Queue {
 }
 
 struct State {
-    program: Box<dyn Program>,
     threads: Vec<Queue>,
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
@@ -71,6 +70,9 @@ impl State {
 /// The shared end of a program.
 pub(crate) struct Hub {
     state: Mutex<State>,
+    /// Locked for long only by who waits for it, and then without `state`: what is
+    /// buffered is there for the others. Who holds `state` only tries.
+    program: Mutex<Box<dyn Program>>,
     changed: Condvar,
     machines: usize,
 }
@@ -83,8 +85,8 @@ impl Hub {
             ..Queue::default()
         };
         Hub {
+            program: Mutex::new(program),
             state: Mutex::new(State {
-                program,
                 threads: vec![queue],
                 progress: vec![0; machines],
                 pool: Vec::new(),
@@ -101,9 +103,15 @@ impl Hub {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    fn program(&self) -> MutexGuard<'_, Box<dyn Program>> {
+        self.program
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// The program's exit status, when it has one.
     pub(crate) fn exit_status(&self) -> Option<i32> {
-        self.lock().program.exit_status()
+        self.program().exit_status()
     }
 
     /// The next item of `thread` for `machine`.
@@ -111,6 +119,17 @@ impl Hub {
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
     pub(crate) fn next(&self, machine: usize, thread: ThreadId) -> Result<Supply, ProgramError> {
+        loop {
+            if let Some(supply) = self.try_next(machine, thread) {
+                return supply;
+            }
+            // Somebody waits for the program, and may find what is asked for.
+            drop(self.program());
+        }
+    }
+
+    /// [`Hub::next`], or `None` if the program is in use.
+    fn try_next(&self, machine: usize, thread: ThreadId) -> Option<Result<Supply, ProgramError>> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let slowest = state.progress.iter().copied().min().unwrap_or(0);
@@ -121,24 +140,30 @@ impl Hub {
         let end = queue.base + queue.items.len() as u64;
         if at == end {
             if queue.items.len() as u64 >= WINDOW && !may_exceed {
-                return Ok(Supply::Ahead);
+                return Some(Ok(Supply::Ahead));
             }
             if let Some(e) = &queue.error {
-                return Err(e.clone());
+                return Some(Err(e.clone()));
             }
+            let mut program = match self.program.try_lock() {
+                Ok(program) => program,
+                Err(TryLockError::Poisoned(program)) => program.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
             let mut batch = state.pool.pop().unwrap_or_default();
-            let end = match state.program.fill(thread, &mut batch) {
+            let end = match program.fill(thread, &mut batch) {
                 Ok(end) => end,
                 Err(e) => {
                     state.threads[thread as usize].error = Some(e.clone());
-                    return Err(e);
+                    return Some(Err(e));
                 }
             };
+            drop(program);
             // A blocked thread is asked again and again; what it says first counts.
             let still_blocked = end == End::Blocked && state.threads[thread as usize].blocked;
             if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
                 state.pool.push(batch);
-                return Ok(Supply::Empty);
+                return Some(Ok(Supply::Empty));
             }
             let end = if end == End::Empty { End::More } else { end };
             if let End::Event {
@@ -162,7 +187,7 @@ impl Hub {
         queue.next[machine] = at + 1;
         state.progress[machine] += item.batch.instructions().max(1);
         Self::trim(state, thread as usize);
-        Ok(Supply::Item(item))
+        Some(Ok(Supply::Item(item)))
     }
 
     /// Drops what every machine has taken. The batch itself lives on in the
@@ -238,7 +263,7 @@ impl Hub {
 
     /// Waits until the live program has something new.
     pub(crate) fn wait_for_program(&self) {
-        self.lock().program.wait();
+        self.program().wait();
     }
 }
 
@@ -359,6 +384,62 @@ mod tests {
             }
         }
         panic!("no end: {done:?}");
+    }
+
+    #[test]
+    fn who_waits_for_the_program_holds_nobody_up() {
+        use std::sync::mpsc::{Receiver, Sender, channel};
+
+        /// A batch, then nothing until it is told to go on.
+        struct Live {
+            given: u32,
+            waits: Sender<()>,
+            go_on: Receiver<()>,
+        }
+        impl Program for Live {
+            fn facts(&self) -> Facts {
+                Facts::default()
+            }
+            fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+                batch.ops.clear();
+                self.given += 1;
+                match self.given {
+                    1 | 3 => batch.ops.push(Op {
+                        insns: 1,
+                        ..Op::default()
+                    }),
+                    2 => return Ok(End::Empty),
+                    _ => return Ok(End::Exit),
+                }
+                Ok(End::More)
+            }
+            fn wait(&mut self) {
+                self.waits.send(()).unwrap();
+                self.go_on.recv().unwrap();
+            }
+        }
+        let ((waits, waiting), (go, go_on)) = (channel(), channel());
+        let program = Live {
+            given: 0,
+            waits,
+            go_on,
+        };
+        let hub = Hub::new(Box::new(program), 2);
+        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
+        assert!(item(hub.next(0, 0)));
+        assert!(matches!(hub.next(0, 0), Ok(Supply::Empty)));
+        std::thread::scope(|s| {
+            s.spawn(|| hub.wait_for_program());
+            waiting.recv().unwrap();
+            // Buffered: at once, though the other one waits.
+            assert!(item(hub.next(1, 0)));
+            // Not made yet: once the other one has stopped waiting.
+            let asks = s.spawn(|| item(hub.next(1, 0)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!asks.is_finished());
+            go.send(()).unwrap();
+            assert!(asks.join().unwrap());
+        });
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(crate) struct Machine {
     pub(crate) walks: Vec<Vec<WalkRecord>>,
     /// Changes of an address space that the OS refused, and why it did the first.
     pub(crate) refused: (u64, Option<String>),
+    /// Threads that waited for what nobody could bring any more, and went on.
+    pub(crate) let_go: u64,
 }
 
 impl Machine {
@@ -155,6 +157,7 @@ impl Machine {
             walks_wanted: 0,
             walks: vec![Vec::new(); n],
             refused: (0, None),
+            let_go: 0,
             config: config.clone(),
         };
         machine.enter_phase();

@@ -95,6 +95,9 @@ pub struct DesignResult {
     /// Why some of the program's system calls were left out, for the warnings.
     #[serde(skip)]
     pub(crate) refused: Option<String>,
+    /// That threads went on without what they waited for, for the warnings.
+    #[serde(skip)]
+    pub(crate) let_go: Option<String>,
 }
 
 /// Cycles that one cause took.
@@ -225,6 +228,12 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
                 "{n} changes of an address space were left out; the first: {first}"
             )),
         },
+        let_go: match machine.let_go {
+            0 => None,
+            n => Some(format!(
+                "{n} times a thread waited for another that came no further, and went on without: the program was killed or its recording cut there"
+            )),
+        },
     }
 }
 
@@ -298,7 +307,7 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         if let Some(m) = &d.message {
             out.push(format!("{}: {m}", d.name));
         }
-        if let Some(m) = &d.refused {
+        for m in d.refused.iter().chain(&d.let_go) {
             out.push(format!("{}: {m}", d.name));
         }
     }

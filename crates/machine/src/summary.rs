@@ -196,19 +196,19 @@ pub const METRICS: &[MetricDefinition] = &[
     MetricDefinition {
         name: "mapped_4kb",
         unit: "bytes",
-        meaning: "Memory mapped by 4 KB pages at the end",
+        meaning: "Memory mapped by 4 KB pages at the end, of the processes that then live",
         value: |c| Some(c.os("mapped_4kb_bytes")),
     },
     MetricDefinition {
         name: "mapped_2mb",
         unit: "bytes",
-        meaning: "Memory mapped by 2 MB pages at the end",
+        meaning: "Memory mapped by 2 MB pages at the end, of the processes that then live",
         value: |c| Some(c.os("mapped_2mb_bytes")),
     },
     MetricDefinition {
         name: "mapped_1gb",
         unit: "bytes",
-        meaning: "Memory mapped by 1 GB pages at the end",
+        meaning: "Memory mapped by 1 GB pages at the end, of the processes that then live",
         value: |c| Some(c.os("mapped_1gb_bytes")),
     },
 ];

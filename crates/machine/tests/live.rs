@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use pagewalk_machine::{DesignResult, Installation, RecordSpec, RunResult, RunSpec};
+use pagewalk_machine::{DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec};
+use pagewalk_stream::{Backing, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_units::VirtAddr;
 use serde_json::json;
 
 mod common;
@@ -366,6 +368,61 @@ fn a_recording_gives_the_same_each_time() {
         let faults = os(d, "faults_4kb");
         assert!((2560..3200).contains(&faults), "{}: {faults}", d.name);
     }
+}
+
+/// A thread that waits for a change which nobody makes, then ends.
+struct Cut(u32);
+
+impl Program for Cut {
+    fn facts(&self) -> Facts {
+        Facts {
+            deterministic: true,
+            ..Facts::default()
+        }
+    }
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        self.0 += 1;
+        if self.0 > 1 {
+            batch.ops.push(Op {
+                pc: 0x40_0000,
+                insns: 1,
+                ..Op::default()
+            });
+        }
+        Ok(match self.0 {
+            1 => End::Event {
+                event: Event::Map {
+                    at: VirtAddr(0x40_0000),
+                    bytes: 4096,
+                    writable: false,
+                    backing: Backing::File,
+                },
+                ticket: 1,
+            },
+            2 => End::Meet { ticket: 5 },
+            _ => End::Exit,
+        })
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_a_change_that_never_comes_goes_on_and_it_is_said() {
+    let designs = common::installation()
+        .resolve(&spec(&["radix"], &[], &[]))
+        .unwrap();
+    let options = Options::default();
+    let result =
+        pagewalk_machine::run(Box::new(Cut(0)), &designs, &options, &mut |_| true).unwrap();
+    assert_eq!(result.designs[0].status, "complete");
+    assert_eq!(metric(&result.designs[0], "instructions"), 2.0);
+    let said = |w: &&String| w.contains("1 times a thread waited");
+    assert_eq!(
+        result.warnings.iter().filter(said).count(),
+        1,
+        "{:?}",
+        result.warnings
+    );
 }
 
 const MARKED: &str = r#"

@@ -26,9 +26,9 @@ pagewalk_stats::counters! {
         compacted_frames: "frames", "Movable frames moved for contiguous blocks";
         forks: "processes", "Processes created by fork";
         gauge processes: "processes", "Processes that exist";
-        gauge mapped_4kb_bytes: "bytes", "Memory mapped by 4 KB pages";
-        gauge mapped_2mb_bytes: "bytes", "Memory mapped by 2 MB pages";
-        gauge mapped_1gb_bytes: "bytes", "Memory mapped by 1 GB pages";
+        gauge mapped_4kb_bytes: "bytes", "Memory mapped by 4 KB pages at the end, of the processes that then live";
+        gauge mapped_2mb_bytes: "bytes", "Memory mapped by 2 MB pages at the end, of the processes that then live";
+        gauge mapped_1gb_bytes: "bytes", "Memory mapped by 1 GB pages at the end, of the processes that then live";
         gauge reservations: "reservations", "2 MB blocks reserved and not promoted";
         gauge page_table_bytes: "bytes", "Physical memory of all page tables";
         gauge page_table_peak_bytes: "bytes", "Most physical memory that all page tables held at a time";

@@ -34,7 +34,13 @@ impl Machine {
         }
         // Nobody is left who could still reach the meeting or the end of a wait
         // (a recording that was cut): the first change takes effect, or all go on.
-        if !self.settle(hub, me, true)? {
+        let changes =
+            |t: &Thread| matches!(t.state, State::Changing(_, ticket) if ticket != u64::MAX);
+        let unmet = self.threads.values().any(changes);
+        if self.settle(hub, me, true)? {
+            // That a process ends is no change that another has to have met.
+            self.let_go += u64::from(unmet);
+        } else {
             let now = self.latest();
             let waiting = |t: &Thread| {
                 matches!(
@@ -51,6 +57,7 @@ impl Machine {
             if stuck.is_empty() {
                 return Ok(Some(Pause::Starved));
             }
+            self.let_go += stuck.len() as u64;
             for id in stuck {
                 self.make_ready(id, now);
             }

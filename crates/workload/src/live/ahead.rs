@@ -275,7 +275,7 @@ impl Program for Ahead {
         let mut state = self.shared.state();
         state.starved = true;
         self.shared.room.notify_one();
-        // Short: who waits may hold up other designs.
+        // Short: another design may ask for what has come for another thread.
         drop(self.shared.filled.wait_timeout(state, LOOK));
     }
 

@@ -11,6 +11,7 @@ use pagewalk_memory::{Below, Done, Kind as Ask, Level, Private, Report, Request}
 use pagewalk_mmu::{Answer, Fault, From, Mmu};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_structures::Ring;
 use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
@@ -111,14 +112,12 @@ pub struct Core {
     rob: Rob,
     stores: StoreQueue,
     /// Retirement slots of the last loads, by number.
-    loads: Box<[u64]>,
-    load_mask: u64,
+    loads: Ring<u64>,
     load_queue: u64,
     load_count: u64,
     /// When each of the last ops was done, in slots, by number. A producer
     /// further back than this has retired.
-    done: Box<[u64]>,
-    done_mask: usize,
+    done: Ring<u64>,
     op_count: usize,
 
     /// Line of the last instruction fetched.
@@ -153,10 +152,6 @@ impl Core {
         let load_to_use = private.l1d_latency();
         let fetch_to_use = private.l1i_latency();
         mmu.run_beside(load_to_use);
-        let ring = (spec.load_queue as usize).next_power_of_two();
-        // Micro-operations beyond the first of an instruction take no entry of
-        // the reorder buffer: room for three more of them each.
-        let ops = (4 * spec.rob as usize).next_power_of_two();
         Ok(Core {
             mmu,
             private,
@@ -169,12 +164,12 @@ impl Core {
             next: 0,
             rob: Rob::new(spec.rob),
             stores: StoreQueue::new(spec.store_queue),
-            loads: vec![0; ring].into(),
-            load_mask: ring as u64 - 1,
+            loads: Ring::new(spec.load_queue as usize, 0),
             load_queue: u64::from(spec.load_queue),
             load_count: 0,
-            done: vec![0; ops].into(),
-            done_mask: ops - 1,
+            // Micro-operations beyond the first of an instruction take no entry
+            // of the reorder buffer: room for three more of them each.
+            done: Ring::new(4 * spec.rob as usize, 0),
             op_count: 0,
             line: NO_LINE,
             target: NO_LINE,
@@ -234,23 +229,21 @@ impl Core {
             if self.next >= until {
                 break Stop::Quantum;
             }
-            let done = if op.pc >> LINE_SHIFT == self.line {
-                Ok(())
-            } else {
-                self.fetch_lines(op, asid, view, below)
-            };
-            let done = match done {
-                Err(fault) => Err(fault),
-                Ok(()) => match op.kind {
-                    Kind::Compute => Ok(self.compute(op)),
-                    Kind::Branch => Ok(self.branch(op)),
-                    Kind::Load => self.load(op, asid, view, below),
-                    Kind::Store => self.store(op, asid, view, below),
-                },
+            if op.pc >> LINE_SHIFT != self.line
+                && let Err(fault) = self.fetch_lines(op, asid, view, below)
+            {
+                self.fault_at = fault.at;
+                break Stop::Fault(fault);
+            }
+            let done = match op.kind {
+                Kind::Compute => Ok(self.compute(op)),
+                Kind::Branch => Ok(self.branch(op)),
+                Kind::Load => self.load(op, asid, view, below),
+                Kind::Store => self.store(op, asid, view, below),
             };
             match done {
                 Ok(slot) => {
-                    self.done[self.op_count & self.done_mask] = slot;
+                    self.done.set(self.op_count, slot);
                     self.op_count += 1;
                     at += 1;
                 }

@@ -1,5 +1,7 @@
 //! The reorder buffer: when each of the last instructions retires.
 
+use pagewalk_structures::Ring;
+
 /// Consecutive instructions that retire in consecutive slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
@@ -22,8 +24,7 @@ pub(crate) struct Rob {
     /// The stretch of the oldest instruction in the buffer, unless it is the open one.
     head: Stretch,
     /// Closed stretches from the one after `head`: positions `first..end` of the ring.
-    closed: Box<[Stretch]>,
-    mask: usize,
+    closed: Ring<Stretch>,
     first: usize,
     end: usize,
     /// One past the last instruction of a closed stretch.
@@ -31,17 +32,16 @@ pub(crate) struct Rob {
 }
 
 impl Rob {
+    /// A buffer of `size` instructions, empty.
     pub fn new(size: u32) -> Self {
-        // Every closed stretch but those behind the oldest instruction holds an
-        // instruction of the buffer.
-        let room = (size as usize + 2).next_power_of_two();
         Rob {
             size: u64::from(size),
             count: 0,
             next: 0,
             head: Stretch::default(),
-            closed: vec![Stretch::default(); room].into(),
-            mask: room - 1,
+            // Every closed stretch but those behind the oldest instruction holds
+            // an instruction of the buffer.
+            closed: Ring::new(size as usize + 2, Stretch::default()),
             first: 0,
             end: 0,
             closed_until: 0,
@@ -65,7 +65,7 @@ impl Rob {
     #[inline]
     fn advance(&mut self, k: u64) -> (u64, u64) {
         while self.first != self.end {
-            let s = self.closed[self.first & self.mask];
+            let s = self.closed.get(self.first);
             self.first += 1;
             if k < s.end {
                 self.head = s;
@@ -79,7 +79,7 @@ impl Rob {
     fn close(&mut self, end: u64, last: u64) {
         if end > self.closed_until {
             self.closed_until = end;
-            self.closed[self.end & self.mask] = Stretch { end, last };
+            self.closed.set(self.end, Stretch { end, last });
             self.end += 1;
             debug_assert!(self.end - self.first <= self.closed.len());
         }

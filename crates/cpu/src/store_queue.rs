@@ -1,5 +1,6 @@
 //! Stores from dispatch to their write to the cache, and what loads take from them.
 
+use pagewalk_structures::Ring;
 use pagewalk_units::Cycle;
 
 /// The bytes of one line that a store writes.
@@ -26,13 +27,12 @@ const BUCKETS: usize = 256;
 pub(crate) struct StoreQueue {
     size: u64,
     /// When each of the last stores left, by number, in slots.
-    leaves: Box<[u64]>,
-    mask: u64,
+    leaves: Ring<u64>,
     pub count: u64,
     /// When the youngest store is written.
     pub last_commit: Cycle,
-    pieces: Box<[Piece]>,
-    piece_mask: u64,
+    /// By position; a store writes two lines at most.
+    pieces: Ring<Piece>,
     /// Pieces so far; positions start at 1.
     next: u64,
     newest: Box<[u64; BUCKETS]>,
@@ -46,28 +46,23 @@ fn bucket(line: u64) -> usize {
 }
 
 impl StoreQueue {
+    /// A queue of `size` stores, empty.
     pub fn new(size: u32) -> Self {
-        let room = (size as usize).next_power_of_two();
-        let pieces = 2 * room;
+        let none = Piece {
+            line: 0,
+            low: 0,
+            high: 0,
+            before: 0,
+            data: 0,
+            commit: 0,
+        };
+        let leaves = Ring::new(size as usize, 0);
         StoreQueue {
             size: u64::from(size),
-            leaves: vec![0; room].into(),
-            mask: room as u64 - 1,
             count: 0,
             last_commit: 0,
-            pieces: vec![
-                Piece {
-                    line: 0,
-                    low: 0,
-                    high: 0,
-                    before: 0,
-                    data: 0,
-                    commit: 0
-                };
-                pieces
-            ]
-            .into(),
-            piece_mask: pieces as u64 - 1,
+            pieces: Ring::new(2 * leaves.len(), none),
+            leaves,
             next: 1,
             newest: Box::new([0; BUCKETS]),
             oldest: 1,
@@ -78,7 +73,7 @@ impl StoreQueue {
     #[inline]
     pub fn room(&self) -> u64 {
         match self.count.checked_sub(self.size) {
-            Some(n) => self.leaves[(n & self.mask) as usize],
+            Some(n) => self.leaves.get(n as usize),
             None => 0,
         }
     }
@@ -86,7 +81,7 @@ impl StoreQueue {
     /// A store's entry is free again in `slot`.
     #[inline]
     pub fn enter(&mut self, slot: u64) {
-        self.leaves[(self.count & self.mask) as usize] = slot;
+        self.leaves.set(self.count as usize, slot);
         self.count += 1;
     }
 
@@ -94,7 +89,7 @@ impl StoreQueue {
     #[inline]
     pub fn write(&mut self, line: u64, low: u8, high: u8, data: Cycle, commit: Cycle) {
         let b = bucket(line);
-        self.pieces[(self.next & self.piece_mask) as usize] = Piece {
+        let piece = Piece {
             line,
             low,
             high,
@@ -102,6 +97,7 @@ impl StoreQueue {
             data,
             commit,
         };
+        self.pieces.set(self.next as usize, piece);
         self.newest[b] = self.next;
         self.next += 1;
     }
@@ -118,7 +114,7 @@ impl StoreQueue {
             .oldest
             .max(self.next.saturating_sub(self.pieces.len() as u64));
         while at >= oldest {
-            let p = &self.pieces[(at & self.piece_mask) as usize];
+            let p = self.pieces.get(at as usize);
             if p.line == line && p.low <= high && low <= p.high {
                 // Stores are written in order: an older one is written even earlier.
                 return (p.commit > now).then_some(p.data);

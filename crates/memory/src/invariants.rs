@@ -204,7 +204,7 @@ fn the_line_that_goes_is_the_least_recently_used() {
                     let gone = lines.fill::<true>(line, 0, Level::L2, 0, 0);
                     let full = set.len() == ways as usize;
                     let last = if full { set.pop() } else { None };
-                    assert_eq!(gone.map(|v| v.line), last, "{ways} ways");
+                    assert_eq!(gone.line(), last, "{ways} ways");
                     set.insert(0, line);
                 }
             }

@@ -4,7 +4,7 @@ use pagewalk_structures::{Occupancy, renew_rank};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
-use crate::sets::Sets;
+use crate::sets::{Base, Sets, Way};
 use crate::stats::{CacheStats, KindCounts, is_demand};
 use crate::{CacheSpec, Kind, Level, Replacement};
 
@@ -37,21 +37,30 @@ const RRPV_FILL: u8 = 2;
 /// SRRIP: an empty way goes before all others.
 const RRPV_EMPTY: u8 = RRPV_MAX + 1;
 
-/// A line that went.
+/// A line that went, if one did: its tag word, which is handed over in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Victim {
-    pub line: u64,
-    pub dirty: bool,
+pub(crate) struct Victim(u64);
+
+impl Victim {
+    /// Its number; `None`: the way was empty.
+    #[inline(always)]
+    pub fn line(self) -> Option<u64> {
+        let line = self.0 & LINE_MASK;
+        (line != EMPTY).then_some(line)
+    }
+
+    /// Whether it differs from memory below.
+    #[inline(always)]
+    pub fn dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
 }
 
 /// Where a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// First word of its set.
-    base: usize,
-    way: usize,
-    /// Position of its tag; its ready word is the next one.
-    tag: usize,
+    base: Base,
+    way: Way,
 }
 
 /// What a lookup of a present line says.
@@ -97,11 +106,12 @@ impl Lines {
         for set in 0..sets as usize {
             let base = state.base(set);
             for way in 0..spec.ways as usize {
-                let tag = state.tag_at(base, way);
-                *state.word_mut(tag) = EMPTY;
+                let rank = spec.ways as usize - 1 - way;
+                let way = state.way(way);
+                *state.tag_mut(base, way) = EMPTY;
                 *state.order(base, way) = match spec.replacement {
                     // The first way is filled first.
-                    Replacement::Lru => (spec.ways as usize - 1 - way) as u8,
+                    Replacement::Lru => rank as u8,
                     Replacement::Srrip => RRPV_EMPTY,
                 };
             }
@@ -138,16 +148,20 @@ impl Lines {
         }
     }
 
-    /// First word of the line's set.
+    /// Where the line's set begins.
     #[inline(always)]
-    fn base(&self, line: u64) -> usize {
+    fn base(&self, line: u64) -> Base {
         self.state.base(self.set(line))
     }
 
     #[inline(always)]
-    fn place(&self, base: usize, way: usize) -> Place {
-        let tag = self.state.tag_at(base, way);
-        Place { base, way, tag }
+    fn tag(&self, at: Place) -> u64 {
+        self.state.tag(at.base, at.way)
+    }
+
+    #[inline(always)]
+    fn tag_mut(&mut self, at: Place) -> &mut u64 {
+        self.state.tag_mut(at.base, at.way)
     }
 
     /// Where `line` is, if it is here.
@@ -157,7 +171,7 @@ impl Lines {
         let base = self.base(line);
         let is_it = |tag: u64| (tag ^ line) & LINE_MASK == 0;
         let way = self.state.find(base, print(line), is_it)?;
-        Some(self.place(base, way))
+        Some(Place { base, way })
     }
 
     /// `find` in a first-level cache, where most accesses go to the line that
@@ -166,34 +180,43 @@ impl Lines {
     #[inline(always)]
     pub fn find_likely(&mut self, line: u64) -> Option<Place> {
         let set = self.set(line);
-        let likely = self.place(self.state.base(set), usize::from(self.likely[set]));
-        if (self.state.word(likely.tag) ^ line) & LINE_MASK == 0 {
+        let likely = Place {
+            base: self.state.base(set),
+            way: self.state.way(usize::from(self.likely[set])),
+        };
+        if (self.tag(likely) ^ line) & LINE_MASK == 0 {
             return Some(likely);
         }
+        self.find_unlikely(line)
+    }
+
+    #[inline(never)]
+    fn find_unlikely(&mut self, line: u64) -> Option<Place> {
         let at = self.find(line)?;
-        self.likely[set] = at.way as u8;
+        let set = self.set(line);
+        self.likely[set] = at.way.index() as u8;
         Some(at)
     }
 
     /// The flags of the line at `at`.
     #[inline(always)]
     pub fn flags(&self, at: Place) -> u64 {
-        self.state.word(at.tag) & !LINE_MASK
+        self.tag(at) & !LINE_MASK
     }
 
     #[inline(always)]
     pub fn set_flags(&mut self, at: Place, flags: u64) {
-        *self.state.word_mut(at.tag) |= flags;
+        *self.tag_mut(at) |= flags;
     }
 
     #[inline(always)]
     pub fn clear_flags(&mut self, at: Place, flags: u64) {
-        *self.state.word_mut(at.tag) &= !flags;
+        *self.tag_mut(at) &= !flags;
     }
 
     #[inline(always)]
     fn ready_word(&mut self, at: Place) -> &mut u64 {
-        self.state.word_mut(at.tag + 1)
+        self.state.ready_mut(at.base, at.way)
     }
 
     /// The line at `at` is used.
@@ -212,7 +235,7 @@ impl Lines {
 
     /// The way of rank `rank` becomes the first in the order of use.
     #[inline(always)]
-    fn renew(&mut self, base: usize, rank: u8) {
+    fn renew(&mut self, base: Base, rank: u8) {
         for chunk in self.state.orders(base) {
             renew_rank(chunk, rank);
         }
@@ -225,8 +248,8 @@ impl Lines {
         if kind != Kind::Speculative {
             self.touch(at);
         }
-        let tag = self.state.word(at.tag);
-        let ready = *self.ready_word(at);
+        let tag = self.tag(at);
+        let ready = self.state.ready(at.base, at.way);
         if ready & READY_MASK <= now && tag & GUESSED == 0 {
             return Hit {
                 at: now + self.latency,
@@ -270,7 +293,7 @@ impl Lines {
 
     /// A guess was right.
     fn used(&mut self, at: Place, pending: bool) {
-        let tag = self.state.word_mut(at.tag);
+        let tag = self.tag_mut(at);
         let was = *tag;
         *tag &= !GUESSED;
         if was & PREFETCHED != 0 {
@@ -295,14 +318,14 @@ impl Lines {
     pub fn warm_hit(&mut self, at: Place, kind: Kind) {
         if kind != Kind::Speculative {
             self.touch(at);
-            if self.state.word(at.tag) & GUESSED != 0 {
+            if self.tag(at) & GUESSED != 0 {
                 self.used(at, false);
             }
         }
     }
 
     fn origin(&self, at: Place) -> Level {
-        match self.state.word(at.tag) >> LEVEL_SHIFT & 7 {
+        match self.tag(at) >> LEVEL_SHIFT & 7 {
             1 => Level::L1,
             2 => Level::L2,
             3 => Level::L3,
@@ -321,29 +344,25 @@ impl Lines {
         from: Level,
         asked: Cycle,
         ready: Cycle,
-    ) -> Option<Victim> {
+    ) -> Victim {
         let base = self.base(line);
         let way = self.victim(base);
-        let at = self.place(base, way);
+        let at = Place { base, way };
         let flags = if TIMED { flags } else { flags & !GUESSED };
-        let tag = self.state.word_mut(at.tag);
+        let tag = self.tag_mut(at);
         let old = *tag;
         *tag = line | flags | (from as u64) << LEVEL_SHIFT;
         self.state.set_print(base, way, print(line));
         let takes = ready.saturating_sub(asked).min(u64::from(u16::MAX));
         *self.ready_word(at) = ready | takes << READY_BITS;
         self.counts.fills += u64::from(TIMED);
-        self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
-        self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
-        if old & LINE_MASK == EMPTY {
-            return None;
+        self.counts.evictions += u64::from(TIMED && old & LINE_MASK != EMPTY);
+        if (flags | old) & GUESSED != 0 {
+            self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
+            self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
+            self.gone(old);
         }
-        self.counts.evictions += u64::from(TIMED);
-        self.gone(old);
-        Some(Victim {
-            line: old & LINE_MASK,
-            dirty: old & DIRTY != 0,
-        })
+        Victim(old)
     }
 
     /// The line of this tag word leaves: a guess not used until now was useless.
@@ -355,7 +374,7 @@ impl Lines {
 
     /// Takes the line at `at` out; gives its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
-        let tag = self.state.word_mut(at.tag);
+        let tag = self.tag_mut(at);
         let old = *tag;
         *tag = EMPTY;
         self.gone(old);
@@ -371,7 +390,7 @@ impl Lines {
         let rank = *self.state.order(at.base, at.way);
         let ways = self.state.ways();
         for way in 0..ways {
-            let o = self.state.order(at.base, way);
+            let o = self.state.order(at.base, self.state.way(way));
             *o -= u8::from(*o > rank);
         }
         *self.state.order(at.base, at.way) = (ways - 1) as u8;
@@ -380,31 +399,33 @@ impl Lines {
     /// The way that makes room, an empty one if there is any; its order is that
     /// of a line just filled.
     #[inline(always)]
-    fn victim(&mut self, base: usize) -> usize {
-        let ways = self.state.ways();
+    fn victim(&mut self, base: Base) -> Way {
         match self.replacement {
             Replacement::Lru => {
-                let last = (ways - 1) as u8;
-                let way = self.state.with_order(base, last).trailing_zeros() as usize;
+                let last = (self.state.ways() - 1) as u8;
+                let way = self.state.first_with_order(base, last, 0);
                 self.renew(base, last);
-                way
+                way.expect("one way is the last")
             }
             Replacement::Srrip => {
+                let from = self.state.byte(base);
                 let mut most = RRPV_EMPTY;
-                let mut at_the_end = self.state.with_order(base, most);
-                while at_the_end == 0 {
-                    most -= 1;
-                    at_the_end = self.state.with_order(base, most);
-                }
+                let way = loop {
+                    match self.state.first_with_order(base, most, from) {
+                        Some(way) => break way,
+                        None => most -= 1,
+                    }
+                };
                 // Ageing all until one is at the end is adding what the oldest lacks.
                 if most < RRPV_MAX {
-                    for o in self.state.orders(base).as_flattened_mut() {
-                        *o = o.wrapping_add(RRPV_MAX - most);
+                    for chunk in self.state.orders(base) {
+                        for o in chunk {
+                            *o = o.wrapping_add(RRPV_MAX - most);
+                        }
                     }
                 }
-                let behind = at_the_end >> self.state.byte(base) << self.state.byte(base);
-                let way = if behind != 0 { behind } else { at_the_end }.trailing_zeros() as usize;
-                let next = if way + 1 == ways { 0 } else { way + 1 };
+                let next = way.index() + 1;
+                let next = if next == self.state.ways() { 0 } else { next };
                 self.state.set_byte(base, next as u8);
                 *self.state.order(base, way) = RRPV_FILL;
                 way
@@ -430,8 +451,10 @@ impl Lines {
     pub fn present(&self) -> impl Iterator<Item = u64> {
         let ways = self.state.ways();
         (0..self.state.count() * ways)
-            .map(move |i| self.state.tag_at(self.state.base(i / ways), i % ways))
-            .map(|tag| self.state.word(tag))
+            .map(move |i| {
+                let (set, way) = (i / ways, i % ways);
+                self.state.tag(self.state.base(set), self.state.way(way))
+            })
             .filter(|t| t & LINE_MASK != EMPTY)
     }
 }

@@ -3,7 +3,7 @@
 use pagewalk_stats::Tree;
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
-use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE, Victim};
+use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE};
 use crate::prefetch::Wanted;
 use crate::{Below, Done, Enter, Kind, Level, PrivateSpec, Report, Request};
 
@@ -64,7 +64,10 @@ impl Private {
 
     /// Enters by `request.kind`: Fetch at L1I, Load, Store and Prefetch at L1D,
     /// Walk where configured, Speculative at L2. The answer is load-to-use from `now`.
-    #[inline]
+    ///
+    /// Inlined where it is called, up to a hit in the line that its set's last
+    /// hit was in: callers know the kind, and most requests end there.
+    #[inline(always)]
     pub fn access<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
         match request.kind {
             Kind::Load | Kind::Store | Kind::Prefetch => self.data::<true, B>(&request, now, below),
@@ -119,8 +122,7 @@ impl Private {
         };
         if let Some(p) = &mut self.l1d.prefetcher {
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, &mut wanted);
-            if !wanted.is_empty() {
+            if p.train(request.kind, line, request.pc, &mut wanted) {
                 self.prefetch_data::<TIMED, B>(&wanted, request, now, below);
             }
         }
@@ -182,6 +184,7 @@ impl Private {
         self.l2.find(line).map_or(0, |at| self.l2.flags(at) & OWNED)
     }
 
+    #[inline(never)]
     fn prefetch_data<const TIMED: bool, B: Below>(
         &mut self,
         wanted: &[u64],
@@ -215,29 +218,28 @@ impl Private {
         let victim = self
             .l1d
             .fill::<TIMED>(line, flags, done.level, now, done.at);
-        match victim {
-            None => {}
-            Some(Victim { line, dirty: true }) => {
-                self.l1d.counts.writebacks += u64::from(TIMED);
-                match self.l2.find(line) {
-                    Some(at) => self.l2.set_flags(at, DIRTY | OWNED),
-                    None => self.fill_second::<TIMED, B>(
-                        line,
-                        DIRTY | OWNED,
-                        Done {
-                            at: done.at,
-                            level: Level::L1,
-                        },
-                        done.at,
-                        below,
-                    ),
-                }
+        let Some(line) = victim.line() else {
+            return;
+        };
+        if victim.dirty() {
+            self.l1d.counts.writebacks += u64::from(TIMED);
+            match self.l2.find(line) {
+                Some(at) => self.l2.set_flags(at, DIRTY | OWNED),
+                None => self.fill_second::<TIMED, B>(
+                    line,
+                    DIRTY | OWNED,
+                    Done {
+                        at: done.at,
+                        level: Level::L1,
+                    },
+                    done.at,
+                    below,
+                ),
             }
-            Some(Victim { line, dirty: false }) => {
-                let kept = || self.l2.find(line).is_some() || self.l1i.find(line).is_some();
-                if below.coherent() && !kept() {
-                    below.dropped(address(line), self.core);
-                }
+        } else if below.coherent() {
+            let kept = self.l2.find(line).is_some() || self.l1i.find(line).is_some();
+            if !kept {
+                below.dropped(address(line), self.core);
             }
         }
     }
@@ -256,20 +258,32 @@ impl Private {
         };
         if let Some(p) = &mut self.l1i.prefetcher {
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, &mut wanted);
-            for &line in &wanted {
-                if self.l1i.find(line).is_none() {
-                    let request = Request {
-                        at: address(line),
-                        kind: Kind::Prefetch,
-                        ..*request
-                    };
-                    let done = self.second::<TIMED, B>(&request, now, below);
-                    self.fill_fetched::<TIMED, B>(line, PREFETCHED, done, now, below);
-                }
+            if p.train(request.kind, line, request.pc, &mut wanted) {
+                self.prefetch_fetched::<TIMED, B>(&wanted, request, now, below);
             }
         }
         done
+    }
+
+    #[inline(never)]
+    fn prefetch_fetched<const TIMED: bool, B: Below>(
+        &mut self,
+        wanted: &[u64],
+        cause: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        for &line in wanted {
+            if self.l1i.find(line).is_none() {
+                let request = Request {
+                    at: address(line),
+                    kind: Kind::Prefetch,
+                    ..*cause
+                };
+                let done = self.second::<TIMED, B>(&request, now, below);
+                self.fill_fetched::<TIMED, B>(line, PREFETCHED, done, now, below);
+            }
+        }
     }
 
     #[inline(never)]
@@ -302,7 +316,7 @@ impl Private {
         let victim = self
             .l1i
             .fill::<TIMED>(line, flags, done.level, now, done.at);
-        if let Some(Victim { line, .. }) = victim
+        if let Some(line) = victim.line()
             && below.coherent()
             && self.l2.find(line).is_none()
             && self.l1d.find(line).is_none()
@@ -312,6 +326,7 @@ impl Private {
     }
 
     /// The request at the L2.
+    #[inline(never)]
     fn second<const TIMED: bool, B: Below>(
         &mut self,
         request: &Request,
@@ -352,20 +367,32 @@ impl Private {
         };
         if let Some(p) = &mut self.l2.prefetcher {
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, &mut wanted);
-            for &line in &wanted {
-                if self.l2.find(line).is_none() {
-                    let request = Request {
-                        at: address(line),
-                        kind: Kind::Prefetch,
-                        ..*request
-                    };
-                    let done = ask::<TIMED, B>(below, &request, now);
-                    self.fill_second::<TIMED, B>(line, PREFETCHED, done, now, below);
-                }
+            if p.train(request.kind, line, request.pc, &mut wanted) {
+                self.prefetch_second::<TIMED, B>(&wanted, request, now, below);
             }
         }
         done
+    }
+
+    #[inline(never)]
+    fn prefetch_second<const TIMED: bool, B: Below>(
+        &mut self,
+        wanted: &[u64],
+        cause: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) {
+        for &line in wanted {
+            if self.l2.find(line).is_none() {
+                let request = Request {
+                    at: address(line),
+                    kind: Kind::Prefetch,
+                    ..*cause
+                };
+                let done = ask::<TIMED, B>(below, &request, now);
+                self.fill_second::<TIMED, B>(line, PREFETCHED, done, now, below);
+            }
+        }
     }
 
     fn fill_second<const TIMED: bool, B: Below>(
@@ -377,9 +404,10 @@ impl Private {
         below: &mut B,
     ) {
         let victim = self.l2.fill::<TIMED>(line, flags, done.level, now, done.at);
-        let Some(Victim { line, dirty }) = victim else {
+        let Some(line) = victim.line() else {
             return;
         };
+        let dirty = victim.dirty();
         let mut kept = false;
         if below.coherent() {
             if let Some(at) = self.l1d.find(line) {

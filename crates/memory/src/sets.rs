@@ -25,6 +25,7 @@ pub(crate) struct Sets {
     raw: Vec<u64>,
     /// Where the first set begins in `raw`.
     from: usize,
+    count: usize,
     ways: usize,
     /// Bytes of the prints, and of the orders.
     lanes: usize,
@@ -44,6 +45,21 @@ impl Clone for Sets {
     }
 }
 
+/// First word of a set; only [`Sets::base`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base(usize);
+
+/// A way of a set; only [`Sets`] makes one, below its number of ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way(usize);
+
+impl Way {
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
 impl Sets {
     /// All words zero.
     pub fn new(count: usize, ways: usize) -> Self {
@@ -56,6 +72,7 @@ impl Sets {
         Sets {
             raw,
             from,
+            count,
             ways,
             lanes,
             head,
@@ -71,69 +88,112 @@ impl Sets {
 
     /// How many sets there are.
     pub fn count(&self) -> usize {
-        (self.raw.len() - LINE_WORDS) / self.stride
+        self.count
     }
 
-    /// First word of a set.
+    /// Where a set begins.
     #[inline(always)]
-    pub fn base(&self, set: usize) -> usize {
-        let base = self.from + set * self.stride;
-        debug_assert!(base + self.stride <= self.raw.len());
-        base
+    pub fn base(&self, set: usize) -> Base {
+        assert!(set < self.count);
+        Base(self.from + set * self.stride)
     }
 
-    /// Position of the tag of `way` in the set at `base`.
+    /// The way of this number.
     #[inline(always)]
-    pub fn tag_at(&self, base: usize, way: usize) -> usize {
-        base + self.head + 2 * way
+    pub fn way(&self, number: usize) -> Way {
+        assert!(number < self.ways);
+        Way(number)
+    }
+
+    /// The word `i` of the set at `base`.
+    ///
+    /// # Safety
+    /// `base` is of these sets and `i < stride`.
+    #[inline(always)]
+    unsafe fn at(&self, base: Base, i: usize) -> *const u64 {
+        debug_assert!(i < self.stride && base.0 + self.stride <= self.raw.len());
+        // SAFETY: `base.0 + stride` is at most the length of `raw`: `base()`
+        // checked the set, and `new` made `raw` that long.
+        unsafe { self.raw.as_ptr().add(base.0 + i) }
+    }
+
+    /// As `at`, to change it.
+    ///
+    /// # Safety
+    /// As for `at`.
+    #[inline(always)]
+    unsafe fn at_mut(&mut self, base: Base, i: usize) -> *mut u64 {
+        debug_assert!(i < self.stride && base.0 + self.stride <= self.raw.len());
+        // SAFETY: as in `at`.
+        unsafe { self.raw.as_mut_ptr().add(base.0 + i) }
+    }
+
+    /// The tag of `way`.
+    #[inline(always)]
+    pub fn tag(&self, base: Base, way: Way) -> u64 {
+        // SAFETY: `way.0 < ways`, and a set has `head + 2 * ways` words.
+        unsafe { *self.at(base, self.head + 2 * way.0) }
     }
 
     #[inline(always)]
-    pub fn word(&self, i: usize) -> u64 {
-        self.raw[i]
+    pub fn tag_mut(&mut self, base: Base, way: Way) -> &mut u64 {
+        // SAFETY: as in `tag`; the borrow is that of `self`.
+        unsafe { &mut *self.at_mut(base, self.head + 2 * way.0) }
+    }
+
+    /// The ready word of `way`.
+    #[inline(always)]
+    pub fn ready(&self, base: Base, way: Way) -> u64 {
+        // SAFETY: as in `tag`.
+        unsafe { *self.at(base, self.head + 2 * way.0 + 1) }
     }
 
     #[inline(always)]
-    pub fn word_mut(&mut self, i: usize) -> &mut u64 {
-        &mut self.raw[i]
+    pub fn ready_mut(&mut self, base: Base, way: Way) -> &mut u64 {
+        // SAFETY: as in `tag_mut`.
+        unsafe { &mut *self.at_mut(base, self.head + 2 * way.0 + 1) }
     }
 
     /// The caller's byte of the set at `base`.
     #[inline(always)]
-    pub fn byte(&self, base: usize) -> usize {
-        self.raw[base + 2 * self.lanes / WORD] as u8 as usize
+    pub fn byte(&self, base: Base) -> usize {
+        // SAFETY: the head of a set has more than `2 * lanes` bytes.
+        unsafe { *self.at(base, 2 * self.lanes / WORD) as u8 as usize }
     }
 
     #[inline(always)]
-    pub fn set_byte(&mut self, base: usize, byte: u8) {
-        self.raw[base + 2 * self.lanes / WORD] = u64::from(byte);
+    pub fn set_byte(&mut self, base: Base, byte: u8) {
+        // SAFETY: as in `byte`.
+        unsafe { *self.at_mut(base, 2 * self.lanes / WORD) = u64::from(byte) }
     }
 
-    /// Prints and orders of the set at `base`.
+    /// The prints of the set at `base`.
     #[inline(always)]
-    fn bytes(&self, base: usize) -> &[[u8; CHUNK]] {
-        let words = &self.raw[base..base + 2 * self.lanes / WORD];
-        // SAFETY: `words` are `2 * lanes` bytes, a whole number of chunks; any
-        // bits are bytes, which need no alignment; the borrow is that of `words`.
-        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), 2 * self.lanes / CHUNK) }
+    fn prints(&self, base: Base) -> &[[u8; CHUNK]] {
+        // SAFETY: the first `lanes` bytes of a set, a whole number of chunks;
+        // any bits are bytes, which need no alignment; the borrow is that of `self`.
+        unsafe { std::slice::from_raw_parts(self.at(base, 0).cast(), self.lanes / CHUNK) }
     }
 
+    /// The orders of the set at `base`, padded.
     #[inline(always)]
-    fn bytes_mut(&mut self, base: usize) -> &mut [[u8; CHUNK]] {
-        let words = &mut self.raw[base..base + 2 * self.lanes / WORD];
-        // SAFETY: as in `bytes`.
-        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 2 * self.lanes / CHUNK) }
+    pub fn orders(&mut self, base: Base) -> &mut [[u8; CHUNK]] {
+        let chunks = self.lanes / CHUNK;
+        // SAFETY: as in `prints`, the `lanes` bytes behind those.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.at_mut(base, self.lanes / WORD).cast(), chunks)
+        }
     }
 
     /// The first way with this print for which `is_it` holds.
     #[inline(always)]
-    pub fn find(&self, base: usize, print: u8, is_it: impl Fn(u64) -> bool) -> Option<usize> {
-        for (n, chunk) in self.bytes(base)[..self.lanes / CHUNK].iter().enumerate() {
+    pub fn find(&self, base: Base, print: u8, is_it: impl Fn(u64) -> bool) -> Option<Way> {
+        for (n, chunk) in self.prints(base).iter().enumerate() {
             let mut found = equal_bytes(chunk, print);
             while found != 0 {
                 let way = n * CHUNK + found.trailing_zeros() as usize;
-                if way < self.ways && is_it(self.raw[self.tag_at(base, way)]) {
-                    return Some(way);
+                if way < self.ways && is_it(self.tag(base, Way(way))) {
+                    return Some(Way(way));
                 }
                 found &= found - 1;
             }
@@ -143,30 +203,35 @@ impl Sets {
 
     /// Sets the print of a way.
     #[inline(always)]
-    pub fn set_print(&mut self, base: usize, way: usize, print: u8) {
-        self.bytes_mut(base)[way / CHUNK][way % CHUNK] = print;
-    }
-
-    /// The orders of the set at `base`, padded.
-    #[inline(always)]
-    pub fn orders(&mut self, base: usize) -> &mut [[u8; CHUNK]] {
-        let chunks = self.lanes / CHUNK;
-        &mut self.bytes_mut(base)[chunks..]
+    pub fn set_print(&mut self, base: Base, way: Way, print: u8) {
+        // SAFETY: `way.0 < ways <= lanes`, and a set begins with `lanes` bytes of prints.
+        unsafe { *self.at_mut(base, 0).cast::<u8>().add(way.0) = print }
     }
 
     /// The order of one way.
     #[inline(always)]
-    pub fn order(&mut self, base: usize, way: usize) -> &mut u8 {
-        &mut self.orders(base)[way / CHUNK][way % CHUNK]
+    pub fn order(&mut self, base: Base, way: Way) -> &mut u8 {
+        // SAFETY: as in `set_print`; the orders are the `lanes` bytes behind the prints.
+        unsafe { &mut *self.at_mut(base, 0).cast::<u8>().add(self.lanes + way.0) }
     }
 
     /// A bit for each way whose order is `order`.
     #[inline(always)]
-    pub fn with_order(&mut self, base: usize, order: u8) -> u64 {
+    fn with_order(&mut self, base: Base, order: u8) -> u64 {
         let mut ways = 0;
         for (n, chunk) in self.orders(base).iter().enumerate() {
             ways |= u64::from(equal_bytes(chunk, order)) << (n * CHUNK);
         }
         ways & (u64::MAX >> (64 - self.ways))
+    }
+
+    /// The first way whose order is `order`, and of those the first from way
+    /// `from` on, if there is one.
+    #[inline(always)]
+    pub fn first_with_order(&mut self, base: Base, order: u8, from: usize) -> Option<Way> {
+        let with = self.with_order(base, order);
+        let behind = with & (u64::MAX << from);
+        let ways = if behind != 0 { behind } else { with };
+        (with != 0).then(|| Way(ways.trailing_zeros() as usize))
     }
 }

@@ -5,7 +5,7 @@ use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
 use crate::directory::{Directory, Met};
 use crate::dram::Dram;
-use crate::lines::{DIRTY, Lines, PREFETCHED, Victim};
+use crate::lines::{DIRTY, Lines, PREFETCHED};
 use crate::prefetch::Wanted;
 use crate::private::join;
 use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
@@ -119,7 +119,9 @@ impl Shared {
         let victim = self
             .l3
             .fill::<TIMED>(line, flags, Level::Memory, asked, ready);
-        if let Some(Victim { line, dirty: true }) = victim {
+        if let Some(line) = victim.line()
+            && victim.dirty()
+        {
             if TIMED {
                 self.l3.counts.writebacks += 1;
                 self.dram.write(line, ready);

@@ -32,6 +32,12 @@ impl Presence {
             Presence((array as u64) << 32 | slot as u64)
         })
     }
+
+    /// Array and slot of one that is not absent.
+    #[inline(always)]
+    fn place(self) -> (usize, usize) {
+        ((self.0 >> 32) as usize, self.0 as u32 as usize)
+    }
 }
 
 /// Slots of the hint table; a power of two.
@@ -93,7 +99,7 @@ impl Level {
         let h = self.hints[page as usize % HINTS];
         if h.page == page {
             let (a, s) = (h.array as usize, h.slot as usize);
-            if self.arrays[a].keys[s] == h.entry {
+            if self.arrays[a].key(s) == h.entry {
                 return Some((a, s));
             }
         }
@@ -120,14 +126,15 @@ impl Level {
     fn hint(&mut self, page: u64, array: usize, slot: usize) {
         self.hints[page as usize % HINTS] = Hint {
             page,
-            entry: self.arrays[array].keys[slot],
+            entry: self.arrays[array].key(slot),
             array: array as u32,
             slot: slot as u32,
         };
     }
 
     /// Puts in the page around `va`, or the piece of it that this level can
-    /// hold. Gives array and slot.
+    /// hold; `presence` of `va` here. Gives the array and the entry as it is there.
+    #[inline(always)]
     pub fn fill(
         &mut self,
         asid: Asid,
@@ -136,23 +143,38 @@ impl Level {
         ready: Cycle,
         counted: bool,
         presence: Presence,
-    ) -> Option<(usize, usize)> {
+    ) -> Option<(usize, Entry)> {
         let (array, held) = self.place[found.size.index()]?;
         let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
         let entry = Entry::new(base, found.writable, ready);
         let key_held = key(asid, held, va);
         let tlb = &mut self.arrays[array];
-        let place = match presence {
-            Presence::ABSENT => None,
+        if presence != Presence::ABSENT {
             // An entry of another size may cover it, too.
-            Presence(p) if p >> 32 == array as u64 && tlb.keys[p as u32 as usize] == key_held => {
-                Some(p as u32 as usize)
+            let (a, slot) = presence.place();
+            let place = if a == array && tlb.key(slot) == key_held {
+                Some(slot)
+            } else {
+                tlb.find(key_held)
+            };
+            if let Some(slot) = place {
+                return Some((array, tlb.refill(slot, entry, counted)));
             }
-            Presence(_) => tlb.find(key_held),
+        }
+        self.put(key_held, entry, counted, array, key(asid, PageSize::K4, va));
+        Some((array, entry))
+    }
+
+    /// Puts a key into an array that does not have it; `page`: whose address was asked for.
+    #[inline(never)]
+    fn put(&mut self, held: u64, entry: Entry, counted: bool, array: usize, page: u64) {
+        let slot = self.arrays[array].fill(held, entry, counted);
+        self.hints[page as usize % HINTS] = Hint {
+            page,
+            entry: held,
+            array: array as u32,
+            slot: slot as u32,
         };
-        let slot = tlb.fill(key_held, entry, counted, place);
-        self.hint(key(asid, PageSize::K4, va), array, slot);
-        Some((array, slot))
     }
 
     #[cfg(test)]

@@ -5,7 +5,7 @@ mod miss;
 mod perfect;
 mod warm;
 
-use pagewalk_memory::{Below, Private};
+use pagewalk_memory::{Below, Level as Served, Private};
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Occupancy, equal_bytes};
 use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheSet};
@@ -13,7 +13,7 @@ use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, Vir
 
 use crate::level::{Found, Level, Presence};
 use crate::tlb::{Entry, key, print};
-use crate::walk::{Missing, Nesting, Physical, Served, Warming, combine, walk, walk_nested};
+use crate::walk::{LEVELS, Missing, Nesting, Physical, Warming, combine, walk, walk_nested};
 use crate::{MmuSpec, WalkRecord};
 
 /// A translated address.
@@ -115,6 +115,16 @@ const NO_PAGE: Filter = Filter {
     hits: 0,
 };
 
+/// What is to be translated, for whom and when.
+#[derive(Clone, Copy)]
+struct Wanted {
+    asid: Asid,
+    va: VirtAddr,
+    access: Access,
+    pc: u64,
+    now: Cycle,
+}
+
 /// A walk that may not have ended yet.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
@@ -149,6 +159,8 @@ pub struct Mmu {
     remembered: Box<[(u64, u64)]>,
     core: u8,
     perfect_translations: u64,
+    /// Reads of walks by the level of the memory system that served them.
+    walk_reads: [u64; LEVELS],
     stats: MmuStats,
     records: Option<Vec<WalkRecord>>,
 }
@@ -206,6 +218,7 @@ impl Mmu {
             remembered: vec![(u64::MAX, 0); remembered].into(),
             core,
             perfect_translations: 0,
+            walk_reads: [0; LEVELS],
             stats: MmuStats::default(),
             records: None,
         })
@@ -219,8 +232,9 @@ impl Mmu {
         }
     }
 
-    /// Translates `va`, asked for at `now` by the instruction at `pc`.
-    #[inline]
+    /// Translates `va`, asked for at `now` by the instruction at `pc`. Inlined
+    /// where it is called as far as the page of the last access goes.
+    #[inline(always)]
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of a machine are lent one by one"
@@ -249,7 +263,14 @@ impl Mmu {
                 from: From::L1,
             });
         }
-        self.look_up(asid, va, access, pc, now, view, private, below)
+        let wanted = Wanted {
+            asid,
+            va,
+            access,
+            pc,
+            now,
+        };
+        self.look_up(&wanted, view, private, below)
     }
 
     /// Hands the filter's hits to their array.
@@ -294,15 +315,17 @@ impl Mmu {
     pub fn stats(&self) -> MmuStats {
         let l1: u64 = self.l1.iter().map(|l| l.lookups).sum();
         let s = &self.stats;
+        let reads = |level: Served| self.walk_reads[level as usize];
         MmuStats {
             translations: l1
                 + self.perfect_translations
                 + self.filter.iter().map(|f| f.hits).sum::<u64>(),
-            walk_reads: s.walk_reads_l1d
-                + s.walk_reads_l2
-                + s.walk_reads_l3
-                + s.walk_reads_remote
-                + s.walk_reads_memory,
+            walk_reads: self.walk_reads.iter().sum(),
+            walk_reads_l1d: reads(Served::L1),
+            walk_reads_l2: reads(Served::L2),
+            walk_reads_l3: reads(Served::L3),
+            walk_reads_remote: reads(Served::Remote),
+            walk_reads_memory: reads(Served::Memory),
             ..*s
         }
     }

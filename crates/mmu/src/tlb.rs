@@ -79,6 +79,14 @@ struct Link {
     last: u16,
 }
 
+/// What the array keeps of a way.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: u64,
+    entry: Entry,
+    link: Link,
+}
+
 /// The array. A set's ways form a list in the order of use, unused ways last,
 /// so that the victim is known without a search.
 #[derive(Clone, Debug)]
@@ -95,9 +103,7 @@ pub(crate) struct Tlb {
     prints: Vec<[u8; CHUNK]>,
     /// Chunks of a set.
     chunks: usize,
-    pub keys: Vec<u64>,
-    pub entries: Vec<Entry>,
-    links: Vec<Link>,
+    slots: Vec<Slot>,
     pub hits: u64,
     pub fills: u64,
     pub evictions: u64,
@@ -118,16 +124,18 @@ impl Tlb {
             ways,
             prints: vec![[0; CHUNK]; sets * ways.div_ceil(CHUNK)],
             chunks: ways.div_ceil(CHUNK),
-            keys: vec![EMPTY; n],
-            entries: vec![Entry::default(); n],
-            links: (0..n)
+            slots: (0..n)
                 .map(|slot| (slot % ways) as u16)
-                .map(|way| Link {
-                    way,
-                    newer: way.wrapping_sub(1),
-                    older: way + 1,
-                    first: 0,
-                    last: ways as u16 - 1,
+                .map(|way| Slot {
+                    key: EMPTY,
+                    entry: Entry::default(),
+                    link: Link {
+                        way,
+                        newer: way.wrapping_sub(1),
+                        older: way + 1,
+                        first: 0,
+                        last: ways as u16 - 1,
+                    },
                 })
                 .collect(),
             hits: 0,
@@ -150,12 +158,12 @@ impl Tlb {
     pub fn find(&self, key: u64) -> Option<usize> {
         let set = self.set(key);
         let (first, base) = (set * self.chunks, set * self.ways);
-        let keys = &self.keys[base..base + self.ways];
+        let slots = &self.slots[base..base + self.ways];
         for (n, chunk) in self.prints[first..first + self.chunks].iter().enumerate() {
             let mut same = equal_bytes(chunk, print(key));
             while same != 0 {
                 let way = n * CHUNK + same.trailing_zeros() as usize;
-                if keys.get(way) == Some(&key) {
+                if slots.get(way).is_some_and(|s| s.key == key) {
                     return Some(base + way);
                 }
                 same &= same - 1;
@@ -173,93 +181,115 @@ impl Tlb {
             .find_map(|s| self.find(key(asid, s, va)))
     }
 
+    /// The key in `slot`, [`EMPTY`] in one not used.
+    #[inline(always)]
+    pub fn key(&self, slot: usize) -> u64 {
+        self.slots[slot].key
+    }
+
+    /// The entry in `slot`.
+    #[inline(always)]
+    pub fn entry(&self, slot: usize) -> Entry {
+        self.slots[slot].entry
+    }
+
     /// The translation in `slot`.
-    #[inline]
+    #[inline(always)]
     pub fn found(&self, slot: usize) -> Found {
-        let e = self.entries[slot];
+        let s = &self.slots[slot];
         Found {
-            frame: e.frame(),
-            size: PageSize::ALL[size_of_key(self.keys[slot])],
-            writable: e.writable(),
+            frame: s.entry.frame(),
+            size: PageSize::ALL[size_of_key(s.key)],
+            writable: s.entry.writable(),
         }
     }
 
-    fn unlink(&mut self, base: usize, way: u16) {
-        let Link { newer, older, .. } = self.links[base + usize::from(way)];
-        if self.links[base].first == way {
-            self.links[base].first = older;
+    #[inline(always)]
+    fn unlink(set: &mut [Slot], way: u16) {
+        let Link { newer, older, .. } = set[usize::from(way)].link;
+        if set[0].link.first == way {
+            set[0].link.first = older;
         } else {
-            self.links[base + usize::from(newer)].older = older;
+            set[usize::from(newer)].link.older = older;
         }
-        if self.links[base].last == way {
-            self.links[base].last = newer;
+        if set[0].link.last == way {
+            set[0].link.last = newer;
         } else {
-            self.links[base + usize::from(older)].newer = newer;
+            set[usize::from(older)].link.newer = newer;
         }
     }
 
     /// Makes `slot` the most recently used of its set.
-    #[inline]
+    #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        let way = self.links[slot].way;
+        let way = self.slots[slot].link.way;
         let base = slot - usize::from(way);
-        if self.links[base].first != way {
-            self.unlink(base, way);
-            let first = self.links[base].first;
-            self.links[slot].older = first;
-            self.links[base + usize::from(first)].newer = way;
-            self.links[base].first = way;
+        if self.slots[base].link.first != way {
+            self.make_first(base, way);
         }
     }
 
-    /// Puts `key` in as most recently used; gives its slot. An entry that is
-    /// there already, in the slot `place`, stays ready as early as it was.
-    /// `counted`: in the statistics.
-    pub fn fill(
-        &mut self,
-        key: u64,
-        mut entry: Entry,
-        counted: bool,
-        place: Option<usize>,
-    ) -> usize {
+    #[inline]
+    fn make_first(&mut self, base: usize, way: u16) {
+        let set = &mut self.slots[base..base + self.ways];
+        Self::unlink(set, way);
+        let first = set[0].link.first;
+        set[usize::from(way)].link.older = first;
+        set[usize::from(first)].link.newer = way;
+        set[0].link.first = way;
+    }
+
+    /// Puts the entry of the key in `slot` in again, as most recently used; it
+    /// stays ready as early as it was. `counted`: in the statistics. Gives the
+    /// entry as it is now.
+    #[inline(always)]
+    pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool) -> Entry {
         self.fills += u64::from(counted);
-        debug_assert_eq!(self.find(key), place);
-        let slot = match place {
-            Some(slot) => {
-                entry.ready = entry.ready.min(self.entries[slot].ready);
-                slot
-            }
-            None => {
-                let set = self.set(key);
-                let base = set * self.ways;
-                let way = usize::from(self.links[base].last);
-                let slot = base + way;
-                if self.keys[slot] != EMPTY {
-                    self.evictions += u64::from(counted);
-                    self.held[size_of_key(self.keys[slot])] -= 1;
-                }
-                self.held[size_of_key(key)] += 1;
-                self.keys[slot] = key;
-                self.prints[set * self.chunks + way / CHUNK][way % CHUNK] = print(key);
-                slot
-            }
-        };
-        self.entries[slot] = entry;
+        let s = &mut self.slots[slot];
+        entry.ready = entry.ready.min(s.entry.ready);
+        s.entry = entry;
         self.touch(slot);
+        entry
+    }
+
+    /// Puts `key`, which is not there, in as most recently used; gives its slot.
+    /// `counted`: in the statistics.
+    #[inline(always)]
+    pub fn fill(&mut self, key: u64, entry: Entry, counted: bool) -> usize {
+        debug_assert_eq!(self.find(key), None);
+        self.fills += u64::from(counted);
+        let set = self.set(key);
+        let base = set * self.ways;
+        let way = self.slots[base].link.last;
+        let slot = base + usize::from(way);
+        let s = &mut self.slots[slot];
+        let old = std::mem::replace(&mut s.key, key);
+        s.entry = entry;
+        if old != EMPTY {
+            self.evictions += u64::from(counted);
+            self.held[size_of_key(old)] -= 1;
+        }
+        self.held[size_of_key(key)] += 1;
+        let way_at = usize::from(way);
+        self.prints[set * self.chunks + way_at / CHUNK][way_at % CHUNK] = print(key);
+        if self.slots[base].link.first != way {
+            self.make_first(base, way);
+        }
         slot
     }
 
     fn clear(&mut self, slot: usize) {
-        self.held[size_of_key(self.keys[slot])] -= 1;
-        self.keys[slot] = EMPTY;
-        let way = self.links[slot].way;
+        self.held[size_of_key(self.slots[slot].key)] -= 1;
+        self.slots[slot].key = EMPTY;
+        let way = self.slots[slot].link.way;
         let base = slot - usize::from(way);
-        if self.links[base].last != way {
-            self.unlink(base, way);
-            let last = self.links[base].last;
-            self.links[slot].newer = last;
-            self.links[base + usize::from(last)].older = way;
-            self.links[base].last = way;
+        let set = &mut self.slots[base..base + self.ways];
+        if set[0].link.last != way {
+            Self::unlink(set, way);
+            let last = set[0].link.last;
+            set[usize::from(way)].link.newer = last;
+            set[usize::from(last)].link.older = way;
+            set[0].link.last = way;
         }
     }
 
@@ -273,8 +303,8 @@ impl Tlb {
     /// Drops all entries of `asid` that overlap `at..at + bytes`.
     pub fn drop_range(&mut self, asid: Asid, at: u64, bytes: u64) {
         let end = at.saturating_add(bytes);
-        for slot in 0..self.keys.len() {
-            let k = self.keys[slot];
+        for slot in 0..self.slots.len() {
+            let k = self.slots[slot].key;
             if k == EMPTY || k >> 48 != u64::from(asid.0) {
                 continue;
             }
@@ -288,8 +318,9 @@ impl Tlb {
 
     /// Drops everything of `asid`.
     pub fn drop_space(&mut self, asid: Asid) {
-        for slot in 0..self.keys.len() {
-            if self.keys[slot] != EMPTY && self.keys[slot] >> 48 == u64::from(asid.0) {
+        for slot in 0..self.slots.len() {
+            let k = self.slots[slot].key;
+            if k != EMPTY && k >> 48 == u64::from(asid.0) {
                 self.clear(slot);
             }
         }
@@ -298,11 +329,11 @@ impl Tlb {
     #[cfg(test)]
     pub fn in_order_of_use(&self) -> Vec<u64> {
         let mut all = vec![];
-        for base in (0..self.keys.len()).step_by(self.ways) {
-            let mut way = self.links[base].first;
+        for set in self.slots.chunks(self.ways) {
+            let mut way = set[0].link.first;
             for _ in 0..self.ways {
-                all.push(self.keys[base + usize::from(way)]);
-                way = self.links[base + usize::from(way)].older;
+                all.push(set[usize::from(way)].key);
+                way = set[usize::from(way)].link.older;
             }
         }
         all
@@ -359,8 +390,15 @@ mod tests {
                         set.retain(|&x| x != k);
                     }
                     1..=3 => {
-                        let slot = tlb.find(k);
-                        tlb.fill(k, Entry::new(number << 12, true, 0), true, slot);
+                        let entry = Entry::new(number << 12, true, 0);
+                        match tlb.find(k) {
+                            Some(slot) => {
+                                tlb.refill(slot, entry, true);
+                            }
+                            None => {
+                                tlb.fill(k, entry, true);
+                            }
+                        }
                         set.retain(|&x| x != k);
                         set.insert(0, k);
                         set.truncate(most);

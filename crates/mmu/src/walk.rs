@@ -67,22 +67,16 @@ pub(crate) fn walk<In: Addr, Out: Addr>(
     }
 }
 
-/// Reads by the level of the memory system that served them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Served {
-    pub l1d: u64,
-    pub l2: u64,
-    pub l3: u64,
-    pub remote: u64,
-    pub memory: u64,
-}
+/// One more than the number of the memory system's last level.
+pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 
 /// Reads go to physical memory, through the core's caches.
 pub(crate) struct Physical<'a, B> {
     pub private: &'a mut Private,
     pub below: &'a mut B,
     pub core: u8,
-    pub served: Served,
+    /// Reads by the level that served them.
+    pub served: &'a mut [u64; LEVELS],
     /// Where the reads are noted, if someone wants them.
     pub record: Option<&'a mut Vec<ReadRecord>>,
 }
@@ -97,13 +91,7 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
             pc: 0,
         };
         let done = self.private.access(request, now, self.below);
-        match done.level {
-            Level::L1 => self.served.l1d += 1,
-            Level::L2 => self.served.l2 += 1,
-            Level::L3 => self.served.l3 += 1,
-            Level::Remote => self.served.remote += 1,
-            Level::Memory => self.served.memory += 1,
-        }
+        self.served[done.level as usize] += 1;
         if let Some(reads) = &mut self.record {
             reads.push(ReadRecord {
                 at,

@@ -12,7 +12,7 @@
 /// itself by what the later ones would have been delayed by: the sum of the
 /// delays is right, though not who bears them.
 ///
-/// `N` (a power of two) intervals are remembered; when more are needed the
+/// `N` (at least 2) intervals are remembered; when more are needed the
 /// oldest is forgotten. A request from before the horizon finds the resource
 /// free, which for a resource with that many gaps is nearly right: one that is
 /// saturated is a single interval.
@@ -20,11 +20,12 @@
 /// Cost of a request: a few steps from the newest interval backwards, at most `N`.
 #[derive(Clone, Debug)]
 pub struct FreeIntervals<const N: usize> {
-    /// Ring of `[from, to)` in order of time; between two of them is a gap.
-    busy: [(u64, u64); N],
-    /// Position of the oldest in the ring.
+    /// `[from, to)` in order of time; between two of them is a gap. Only
+    /// `head..end` are remembered, at most `N`; with twice the room, they have to
+    /// move to the front only now and then.
+    busy: [[(u64, u64); N]; 2],
     head: u32,
-    len: u32,
+    end: u32,
 }
 
 impl<const N: usize> Default for FreeIntervals<N> {
@@ -40,57 +41,55 @@ struct Found {
     /// The solid interval that its time and those it touches become.
     solid: (u64, u64),
     /// Intervals `first..last` are swallowed by `solid`.
-    first: u32,
-    last: u32,
+    first: usize,
+    last: usize,
 }
 
 impl<const N: usize> FreeIntervals<N> {
-    const RING: () = assert!(N.is_power_of_two() && N >= 2);
-
     /// Always free.
     pub fn new() -> Self {
-        let () = Self::RING;
+        const { assert!(N >= 2) };
         FreeIntervals {
-            busy: [(0, 0); N],
+            busy: [[(0, 0); N]; 2],
             head: 0,
-            len: 0,
+            end: 0,
         }
     }
 
+    /// The intervals that are remembered.
     #[inline(always)]
-    fn slot(&self, i: u32) -> usize {
-        (self.head + i) as usize & (N - 1)
-    }
-
-    #[inline(always)]
-    fn get(&self, i: u32) -> (u64, u64) {
-        self.busy[self.slot(i)]
+    fn busy(&self) -> &[(u64, u64)] {
+        &self.busy.as_flattened()[self.head as usize..self.end as usize]
     }
 
     #[inline(always)]
     fn find(&self, at: u64, length: u64) -> Found {
-        let mut first = self.len;
+        let busy = self.busy();
         // Backwards past all intervals that end at `at` or later.
-        while first > 0 && self.get(first - 1).1 >= at {
+        let mut first = busy.len();
+        for &(_, to) in busy.iter().rev() {
+            if to < at {
+                break;
+            }
             first -= 1;
         }
         let mut last = first;
         let mut from = at;
         let mut free = at;
-        if last < self.len && self.get(last).0 <= at {
-            (from, free) = self.get(last);
+        if let Some(&(begin, to)) = busy.get(last)
+            && begin <= at
+        {
+            (from, free) = (begin, to);
             last += 1;
         }
         let asked = free;
-        let first_gap = if last < self.len {
-            self.get(last).0 - free
-        } else {
-            u64::MAX
+        let first_gap = match busy.get(last) {
+            Some(next) => next.0 - free,
+            None => u64::MAX,
         };
         let mut rest = length;
         let mut solid_to = u64::MAX;
-        while last < self.len {
-            let (next, to) = self.get(last);
+        while let Some(&(next, to)) = busy.get(last) {
             if rest < next - free {
                 break;
             }
@@ -127,51 +126,91 @@ impl<const N: usize> FreeIntervals<N> {
     }
 
     /// Takes `length` from the free time from `at` on; gives the start.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, at: u64, length: u64) -> u64 {
+        // Most requests come at the end: behind the last interval, or in it.
+        let (head, end) = (self.head as usize, self.end as usize);
+        let before = &mut self.busy.as_flattened_mut()[..end];
+        match before.last_mut() {
+            Some(last) if last.0 <= at && head < end => {
+                if last.1 >= at {
+                    let start = last.1;
+                    last.1 += length;
+                    return start;
+                }
+                self.append((at, at + length));
+                at
+            }
+            _ => self.take_among(at, length),
+        }
+    }
+
+    /// The same wherever it is.
+    #[inline(never)]
+    fn take_among(&mut self, at: u64, length: u64) -> u64 {
         let Found {
             start,
             solid,
             first,
             last,
         } = self.find(at, length);
+        let (first, last) = (first + self.head as usize, last + self.head as usize);
         match last - first {
             0 => self.insert(first, solid),
-            1 => {
-                let s = self.slot(first);
-                self.busy[s] = solid;
-            }
+            1 => self.busy.as_flattened_mut()[first] = solid,
             swallowed => {
-                let s = self.slot(first);
-                self.busy[s] = solid;
-                for j in last..self.len {
-                    let (from, to) = (self.slot(j), self.slot(j + 1 - swallowed));
-                    self.busy[to] = self.busy[from];
-                }
-                self.len -= swallowed - 1;
+                let busy = self.busy.as_flattened_mut();
+                busy[first] = solid;
+                busy.copy_within(last..self.end as usize, first + 1);
+                self.end -= swallowed as u32 - 1;
             }
         }
         start
     }
 
-    fn insert(&mut self, mut i: u32, interval: (u64, u64)) {
-        if self.len as usize == N {
-            if i == 0 {
+    /// Puts in an interval behind all others.
+    #[inline(always)]
+    fn append(&mut self, interval: (u64, u64)) {
+        if (self.end - self.head) as usize == N {
+            self.head += 1;
+        }
+        if self.end as usize == 2 * N {
+            self.move_to_front();
+        }
+        self.busy.as_flattened_mut()[self.end as usize] = interval;
+        self.end += 1;
+    }
+
+    /// Puts in an interval that comes to be at `i`.
+    #[inline(always)]
+    fn insert(&mut self, mut i: usize, interval: (u64, u64)) {
+        if (self.end - self.head) as usize == N {
+            if i == self.head as usize {
                 return; // older than all that are remembered
             }
-            self.head = (self.head + 1) & (N as u32 - 1);
-            self.len -= 1;
-            i -= 1;
+            self.head += 1;
         }
-        let mut j = self.len;
-        while j > i {
-            let (from, to) = (self.slot(j - 1), self.slot(j));
-            self.busy[to] = self.busy[from];
-            j -= 1;
+        if self.end as usize == 2 * N {
+            i -= self.move_to_front();
         }
-        let s = self.slot(i);
-        self.busy[s] = interval;
-        self.len += 1;
+        let busy = &mut self.busy.as_flattened_mut()[i..=self.end as usize];
+        let mut last = interval;
+        for b in busy {
+            std::mem::swap(b, &mut last);
+        }
+        self.end += 1;
+    }
+
+    /// Makes room behind the last one; gives by how much they moved.
+    #[cold]
+    fn move_to_front(&mut self) -> usize {
+        let by = self.head as usize;
+        self.busy
+            .as_flattened_mut()
+            .copy_within(by..self.end as usize, 0);
+        self.end -= self.head;
+        self.head = 0;
+        by
     }
 }
 
@@ -189,7 +228,7 @@ mod tests {
         assert_eq!(f.take(0, 10), 0);
         assert_eq!(f.take(0, 50), 10);
         assert_eq!(f.take(0, 40), 60, "fills the gap to the brim");
-        assert_eq!(f.len, 1, "one solid interval");
+        assert_eq!(f.busy().len(), 1, "one solid interval");
         assert_eq!(f.earliest(0, 10), 110);
         assert_eq!(f.take(0, 10), 110);
     }
@@ -280,7 +319,7 @@ mod tests {
                 prop_assert_eq!(f.earliest(at as u64, length as u64), f.clone().take(at as u64, length as u64));
                 let start = f.take(at as u64, length as u64) as usize;
                 prop_assert!(start >= free[0] && start + length <= free[length - 1] + 1);
-                let busy: u64 = (0..f.len).map(|i| f.get(i).1 - f.get(i).0).sum();
+                let busy: u64 = f.busy().iter().map(|b| b.1 - b.0).sum();
                 prop_assert_eq!(busy as usize, taken.iter().filter(|&&t| t).count());
             }
         }

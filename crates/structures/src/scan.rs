@@ -1,76 +1,7 @@
 //! Finding a key among the ways of one set without a branch for each way.
 //!
-//! On x86-64 two 64-bit keys, or sixteen bytes, are compared at a time with
-//! SSE2, which every such processor has; elsewhere the loops are plain.
-
-/// Index of the first word of `words` that equals `key` in the bits of `mask`.
-#[inline(always)]
-pub fn first_masked_equal(words: &[u64], key: u64, mask: u64) -> Option<usize> {
-    let mut chunks = words.chunks_exact(8);
-    let mut base = 0;
-    for chunk in &mut chunks {
-        let chunk: &[u64; 8] = chunk.try_into().expect("chunks of eight");
-        let found = equal8(chunk, key, mask);
-        if found != 0 {
-            return Some(base + found.trailing_zeros() as usize);
-        }
-        base += 8;
-    }
-    let mut rest = chunks.remainder();
-    if let Some((four, more)) = rest.split_first_chunk::<4>() {
-        let found = equal4(four, key, mask);
-        if found != 0 {
-            return Some(base + found.trailing_zeros() as usize);
-        }
-        base += 4;
-        rest = more;
-    }
-    rest.iter()
-        .position(|&w| (w ^ key) & mask == 0)
-        .map(|i| base + i)
-}
-
-/// A bit for each word that equals `key`; without a branch for each.
-#[inline(always)]
-fn equal4(words: &[u64; 4], key: u64, mask: u64) -> u32 {
-    let mut found = 0;
-    for (i, &w) in words.iter().enumerate() {
-        found |= u32::from((w ^ key) & mask == 0) << i;
-    }
-    found
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn equal8(words: &[u64; 8], key: u64, mask: u64) -> u32 {
-    use std::arch::x86_64::*;
-    // SAFETY: SSE2 is part of every x86-64 target; the loads are unaligned
-    // ones of 16 bytes each inside the 64 bytes of `words`.
-    unsafe {
-        let key = _mm_set1_epi64x(key as i64);
-        let mask = _mm_set1_epi64x(mask as i64);
-        let zero = _mm_setzero_si128();
-        let from = words.as_ptr().cast::<__m128i>();
-        let mut found = 0;
-        for i in 0..4 {
-            let w = _mm_loadu_si128(from.add(i));
-            let halves = _mm_cmpeq_epi32(_mm_and_si128(_mm_xor_si128(w, key), mask), zero);
-            let both = _mm_and_si128(halves, _mm_shuffle_epi32::<0b10_11_00_01>(halves));
-            found |= (_mm_movemask_pd(_mm_castsi128_pd(both)) as u32) << (2 * i);
-        }
-        found
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn equal8(words: &[u64; 8], key: u64, mask: u64) -> u32 {
-    let mut found = 0;
-    for (i, &w) in words.iter().enumerate() {
-        found |= u32::from((w ^ key) & mask == 0) << i;
-    }
-    found
-}
+//! On x86-64 sixteen bytes are compared at a time with SSE2, which every such
+//! processor has; elsewhere the loops are plain.
 
 /// Calls `is_it` with the index of each byte of `bytes` (a multiple of 16 long)
 /// that equals `byte`, in order, until it says yes; gives that index.
@@ -168,25 +99,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn words_are_found_where_a_plain_search_finds_them(
-            words in prop::collection::vec(0u64..6, 0..40), key in 0u64..6, high in any::<u64>(),
-        ) {
-            let mask = 0xffff_ffff_ffff;
-            let noisy: Vec<u64> = words.iter().map(|w| w | (high ^ w) << 48).collect();
-            prop_assert_eq!(
-                first_masked_equal(&noisy, key, mask),
-                words.iter().position(|&w| w == key)
-            );
-        }
-
-        #[test]
-        fn the_upper_half_of_a_word_counts(low in any::<u32>(), a in any::<u32>(), b in any::<u32>()) {
-            let word = |h: u32| u64::from(h) << 32 | u64::from(low);
-            let words = [word(a); 8];
-            prop_assert_eq!(first_masked_equal(&words, word(b), u64::MAX).is_some(), a == b);
-        }
-
         #[test]
         fn ranks_move_as_in_a_list(ranks in prop::collection::vec(0u8..128, 16), rank in 0u8..128) {
             let mut got: [u8; 16] = ranks.clone().try_into().expect("sixteen");

@@ -1,6 +1,6 @@
 //! A set-associative array with least-recently-used replacement: TLBs, walk caches.
 
-use crate::scan::{first_byte_equal, first_masked_equal};
+use crate::scan::first_byte_equal;
 
 /// `sets` x `ways` entries of a 64-bit key and a value. Any number of sets:
 /// the set is `index mod sets`. Keys must be complete (two different entries
@@ -71,7 +71,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         let base = set * self.ways;
         let keys = &self.keys[base..base + self.ways];
         let way = if self.print_stride == 0 {
-            first_masked_equal(keys, key, u64::MAX)
+            keys.iter().position(|&k| k == key)
         } else {
             let from = set * self.print_stride;
             let prints = &self.prints[from..from + self.print_stride];
@@ -82,23 +82,18 @@ impl<V: Copy + Default> SetAssoc<V> {
         way.map(|w| base + w)
     }
 
-    #[inline]
-    fn find_empty(&self, set: usize) -> Option<usize> {
-        let base = set * self.ways;
-        first_masked_equal(&self.keys[base..base + self.ways], EMPTY, u64::MAX).map(|w| base + w)
-    }
-
+    /// The entry of `set` to replace: the first empty one, whose stamp is 0, or
+    /// the least recently used one.
     #[inline]
     fn oldest(&self, set: usize) -> usize {
         let base = set * self.ways;
-        let mut oldest = base;
+        let mut oldest = 0;
         let mut stamp = u64::MAX;
         for (way, &s) in self.stamps[base..base + self.ways].iter().enumerate() {
-            if s < stamp {
-                (oldest, stamp) = (base + way, s);
-            }
+            oldest = if s < stamp { way } else { oldest };
+            stamp = stamp.min(s);
         }
-        oldest
+        base + oldest
     }
 
     #[inline]
@@ -130,10 +125,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         debug_assert_ne!(key, EMPTY);
         let set = self.set(index);
         self.clock += 1;
-        let at = self
-            .find(set, key)
-            .or_else(|| self.find_empty(set))
-            .unwrap_or_else(|| self.oldest(set));
+        let at = self.find(set, key).unwrap_or_else(|| self.oldest(set));
         let old = (self.keys[at] != EMPTY).then(|| (self.keys[at], self.values[at]));
         self.put_key(at, key, print_of(key));
         self.stamps[at] = self.clock;

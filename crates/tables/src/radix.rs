@@ -90,6 +90,8 @@ struct Upper {
 /// frame at a time and go back when they are empty, the root included.
 pub struct Radix<In, Out> {
     levels: u8,
+    /// Bits of an address that are translated.
+    bits: u32,
     asid: Asid,
     root: Option<NodeRef>,
     leaves: Leaves,
@@ -109,6 +111,7 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         );
         Radix {
             levels,
+            bits: Self::shift(levels + 1),
             asid,
             root: None,
             leaves: Leaves::default(),
@@ -129,15 +132,10 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
     fn index(va: u64, level: u8) -> usize {
         (va >> Self::shift(level)) as usize & (ENTRIES - 1)
     }
-    /// Bits of an address that are translated.
-    #[inline]
-    fn bits(&self) -> u32 {
-        Self::shift(self.levels + 1)
-    }
     /// The address with the bits above the translated ones copied from the highest of them.
     #[inline]
     fn extend(&self, va: u64) -> u64 {
-        let above = 64 - self.bits();
+        let above = 64 - self.bits;
         ((va << above) as i64 >> above) as u64
     }
     #[inline]
@@ -300,11 +298,11 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
 impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
         let va = va.raw();
-        let Some(root) = self.root else {
-            return Next::Fault;
-        };
-        let low = va & ((1 << self.bits()) - 1);
+        let low = va & ((1 << self.bits) - 1);
         if state.step == 0 {
+            let Some(root) = self.root else {
+                return Next::Fault;
+            };
             if self.extend(va) != va {
                 return Next::Fault;
             }

@@ -84,19 +84,20 @@ impl<'a> WalkCaches<'a> {
 
     /// The payload of `key` in array `id`. Arrays are looked up in parallel:
     /// the latency is spent once.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&mut self, id: usize, key: u64) -> Option<u64> {
         self.spent = self.set.latency;
         let k = self.key(key);
-        let now = self.now;
         let array = self.set.arrays.get_mut(id)?;
-        self.set.counts[id][0] += 1;
-        let hit = array
-            .lookup(key, k)
-            .filter(|e| e.ready <= now)
-            .map(|e| e.payload);
-        self.set.counts[id][1] += u64::from(hit.is_some());
-        hit
+        let [lookups, hits] = &mut self.set.counts[id];
+        *lookups += 1;
+        match array.lookup(key, k) {
+            Some(e) if e.ready <= self.now => {
+                *hits += 1;
+                Some(e.payload)
+            }
+            _ => None,
+        }
     }
 
     /// Puts `key` into array `id`, ready from now on.

@@ -108,11 +108,7 @@ impl PageSize {
     /// log2 of the size in bytes.
     #[inline(always)]
     pub const fn shift(self) -> u32 {
-        match self {
-            PageSize::K4 => 12,
-            PageSize::M2 => 21,
-            PageSize::G1 => 30,
-        }
+        12 + 9 * self as u32
     }
     /// Size in bytes.
     #[inline(always)]

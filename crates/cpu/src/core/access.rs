@@ -12,8 +12,8 @@ impl Core {
         below: &mut B,
     ) -> Result<u64, Fault> {
         self.lead(op);
-        let oldest = self.load_count.wrapping_sub(self.load_queue) & self.load_mask;
-        self.next = self.next.max(self.loads[oldest as usize]);
+        let oldest = self.load_count.wrapping_sub(self.load_queue);
+        self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let ask = self.cycle(start);
@@ -45,7 +45,7 @@ impl Core {
             level: cause,
         };
         let slot = self.retire(op.insns, at, done, waits);
-        self.loads[(self.load_count & self.load_mask) as usize] = slot;
+        self.loads.set(self.load_count as usize, slot);
         self.load_count += 1;
         if op.flags & flags::SERIALISING != 0 {
             self.next = self.next.max(done);
@@ -114,7 +114,7 @@ impl Core {
         Ok(done)
     }
 
-    #[inline]
+    #[inline(always)]
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a thing of its own, lent for the call"
@@ -130,16 +130,15 @@ impl Core {
         below: &mut B,
     ) -> Result<Answer, Fault> {
         let private = &mut self.private;
-        match self
+        let t = self
             .mmu
-            .translate(asid, VirtAddr(va), access, pc, now, view, private, below)
-        {
-            Ok(answer) => Ok(answer),
-            Err(fault) => Err(self.faulted(fault)),
-        }
+            .translate(asid, VirtAddr(va), access, pc, now, view, private, below);
+        // The op will come again, its plain instructions will not.
+        self.resumes |= t.is_err();
+        t
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn ask<B: Below>(
         &mut self,
         kind: Ask,
@@ -222,7 +221,7 @@ impl Core {
 #[inline]
 pub(super) fn bytes(op: &Op) -> (u64, u64) {
     let low = op.va & (LINE_BYTES - 1);
-    (low, low + u64::from(op.size.clamp(1, LINE_BYTES as u8)) - 1)
+    (low, low + u64::from(op.size).clamp(1, LINE_BYTES) - 1)
 }
 
 /// What a load waited for that was served at `level`.

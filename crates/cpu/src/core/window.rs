@@ -90,7 +90,10 @@ impl Core {
         let next = self.rob.next;
         let slot = next.max(done).max(at + self.width);
         if slot > next {
-            self.account(slot, waits);
+            let Waits {
+                start, known, back, ..
+            } = waits;
+            self.account(slot, start, known, back, (waits.translation, waits.level));
         }
         self.rob.retire(slot, 1);
         self.next = at + 1;
@@ -104,19 +107,34 @@ impl Core {
         if done < self.rob.next {
             return self.rob.next - 1;
         }
-        self.account(done + 1, waits);
+        let Waits {
+            start, known, back, ..
+        } = waits;
+        self.account(
+            done + 1,
+            start,
+            known,
+            back,
+            (waits.translation, waits.level),
+        );
         self.rob.delay_last(done)
     }
 
-    /// Gives the slots until `slot` their causes.
+    /// Gives the slots until `slot` their causes. What it waited for is handed
+    /// over in registers: see [`Waits`].
     #[inline(never)]
-    pub(super) fn account(&mut self, slot: u64, waits: Waits) {
+    fn account(
+        &mut self,
+        slot: u64,
+        start: u64,
+        known: Cycle,
+        back: Cycle,
+        (translation, level): (Cause, Cause),
+    ) {
         let mut from = self.lose_front(self.rob.next, slot);
-        from = self.lose(from, waits.start.min(slot), Cause::Compute);
-        let known = waits.known * self.width;
-        from = self.lose(from, known.min(slot), waits.translation);
-        let back = waits.back * self.width;
-        from = self.lose(from, back.min(slot), waits.level);
+        from = self.lose(from, start.min(slot), Cause::Compute);
+        from = self.lose(from, (known * self.width).min(slot), translation);
+        from = self.lose(from, (back * self.width).min(slot), level);
         self.lose(from, slot, Cause::Compute);
     }
 
@@ -124,10 +142,10 @@ impl Core {
     #[inline(always)]
     pub(super) fn input(&self, op: &Op, k: usize) -> u64 {
         let d = usize::from(op.dep[k]);
-        if d == 0 || d > self.done_mask || d > self.op_count {
+        if d == 0 || d >= self.done.len() || d > self.op_count {
             return 0;
         }
-        self.done[(self.op_count - d) & self.done_mask] + u64::from(op.dep_latency[k]) * self.width
+        self.done.get(self.op_count - d) + u64::from(op.dep_latency[k]) * self.width
     }
 
     /// The plain instructions before the op's own, and a fence's draining.
@@ -147,12 +165,5 @@ impl Core {
     pub(super) fn drain(&mut self) {
         self.next = self.next.max(self.rob.next);
         self.hold(self.stores.last_commit * self.width, Cause::StoreQueue);
-    }
-
-    /// The op faults: it will come again, its plain instructions will not.
-    #[cold]
-    pub(super) fn faulted(&mut self, fault: Fault) -> Fault {
-        self.resumes = true;
-        fault
     }
 }

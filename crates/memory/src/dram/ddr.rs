@@ -42,7 +42,9 @@ struct Channel {
 #[derive(Clone, Debug)]
 pub(crate) struct Ddr {
     channels: Vec<Channel>,
-    lines_per_row: u64,
+    by_channel: Divisor,
+    by_column: Divisor,
+    by_bank: Divisor,
     line_time: u64,
     tcl: u64,
     trcd: u64,
@@ -80,13 +82,35 @@ struct Plan {
     lead: u64,
 }
 
-/// Division that is a shift and a mask where it can be.
-#[inline(always)]
-fn split(value: u64, by: u64) -> (u64, u64) {
-    if by.is_power_of_two() {
-        (value >> by.trailing_zeros(), value & (by - 1))
-    } else {
-        (value / by, value % by)
+/// A divisor known when the memory is built: division is a shift and a mask
+/// where it can be.
+#[derive(Clone, Copy, Debug)]
+struct Divisor {
+    by: u64,
+    /// `by` is 1 << `shift`; [`Divisor::ODD`]: it is no power of two.
+    shift: u32,
+}
+
+impl Divisor {
+    const ODD: u32 = u32::MAX;
+
+    fn new(by: u64) -> Self {
+        let shift = if by.is_power_of_two() {
+            by.trailing_zeros()
+        } else {
+            Self::ODD
+        };
+        Divisor { by, shift }
+    }
+
+    /// Quotient and remainder.
+    #[inline(always)]
+    fn split(self, value: u64) -> (u64, u64) {
+        if self.shift == Self::ODD {
+            (value / self.by, value % self.by)
+        } else {
+            (value >> self.shift, value & (self.by - 1))
+        }
     }
 }
 
@@ -113,6 +137,7 @@ impl Ddr {
         };
         let ps = |ns: f64| (ns * 1000.0).round() as u64;
         let rate = u64::from(data_rate_mts);
+        let per_channel = ranks * bank_groups * banks;
         let bank = Bank {
             row: CLOSED,
             activated: 0,
@@ -121,12 +146,14 @@ impl Ddr {
         };
         let channel = Channel {
             bus: FreeIntervals::new(),
-            banks: vec![bank; (ranks * bank_groups * banks) as usize],
+            banks: vec![bank; per_channel as usize],
             stats: DramStats::default(),
         };
         Ok(Ddr {
             channels: vec![channel; channels as usize],
-            lines_per_row: u64::from(row_bytes) / LINE_BYTES,
+            by_channel: Divisor::new(u64::from(channels)),
+            by_column: Divisor::new(u64::from(row_bytes) / LINE_BYTES),
+            by_bank: Divisor::new(u64::from(per_channel)),
             // Mega-transfers a second are transfers a million picoseconds.
             line_time: (LINE_BYTES / u64::from(bus_bytes) * 1_000_000 + rate / 2) / rate,
             tcl: ps(tcl_ns),
@@ -145,15 +172,15 @@ impl Ddr {
     /// so that strides of a row's size use all banks.
     #[inline(always)]
     fn place(&self, line: u64) -> Place {
-        let (rest, channel) = split(line, self.channels.len() as u64);
-        let (rest, _column) = split(rest, self.lines_per_row);
-        let banks = self.channels[0].banks.len() as u64;
-        let (row, bank) = split(rest, banks);
-        let bank = if banks.is_power_of_two() {
-            (bank ^ row) & (banks - 1)
+        let (rest, channel) = self.by_channel.split(line);
+        let (rest, _column) = self.by_column.split(rest);
+        let (row, bank) = self.by_bank.split(rest);
+        let hashed = if self.by_bank.shift == Divisor::ODD {
+            bank + row
         } else {
-            (bank + row) % banks
+            bank ^ row
         };
+        let (_, bank) = self.by_bank.split(hashed);
         Place {
             channel: channel as usize,
             bank: bank as usize,

@@ -45,8 +45,19 @@ impl IpStride {
         }
     }
 
+    /// A load of `line` by the instruction at `pc`; whether there is something
+    /// `wanted`.
     #[inline(always)]
-    pub fn train(&mut self, line: u64, pc: u64, wanted: &mut Wanted) {
+    pub fn train(&mut self, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
+        match self.table.get(pc) {
+            Some(e) if e.last == line => false,
+            _ => self.train_by(line, pc, wanted),
+        }
+    }
+
+    /// The same when the instruction is new, or its line.
+    #[inline(never)]
+    fn train_by(&mut self, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
         let Some(e) = self.table.get(pc) else {
             self.table.insert(
                 pc,
@@ -57,11 +68,8 @@ impl IpStride {
                     ahead: 0,
                 },
             );
-            return;
+            return false;
         };
-        if e.last == line {
-            return;
-        }
         let stride = line.wrapping_sub(e.last) as i64;
         e.last = line;
         let same = stride == e.stride;
@@ -74,13 +82,13 @@ impl IpStride {
                 // One break (a new page, a new row) does not unlearn the stride.
                 e.state = State::Initial;
                 e.ahead = 0;
-                return;
+                return false;
             }
         };
         e.stride = stride;
         if e.state != State::Steady {
             e.ahead = 0;
-            return;
+            return false;
         }
         e.ahead = e.ahead.saturating_sub(1);
         for _ in 0..self.degree {
@@ -94,6 +102,7 @@ impl IpStride {
             wanted.push(to);
             e.ahead += 1;
         }
+        !wanted.is_empty()
     }
 }
 

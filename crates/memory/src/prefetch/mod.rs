@@ -44,23 +44,17 @@ impl Prefetcher {
 
     /// An access of the cache; whether it asks for lines, which are then in `wanted`.
     #[inline(always)]
-    pub fn train(&mut self, kind: Kind, line: u64, pc: u64, wanted: &mut Wanted) {
+    pub fn train(&mut self, kind: Kind, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
         match self {
             // Strides are those of load instructions.
-            Prefetcher::IpStride(p) => {
-                if kind == Kind::Load {
-                    p.train(line, pc, wanted);
-                }
-            }
+            Prefetcher::IpStride(p) => kind == Kind::Load && p.train(line, pc, wanted),
             // Everything that moves through a page, but not walkers, whose
             // reads follow the program's pages, and not engines' guesses.
             Prefetcher::Streamer(p) => {
-                if matches!(
+                matches!(
                     kind,
                     Kind::Load | Kind::Store | Kind::Fetch | Kind::Prefetch
-                ) {
-                    p.train(line, wanted);
-                }
+                ) && p.train(line, wanted)
             }
         }
     }

@@ -35,7 +35,9 @@ impl Streamer {
         }
     }
 
-    pub fn train(&mut self, line: u64, wanted: &mut Wanted) {
+    /// An access to `line`; whether there is something `wanted`.
+    #[inline(never)]
+    pub fn train(&mut self, line: u64, wanted: &mut Wanted) -> bool {
         let number = line >> PAGE_LINES_SHIFT;
         let first = number << PAGE_LINES_SHIFT;
         let offset = (line - first) as u8;
@@ -50,10 +52,10 @@ impl Streamer {
                     next_up: true,
                 },
             );
-            return;
+            return false;
         };
         if offset == p.last {
-            return;
+            return false;
         }
         let up = offset > p.last;
         p.last = offset;
@@ -65,7 +67,7 @@ impl Streamer {
         *with = (*with + 1).min(MOST);
         *against = against.saturating_sub(1);
         if *with < FIRE || *with <= *against {
-            return;
+            return false;
         }
         let step: i16 = if up { 1 } else { -1 };
         let here = i16::from(offset);
@@ -83,6 +85,7 @@ impl Streamer {
             wanted.push(first + p.next as u64);
             p.next += step;
         }
+        !wanted.is_empty()
     }
 }
 

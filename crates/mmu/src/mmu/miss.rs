@@ -3,21 +3,22 @@
 use super::*;
 
 impl Mmu {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
+    /// Past the page of the last access.
+    #[inline(never)]
     pub(super) fn look_up<B: Below>(
         &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        access: Access,
-        pc: u64,
-        now: Cycle,
+        wanted: &Wanted,
         view: &View<'_>,
         private: &mut Private,
         below: &mut B,
     ) -> Result<Answer, Fault> {
+        let &Wanted {
+            asid,
+            va,
+            access,
+            now,
+            ..
+        } = wanted;
         let s = side(access);
         self.settle(s);
         if self.perfect {
@@ -34,7 +35,7 @@ impl Mmu {
         let place = level.find(asid, va.0);
         if let Some((a, slot)) = place {
             let array = &mut level.arrays[a];
-            let e = array.entries[slot];
+            let e = array.entry(slot);
             if e.ready <= now {
                 array.hits += 1;
                 array.touch(slot);
@@ -51,37 +52,26 @@ impl Mmu {
                 });
             }
         }
-        self.miss(
-            asid,
-            va,
-            access,
-            pc,
-            now,
-            Presence::of(place),
-            view,
-            private,
-            below,
-        )
+        self.miss(wanted, Presence::of(place), view, private, below)
     }
 
     /// Past the first level, where it is absent or on its way (`first`).
     #[inline(never)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
-    pub(super) fn miss<B: Below>(
+    fn miss<B: Below>(
         &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        access: Access,
-        pc: u64,
-        now: Cycle,
+        wanted: &Wanted,
         first: Presence,
         view: &View<'_>,
         private: &mut Private,
         below: &mut B,
     ) -> Result<Answer, Fault> {
+        let &Wanted {
+            asid,
+            va,
+            access,
+            pc,
+            now,
+        } = wanted;
         let s = side(access);
         let own = s & usize::from(self.l2[1].is_some());
         let mut asked = now;
@@ -92,7 +82,7 @@ impl Mmu {
             let place = level.find(asid, va.0);
             presence[1] = Presence::of(place);
             if let Some((a, slot)) = place
-                && level.arrays[a].entries[slot].ready <= now
+                && level.arrays[a].entry(slot).ready <= now
             {
                 let array = &mut level.arrays[a];
                 array.hits += 1;
@@ -112,8 +102,8 @@ impl Mmu {
                 });
             }
         }
-        if let Some(answer) = self.join(asid, va, access, pc, now, asked, presence) {
-            return answer;
+        if let Some(i) = self.flight(wanted) {
+            return self.join(i, wanted, asked, presence);
         }
 
         let walker = self.walkers.admit(asked);
@@ -123,7 +113,7 @@ impl Mmu {
             private,
             below,
             core: self.core,
-            served: Served::default(),
+            served: &mut self.walk_reads,
             record: record.as_mut(),
         };
         let (end, found) = match *view {
@@ -144,18 +134,12 @@ impl Mmu {
                 )
             }
         };
-        let served = port.served;
         self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);
         let st = &mut self.stats;
         st.walks += 1;
         st.walk_cycles += end - start;
         st.walker_wait_cycles += start - asked;
-        st.walk_reads_l1d += served.l1d;
-        st.walk_reads_l2 += served.l2;
-        st.walk_reads_l3 += served.l3;
-        st.walk_reads_remote += served.remote;
-        st.walk_reads_memory += served.memory;
         let outcome = match found {
             Ok(t) => {
                 let found = Found::of(&t);
@@ -199,41 +183,44 @@ impl Mmu {
         outcome
     }
 
-    /// Waits for a walk to the same 4 KB page that has not ended at `now`.
+    /// The walk to the same 4 KB page that has not ended yet.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a thing of its own, lent for the call"
-    )]
-    pub(super) fn join(
-        &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        access: Access,
-        pc: u64,
-        now: Cycle,
-        asked: Cycle,
-        presence: [Presence; 2],
-    ) -> Option<Result<Answer, Fault>> {
-        if self.latest <= now {
+    fn flight(&self, wanted: &Wanted) -> Option<usize> {
+        if self.latest <= wanted.now {
             return None;
         }
-        let page = key(asid, PageSize::K4, va.0);
+        let page = key(wanted.asid, PageSize::K4, wanted.va.0);
         // A byte of the key a walk: sixteen are compared at once.
         let mut same = 0u64;
         for (n, prints) in self.flight_prints.iter().enumerate() {
             same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
         }
-        let i = loop {
-            if same == 0 {
-                return None;
-            }
+        while same != 0 {
             let i = same.trailing_zeros() as usize;
-            if self.flight_keys[i] == page && self.flights[i].end > now {
-                break i;
+            if self.flight_keys[i] == page && self.flights[i].end > wanted.now {
+                return Some(i);
             }
             same &= same - 1;
-        };
+        }
+        None
+    }
+
+    /// Waits for the walk `i`.
+    #[inline(never)]
+    fn join(
+        &mut self,
+        i: usize,
+        wanted: &Wanted,
+        asked: Cycle,
+        presence: [Presence; 2],
+    ) -> Result<Answer, Fault> {
+        let &Wanted {
+            asid,
+            va,
+            access,
+            pc,
+            ..
+        } = wanted;
         let flight = &mut self.flights[i];
         if flight.asked > asked {
             // Older in the program, later in time: had this request been seen
@@ -260,17 +247,18 @@ impl Mmu {
             });
         }
         if access == Access::Write && !flight.found.writable {
-            return Some(Err(self.refuse(asid, va, access, at)));
+            return Err(self.refuse(asid, va, access, at));
         }
-        Some(Ok(Answer {
+        Ok(Answer {
             pa: flight.found.pa(va),
             at,
             from: From::Walk,
-        }))
+        })
     }
 
     /// Puts a translation into the first level of side `s`. `counted`: in the
     /// statistics; `presence`: of `va` there.
+    #[inline]
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of a machine are lent one by one"
@@ -285,8 +273,7 @@ impl Mmu {
         counted: bool,
         presence: Presence,
     ) {
-        if let Some((a, slot)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence) {
-            let e = self.l1[s].arrays[a].entries[slot];
+        if let Some((a, e)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence) {
             self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
         } else {
             self.filter[s] = NO_PAGE;
@@ -294,6 +281,7 @@ impl Mmu {
     }
 
     /// The same for both levels; `presence` in the first and the second.
+    #[inline]
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of a machine are lent one by one"

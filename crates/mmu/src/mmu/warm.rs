@@ -41,7 +41,7 @@ impl Mmu {
         if let Some((a, slot)) = level.find(asid, va.0) {
             let array = &mut level.arrays[a];
             array.touch(slot);
-            let e = array.entries[slot];
+            let e = array.entry(slot);
             if access == Access::Write && !e.writable() {
                 return Err(self.refuse(asid, va, access, now));
             }

@@ -134,6 +134,11 @@ pub(crate) struct Values<'a> {
     pub(crate) options: &'a Options,
 }
 
+#[cfg(test)]
+pub(crate) fn info(name: &str) -> Option<&'static WorkloadInfo> {
+    workloads().find(|w| w.name == name)
+}
+
 impl<'a> Values<'a> {
     pub(crate) fn new(info: &'static WorkloadInfo, options: &'a Options) -> Self {
         Values { info, options }
@@ -141,8 +146,17 @@ impl<'a> Values<'a> {
 }
 
 impl Values<'_> {
+    /// The program's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.info.name
+    }
+
     fn text(&self, param: &str) -> Option<&str> {
-        debug_assert!(self.info.params.iter().any(|p| p.name == param));
+        debug_assert!(
+            self.info.params.iter().any(|p| p.name == param),
+            "{param} is not a parameter of {}",
+            self.info.name
+        );
         self.options.params.get(param).map(String::as_str)
     }
 

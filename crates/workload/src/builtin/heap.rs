@@ -3,17 +3,17 @@
 //! Small requests come from a heap that `brk` extends by what is missing and
 //! 128 KiB more (`M_TOP_PAD`), rounded up to pages: steps of 132 KiB when chunks
 //! are small. Requests of 128 KiB and more (`M_MMAP_THRESHOLD`) get a mapping of
-//! their own. Freed chunks up to 1 KiB go to a list of their size, last in, first
-//! out, as the thread cache and the fast bins do; larger ones are merged with
-//! free neighbours and taken again by best fit.
+//! their own. Of freed chunks up to 1 KiB seven of each size go to a list, last in,
+//! first out: the thread cache. All others are merged with free neighbours and
+//! taken again by best fit (fast bins, too, are merged before the heap grows).
 //! Source: glibc 2.36, `malloc/malloc.c`.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use pagewalk_stream::{Backing, Event, ThreadId};
 use pagewalk_units::VirtAddr;
-use rustc_hash::FxHashMap;
 
 use super::layout::Layout;
 use super::thread::Thread;
@@ -28,6 +28,8 @@ const MIN_CHUNK: u64 = 32;
 const HEADER: u64 = 8;
 /// Largest chunk that is kept on a list of its size.
 const LISTED: u64 = 1040;
+/// `TCACHE_FILL_COUNT`: how many of each size.
+const LISTED_EACH: usize = 7;
 const PAGE: u64 = 4096;
 
 /// See the module. Sizes and addresses in bytes.
@@ -38,8 +40,9 @@ pub struct Heap {
     brk: u64,
     /// What is initialised so far: the program writes what it allocates.
     touched: u64,
-    lists: FxHashMap<u64, Vec<u64>>,
-    /// Free chunks above [`LISTED`] by address, and by size and address.
+    /// The thread cache, by size in units of 16 bytes.
+    lists: Vec<ArrayVec<u64, LISTED_EACH>>,
+    /// Other free chunks by address, and by size and address.
     free: BTreeMap<u64, u64>,
     sizes: BTreeMap<(u64, u64), ()>,
     /// Not yet announced.
@@ -70,7 +73,7 @@ impl Heap {
             top: start + 16 - HEADER,
             brk: start,
             touched: start + 16 - HEADER,
-            lists: FxHashMap::default(),
+            lists: vec![ArrayVec::new(); LISTED as usize / 16 + 1],
             free: BTreeMap::new(),
             sizes: BTreeMap::new(),
             news: layout.events().into_iter().map(News::Event).collect(),
@@ -92,7 +95,11 @@ impl Heap {
             return self.map(bytes);
         }
         let need = chunk(bytes);
-        if let Some(at) = self.lists.get_mut(&need).and_then(Vec::pop) {
+        if let Some(at) = self
+            .lists
+            .get_mut((need / 16) as usize)
+            .and_then(ArrayVec::pop)
+        {
             return at + HEADER;
         }
         if let Some((&(size, at), ())) = self.sizes.range((need, 0)..).next() {
@@ -125,6 +132,21 @@ impl Heap {
         first
     }
 
+    /// Chunk by chunk what `sizes.len()` calls of [`malloc`](Self::malloc) give,
+    /// for sizes of which none was ever freed.
+    #[inline]
+    pub fn malloc_each<const N: usize>(&mut self, sizes: [u64; N]) -> [u64; N] {
+        let all: u64 = sizes.iter().map(|s| chunk(*s)).sum();
+        if !self.free.is_empty() || self.top + all + MIN_CHUNK > self.brk {
+            return sizes.map(|s| self.malloc(s));
+        }
+        sizes.map(|s| {
+            let at = self.top;
+            self.top += chunk(s);
+            at + HEADER
+        })
+    }
+
     /// Gives the object of `bytes` at `at` back.
     pub fn free(&mut self, at: u64, bytes: u64) {
         if bytes >= MMAP_THRESHOLD {
@@ -136,10 +158,9 @@ impl Heap {
             return;
         }
         let (at, size) = (at - HEADER, chunk(bytes));
-        if size <= LISTED {
-            self.lists.entry(size).or_default().push(at);
-        } else {
-            self.give(at, size);
+        match self.lists.get_mut((size / 16) as usize) {
+            Some(list) if !list.is_full() => list.push(at),
+            _ => self.give(at, size),
         }
     }
 

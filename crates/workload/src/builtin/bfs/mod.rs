@@ -10,14 +10,19 @@ use rand::Rng as _;
 
 use self::code::{Arrays, Edge, Emitter, MOST_OPS};
 use self::search::{CHUNK, Search};
-use super::graph::source::{Generated, Graph, Model, Row};
+use super::graph::layout::{Field, Properties};
+use super::graph::params::{self, Setup};
+use super::graph::source::Row;
 use super::layout::Layout;
-use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
-use crate::size::format_size;
+use super::thread::Touch;
+use crate::registry::{Entry, POPULATE, Values, WorkloadInfo, error};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
-    build: |values| Ok(Box::new(Bfs::new(values)?)),
+    build: |values| match values.choice("layout", &["csr", "graphbig"], "csr")? {
+        "csr" => Ok(Box::new(Bfs::new(values)?)),
+        _ => Ok(Box::new(super::graph::bfs::program(values)?.0)),
+    },
 };
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -30,50 +35,22 @@ const INFO: WorkloadInfo = WorkloadInfo {
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
     params: &[
-        ParamInfo {
-            name: "graph",
-            unit: "",
-            default: "kronecker",
-            range: "kronecker or uniform",
-            meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges) or the same number of uniformly drawn neighbours for each vertex.",
-        },
-        ParamInfo {
-            name: "scale",
-            unit: "log2 of vertices",
-            default: "the largest that fits the size",
-            range: "12 to 31",
-            meaning: "The graph has 2^scale vertices; given instead of a size.",
-        },
-        ParamInfo {
-            name: "degree",
-            unit: "directed edges a vertex",
-            default: "16",
-            range: "1 to 1024",
-            meaning: "Mean number of neighbours.",
-        },
-        ParamInfo {
-            name: "roots",
-            unit: "searches",
-            default: "64",
-            range: "1 to 2^32",
-            meaning: "Searches one after the other, each from another random vertex that has neighbours.",
-        },
-        ParamInfo {
-            name: "populate",
-            unit: "",
-            default: "yes",
-            range: "yes or no",
-            meaning: "Whether the graph and the search's arrays are initialised before the region of interest; with no, pages fault at their first access.",
-        },
+        params::GRAPH,
+        params::SCALE,
+        params::VERTICES,
+        params::DEGREE,
+        params::LAYOUT,
+        params::ROOTS,
+        POPULATE,
     ],
 };
 
-const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
-
-/// Bytes of the arrays of a graph: offsets, neighbours, parents, queue.
-fn footprint(scale: u32, degree: u64) -> u64 {
-    (8 + 4 * degree + 4 + 4) << scale
-}
+/// Parents and queue beside the graph.
+const PROPERTIES: Properties = Properties {
+    vertex_bytes: 8,
+    fields: &[Field { offset: 0, size: 4 }, Field { offset: 4, size: 4 }],
+    weights: false,
+};
 
 /// What all threads do between two barriers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,38 +107,22 @@ pub(crate) struct Bfs {
 
 impl Bfs {
     pub(crate) fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
-        let range = |param, low, high, default| match values.number(param)? {
-            None => Ok(default),
-            Some(n) if (low..=high).contains(&n) => Ok(n),
-            Some(_) => Err(values.refuse(param, "out of range")),
-        };
-        let model = match values.choice("graph", &["kronecker", "uniform"], "kronecker")? {
-            "uniform" => Model::Uniform,
-            _ => Model::Kronecker,
-        };
-        let degree = range("degree", 1, 1024, 16)?;
-        let roots_left = range("roots", 1, 1 << 32, 64)?;
-        let populate = values.choice("populate", &["yes", "no"], "yes")? == "yes";
-        let (low, high) = (u64::from(*SCALES.start()), u64::from(*SCALES.end()));
-        let scale = match (values.number("scale")?, values.options.size_bytes) {
-            (Some(_), Some(_)) => {
-                return Err(values.refuse("scale", "given together with a size; give one of them"));
-            }
-            (Some(scale), None) if (low..=high).contains(&scale) => scale as u32,
-            (Some(_), None) => return Err(values.refuse("scale", "out of range")),
-            (None, _) => {
-                let size = values.size();
-                let fits = SCALES.rev().find(|&scale| footprint(scale, degree) <= size);
-                fits.ok_or_else(|| {
-                    let least = format_size(footprint(*SCALES.start(), degree));
-                    values.refuse_size(size, &format!("too small for any graph ({least} at least)"))
-                })?
+        let setup = Setup::read(values, &PROPERTIES)?;
+        let roots_left = values.number_in("roots", 1..=1 << 32, 64)?;
+        let populate = match setup.touch {
+            Touch::Bulk => true,
+            Touch::Never => false,
+            Touch::Stores => {
+                return Err(values.refuse("populate", "not with layout=csr"));
             }
         };
-
-        let threads = values.options.threads;
-        let seed = values.options.seed;
-        let graph = Graph::Generated(Generated::new(model, 1 << scale, degree, seed));
+        let Setup {
+            graph,
+            threads,
+            seed,
+            name,
+            ..
+        } = setup;
         let vertices = graph.vertices();
         let mut layout = Layout::new();
         let mut arrays = Arrays {
@@ -186,15 +147,9 @@ impl Bfs {
                 ..Worker::default()
             })
             .collect();
-        let name = match model {
-            Model::Uniform => "uniform",
-            Model::Kronecker => "kronecker",
-        };
         let mut bfs = Bfs {
             facts: Facts {
-                name: format!(
-                    "bfs --param graph={name} --param scale={scale} --param degree={degree} --threads {threads}"
-                ),
+                name,
                 instructions: None,
                 infer_mappings: false,
                 no_dependences: false,
@@ -272,7 +227,7 @@ impl Bfs {
         let parallel = threads > 1;
         match self.step {
             Step::Init { root, clear } => {
-                let lines = (self.search.graph.vertices() / 32) as usize;
+                let lines = self.search.graph.vertices().div_ceil(32) as usize;
                 let part = lines * thread / threads..lines * (thread + 1) / threads;
                 if !worker.begun {
                     worker.begun = true;

@@ -1,4 +1,21 @@
 //! Graph kernels: breadth-first search and its kin, over graphs from several
 //! sources, laid out in memory in several ways.
+//!
+//! | folder | what |
+//! |---|---|
+//! | `source` | which edges there are |
+//! | `layout` | where vertices, edges and properties lie, and the instructions that reach them |
+//! | `params` | what all kernels can be told |
+//! | `kernel` | a kernel's threads and the memory they share |
+//! | `containers` | the C++ containers of their work lists |
+//! | `level_sync` | the search by levels of several threads |
 
+pub mod bfs;
+pub mod containers;
+pub mod kernel;
+pub mod layout;
+pub mod level_sync;
+pub mod params;
 pub mod source;
+#[cfg(test)]
+mod test;

@@ -130,7 +130,7 @@ impl Generated {
         match self.model {
             Model::Uniform => {
                 let word = u128::from(mix(self.seed, edge));
-                (word * u128::from(self.vertices) >> 64) as u32
+                ((word * u128::from(self.vertices)) >> 64) as u32
             }
             Model::Kronecker => {
                 let target = self.kronecker_target(edge, row.key);

@@ -67,7 +67,7 @@ impl Graph {
     /// The vertex that a random `word` falls on, each alike.
     #[inline]
     pub fn vertex_of(&self, word: u64) -> u32 {
-        (u128::from(word) * u128::from(self.vertices()) >> 64) as u32
+        ((u128::from(word) * u128::from(self.vertices())) >> 64) as u32
     }
 
     /// The row of `vertex`.

@@ -1,0 +1,248 @@
+//! GraphBIG's loader: which objects it allocates, in which order.
+//!
+//! Sizes are those that g++ 12.2 gives on x86-64 for openG's default layout
+//! (`std::list` of vertices and of edges, each with a `std::tr1::unordered_map`
+//! from number to iterator; edge properties behind a `std::tr1::shared_ptr`):
+//!
+//! ```text
+//! vertex in its list   176 + sizeof(property), rounded up to 8, of which each
+//!                      of in_edges and out_edges: list head 24, map 48
+//! edge in a list        48   next, prev, eid, vid, property, count
+//! node of a map         24   number, iterator, next
+//! property of an edge 1..4
+//! count of a property   32
+//! id2key, key2id node   48   std::string of up to 15 digits, number, next
+//! buckets of a map       8 (buckets + 1), from 11 buckets
+//! ```
+//!
+//! An edge makes eight objects of these in six allocations: edge, node in the
+//! source's map, property, count, edge and node at the target.
+
+use super::super::super::heap::{Heap, chunk};
+use super::super::super::thread::Thread;
+use super::super::source::Graph;
+use super::Properties;
+use super::places::Places;
+
+/// Bucket counts of a map that starts with `tr1::unordered_map`'s default and
+/// grows by one element at a time.
+const BUCKETS: [u64; 29] = [
+    11,
+    23,
+    47,
+    97,
+    199,
+    409,
+    823,
+    1741,
+    3739,
+    7517,
+    15173,
+    30727,
+    62233,
+    126_271,
+    256_279,
+    520_241,
+    1_056_323,
+    2_144_977,
+    4_355_707,
+    8_844_859,
+    17_961_079,
+    36_473_443,
+    74_066_549,
+    150_406_843,
+    305_431_229,
+    620_239_453,
+    1_259_520_799,
+    2_557_710_269,
+    6_442_450_933,
+];
+
+/// Of [`BUCKETS`] the one with so many binary digits, or 0; two never have the same.
+const BY_DIGITS: [u64; 34] = {
+    let mut table = [0; 34];
+    let mut i = 0;
+    while i < BUCKETS.len() {
+        table[(64 - BUCKETS[i].leading_zeros()) as usize] = BUCKETS[i];
+        i += 1;
+    }
+    table
+};
+
+/// Whether a map with `elements` has as many buckets: the next one makes it grow.
+#[inline(always)]
+fn full(elements: u64) -> bool {
+    BY_DIGITS[(64 - elements.leading_zeros()) as usize] == elements && elements > 0
+}
+
+/// The next larger bucket count.
+fn larger(buckets: u64) -> u64 {
+    let at = BUCKETS.partition_point(|b| *b <= buckets);
+    BUCKETS[at.min(BUCKETS.len() - 1)]
+}
+
+/// Bytes of a map's bucket array with its end mark.
+const fn array(buckets: u64) -> u64 {
+    8 * (buckets + 1)
+}
+
+pub const EDGE: u64 = 48;
+const NODE: u64 = 24;
+const PROPERTY: u64 = 4;
+const COUNT: u64 = 32;
+const KEY: u64 = 48;
+/// In the order of their allocation.
+const OBJECTS: [u64; 6] = [EDGE, NODE, PROPERTY, COUNT, EDGE, NODE];
+/// Of all chunks of an edge.
+pub const STRIDE: u64 = {
+    let (mut sum, mut i) = (0, 0);
+    while i < OBJECTS.len() {
+        sum += chunk(OBJECTS[i]);
+        i += 1;
+    }
+    sum
+};
+
+/// Bytes of a vertex in its list.
+pub fn vertex_bytes(properties: &Properties) -> u64 {
+    16 + 8 + properties.vertex_bytes.next_multiple_of(8) + 144
+}
+
+/// Heap and mappings of a graph with the mean degree, about: each map's array
+/// as large as for the mean.
+pub fn footprint(vertices: u64, edges: u64, properties: &Properties) -> u64 {
+    let degree = edges / vertices.max(1);
+    let map = |elements: u64| array(larger(elements.saturating_sub(1)));
+    let vertex = chunk(vertex_bytes(properties)) + chunk(NODE) + 2 * chunk(KEY) + 2 * map(degree);
+    vertices * vertex + 3 * map(vertices) + STRIDE * edges
+}
+
+/// A map's bucket array.
+#[derive(Clone, Copy)]
+struct Map {
+    at: u64,
+    buckets: u64,
+}
+
+impl Map {
+    fn new(heap: &mut Heap) -> Self {
+        Map {
+            at: heap.malloc(array(BUCKETS[0])),
+            buckets: BUCKETS[0],
+        }
+    }
+
+    fn grow(&mut self, heap: &mut Heap) {
+        let buckets = larger(self.buckets);
+        let at = heap.malloc(array(buckets));
+        heap.free(self.at, array(self.buckets));
+        *self = Map { at, buckets };
+    }
+}
+
+/// Where everything is.
+pub struct Loaded {
+    /// Of each vertex: its object in the list, and its node in the map.
+    pub vertices: Vec<[u64; 2]>,
+    /// The vertices' map.
+    pub buckets: u64,
+    pub count: u64,
+    /// The edges in the lists of their sources.
+    pub edges: Places,
+    /// Property and count of each edge, when the kernel reads them.
+    pub properties: Option<[Places; 2]>,
+}
+
+/// Loads vertices in the order of their numbers, then edges in that of their sources.
+pub async fn load(
+    graph: &Graph,
+    properties: &Properties,
+    heap: &mut Heap,
+    t: &mut Thread,
+) -> Loaded {
+    let n = graph.vertices();
+    let bytes = vertex_bytes(properties);
+    let mut index = Map::new(heap);
+    let mut keys = [Map::new(heap), Map::new(heap)];
+    let mut vertices = Vec::with_capacity(n as usize);
+    // Each vertex's maps of its edges: in, out.
+    let mut maps = Vec::with_capacity(n as usize);
+    for v in 0..n {
+        // The vertex that is copied into the list has maps of its own.
+        let copied = [Map::new(heap), Map::new(heap)];
+        let at = heap.malloc(bytes);
+        maps.push([Map::new(heap), Map::new(heap)].map(|m| m.at));
+        let node = heap.malloc(NODE);
+        if full(v) && v >= BUCKETS[0] {
+            index.grow(heap);
+        }
+        for map in copied.iter().rev() {
+            heap.free(map.at, array(map.buckets));
+        }
+        for map in &mut keys {
+            heap.malloc(KEY);
+            if full(v) && v >= BUCKETS[0] {
+                map.grow(heap);
+            }
+        }
+        vertices.push([at, node]);
+        if heap.has_news() {
+            heap.announce(t).await;
+        }
+    }
+    let mut edges = Places::new(STRIDE, n);
+    let mut details = properties
+        .weights
+        .then(|| [Places::new(STRIDE, n), Places::new(STRIDE, n)]);
+    // Edges that each vertex's map of incoming ones holds.
+    let mut into = vec![0u32; n as usize];
+    for v in 0..n as u32 {
+        let row = graph.row(v);
+        for i in 0..row.degree {
+            let target = graph.neighbour(&row, i) as usize;
+            let incoming = u64::from(into[target]);
+            into[target] += 1;
+            let at = if !full(i) && !full(incoming) {
+                heap.malloc_each(OBJECTS)
+            } else {
+                let (edge, node) = (heap.malloc(EDGE), heap.malloc(NODE));
+                if full(i) && i >= BUCKETS[0] {
+                    grow(&mut maps[v as usize][1], i, heap);
+                }
+                let (property, count) = (heap.malloc(PROPERTY), heap.malloc(COUNT));
+                let (other, other_node) = (heap.malloc(EDGE), heap.malloc(NODE));
+                if full(incoming) && incoming >= BUCKETS[0] {
+                    grow(&mut maps[target][0], incoming, heap);
+                }
+                [edge, node, property, count, other, other_node]
+            };
+            edges.push(i, at[0]);
+            if let Some([property, count]) = &mut details {
+                property.push(i, at[2]);
+                count.push(i, at[3]);
+            }
+            if heap.has_news() {
+                heap.announce(t).await;
+            }
+        }
+        edges.end_row();
+        for places in details.iter_mut().flatten() {
+            places.end_row();
+        }
+    }
+    heap.announce(t).await;
+    Loaded {
+        vertices,
+        buckets: index.at,
+        count: index.buckets,
+        edges,
+        properties: details,
+    }
+}
+
+/// The array at `at` of a map with as many elements as buckets grows.
+fn grow(at: &mut u64, buckets: u64, heap: &mut Heap) {
+    let mut map = Map { at: *at, buckets };
+    map.grow(heap);
+    *at = map.at;
+}

@@ -1,0 +1,169 @@
+//! What every graph kernel can be told: which graph, and how it lies in memory.
+
+use pagewalk_stream::ProgramError;
+
+use super::layout::{Csr, Layout as _, OpenG, Properties};
+use super::source::{Generated, Graph, Model};
+use crate::builtin::thread::Touch;
+use crate::registry::{ParamInfo, Values};
+use crate::size::format_size;
+
+/// `--param graph=…`
+pub const GRAPH: ParamInfo = ParamInfo {
+    name: "graph",
+    unit: "",
+    default: "kronecker",
+    range: "kronecker or uniform",
+    meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges) or the same number of uniformly drawn neighbours for each vertex.",
+};
+/// `--param scale=…`
+pub const SCALE: ParamInfo = ParamInfo {
+    name: "scale",
+    unit: "log2 of vertices",
+    default: "the largest that fits the size",
+    range: "12 to 31",
+    meaning: "The graph has 2^scale vertices; given instead of a size.",
+};
+/// `--param vertices=…`
+pub const VERTICES: ParamInfo = ParamInfo {
+    name: "vertices",
+    unit: "vertices",
+    default: "2^scale",
+    range: "4096 to 2^31",
+    meaning: "Number of vertices, given instead of a size or a scale; a power of two for a Kronecker graph.",
+};
+/// `--param degree=…`
+pub const DEGREE: ParamInfo = ParamInfo {
+    name: "degree",
+    unit: "directed edges a vertex",
+    default: "16",
+    range: "1 to 1024",
+    meaning: "Mean number of neighbours.",
+};
+/// `--param layout=…`
+pub const LAYOUT: ParamInfo = ParamInfo {
+    name: "layout",
+    unit: "",
+    default: "csr",
+    range: "csr or graphbig",
+    meaning: "Compressed sparse rows with an array for each property, as in GAP, or GraphBIG's own: lists of vertex and edge objects, and a hash map from a vertex's number to its object.",
+};
+/// `--param roots=…`
+pub const ROOTS: ParamInfo = ParamInfo {
+    name: "roots",
+    unit: "searches",
+    default: "64",
+    range: "1 to 2^32",
+    meaning: "Searches one after the other, each from another random vertex that has neighbours.",
+};
+
+const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
+
+/// How a graph lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Compressed sparse rows.
+    Csr,
+    /// GraphBIG's objects.
+    OpenG,
+}
+
+/// What was chosen.
+pub struct Setup {
+    /// The graph.
+    pub graph: Graph,
+    /// Its layout.
+    pub kind: Kind,
+    /// How its memory is initialised.
+    pub touch: Touch,
+    /// From 1.
+    pub threads: u32,
+    /// Of all random choices.
+    pub seed: u64,
+    /// The choices as they were given, or would be.
+    pub name: String,
+}
+
+impl Setup {
+    /// Reads the parameters of a kernel that keeps `properties`.
+    ///
+    /// # Errors
+    /// A value out of its range, or a size that no graph fits in.
+    pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, ProgramError> {
+        let kind = match values.choice("layout", &["csr", "graphbig"], "csr")? {
+            "graphbig" => Kind::OpenG,
+            _ => Kind::Csr,
+        };
+        let graph = values.choice("graph", &["kronecker", "uniform"], "kronecker")?;
+        let degree = values.number_in("degree", 1..=1024, 16)?;
+        let vertices = vertices(values, graph, &|vertices| {
+            let edges = vertices * degree;
+            match kind {
+                Kind::Csr => Csr::footprint(vertices, edges, properties),
+                Kind::OpenG => OpenG::footprint(vertices, edges, properties),
+            }
+        })?;
+        let model = match graph {
+            "uniform" => Model::Uniform,
+            _ => Model::Kronecker,
+        };
+        let seed = values.options.seed;
+        let threads = values.options.threads;
+        let mut name = format!("{} --param graph={graph}", values.name());
+        if vertices.is_power_of_two() {
+            name += &format!(" --param scale={}", vertices.trailing_zeros());
+        } else {
+            name += &format!(" --param vertices={vertices}");
+        }
+        name += &format!(" --param degree={degree}");
+        if kind == Kind::OpenG {
+            name += " --param layout=graphbig";
+        }
+        name += &format!(" --threads {threads}");
+        Ok(Setup {
+            graph: Graph::Generated(Generated::new(model, vertices, degree, seed)),
+            kind,
+            touch: values.touch()?,
+            threads,
+            seed,
+            name,
+        })
+    }
+}
+
+/// Vertices of the graph: given, by its scale, or the largest scale that fits the size.
+fn vertices(
+    values: &Values<'_>,
+    graph: &str,
+    footprint: &dyn Fn(u64) -> u64,
+) -> Result<u64, ProgramError> {
+    let (scale, vertices) = (values.number("scale")?, values.number("vertices")?);
+    for (name, given) in [("scale", scale), ("vertices", vertices)] {
+        if given.is_some() && values.options.size_bytes.is_some() {
+            return Err(values.refuse(name, "given together with a size; give one of them"));
+        }
+    }
+    let range = 1u64 << SCALES.start()..=1 << SCALES.end();
+    match (scale, vertices) {
+        (Some(_), Some(_)) => {
+            Err(values.refuse("vertices", "given together with a scale; give one of them"))
+        }
+        (Some(scale), None) => match u32::try_from(scale) {
+            Ok(scale) if SCALES.contains(&scale) => Ok(1 << scale),
+            _ => Err(values.refuse("scale", "out of range")),
+        },
+        (None, Some(n)) if !range.contains(&n) => Err(values.refuse("vertices", "out of range")),
+        (None, Some(n)) if graph == "kronecker" && !n.is_power_of_two() => {
+            Err(values.refuse("vertices", "a Kronecker graph has a power of two"))
+        }
+        (None, Some(n)) => Ok(n),
+        (None, None) => {
+            let size = values.size();
+            let fits = SCALES.rev().find(|&scale| footprint(1 << scale) <= size);
+            fits.map(|scale| 1 << scale).ok_or_else(|| {
+                let least = format_size(footprint(1 << SCALES.start()));
+                values.refuse_size(size, &format!("too small for any graph ({least} at least)"))
+            })
+        }
+    }
+}

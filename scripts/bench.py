@@ -237,7 +237,10 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(SECTIONS))
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    for name in arguments.only.split(","):
+    names = arguments.only.split(",")
+    if unknown := [name for name in names if name not in SECTIONS]:
+        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(SECTIONS)}")
+    for name in names:
         text = f"On {host()}; `python scripts/bench.py --only {name}`.\n\n{SECTIONS[name]()}"
         print(f"\n## {name}\n\n{text}", flush=True)
         if arguments.write:

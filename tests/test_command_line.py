@@ -128,6 +128,8 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
         (["--workload", "gups", "--seed", "-1"], "greater than or equal to 0"),
         (["--workload", "gups", "--json", "/no/such/folder/x"], "there is no folder"),
         (["--workload", "gups", "--json", "/tmp"], "is a folder"),
+        (["--workload", "gups", "--json", "-", "--html", "-"], "--json and --html both write '-'"),
+        (["--workload", "gups", "--parquet", "-", "--interval", "1M"], "intervals go to a second"),
         (["--size", "4GiB", "--", "ls"], "--size belongs to a built-in program"),
         (["--wrkload", "gups"], "--workload"),
     ],

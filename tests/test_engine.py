@@ -159,6 +159,13 @@ def test_designs_that_never_differ_are_named(cli: Cli, tmp_path: Path) -> None:
     assert "radix and twin never differed" in answer.stdout
 
 
+def test_designs_of_one_name_are_refused(cli: Cli, tmp_path: Path) -> None:
+    radix = Path(__file__).parent.parent / "designs" / "radix.toml"
+    shutil.copy(radix, tmp_path / "radix.toml")
+    answer = cli("compare", *GUPS, "--designs", f"radix,{tmp_path / 'radix.toml'}")
+    refused(answer, "two designs are called radix")
+
+
 def test_every_catalogue_and_explanation(cli: Cli) -> None:
     for what, name in (("designs", "thp"), ("machines", "epyc-milan"), ("workloads", "gups")):
         listed = cli(what)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -110,9 +111,9 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         "--html": flags["html"],
         "--perfetto": flags["perfetto"],
     }
-    for flag, path in outputs.items():
-        if path is not None:
-            files.check_writable(path, flag)
+    _check_outputs(outputs)
+    if flags["parquet"] == "-" and flags["interval"] is not None:
+        raise UserError("--parquet -: intervals go to a second file beside it; name a file")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         result = Result(native.run(spec, bar))
     # Standard output is the program's, or a file's that was asked to go there.
@@ -131,6 +132,18 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
+
+
+def _check_outputs(outputs: dict[str, str | None]) -> None:
+    """Refuses places that cannot be written, or not by two."""
+    taken: dict[str, str] = {}
+    for flag, path in outputs.items():
+        if path is None:
+            continue
+        files.check_writable(path, flag)
+        other = taken.setdefault(path, flag)
+        if other != flag and not files.special(Path(path)):
+            raise UserError(f"{other} and {flag} both write '{path}'; name a file for each")
 
 
 def _write_all(writers: list[tuple[str | None, Callable[[str], object]]]) -> None:

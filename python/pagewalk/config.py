@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from pagewalk import files
 from pagewalk.errors import UserError
 
 Json = dict[str, Any]
@@ -153,13 +155,13 @@ class Config(Section):
         """What results call it: the label, or the base's name."""
         return self.label or (f"{self.base} (changed)" if self.changes else self.base)
 
-    def write(self, path: Path) -> None:
-        """Writes the base's file with the changes on top, as TOML."""
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the base's file with the changes on top, as TOML, whole or not at all."""
         with self.path.open("rb") as file:
             merged = tomllib.load(file)
         _merge(merged, self.changes)
         lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
-        path.write_text("".join(lines), encoding="utf-8")
+        files.write(os.fspath(path), "".join(lines).encode())
 
 
 def _differences(before: Json, after: Json) -> Json:

@@ -23,7 +23,7 @@ def check_writable(path: str, flag: str) -> None:
     folder = target.parent
     if not folder.is_dir():
         raise UserError(f"{flag}: there is no folder '{folder}'; create it or name another")
-    if not os.access(target if _special(target) else folder, os.W_OK):
+    if not os.access(target if special(target) else folder, os.W_OK):
         raise UserError(f"{flag}: '{folder}' is not writable; name a folder that is")
 
 
@@ -38,7 +38,7 @@ def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
             sys.stdout.flush()
             produce(sys.stdout.buffer)
             sys.stdout.buffer.flush()
-        elif _special(Path(path)):
+        elif special(Path(path)):
             # A device or a pipe is written, not replaced.
             with Path(path).open("wb") as out:
                 produce(out)
@@ -59,7 +59,8 @@ def _put(out: BinaryIO, content: bytes) -> None:
     out.write(content)
 
 
-def _special(path: Path) -> bool:
+def special(path: Path) -> bool:
+    """Whether it is a device or a pipe, which is written and not replaced."""
     return path.exists() and not path.is_file()
 
 

@@ -78,7 +78,7 @@ def _heading(result: Result) -> str:
     if instructions := result.designs[0].get("instructions"):
         facts.append(f"measured {count(instructions)} instructions")
     if result.partial:
-        facts.append("partial: stopped before its end")
+        facts.append(f"partial: {result.why_partial}")
     return (
         f"<h1>{escape(data['source']['name'])}</h1><p class=facts>{escape(' · '.join(facts))}</p>\n"
     )

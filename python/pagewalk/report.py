@@ -68,12 +68,7 @@ def heading(result: Result) -> RenderableType:
         Text(" · ".join(parts), style="dim"),
     ]
     if result.partial:
-        why = (
-            "the run was stopped before its end"
-            if any(d.status == "partial" for d in result.designs)
-            else "not every design reached its end"
-        )
-        lines.append(Text(f"partial: {why}", style="bold yellow"))
+        lines.append(Text(f"partial: {result.why_partial}", style="bold yellow"))
     return Group(*lines)
 
 

@@ -144,8 +144,17 @@ class Result:
 
     @property
     def partial(self) -> bool:
-        """Whether the run was stopped before its end."""
+        """Whether not every design reached the end of what was asked for."""
         return bool(self.data["partial"])
+
+    @property
+    def why_partial(self) -> str:
+        """Why it is partial, empty if it is not."""
+        if not self.partial:
+            return ""
+        if any(d.status == "partial" for d in self.designs):
+            return "the run was stopped before its end"
+        return "not every design reached its end"
 
     @property
     def warnings(self) -> list[str]:

@@ -90,6 +90,14 @@ pub fn run(
             "no design is given: expected at least one, such as radix".to_owned(),
         ));
     }
+    for (i, d) in designs.iter().enumerate() {
+        if designs[..i].iter().any(|other| other.name == d.name) {
+            return Err(RunError::User(format!(
+                "two designs are called {}: expected a name of its own for each (that of its file, or a copy's label)",
+                d.name
+            )));
+        }
+    }
     let facts = program.facts();
     let mut machines = Vec::with_capacity(designs.len());
     for d in designs {

@@ -45,7 +45,7 @@ plugin: rust-env
 	mv -f $(PLUGIN).new $(PLUGIN)
 
 native: rust-env python-env plugin
-	VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --release --locked
+	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --release --locked
 
 lint-rust: rust-env
 	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check

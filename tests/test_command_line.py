@@ -278,7 +278,7 @@ def test_programs_are_listed_by_group(engine: fake.Engine, invoke: Invoke) -> No
         assert lines.count(group) == 1
         start = lines.index(group)
         end = lines.index("", start)
-        names = [line.split()[0] for line in lines[start:end] if "4GiB" in line]
+        names = [line.split()[0] for line in lines[start:end] if "4.00 GiB" in line]
         assert names == [f"p{i}" for i in range(number, 25, 3)]
     for word in ("What p7 does.", "what p7 stresses", "the paper of p7"):
         assert out.count(word) == 1

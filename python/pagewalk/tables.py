@@ -36,12 +36,12 @@ def programs(entries: list[Json], stream: TextIO) -> None:
         out.print(Text(group, style="bold"))
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True, style="bold cyan", min_width=width)
-        table.add_column(no_wrap=True, justify="right", min_width=7)
+        table.add_column(no_wrap=True, justify="right", min_width=8)
         table.add_column()
         for entry in members:
             text = Text(entry["description"])
             text.append(f"\nstresses {entry['stresses']}\nfrom {entry['source']}", style="dim")
-            table.add_row(entry["name"], exact_bytes(entry["default_size"]), text)
+            table.add_row(entry["name"], size(entry["default_size"]), text)
         out.print(Padding(table, (0, 0, 1, 2), expand=False))
     out.print("The memory is the default of --size. 'pagewalk explain NAME' tells the parameters.")
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, bfs, dlrm, gups, sysbench, xsbench};
+use crate::builtin::{Touch, bfs, dlrm, graph, gups, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -84,6 +84,7 @@ pub(crate) struct Entry {
 static PROGRAMS: &[Entry] = &[
     gups::ENTRY,
     bfs::ENTRY,
+    graph::pr::ENTRY,
     sysbench::ENTRY,
     xsbench::ENTRY,
     dlrm::ENTRY,
@@ -151,7 +152,8 @@ impl Values<'_> {
         self.info.name
     }
 
-    fn text(&self, param: &str) -> Option<&str> {
+    /// What was given, as text.
+    pub(crate) fn text(&self, param: &str) -> Option<&str> {
         debug_assert!(
             self.info.params.iter().any(|p| p.name == param),
             "{param} is not a parameter of {}",
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn mistakes_name_the_nearest_right_thing() {
         assert!(refused("gusp", &Options::default()).contains("`gups`"));
-        assert!(refused("zzz", &Options::default()).contains("gups, bfs, sysbench"));
+        assert!(refused("zzz", &Options::default()).contains("gups, bfs, pr"));
         assert!(refused("gups", &with(&[("update", "5")])).contains("`updates`"));
         assert!(refused("bfs", &with(&[("graph", "kroneker")])).contains("`kronecker`"));
         assert!(refused("bfs", &with(&[("scale", "99")])).contains("12 to 31"));

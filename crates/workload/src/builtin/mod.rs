@@ -3,7 +3,7 @@
 
 pub(crate) mod bfs;
 pub(crate) mod dlrm;
-mod graph;
+pub(crate) mod graph;
 pub(crate) mod gups;
 mod heap;
 mod layout;

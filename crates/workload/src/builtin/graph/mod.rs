@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod layout;
 pub mod level_sync;
 pub mod params;
+pub mod pr;
 pub mod source;
 #[cfg(test)]
 mod test;

@@ -1,9 +1,11 @@
 //! What every graph kernel can be told: which graph, and how it lies in memory.
 
+use std::path::PathBuf;
+
 use pagewalk_stream::ProgramError;
 
 use super::layout::{Csr, Layout as _, OpenG, Properties};
-use super::source::{Generated, Graph, Model};
+use super::source::{self, Generated, Graph, Model, Shape, fits, ldbc, load};
 use crate::builtin::thread::Touch;
 use crate::registry::{ParamInfo, Values};
 use crate::size::format_size;
@@ -13,8 +15,8 @@ pub const GRAPH: ParamInfo = ParamInfo {
     name: "graph",
     unit: "",
     default: "kronecker",
-    range: "kronecker or uniform",
-    meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges) or the same number of uniformly drawn neighbours for each vertex.",
+    range: "kronecker, uniform, ldbc or the path of a file",
+    meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges), the same number of uniformly drawn neighbours for each vertex, a social network with Facebook's degrees and communities as LDBC's Datagen makes it, or a graph of yours: an edge list, a Matrix Market file (both also as .gz, .xz or .zst) or a folder with GraphBIG's vertex.csv and edge.csv.",
 };
 /// `--param scale=…`
 pub const SCALE: ParamInfo = ParamInfo {
@@ -36,9 +38,17 @@ pub const VERTICES: ParamInfo = ParamInfo {
 pub const DEGREE: ParamInfo = ParamInfo {
     name: "degree",
     unit: "directed edges a vertex",
-    default: "16",
+    default: "16; with ldbc 29, as GraphBIG's LDBC-1000k has",
     range: "1 to 1024",
     meaning: "Mean number of neighbours.",
+};
+/// `--param symmetric=…`
+pub const SYMMETRIC: ParamInfo = ParamInfo {
+    name: "symmetric",
+    unit: "",
+    default: "no",
+    range: "yes or no",
+    meaning: "Whether each edge goes both ways; the graph is then held in the host's memory, 4 bytes an edge. An LDBC-like graph is symmetric anyway.",
 };
 /// `--param layout=…`
 pub const LAYOUT: ParamInfo = ParamInfo {
@@ -90,38 +100,41 @@ impl Setup {
     /// # Errors
     /// A value out of its range, or a size that no graph fits in.
     pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, ProgramError> {
+        Self::read_shaped(values, properties, Shape::default())
+    }
+
+    /// The same for a kernel that needs a graph of some shape.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); also a file that is no graph, or too large for the host.
+    pub fn read_shaped(
+        values: &Values<'_>,
+        properties: &Properties,
+        shape: Shape,
+    ) -> Result<Self, ProgramError> {
         let kind = match values.choice("layout", &["csr", "graphbig"], "csr")? {
             "graphbig" => Kind::OpenG,
             _ => Kind::Csr,
         };
-        let graph = values.choice("graph", &["kronecker", "uniform"], "kronecker")?;
-        let degree = values.number_in("degree", 1..=1024, 16)?;
-        let vertices = vertices(values, graph, &|vertices| {
-            let edges = vertices * degree;
-            match kind {
-                Kind::Csr => Csr::footprint(vertices, edges, properties),
-                Kind::OpenG => OpenG::footprint(vertices, edges, properties),
-            }
-        })?;
-        let model = match graph {
-            "uniform" => Model::Uniform,
-            _ => Model::Kronecker,
-        };
         let seed = values.options.seed;
         let threads = values.options.threads;
-        let mut name = format!("{} --param graph={graph}", values.name());
-        if vertices.is_power_of_two() {
-            name += &format!(" --param scale={}", vertices.trailing_zeros());
-        } else {
-            name += &format!(" --param vertices={vertices}");
+        let mut name = values.name().to_owned();
+        let graph = match file(values)? {
+            Some(path) => {
+                name += &format!(" --param graph={}", path.display());
+                load(&path, shape).map(Graph::Held)?
+            }
+            None => generate(values, properties, kind, shape, &mut name)?,
+        };
+        if graph.edges() == 0 {
+            return Err(values.refuse("graph", "a graph without any edge"));
         }
-        name += &format!(" --param degree={degree}");
         if kind == Kind::OpenG {
             name += " --param layout=graphbig";
         }
         name += &format!(" --threads {threads}");
         Ok(Setup {
-            graph: Graph::Generated(Generated::new(model, vertices, degree, seed)),
+            graph,
             kind,
             touch: values.touch()?,
             threads,
@@ -129,6 +142,81 @@ impl Setup {
             name,
         })
     }
+}
+
+const GRAPHS: [&str; 3] = ["kronecker", "uniform", "ldbc"];
+
+/// The user's file, if the graph is one.
+fn file(values: &Values<'_>) -> Result<Option<PathBuf>, ProgramError> {
+    let Some(given) = values.text("graph").filter(|g| !GRAPHS.contains(g)) else {
+        return Ok(None);
+    };
+    let path = PathBuf::from(given);
+    if !path.exists() {
+        // A slip in a name is more likely than a file without any dot.
+        if !given.contains(['/', '.']) {
+            values.choice("graph", &GRAPHS, "kronecker")?;
+        }
+        return Err(values.refuse("graph", "there is no such file"));
+    }
+    for size in ["scale", "vertices", "degree"] {
+        if values.text(size).is_some() {
+            return Err(values.refuse(size, "given together with a file, which has its own"));
+        }
+    }
+    if let Some(bytes) = values.options.size_bytes {
+        return Err(values.refuse_size(bytes, "given together with a file, which has its own"));
+    }
+    Ok(Some(path))
+}
+
+/// A graph by the seed; its choices are appended to `name`.
+fn generate(
+    values: &Values<'_>,
+    properties: &Properties,
+    kind: Kind,
+    shape: Shape,
+    name: &mut String,
+) -> Result<Graph, ProgramError> {
+    let graph = values.choice("graph", &GRAPHS, "kronecker")?;
+    let usual = if graph == "ldbc" { 29 } else { 16 };
+    let degree = values.number_in("degree", 1..=1024, usual)?;
+    // Social networks have each edge both ways already.
+    let both = if shape.symmetric && graph != "ldbc" {
+        2
+    } else {
+        1
+    };
+    let vertices = vertices(values, graph, &|vertices| {
+        let edges = both * vertices * degree;
+        match kind {
+            Kind::Csr => Csr::footprint(vertices, edges, properties),
+            Kind::OpenG => OpenG::footprint(vertices, edges, properties),
+        }
+    })?;
+    *name += &format!(" --param graph={graph}");
+    if vertices.is_power_of_two() {
+        *name += &format!(" --param scale={}", vertices.trailing_zeros());
+    } else {
+        *name += &format!(" --param vertices={vertices}");
+    }
+    *name += &format!(" --param degree={degree}");
+    let held = shape.symmetric || shape.simple || graph == "ldbc";
+    if held {
+        fits(values, vertices, both * vertices * degree)?;
+    }
+    let seed = values.options.seed;
+    let model = match graph {
+        "ldbc" => return Ok(Graph::Held(ldbc(vertices as u32, degree as f64, seed))),
+        "uniform" => Model::Uniform,
+        _ => Model::Kronecker,
+    };
+    let graph = Graph::Generated(Generated::new(model, vertices, degree, seed));
+    Ok(if held {
+        Graph::Held(source::Csr::of(&graph, shape))
+    } else {
+        graph
+    })
 }
 
 /// Vertices of the graph: given, by its scale, or the largest scale that fits the size.

@@ -21,11 +21,6 @@ use super::host;
 use super::lines::{Lines, fields, weight, whole};
 use super::names::Names;
 use crate::registry::error;
-use crate::size::format_size;
-
-/// Part of the host's available memory that a graph may take: the simulator needs
-/// some as well.
-const SHARE: (u64, u64) = (3, 4);
 
 /// Edges between two looks at how much memory the graph will take.
 const LOOK: u64 = 1 << 16;
@@ -36,8 +31,7 @@ const LOOK: u64 = 1 << 16;
 /// A file that cannot be read, a line that is not of the format (with its number),
 /// or a graph that does not fit the host's memory.
 pub fn load(path: &Path, shape: Shape) -> Result<Csr, ProgramError> {
-    let room = host::available().map_or(u64::MAX, |b| b / SHARE.1 * SHARE.0);
-    load_within(path, shape, room)
+    load_within(path, shape, host::room())
 }
 
 fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, ProgramError> {
@@ -126,14 +120,10 @@ impl Pass {
         Err(error(format!(
             "{}: at least {vertices} vertices and {edges} edges need {} of host memory, and {} can be had; take a smaller graph or a larger host",
             self.path.display(),
-            mebibytes(needed),
-            mebibytes(self.room)
+            host::mebibytes(needed),
+            host::mebibytes(self.room)
         )))
     }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format_size((bytes >> 20).max(1) << 20)
 }
 
 /// What was found at the path.

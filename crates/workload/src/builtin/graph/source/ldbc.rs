@@ -30,13 +30,6 @@ const MEDIAN: f64 = 99.0;
 const MEAN: f64 = 190.0;
 const MOST: f64 = 5000.0;
 
-/// Datagen's mean number of friends in a network of `persons`:
-/// `n^(0.512 - 0.028 log10 n)`.
-pub fn mean_degree(persons: u64) -> f64 {
-    let n = persons as f64;
-    n.powf(0.512 - 0.028 * n.log10()).round()
-}
-
 /// A network of `persons` with `degree` friends each in the mean; every friendship
 /// is an edge both ways, rows are sorted.
 pub fn ldbc(persons: u32, degree: f64, seed: u64) -> Csr {
@@ -190,13 +183,6 @@ fn threshold(probability: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mean_degree_follows_datagen() {
-        // 10^(4 * 0.4), 10^(6 * 0.344).
-        assert_eq!(mean_degree(10_000), 40.0);
-        assert_eq!(mean_degree(1_000_000), 116.0);
-    }
 
     #[test]
     fn friendships_go_both_ways_and_repeat_with_the_seed() {

@@ -1,12 +1,6 @@
 //! Where a graph's edges come from. All sources answer the same questions, so
 //! that each kernel runs over each of them.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the kernels that read the held graphs come next"
-)]
-
 mod csr;
 mod file;
 mod generated;
@@ -18,7 +12,8 @@ mod names;
 pub use self::csr::{Csr, Shape};
 pub use self::file::load;
 pub use self::generated::{Generated, Model};
-pub use self::ldbc::{ldbc, mean_degree};
+pub use self::host::fits;
+pub use self::ldbc::ldbc;
 
 /// A directed graph: rows of neighbours, as compressed sparse rows hold them.
 pub enum Graph {
@@ -42,7 +37,7 @@ pub struct Row {
 /// Two 64-bit words to one well-mixed word: the folded 128-bit product of
 /// wyhash (Wang Yi, public domain).
 #[inline(always)]
-fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
     (product >> 64) as u64 ^ product as u64
 }

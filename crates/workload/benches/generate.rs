@@ -31,6 +31,8 @@ fn main() {
         ("xsbench", "100GiB", 1, vec![("method", "event")]),
         ("dlrm", "10GiB", 1, vec![]),
         ("dlrm", "10GiB", 4, vec![("dim", "16")]),
+        ("kmer", "9GiB", 1, vec![]),
+        ("kmer", "9GiB", 1, vec![("coverage", "10000")]),
     ] {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;

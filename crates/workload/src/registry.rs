@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, bfs, dlrm, graph, gups, sysbench, xsbench};
+use crate::builtin::{Touch, bfs, dlrm, graph, gups, kmer, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -88,6 +88,7 @@ static PROGRAMS: &[Entry] = &[
     sysbench::ENTRY,
     xsbench::ENTRY,
     dlrm::ENTRY,
+    kmer::ENTRY,
 ];
 
 /// The built-in program `name`.
@@ -160,6 +161,11 @@ impl Values<'_> {
             self.info.name
         );
         self.options.params.get(param).map(String::as_str)
+    }
+
+    /// The text of `param`, when given.
+    pub(crate) fn given(&self, param: &str) -> Option<&str> {
+        self.text(param)
     }
 
     /// An error about `param` that says what was expected.

@@ -367,9 +367,15 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
             "dlrm",
             vec![("batch", "100"), ("batches", "1"), ("pooling", "20")],
         ),
+        ("kmer", vec![("k", "10"), ("length", "40"), ("errors", "0")]),
     ] {
         for threads in [1, 2, 5, 16] {
-            let size = (name != "bfs").then_some(1 << 20);
+            let size = match name {
+                "bfs" => None,
+                // Little more than the counters: few reads.
+                "kmer" => Some(540 << 10),
+                _ => Some(1 << 20),
+            };
             let options = options(size, threads, 11, &params);
             let give = |pick: &mut dyn FnMut(&[u32]) -> usize| {
                 run(build(name, &options).unwrap().as_mut(), pick)
@@ -434,6 +440,7 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("sysbench", vec![("access", "random")]),
         ("xsbench", vec![]),
         ("dlrm", vec![]),
+        ("kmer", vec![]),
     ] {
         let give = |seed| {
             let mut program = build(name, &options(Some(4 << 20), 1, seed, &params)).unwrap();

@@ -89,6 +89,11 @@ impl Heap {
         stack
     }
 
+    /// Address space for a mapping of `bytes`, which the caller announces.
+    pub fn reserve(&mut self, bytes: u64) -> u64 {
+        self.layout.reserve(bytes)
+    }
+
     /// Address of a new object of `bytes`, aligned to 16.
     pub fn malloc(&mut self, bytes: u64) -> u64 {
         if bytes >= MMAP_THRESHOLD {

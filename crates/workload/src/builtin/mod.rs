@@ -6,6 +6,7 @@ pub(crate) mod dlrm;
 pub(crate) mod graph;
 pub(crate) mod gups;
 mod heap;
+pub(crate) mod kmer;
 mod layout;
 mod program;
 pub(crate) mod sysbench;

@@ -1,7 +1,6 @@
 //! Whole runs of real programs: QEMU, plugin, reader, operating system, machine.
 //! Left out, and said so, where QEMU or a C compiler is not installed.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,71 +11,25 @@ use pagewalk_units::VirtAddr;
 use serde_json::json;
 
 mod common;
+#[path = "../../workload/tests/live/tools.rs"]
+mod tools;
+
 use common::{metric, sum};
+use tools::{folder, present};
 
-fn present() -> bool {
-    let on_path = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).any(|d| d.join(name).is_file());
-        if !found {
-            println!("SKIPPED: {name} is not installed");
-        }
-        found
-    };
-    on_path("cc") && on_path("qemu-x86_64")
-}
-
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    })
-}
-
-/// The shipped files and a plugin, built in a folder of its own: Cargo holds a
-/// lock on the usual one.
+/// The shipped files and the plugin of this source.
 fn installation() -> &'static Installation {
     static INSTALLATION: OnceLock<Installation> = OnceLock::new();
     INSTALLATION.get_or_init(|| {
-        let target = folder().join("plugin");
-        let status = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "-p",
-                "pagewalk-qemu-plugin",
-            ])
-            .arg("--target-dir")
-            .arg(&target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(status.success());
         let mut installation = common::installation();
-        installation.plugin = target.join("release/libpagewalk_qemu_plugin.so");
+        installation.plugin = tools::plugin();
         installation
     })
 }
 
-/// Compiles a C program; gives its path.
+/// Compiles a C program, with loops as they are written; gives its path.
 fn compile(name: &str, source: &str) -> String {
-    let (file, program) = (
-        folder().join(format!("whole-{name}.c")),
-        folder().join(format!("whole-{name}")),
-    );
-    std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc")
-        .args(["-O1", "-pthread", "-I"])
-        .arg(common::root().join("include"))
-        .arg("-o")
-        .args([&program, &file])
-        .status()
-        .unwrap();
-    assert!(status.success());
-    program.to_string_lossy().into_owned()
+    tools::compile_with("-O1", &format!("whole-{name}"), source)
 }
 
 fn spec(designs: &[&str], set: &[&str], argv: &[&str]) -> RunSpec {

@@ -9,7 +9,7 @@ use pagewalk_units::rng;
 use pagewalk_workload::live::{Live, LiveOptions};
 use rand::RngExt;
 
-use crate::programs::{compile, plugin, present};
+use crate::tools::{compile, plugin, present};
 
 /// An emulator that hands over the file named in its environment and ends.
 const FAKE: &str = r#"

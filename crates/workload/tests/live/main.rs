@@ -4,6 +4,7 @@
 mod corrupt;
 mod driver;
 mod programs;
+mod tools;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::io::{Read, Seek};
 use driver::Outcome;
 use pagewalk_stream::{Backing, Event, Kind, Op, Program, ProgramError, flags};
 use pagewalk_workload::live::{Live, LiveOptions};
-use programs::{compile, plugin, present};
+use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
 struct Run {
@@ -536,7 +537,7 @@ fn sleepers() -> usize {
 
 #[test]
 fn python_runs() {
-    if !present() || !programs::has("python3") {
+    if !present() || !tools::has("python3") {
         return;
     }
     let r = run(&[

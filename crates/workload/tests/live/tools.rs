@@ -1,0 +1,75 @@
+//! Emulator, plugin and compiler, as the tests of live programs need them.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+pub fn has(program: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|d| d.join(program).exists());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Whether everything that these tests need is there; says what is not.
+pub fn present() -> bool {
+    has("qemu-x86_64") && has("cc")
+}
+
+pub fn folder() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one.
+pub fn plugin() -> PathBuf {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN
+        .get_or_init(|| {
+            let target = folder().join("plugin");
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--release",
+                    "-p",
+                    "pagewalk-qemu-plugin",
+                    "--target-dir",
+                ])
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .unwrap();
+            assert!(status.success());
+            target.join("release/libpagewalk_qemu_plugin.so")
+        })
+        .clone()
+}
+
+/// Compiles a C program; gives its path.
+pub fn compile(name: &str, source: &str) -> String {
+    compile_with("-O2", name, source)
+}
+
+/// [`compile`] with this optimisation.
+pub fn compile_with(optimisation: &str, name: &str, source: &str) -> String {
+    let file = folder().join(format!("{name}.c"));
+    let program = folder().join(name);
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args([optimisation, "-pthread", "-I"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../include"))
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program.to_str().unwrap().into()
+}

@@ -1,0 +1,137 @@
+//! ChampSim's records: registers become distances, branches are told apart.
+
+use std::path::Path;
+
+use pagewalk_stream::{Kind, Op, flags};
+
+use crate::{drain, opened};
+
+pub fn champsim_record(ip: u64, dest: [u8; 2], src: [u8; 4], store: u64, load: u64) -> [u8; 64] {
+    let mut r = [0; 64];
+    r[..8].copy_from_slice(&ip.to_le_bytes());
+    r[10..12].copy_from_slice(&dest);
+    r[12..16].copy_from_slice(&src);
+    r[16..24].copy_from_slice(&store.to_le_bytes());
+    r[32..40].copy_from_slice(&load.to_le_bytes());
+    r
+}
+
+pub fn branch_record(ip: u64, taken: bool, dest: [u8; 2], src: [u8; 4], load: u64) -> [u8; 64] {
+    let mut r = champsim_record(ip, dest, src, 0, load);
+    (r[8], r[9]) = (1, u8::from(taken));
+    r
+}
+
+const IP: u8 = 26;
+const FLAGS: u8 = 25;
+const SP: u8 = 6;
+
+pub fn champsim_ops(dir: &Path, records: &[[u8; 64]]) -> Vec<Op> {
+    let path = dir.join("t.champsim");
+    std::fs::write(&path, records.concat()).unwrap();
+    let ops = drain(opened(&path).as_mut()).remove(&0).unwrap().0;
+    let counted: u64 = ops.iter().map(|o| u64::from(o.insns)).sum();
+    assert_eq!(
+        counted,
+        records.len() as u64,
+        "instruction counts are exact"
+    );
+    ops
+}
+
+#[test]
+fn champsim_registers_become_distances() {
+    let dir = tempfile::tempdir().unwrap();
+    let chase = champsim_record(0x10, [3, 0], [3, 0, 0, 0], 0, 0x1000);
+    let ops = champsim_ops(dir.path(), &[chase; 10]);
+    assert_eq!(ops.len(), 10);
+    assert!(
+        ops[1..]
+            .iter()
+            .all(|o| o.kind == Kind::Load && o.dep == [1, 0])
+    );
+    let independent = champsim_record(0x10, [3, 0], [4, 0, 0, 0], 0, 0x1000);
+    let ops = champsim_ops(dir.path(), &[independent; 10]);
+    assert!(ops.iter().all(|o| o.dep == [0, 0]));
+
+    // load; two plain instructions on its value; store of the result.
+    let ops = champsim_ops(
+        dir.path(),
+        &[
+            champsim_record(0x10, [3, 0], [0; 4], 0, 0x1000),
+            champsim_record(0x14, [3, FLAGS], [3, 0, 0, 0], 0, 0),
+            champsim_record(0x18, [4, 0], [3, 0, 0, 0], 0, 0),
+            champsim_record(0x1c, [0, 0], [4, 0, 0, 0], 0x2000, 0),
+        ],
+    );
+    assert_eq!(ops.len(), 2);
+    let store = &ops[1];
+    assert_eq!((store.kind, store.insns), (Kind::Store, 3));
+    assert_eq!((store.dep, store.dep_latency), ([1, 0], [2, 0]));
+
+    // Two loads meet in an addition, and their sum is an address.
+    let ops = champsim_ops(
+        dir.path(),
+        &[
+            champsim_record(0x10, [3, 0], [0; 4], 0, 0x1000),
+            champsim_record(0x14, [4, 0], [0; 4], 0, 0x1100),
+            champsim_record(0x18, [5, FLAGS], [3, 4, 0, 0], 0, 0),
+            champsim_record(0x1c, [7, 0], [5, 0, 0, 0], 0, 0x2000),
+        ],
+    );
+    let kinds: Vec<_> = ops.iter().map(|o| o.kind).collect();
+    assert_eq!(kinds, [Kind::Load, Kind::Load, Kind::Compute, Kind::Load]);
+    assert_eq!((ops[2].dep, ops[2].latency), ([2, 1], 1));
+    assert_eq!(ops[3].dep, [1, 0]);
+}
+
+#[test]
+fn champsim_chains_of_arithmetic_keep_their_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let add = champsim_record(0x10, [3, FLAGS], [3, 0, 0, 0], 0, 0);
+    let ops = champsim_ops(dir.path(), &[add; 800]);
+    // Each op depends on the one before: the chain is 800 cycles.
+    let chain: u64 = ops.iter().map(|o| u64::from(o.latency)).sum();
+    assert_eq!(chain, 800);
+    assert!(
+        ops[1..]
+            .iter()
+            .all(|o| o.dep == [1, 0] && o.dep_latency == [0, 0])
+    );
+}
+
+#[test]
+fn champsim_branches_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (t, c) = (flags::TAKEN, flags::CONDITIONAL);
+    let cases = [
+        ([IP, 0], [IP, 0, 0, 0], true, t),
+        ([IP, 0], [IP, FLAGS, 0, 0], true, c | t),
+        ([IP, 0], [IP, FLAGS, 0, 0], false, c),
+        ([IP, 0], [3, 0, 0, 0], true, t | flags::INDIRECT),
+        ([IP, SP], [IP, SP, 0, 0], true, t | flags::CALL),
+        (
+            [IP, SP],
+            [IP, SP, 3, 0],
+            true,
+            t | flags::CALL | flags::INDIRECT,
+        ),
+        ([IP, SP], [SP, 0, 0, 0], true, t | flags::RETURN),
+    ];
+    for (dest, src, taken, expected) in cases {
+        let load = if expected & flags::RETURN != 0 {
+            0x7000
+        } else {
+            0
+        };
+        let branch = branch_record(0x10, taken, dest, src, load);
+        let after = champsim_record(0x90, [3, 0], [0; 4], 0, 0x1000);
+        let ops = champsim_ops(dir.path(), &[branch, after]);
+        let op = ops.iter().find(|o| o.kind == Kind::Branch).unwrap();
+        assert_eq!(op.flags, expected);
+        assert_eq!(op.va, if taken { 0x90 } else { 0 });
+        if load != 0 {
+            assert_eq!((op.dep, op.insns), ([1, 0], 0));
+        }
+    }
+}

@@ -9,7 +9,7 @@ use super::super::heap::Heap;
 use super::super::layout;
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread, Value};
-use super::layout::{Layout, Properties};
+use super::layout::{Layout, Properties, Vertex};
 use super::params::Setup;
 use super::source::Graph;
 
@@ -25,6 +25,8 @@ pub struct World<L> {
     memory: OnceLock<L>,
     heap: Mutex<Option<Heap>>,
     lists: OnceLock<Lists>,
+    /// Of each vertex the vector of its sorted neighbours.
+    sets: OnceLock<Vec<u64>>,
     /// From each thread to each: vertices that the one has found for the other.
     mail: Vec<Mutex<Vec<u32>>>,
     stop: AtomicBool,
@@ -55,6 +57,16 @@ impl Lists {
     /// The same of what `from` has found for `to`.
     pub fn output(&self, from: u32, to: u32) -> (u64, u64) {
         self.nth(self.threads * (1 + u64::from(from)) + u64::from(to))
+    }
+
+    /// Vertices that a list has room for.
+    pub fn room(&self) -> u64 {
+        self.bytes / 8
+    }
+
+    /// Place `index`, or from the first again after the last.
+    pub fn within(&self, index: u64) -> u64 {
+        index % self.room()
     }
 
     fn nth(&self, i: u64) -> (u64, u64) {
@@ -124,6 +136,39 @@ impl<L: Layout> World<L> {
         *lists.expect("several threads have lists before a kernel begins")
     }
 
+    /// Allocates the vectors of sorted neighbours, in the order of the vertices.
+    async fn allocate_sets(&self, heap: &mut Heap, t: &mut Thread) {
+        let mut sets = Vec::new();
+        for id in 0..self.graph.vertices() as u32 {
+            let vertex = self.memory().vertex(id, NONE);
+            if self.memory().row_at(&self.graph, vertex).is_some() {
+                break;
+            }
+            let degree = self.graph.row(id).degree;
+            sets.push(if degree > 0 {
+                heap.malloc(8 * degree)
+            } else {
+                0
+            });
+            if heap.has_news() {
+                heap.announce(t).await;
+            }
+        }
+        heap.announce(t).await;
+        let _ = self.sets.set(sets);
+    }
+
+    /// Where the sorted neighbours of `vertex` are, and the bytes of each.
+    pub fn set(&self, vertex: Vertex) -> (u64, u8) {
+        match self.memory().row_at(&self.graph, vertex) {
+            Some(at) => (at, 4),
+            None => {
+                let at = self.sets.get().and_then(|s| s.get(vertex.id as usize));
+                (at.copied().unwrap_or_default(), 8)
+            }
+        }
+    }
+
     /// `#pragma omp barrier`.
     pub async fn barrier(&self, t: &mut Thread, pc: u64) {
         t.call(pc, BARRIER, 1, 0x800);
@@ -134,9 +179,34 @@ impl<L: Layout> World<L> {
     }
 }
 
+/// What a kernel needs beside the graph.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// Work lists also for one thread.
+    pub lists: bool,
+    /// Each vertex's neighbours, sorted: a vector of 8-byte numbers where the
+    /// layout has no rows.
+    pub sets: bool,
+}
+
 /// The program that loads the graph of `setup` and then runs `body` in each of
 /// its threads.
 pub fn launch<L, F, R>(setup: Setup, properties: &'static Properties, body: F) -> Code
+where
+    L: Layout,
+    F: Fn(Arc<World<L>>, Thread, u32) -> R + Clone + Send + 'static,
+    R: Future<Output = Thread> + Send + 'static,
+{
+    launch_with(setup, properties, Extras::default(), body)
+}
+
+/// The same with `extras`.
+pub fn launch_with<L, F, R>(
+    setup: Setup,
+    properties: &'static Properties,
+    extras: Extras,
+    body: F,
+) -> Code
 where
     L: Layout,
     F: Fn(Arc<World<L>>, Thread, u32) -> R + Clone + Send + 'static,
@@ -155,6 +225,7 @@ where
         memory: OnceLock::new(),
         heap: Mutex::new(None),
         lists: OnceLock::new(),
+        sets: OnceLock::new(),
         mail: (0..threads * threads).map(|_| Mutex::default()).collect(),
         stop: AtomicBool::new(false),
     });
@@ -169,8 +240,14 @@ where
                 t.enter().await;
                 let memory = L::load(&world.graph, properties, &mut heap, &mut t).await;
                 let _ = world.memory.set(memory);
-                if threads > 1 {
-                    let lists = map_lists(world.graph.vertices(), threads, &mut heap);
+                if extras.sets {
+                    world.allocate_sets(&mut heap, &mut t).await;
+                }
+                if threads > 1 || extras.lists {
+                    // Of rounds with weights some list a vertex more than once.
+                    let times = if properties.weights { 4 } else { 1 };
+                    let room = times * world.graph.vertices();
+                    let lists = map_lists(room, threads, &mut heap);
                     heap.announce_untouched(&mut t).await;
                     let _ = world.lists.set(lists);
                 }

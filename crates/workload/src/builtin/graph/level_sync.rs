@@ -39,7 +39,7 @@ use super::layout::Layout;
 
 /// Cycles of a 32-bit division: 12 on Intel's cores since Ice Lake (A. Fog,
 /// Instruction tables).
-const DIVIDE: u64 = 12;
+pub const DIVIDE: u64 = 12;
 
 /// What is written to a vertex that is found.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,7 @@ async fn scan<L: Layout>(
 }
 
 /// Takes what all threads have found for this one.
-async fn gather<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32) -> Vec<u32> {
+pub async fn gather<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32) -> Vec<u32> {
     let lists = world.lists();
     let (list, header) = lists.input(thread);
     let begin = t.load(0x3e0, 2, header, 8, [NONE; 2]);
@@ -179,8 +179,9 @@ async fn gather<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32) -> Vec
             t.store(0x450, 1, lists.stop, 1, NONE, NONE);
             let capacity = t.load(0x458, 2, header + 16, 8, [NONE; 2]);
             t.branch(0x460, 0x4c0, 6, false, [capacity, some[1]]);
-            copy(t, 0x470, found, list + 8 * next, 8 * count).await;
-            next += count;
+            let room = lists.room() - next;
+            copy(t, 0x470, found, list + 8 * next, 8 * count.min(room)).await;
+            next += count.min(room);
             t.store(0x4a0, 2, header + 8, 8, NONE, NONE);
             t.store(0x4a8, 1, found_header + 8, 8, NONE, some[0]);
         }

@@ -12,11 +12,14 @@
 
 pub mod bfs;
 pub mod containers;
+pub mod gc;
 pub mod kernel;
 pub mod layout;
 pub mod level_sync;
 pub mod params;
 pub mod pr;
 pub mod source;
+pub mod sssp;
+pub mod tc;
 #[cfg(test)]
 mod test;

@@ -144,6 +144,14 @@ impl Setup {
     }
 }
 
+/// The shape that [`SYMMETRIC`] asks for.
+pub fn symmetric(values: &Values<'_>) -> Result<Shape, ProgramError> {
+    Ok(Shape {
+        symmetric: values.choice("symmetric", &["yes", "no"], "no")? == "yes",
+        ..Shape::default()
+    })
+}
+
 const GRAPHS: [&str; 3] = ["kronecker", "uniform", "ldbc"];
 
 /// The user's file, if the graph is one.

@@ -139,6 +139,11 @@ impl Layout for Csr {
     }
 
     #[inline(always)]
+    fn row_at(&self, graph: &Graph, vertex: Vertex) -> Option<u64> {
+        Some(self.neighbours + self.edge_bytes * graph.row(vertex.id).start)
+    }
+
+    #[inline(always)]
     fn field(&self, vertex: Vertex, field: usize) -> (u64, Value) {
         let (at, bytes) = self.fields[field];
         (at + bytes * u64::from(vertex.id), vertex.value.plus(1))

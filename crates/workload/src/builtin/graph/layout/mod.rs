@@ -100,6 +100,11 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// false after the last.
     fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Self::Edges) -> bool;
 
+    /// Where the neighbours of `vertex` lie side by side, 4 bytes each, if they do.
+    fn row_at(&self, _: &Graph, _: Vertex) -> Option<u64> {
+        None
+    }
+
     /// Address of property `field` of `vertex`, and what produces it.
     fn field(&self, vertex: Vertex, field: usize) -> (u64, Value);
 }

@@ -216,11 +216,6 @@ impl Csr {
         self.weights.get(edge as usize).copied()
     }
 
-    /// Host memory, in bytes.
-    pub fn bytes(&self) -> u64 {
-        (8 * self.offsets.len() + 4 * self.neighbours.len() + 4 * self.weights.len()) as u64
-    }
-
     /// Sorts rows; removes self-loops and, of edges with the same ends, all but
     /// the lightest.
     pub(super) fn simplify(&mut self) {

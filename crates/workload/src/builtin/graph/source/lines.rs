@@ -1,6 +1,6 @@
 //! A text file line by line, and what to say when a line is wrong.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pagewalk_stream::ProgramError;
 
@@ -73,10 +73,6 @@ impl Lines {
             .take(60)
             .collect();
         self.wrong(&format!("`{text}`"), expected)
-    }
-
-    pub(super) fn path(&self) -> &PathBuf {
-        &self.input.path
     }
 }
 

@@ -81,6 +81,29 @@ impl Graph {
         }
     }
 
+    /// The sorted neighbours of `vertex`, of a graph that is held.
+    #[inline]
+    pub fn sorted(&self, vertex: u32) -> Option<&[u32]> {
+        match self {
+            Graph::Generated(_) => None,
+            Graph::Held(g) => Some(g.neighbours(vertex)),
+        }
+    }
+
+    /// Weight of the edge at place `edge` among all, 1 where edges have none.
+    #[inline]
+    pub fn weight(&self, edge: u64) -> u32 {
+        match self {
+            Graph::Generated(_) => 1,
+            Graph::Held(g) => g.weight(edge).unwrap_or(1),
+        }
+    }
+
+    /// Whether edges came with weights.
+    pub fn has_weights(&self) -> bool {
+        matches!(self, Graph::Held(g) if g.weight(0).is_some())
+    }
+
     /// The `i`-th neighbour in `row`.
     #[inline]
     pub fn neighbour(&self, row: &Row, i: u64) -> u32 {

@@ -88,6 +88,12 @@ impl Predictor {
         if op.flags & (flags::INDIRECT | flags::CALL | flags::RETURN) == 0 {
             return true;
         }
+        self.foresees_target(op, n)
+    }
+
+    /// The same of an indirect branch, a call or a return.
+    #[inline(never)]
+    fn foresees_target(&mut self, op: &Op, n: u64) -> bool {
         let mut right = true;
         if op.flags & flags::RETURN != 0 {
             right = self.returns_to(op.va);

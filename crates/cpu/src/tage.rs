@@ -32,7 +32,8 @@ pub(crate) struct Tage {
     tables: usize,
     length: [u32; TABLES],
     folded: [u32; TABLES],
-    outpoint: [u32; TABLES],
+    /// The bit of a folded history from which the oldest outcome goes.
+    outgoing: [u32; TABLES],
     outcomes: Box<[u8; KEPT]>,
     head: usize,
     until_age: u32,
@@ -68,7 +69,7 @@ impl Tage {
             tables,
             length,
             folded: [0; TABLES],
-            outpoint: length.map(|l| l % FOLD_BITS),
+            outgoing: length.map(|l| 1 << (l % FOLD_BITS)),
             outcomes: Box::new([0; KEPT]),
             head: 0,
             until_age: AGE,
@@ -94,19 +95,24 @@ impl Tage {
 
     #[inline]
     fn push_to<const N: usize>(&mut self, bit: bool) {
-        self.head = (self.head + KEPT - 1) % KEPT;
-        self.outcomes[self.head] = u8::from(bit);
-        for i in 0..N {
-            let out = u32::from(self.outcomes[(self.head + self.length[i] as usize) % KEPT]);
+        let head = (self.head + KEPT - 1) % KEPT;
+        self.head = head;
+        self.outcomes[head] = u8::from(bit);
+        // All tables at once, in the host's vectors.
+        let mut gone = [0u32; N];
+        for (g, &length) in gone.iter_mut().zip(&self.length) {
+            *g = u32::from(self.outcomes[(head + length as usize) % KEPT]);
+        }
+        for (i, gone) in gone.into_iter().enumerate() {
             let mut f = self.folded[i] << 1 | u32::from(bit);
-            f ^= out << self.outpoint[i];
+            f ^= self.outgoing[i] & gone.wrapping_neg();
             f ^= f >> FOLD_BITS;
             self.folded[i] = f & ((1 << FOLD_BITS) - 1);
         }
     }
 
     /// Predicts by two-bit counters alone; learns; notes the outcome.
-    #[inline]
+    #[inline(never)]
     pub fn bimodal(&mut self, pc: u64, taken: bool) -> bool {
         let n = self.base.len();
         let counter = &mut self.base[hash(pc) as usize & (n - 1)];
@@ -122,8 +128,13 @@ impl Tage {
         if self.tables == 4 {
             self.predict_with::<4>(pc, taken)
         } else {
-            self.predict_with::<TABLES>(pc, taken)
+            self.predict_with_most(pc, taken)
         }
+    }
+
+    #[inline(never)]
+    fn predict_with_most(&mut self, pc: u64, taken: bool) -> bool {
+        self.predict_with::<TABLES>(pc, taken)
     }
 
     #[inline]
@@ -133,9 +144,10 @@ impl Tage {
         let mut at = [0usize; N];
         let mut tag = [0u16; N];
         let mut matching = 0u32;
+        let within = (1u32 << self.log) - 1;
         for i in 0..if N == 4 { N } else { tables } {
             let f = self.folded[i];
-            let index = (h ^ h >> (i + 3) ^ f) & ((1 << self.log) - 1);
+            let index = (h ^ h >> (i + 3) ^ f) & within;
             at[i] = (i << self.log) + index as usize;
             tag[i] =
                 ((h >> 18 ^ f >> (FOLD_BITS - TAG_BITS)) & ((1 << TAG_BITS) - 1)) as u16 | 1 << 15;

@@ -77,6 +77,9 @@ pub trait Below {
     fn warm(&mut self, request: Request);
     /// The same as `write_back` for its state, without time.
     fn warm_write_back(&mut self, at: PhysAddr, core: u8);
+    /// Tells the host, not the simulated machine, that this line will probably
+    /// be asked for: where it is kept can be fetched meanwhile.
+    fn announce(&self, _at: PhysAddr) {}
     /// Whether several cores may hold a line, so that a store needs leave to
     /// write and a dropped line is to be told.
     fn coherent(&self) -> bool {

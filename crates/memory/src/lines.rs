@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{Occupancy, renew_rank};
+use pagewalk_structures::{Occupancy, prefetch};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -164,6 +164,25 @@ impl Lines {
         self.state.tag_mut(at.base, at.way)
     }
 
+    /// Tells the host that `line` will be asked for.
+    #[inline(always)]
+    pub fn announce(&self, line: u64) {
+        self.state.prefetch(self.base(line));
+    }
+
+    /// Tells the host that `line`, which is not here, will be brought in: with
+    /// LRU it is known which line has to go.
+    #[inline(always)]
+    pub fn announce_fill(&mut self, line: u64) {
+        if self.replacement == Replacement::Lru {
+            let base = self.base(line);
+            let last = (self.state.ways() - 1) as u8;
+            if let Some(way) = self.state.first_with_order(base, last, 0) {
+                prefetch(self.state.tag_mut(base, way));
+            }
+        }
+    }
+
     /// Where `line` is, if it is here.
     #[inline(always)]
     pub fn find(&self, line: u64) -> Option<Place> {
@@ -226,18 +245,10 @@ impl Lines {
             Replacement::Lru => {
                 let rank = *self.state.order(at.base, at.way);
                 if rank != 0 {
-                    self.renew(at.base, rank);
+                    self.state.renew(at.base, rank);
                 }
             }
             Replacement::Srrip => *self.state.order(at.base, at.way) = 0,
-        }
-    }
-
-    /// The way of rank `rank` becomes the first in the order of use.
-    #[inline(always)]
-    fn renew(&mut self, base: Base, rank: u8) {
-        for chunk in self.state.orders(base) {
-            renew_rank(chunk, rank);
         }
     }
 
@@ -337,6 +348,7 @@ impl Lines {
     /// Brings in `line`, which is not here, asked for at `asked` and ready at
     /// `ready`; gives what had to go. While warming (`TIMED` false) nothing is
     /// counted, and a guess is a line like others, since nobody counted it as one.
+    #[inline(always)]
     pub fn fill<const TIMED: bool>(
         &mut self,
         line: u64,
@@ -345,24 +357,58 @@ impl Lines {
         asked: Cycle,
         ready: Cycle,
     ) -> Victim {
-        let base = self.base(line);
-        let way = self.victim(base);
-        let at = Place { base, way };
-        let flags = if TIMED { flags } else { flags & !GUESSED };
-        let tag = self.tag_mut(at);
-        let old = *tag;
-        *tag = line | flags | (from as u64) << LEVEL_SHIFT;
-        self.state.set_print(base, way, print(line));
+        if TIMED {
+            self.fill_timed(line, flags, from, asked, ready)
+        } else {
+            self.fill_warm(line, flags, from)
+        }
+    }
+
+    // Not generic, so that there is one copy of each for all callers: the host's
+    // instruction cache is what a miss would run out of first.
+
+    #[inline(never)]
+    fn fill_timed(
+        &mut self,
+        line: u64,
+        flags: u64,
+        from: Level,
+        asked: Cycle,
+        ready: Cycle,
+    ) -> Victim {
         let takes = ready.saturating_sub(asked).min(u64::from(u16::MAX));
-        *self.ready_word(at) = ready | takes << READY_BITS;
-        self.counts.fills += u64::from(TIMED);
-        self.counts.evictions += u64::from(TIMED && old & LINE_MASK != EMPTY);
+        let old = self.put(line, flags, from, ready | takes << READY_BITS);
+        self.counts.fills += 1;
+        self.counts.evictions += u64::from(old & LINE_MASK != EMPTY);
         if (flags | old) & GUESSED != 0 {
             self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
             self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
             self.gone(old);
         }
         Victim(old)
+    }
+
+    #[inline(never)]
+    fn fill_warm(&mut self, line: u64, flags: u64, from: Level) -> Victim {
+        let old = self.put(line, flags & !GUESSED, from, 0);
+        if old & GUESSED != 0 {
+            self.gone(old);
+        }
+        Victim(old)
+    }
+
+    /// Replaces the victim of the line's set; gives its tag word.
+    #[inline(always)]
+    fn put(&mut self, line: u64, flags: u64, from: Level, ready: u64) -> u64 {
+        let base = self.base(line);
+        let way = self.victim(base);
+        let at = Place { base, way };
+        *self.ready_word(at) = ready;
+        self.state.set_print(base, way, print(line));
+        std::mem::replace(
+            self.tag_mut(at),
+            line | flags | (from as u64) << LEVEL_SHIFT,
+        )
     }
 
     /// The line of this tag word leaves: a guess not used until now was useless.
@@ -404,26 +450,17 @@ impl Lines {
             Replacement::Lru => {
                 let last = (self.state.ways() - 1) as u8;
                 let way = self.state.first_with_order(base, last, 0);
-                self.renew(base, last);
+                self.state.renew(base, last);
                 way.expect("one way is the last")
             }
             Replacement::Srrip => {
                 let from = self.state.byte(base);
-                let mut most = RRPV_EMPTY;
-                let way = loop {
-                    match self.state.first_with_order(base, most, from) {
-                        Some(way) => break way,
-                        None => most -= 1,
-                    }
-                };
+                let most = self.state.most(base);
+                let way = self.state.first_with_order(base, most, from);
+                let way = way.expect("one way has the most");
                 // Ageing all until one is at the end is adding what the oldest lacks.
-                if most < RRPV_MAX {
-                    for chunk in self.state.orders(base) {
-                        for o in chunk {
-                            *o = o.wrapping_add(RRPV_MAX - most);
-                        }
-                    }
-                }
+                let lacks = RRPV_MAX.saturating_sub(most);
+                self.state.age(base, lacks);
                 let next = way.index() + 1;
                 let next = if next == self.state.ways() { 0 } else { next };
                 self.state.set_byte(base, next as u8);

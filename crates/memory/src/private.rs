@@ -159,6 +159,8 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
+        self.l2.announce(line);
+        below.announce(request.at);
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
@@ -334,6 +336,9 @@ impl Private {
         below: &mut B,
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
+        if request.kind == Kind::Walk {
+            below.announce(request.at);
+        }
         let done = match self.l2.find(line) {
             Some(at) => {
                 let mut done = hit::<TIMED>(&mut self.l2, at, request.kind, now);

@@ -1,6 +1,6 @@
 //! Where the words of a cache's sets lie in host memory.
 
-use pagewalk_structures::equal_bytes;
+use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
 
 /// Ways whose bytes are compared at once.
 const CHUNK: usize = 16;
@@ -33,6 +33,8 @@ pub(crate) struct Sets {
     head: usize,
     /// Words of a set.
     stride: usize,
+    /// A bit for each way.
+    all: u64,
 }
 
 impl Clone for Sets {
@@ -77,6 +79,7 @@ impl Sets {
             lanes,
             head,
             stride,
+            all: u64::MAX >> (64 - ways),
         }
     }
 
@@ -167,36 +170,50 @@ impl Sets {
         unsafe { *self.at_mut(base, 2 * self.lanes / WORD) = u64::from(byte) }
     }
 
-    /// The prints of the set at `base`.
+    /// Chunk `n` of the prints of the set at `base`.
     #[inline(always)]
-    fn prints(&self, base: Base) -> &[[u8; CHUNK]] {
-        // SAFETY: the first `lanes` bytes of a set, a whole number of chunks;
-        // any bits are bytes, which need no alignment; the borrow is that of `self`.
-        unsafe { std::slice::from_raw_parts(self.at(base, 0).cast(), self.lanes / CHUNK) }
+    fn prints(&self, base: Base, n: usize) -> &[u8; CHUNK] {
+        debug_assert!(n < self.lanes / CHUNK);
+        // SAFETY: a set begins with `lanes` bytes of prints, a whole number of
+        // chunks, of which `n` is one; any bits are bytes, which need no
+        // alignment; the borrow is that of `self`.
+        unsafe { &*self.at(base, 0).cast::<[u8; CHUNK]>().add(n) }
     }
 
-    /// The orders of the set at `base`, padded.
+    /// Chunk `n` of the orders of the set at `base`, padded.
     #[inline(always)]
-    pub fn orders(&mut self, base: Base) -> &mut [[u8; CHUNK]] {
+    fn orders(&mut self, base: Base, n: usize) -> &mut [u8; CHUNK] {
+        debug_assert!(n < self.lanes / CHUNK);
         let chunks = self.lanes / CHUNK;
-        // SAFETY: as in `prints`, the `lanes` bytes behind those.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.at_mut(base, self.lanes / WORD).cast(), chunks)
-        }
+        // SAFETY: as in `prints`, of the `lanes` bytes behind those.
+        unsafe { &mut *self.at_mut(base, 0).cast::<[u8; CHUNK]>().add(chunks + n) }
+    }
+
+    /// Whether all ways are in one chunk, as in most caches: then there is no
+    /// loop over chunks.
+    #[inline(always)]
+    fn narrow(&self) -> bool {
+        self.lanes == CHUNK
     }
 
     /// The first way with this print for which `is_it` holds.
     #[inline(always)]
     pub fn find(&self, base: Base, print: u8, is_it: impl Fn(u64) -> bool) -> Option<Way> {
-        for (n, chunk) in self.prints(base).iter().enumerate() {
-            let mut found = equal_bytes(chunk, print);
-            while found != 0 {
-                let way = n * CHUNK + found.trailing_zeros() as usize;
-                if way < self.ways && is_it(self.tag(base, Way(way))) {
-                    return Some(Way(way));
-                }
-                found &= found - 1;
+        if self.narrow() {
+            return self.find_in(base, 0, print, is_it);
+        }
+        (0..self.lanes / CHUNK).find_map(|n| self.find_in(base, n, print, &is_it))
+    }
+
+    #[inline(always)]
+    fn find_in(&self, base: Base, n: usize, print: u8, is_it: impl Fn(u64) -> bool) -> Option<Way> {
+        let mut found = equal_bytes(self.prints(base, n), print);
+        while found != 0 {
+            let way = n * CHUNK + found.trailing_zeros() as usize;
+            if way < self.ways && is_it(self.tag(base, Way(way))) {
+                return Some(Way(way));
             }
+            found &= found - 1;
         }
         None
     }
@@ -218,11 +235,66 @@ impl Sets {
     /// A bit for each way whose order is `order`.
     #[inline(always)]
     fn with_order(&mut self, base: Base, order: u8) -> u64 {
-        let mut ways = 0;
-        for (n, chunk) in self.orders(base).iter().enumerate() {
-            ways |= u64::from(equal_bytes(chunk, order)) << (n * CHUNK);
+        let with = if self.narrow() {
+            u64::from(equal_bytes(self.orders(base, 0), order))
+        } else {
+            self.with_order_of_many(base, order)
+        };
+        with & self.all
+    }
+
+    #[inline(never)]
+    fn with_order_of_many(&mut self, base: Base, order: u8) -> u64 {
+        (0..self.lanes / CHUNK)
+            .map(|n| u64::from(equal_bytes(self.orders(base, n), order)) << (n * CHUNK))
+            .fold(0, |all, ways| all | ways)
+    }
+
+    /// The highest order of a way.
+    #[inline(always)]
+    pub fn most(&mut self, base: Base) -> u8 {
+        let ways = self.ways;
+        if self.narrow() {
+            return most_of_first(self.orders(base, 0), ways);
         }
-        ways & (u64::MAX >> (64 - self.ways))
+        (0..self.lanes / CHUNK)
+            .map(|n| most_of_first(self.orders(base, n), (ways - n * CHUNK).min(CHUNK)))
+            .fold(0, u8::max)
+    }
+
+    /// Adds `by` to all orders.
+    #[inline(always)]
+    pub fn age(&mut self, base: Base, by: u8) {
+        let chunks = if self.narrow() { 1 } else { self.lanes / CHUNK };
+        for n in 0..chunks {
+            for o in self.orders(base, n) {
+                *o = o.wrapping_add(by);
+            }
+        }
+    }
+
+    /// Orders that are ranks of use: the way of rank `rank` becomes the first.
+    #[inline(always)]
+    pub fn renew(&mut self, base: Base, rank: u8) {
+        if self.narrow() {
+            renew_rank(self.orders(base, 0), rank);
+        } else {
+            self.renew_among_many(base, rank);
+        }
+    }
+
+    #[inline(never)]
+    fn renew_among_many(&mut self, base: Base, rank: u8) {
+        for n in 0..self.lanes / CHUNK {
+            renew_rank(self.orders(base, n), rank);
+        }
+    }
+
+    /// Tells the host that the set at `base` is going to be searched.
+    #[inline(always)]
+    pub fn prefetch(&self, base: Base) {
+        // SAFETY: the first word of the set at `base`, which has some.
+        prefetch(unsafe { &*self.at(base, 0) });
     }
 
     /// The first way whose order is `order`, and of those the first from way
@@ -234,4 +306,30 @@ impl Sets {
         let ways = if behind != 0 { behind } else { with };
         (with != 0).then(|| Way(ways.trailing_zeros() as usize))
     }
+}
+
+/// The highest of the first `n` of these bytes, each at most 127.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE2 is part of every x86-64 target; one unaligned load of the 16
+    // bytes of `bytes`.
+    unsafe {
+        let b = _mm_loadu_si128(bytes.as_ptr().cast());
+        let place = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let b = _mm_and_si128(b, _mm_cmpgt_epi8(_mm_set1_epi8(n as i8), place));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<8>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<4>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<2>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<1>(b));
+        _mm_cvtsi128_si32(b) as u8
+    }
+}
+
+/// The highest of the first `n` of these bytes, each at most 127.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
+    bytes.iter().take(n).copied().fold(0, u8::max)
 }

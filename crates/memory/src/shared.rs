@@ -86,19 +86,26 @@ impl Shared {
         };
         if let Some(p) = &mut self.l3.prefetcher {
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, &mut wanted);
-            for &line in &wanted {
-                if self.l3.find(line).is_none() {
-                    let ready = self.dram.read(line, now + self.l3.latency());
-                    self.put::<true>(line, PREFETCHED, now, ready);
-                }
+            if p.train(request.kind, line, request.pc, &mut wanted) {
+                self.prefetch(&wanted, now);
             }
         }
         done
     }
 
+    #[inline(never)]
+    fn prefetch(&mut self, wanted: &[u64], now: Cycle) {
+        for &line in wanted {
+            if self.l3.find(line).is_none() {
+                let ready = self.dram.read(line, now + self.l3.latency());
+                self.put::<true>(line, PREFETCHED, now, ready);
+            }
+        }
+    }
+
     fn miss(&mut self, line: u64, kind: Kind, now: Cycle) -> Done {
         self.l3.count_miss(kind);
+        self.l3.announce_fill(line);
         let ready = if kind == Kind::Prefetch {
             self.dram.read(line, now + self.l3.latency())
         } else {
@@ -235,6 +242,11 @@ impl Below for Shared {
             d.cleaned(line, core);
         }
         self.put_dirty::<false>(line, 0);
+    }
+
+    #[inline]
+    fn announce(&self, at: PhysAddr) {
+        self.l3.announce(at.0 >> LINE_SHIFT);
     }
 
     fn coherent(&self) -> bool {

@@ -14,7 +14,7 @@ use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, Vir
 use crate::level::{Found, Level, Presence};
 use crate::tlb::{Entry, key, print};
 use crate::walk::{LEVELS, Missing, Nesting, Physical, Warming, combine, walk, walk_nested};
-use crate::{MmuSpec, WalkRecord};
+use crate::{MmuSpec, ReadRecord, WalkRecord};
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

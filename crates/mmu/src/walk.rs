@@ -2,7 +2,7 @@
 
 use pagewalk_memory::{Below, Done, Kind, Level, Private, Request};
 use pagewalk_structures::SetAssoc;
-use pagewalk_tables::{Next, Translation, Walk, WalkCacheSet, WalkCaches, WalkState};
+use pagewalk_tables::{Group, Next, Translation, Walk, WalkCacheSet, WalkCaches, WalkState};
 use pagewalk_units::{Addr, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 use crate::ReadRecord;
@@ -23,16 +23,19 @@ pub(crate) trait Port<A> {
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
 }
 
-/// Walks `table` for `va` from `start`; gives the cycle at which the outcome is known.
+/// Walks `table` for `va` from `start`; gives the cycle at which the outcome is
+/// known, and what `found` makes of it. That is taken where it lies: a copy of
+/// the whole would wait for the host's stores of its parts.
 #[inline]
-pub(crate) fn walk<In: Addr, Out: Addr>(
+pub(crate) fn walk<In: Addr, Out: Addr, T>(
     table: &dyn Walk<In, Out>,
     va: In,
     asid: Asid,
     pwc: &mut WalkCacheSet,
     port: &mut impl Port<Out>,
     start: Cycle,
-) -> (Cycle, Result<Translation<Out>, Missing>) {
+    found: impl FnOnce(&Translation<Out>) -> T,
+) -> (Cycle, Result<T, Missing>) {
     let mut state = WalkState::default();
     let mut caches = WalkCaches::new(pwc, asid, start);
     let mut t = start;
@@ -43,28 +46,37 @@ pub(crate) fn walk<In: Addr, Out: Addr>(
         t += caches.spent;
         // By reference: a group is large, and seldom there.
         match &next {
-            Next::Done(found) => return (t, Ok(*found)),
+            Next::Done(translation) => return (t, Ok(found(translation))),
             Next::Fault => return (t, Err(Missing::Page)),
             &Next::One { at, level } => match port.read(at, level, t) {
                 Ok(done) => t = t.max(done.at),
                 Err((at, missing)) => return (at, Err(missing)),
             },
-            Next::Read(group) => {
-                let mut back = t;
-                for (i, &at) in group.at.iter().enumerate() {
-                    match port.read(at, group.level, t) {
-                        Ok(done) if group.off_path => debug_assert!(done.at >= t),
-                        Ok(done) => match group.matching {
-                            Some(m) if usize::from(m) != i => {}
-                            _ => back = back.max(done.at),
-                        },
-                        Err((at, missing)) => return (at, Err(missing)),
-                    }
-                }
-                t = back;
-            }
+            Next::Read(group) => match read_group(group, port, t) {
+                Ok(back) => t = back,
+                Err((at, missing)) => return (at, Err(missing)),
+            },
         }
     }
+}
+
+/// Reads a group asked for at `t`; when the walk may go on.
+#[inline(never)]
+fn read_group<Out: Addr>(
+    group: &Group<Out>,
+    port: &mut impl Port<Out>,
+    t: Cycle,
+) -> Result<Cycle, (Cycle, Missing)> {
+    let mut back = t;
+    for (i, &at) in group.at.iter().enumerate() {
+        let done = port.read(at, group.level, t)?;
+        match group.matching {
+            _ if group.off_path => debug_assert!(done.at >= t),
+            Some(m) if usize::from(m) != i => {}
+            _ => back = back.max(done.at),
+        }
+    }
+    Ok(back)
 }
 
 /// One more than the number of the memory system's last level.
@@ -81,6 +93,21 @@ pub(crate) struct Physical<'a, B> {
     pub record: Option<&'a mut Vec<ReadRecord>>,
 }
 
+impl<B> Physical<'_, B> {
+    #[cold]
+    fn note(&mut self, at: PhysAddr, level: u8, start: Cycle, done: Done) {
+        if let Some(reads) = &mut self.record {
+            reads.push(ReadRecord {
+                at,
+                level,
+                start,
+                end: done.at,
+                served: done.level,
+            });
+        }
+    }
+}
+
 impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
     #[inline]
     fn read(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
@@ -92,14 +119,8 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
         };
         let done = self.private.access(request, now, self.below);
         self.served[done.level as usize] += 1;
-        if let Some(reads) = &mut self.record {
-            reads.push(ReadRecord {
-                at,
-                level,
-                start: now,
-                end: done.at,
-                served: done.level,
-            });
+        if self.record.is_some() {
+            self.note(at, level, now, done);
         }
         Ok(done)
     }
@@ -173,7 +194,7 @@ impl Nesting {
             let size = PageSize::ALL[(packed & 3) as usize];
             return Ok((PhysAddr(packed & !0xfff | gpa.0 & 0xfff), size, t));
         }
-        let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t);
+        let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, |t| *t);
         let found = match found {
             Ok(found) => found,
             Err(_) => return Err((end, Missing::Host(gpa))),
@@ -200,6 +221,7 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
 }
 
 /// The two-dimensional walk: up to 24 references for 4-level tables.
+#[inline(never)]
 #[allow(
     clippy::too_many_arguments,
     reason = "the parts of a machine are lent one by one"
@@ -219,7 +241,7 @@ pub(crate) fn walk_nested(
         nesting,
         physical,
     };
-    let (t, found) = walk(guest, va, asid, pwc, &mut port, start);
+    let (t, found) = walk(guest, va, asid, pwc, &mut port, start, |t| *t);
     let found = match found {
         Ok(found) => found,
         Err(missing) => return (t, Err(missing)),
@@ -238,9 +260,9 @@ pub(crate) fn combine(
     guest: &Translation<GuestPhysAddr>,
     va: VirtAddr,
     pa: PhysAddr,
-    host_size: PageSize,
+    hostranslationsize: PageSize,
 ) -> Translation<PhysAddr> {
-    let size = guest.size.min(host_size);
+    let size = guest.size.min(hostranslationsize);
     Translation {
         frame: pagewalk_units::Frame {
             base: PhysAddr(pa.0 - (va.0 & (size.bytes() - 1))),

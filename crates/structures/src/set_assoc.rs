@@ -10,14 +10,23 @@ pub struct SetAssoc<V> {
     sets: u64,
     mask: Option<u64>,
     ways: usize,
-    keys: Vec<u64>,
-    stamps: Vec<u64>,
-    values: Vec<V>,
+    slots: Vec<Slot<V>>,
     clock: u64,
+    /// Where the last key was found: tried first, never decides.
+    last: usize,
     /// For wide sets only: a byte of hash an entry, each set padded to a
     /// multiple of 16, so that a search compares 16 ways at once.
     prints: Vec<u8>,
     print_stride: usize,
+}
+
+/// A way: its key, when it was last used, its value.
+#[derive(Clone, Copy, Debug)]
+struct Slot<V> {
+    key: u64,
+    /// 0 in an empty way.
+    stamp: u64,
+    value: V,
 }
 
 const EMPTY: u64 = u64::MAX;
@@ -48,10 +57,16 @@ impl<V: Copy + Default> SetAssoc<V> {
             sets: sets as u64,
             mask: sets.is_power_of_two().then(|| sets as u64 - 1),
             ways,
-            keys: vec![EMPTY; sets * ways],
-            stamps: vec![0; sets * ways],
-            values: vec![V::default(); sets * ways],
+            slots: vec![
+                Slot {
+                    key: EMPTY,
+                    stamp: 0,
+                    value: V::default(),
+                };
+                sets * ways
+            ],
             clock: 0,
+            last: 0,
             prints: vec![NO_PRINT; sets * print_stride],
             print_stride,
         }
@@ -68,17 +83,24 @@ impl<V: Copy + Default> SetAssoc<V> {
     /// Position of `key` in `set`, among all entries.
     #[inline(always)]
     fn find(&self, set: usize, key: u64) -> Option<usize> {
+        if self.print_stride != 0 {
+            return self.find_among_many(set, key);
+        }
         let base = set * self.ways;
-        let keys = &self.keys[base..base + self.ways];
-        let way = if self.print_stride == 0 {
-            keys.iter().position(|&k| k == key)
-        } else {
-            let from = set * self.print_stride;
-            let prints = &self.prints[from..from + self.print_stride];
-            first_byte_equal(prints, print_of(key), |way| {
-                keys.get(way).is_some_and(|&k| k == key)
-            })
-        };
+        let slots = &self.slots[base..base + self.ways];
+        let way = slots.iter().position(|s| s.key == key)?;
+        Some(base + way)
+    }
+
+    #[inline(never)]
+    fn find_among_many(&self, set: usize, key: u64) -> Option<usize> {
+        let base = set * self.ways;
+        let slots = &self.slots[base..base + self.ways];
+        let from = set * self.print_stride;
+        let prints = &self.prints[from..from + self.print_stride];
+        let way = first_byte_equal(prints, print_of(key), |way| {
+            slots.get(way).is_some_and(|s| s.key == key)
+        });
         way.map(|w| base + w)
     }
 
@@ -89,34 +111,43 @@ impl<V: Copy + Default> SetAssoc<V> {
         let base = set * self.ways;
         let mut oldest = 0;
         let mut stamp = u64::MAX;
-        for (way, &s) in self.stamps[base..base + self.ways].iter().enumerate() {
-            oldest = if s < stamp { way } else { oldest };
-            stamp = stamp.min(s);
+        for (way, s) in self.slots[base..base + self.ways].iter().enumerate() {
+            oldest = if s.stamp < stamp { way } else { oldest };
+            stamp = stamp.min(s.stamp);
         }
         base + oldest
     }
 
     #[inline]
     fn put_key(&mut self, at: usize, key: u64, print: u8) {
-        self.keys[at] = key;
+        self.slots[at].key = key;
         if self.print_stride != 0 {
-            self.prints[at / self.ways * self.print_stride + at % self.ways] = print;
+            self.put_print(at, print);
         }
+    }
+
+    #[inline(never)]
+    fn put_print(&mut self, at: usize, print: u8) {
+        self.prints[at / self.ways * self.print_stride + at % self.ways] = print;
     }
 
     /// The value of `key` in the set of `index`, made most recently used.
     #[inline]
     pub fn lookup(&mut self, index: u64, key: u64) -> Option<&mut V> {
-        let at = self.find(self.set(index), key)?;
+        if self.slots[self.last].key != key {
+            self.last = self.find(self.set(index), key)?;
+        }
         self.clock += 1;
-        self.stamps[at] = self.clock;
-        Some(&mut self.values[at])
+        let slot = &mut self.slots[self.last];
+        slot.stamp = self.clock;
+        Some(&mut slot.value)
     }
 
     /// The value of `key`, leaving the order of use as it is.
     #[inline]
     pub fn peek(&self, index: u64, key: u64) -> Option<&V> {
-        self.find(self.set(index), key).map(|at| &self.values[at])
+        self.find(self.set(index), key)
+            .map(|at| &self.slots[at].value)
     }
 
     /// Puts `key` in as most recently used; gives what it replaced: an older
@@ -126,10 +157,16 @@ impl<V: Copy + Default> SetAssoc<V> {
         let set = self.set(index);
         self.clock += 1;
         let at = self.find(set, key).unwrap_or_else(|| self.oldest(set));
-        let old = (self.keys[at] != EMPTY).then(|| (self.keys[at], self.values[at]));
-        self.put_key(at, key, print_of(key));
-        self.stamps[at] = self.clock;
-        self.values[at] = value;
+        let slot = &mut self.slots[at];
+        let old = (slot.key != EMPTY).then_some((slot.key, slot.value));
+        *slot = Slot {
+            key,
+            stamp: self.clock,
+            value,
+        };
+        if self.print_stride != 0 {
+            self.put_print(at, print_of(key));
+        }
         old
     }
 
@@ -137,23 +174,24 @@ impl<V: Copy + Default> SetAssoc<V> {
     pub fn remove(&mut self, index: u64, key: u64) -> Option<V> {
         let at = self.find(self.set(index), key)?;
         self.put_key(at, EMPTY, NO_PRINT);
-        self.stamps[at] = 0;
-        Some(self.values[at])
+        self.slots[at].stamp = 0;
+        Some(self.slots[at].value)
     }
 
     /// Keeps the entries for which `keep(key, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(u64, &V) -> bool) {
-        for at in 0..self.keys.len() {
-            if self.keys[at] != EMPTY && !keep(self.keys[at], &self.values[at]) {
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            if slot.key != EMPTY && !keep(slot.key, &slot.value) {
                 self.put_key(at, EMPTY, NO_PRINT);
-                self.stamps[at] = 0;
+                self.slots[at].stamp = 0;
             }
         }
     }
 
     /// Entries in use.
     pub fn len(&self) -> usize {
-        self.keys.iter().filter(|&&k| k != EMPTY).count()
+        self.slots.iter().filter(|s| s.key != EMPTY).count()
     }
 
     /// Whether no entry is in use.
@@ -163,7 +201,7 @@ impl<V: Copy + Default> SetAssoc<V> {
 
     /// Entries there is room for.
     pub fn capacity(&self) -> usize {
-        self.keys.len()
+        self.slots.len()
     }
 }
 

@@ -14,7 +14,7 @@ impl Core {
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
             let done = self.next.max(inputs) + chain;
-            self.retire_part(done, EXECUTES);
+            self.retire_part(done, 0, 0, 0, (Cause::Tlb, Cause::L1d));
             return done;
         }
         let (free, room) = self.rob.room();

@@ -84,16 +84,18 @@ impl Core {
     /// `done`; gives the slot. `waits`: what for, if it does.
     #[inline(always)]
     pub(super) fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
+        // In registers: stored in parts and loaded whole, it would hold up the host.
+        let Waits {
+            start, known, back, ..
+        } = waits;
+        let causes = (waits.translation, waits.level);
         if insns == 0 {
-            return self.retire_part(done, waits);
+            return self.retire_part(done, start, known, back, causes);
         }
         let next = self.rob.next;
         let slot = next.max(done).max(at + self.width);
         if slot > next {
-            let Waits {
-                start, known, back, ..
-            } = waits;
-            self.account(slot, start, known, back, (waits.translation, waits.level));
+            self.account(slot, start, known, back, causes);
         }
         self.rob.retire(slot, 1);
         self.next = at + 1;
@@ -102,21 +104,19 @@ impl Core {
 
     /// A further micro-operation is done at `done`: it moves the slot of its
     /// instruction if that is earlier, and the one it leaves is lost.
-    #[cold]
-    pub(super) fn retire_part(&mut self, done: u64, waits: Waits) -> u64 {
+    #[inline(never)]
+    pub(super) fn retire_part(
+        &mut self,
+        done: u64,
+        start: u64,
+        known: Cycle,
+        back: Cycle,
+        causes: (Cause, Cause),
+    ) -> u64 {
         if done < self.rob.next {
             return self.rob.next - 1;
         }
-        let Waits {
-            start, known, back, ..
-        } = waits;
-        self.account(
-            done + 1,
-            start,
-            known,
-            back,
-            (waits.translation, waits.level),
-        );
+        self.account(done + 1, start, known, back, causes);
         self.rob.delay_last(done)
     }
 

@@ -69,8 +69,8 @@ impl Mmu {
             asid,
             va,
             access,
-            pc,
             now,
+            ..
         } = wanted;
         let s = side(access);
         let own = s & usize::from(self.l2[1].is_some());
@@ -117,12 +117,14 @@ impl Mmu {
             record: record.as_mut(),
         };
         let (end, found) = match *view {
-            View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, start),
+            View::Native(table) => {
+                walk(table, va, asid, &mut self.pwc, &mut port, start, Found::of)
+            }
             View::Nested { guest, host } => {
                 let nesting = self
                     .nesting
                     .get_or_insert_with(|| Box::new(Nesting::new(self.nested_pwc.clone())));
-                walk_nested(
+                let (end, found) = walk_nested(
                     guest,
                     host,
                     va,
@@ -131,7 +133,8 @@ impl Mmu {
                     nesting,
                     &mut port,
                     start,
-                )
+                );
+                (end, found.map(|t| Found::of(&t)))
             }
         };
         self.walkers.hold(walker, end);
@@ -141,8 +144,7 @@ impl Mmu {
         st.walk_cycles += end - start;
         st.walker_wait_cycles += start - asked;
         let outcome = match found {
-            Ok(t) => {
-                let found = Found::of(&t);
+            Ok(found) => {
                 self.fill(s, asid, va, found, end, true, presence);
                 let i = self.next_flight;
                 self.next_flight = (i + 1) % IN_FLIGHT;
@@ -167,18 +169,8 @@ impl Mmu {
                 Err(fault)
             }
         };
-        if let (Some(records), Some(reads)) = (&mut self.records, record) {
-            records.push(WalkRecord {
-                asid,
-                va,
-                pc,
-                access,
-                start,
-                end,
-                merged: false,
-                faulted: outcome.is_err(),
-                reads,
-            });
+        if let Some(reads) = record {
+            self.record(wanted, start, end, false, outcome.is_err(), reads);
         }
         outcome
     }
@@ -215,11 +207,7 @@ impl Mmu {
         presence: [Presence; 2],
     ) -> Result<Answer, Fault> {
         let &Wanted {
-            asid,
-            va,
-            access,
-            pc,
-            ..
+            asid, va, access, ..
         } = wanted;
         let flight = &mut self.flights[i];
         if flight.asked > asked {
@@ -233,18 +221,9 @@ impl Mmu {
         self.stats.walks_merged += 1;
         let s = side(access);
         self.fill(s, asid, va, flight.found, at, true, presence);
-        if let Some(records) = &mut self.records {
-            records.push(WalkRecord {
-                asid,
-                va,
-                pc,
-                access,
-                start: asked,
-                end: at,
-                merged: true,
-                faulted: access == Access::Write && !flight.found.writable,
-                reads: Vec::new(),
-            });
+        if self.records.is_some() {
+            let faulted = access == Access::Write && !flight.found.writable;
+            self.record(wanted, asked, at, true, faulted, Vec::new());
         }
         if access == Access::Write && !flight.found.writable {
             return Err(self.refuse(asid, va, access, at));
@@ -254,6 +233,32 @@ impl Mmu {
             at,
             from: From::Walk,
         })
+    }
+
+    /// Keeps a record of a walk, or of waiting for one.
+    #[cold]
+    #[inline(never)]
+    fn record(
+        &mut self,
+        wanted: &Wanted,
+        start: Cycle,
+        end: Cycle,
+        merged: bool,
+        faulted: bool,
+        reads: Vec<ReadRecord>,
+    ) {
+        let record = WalkRecord {
+            asid: wanted.asid,
+            va: wanted.va,
+            pc: wanted.pc,
+            access: wanted.access,
+            start,
+            end,
+            merged,
+            faulted,
+            reads,
+        };
+        self.records.get_or_insert_default().push(record);
     }
 
     /// Puts a translation into the first level of side `s`. `counted`: in the

@@ -70,12 +70,12 @@ impl Mmu {
             core: self.core,
         };
         let (_, found) = match *view {
-            View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, now),
+            View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, now, Found::of),
             View::Nested { guest, host } => {
                 let nesting = self
                     .nesting
                     .get_or_insert_with(|| Box::new(Nesting::new(self.nested_pwc.clone())));
-                walk_nested(
+                let (end, found) = walk_nested(
                     guest,
                     host,
                     va,
@@ -84,12 +84,13 @@ impl Mmu {
                     nesting,
                     &mut port,
                     now,
-                )
+                );
+                (end, found.map(|t| Found::of(&t)))
             }
         };
         self.pwc.counts.copy_from_slice(&counts[..arrays]);
         let found = match found {
-            Ok(t) => Found::of(&t),
+            Ok(found) => found,
             Err(missing) => {
                 let mut fault = self.refuse(asid, va, access, now);
                 if let Missing::Host(gpa) = missing {

@@ -88,6 +88,7 @@ static PROGRAMS: &[Entry] = &[
     graph::sssp::ENTRY,
     graph::gc::ENTRY,
     graph::tc::ENTRY,
+    graph::bc::ENTRY,
     sysbench::ENTRY,
     xsbench::ENTRY,
     dlrm::ENTRY,

@@ -10,6 +10,7 @@
 //! | `containers` | the C++ containers of their work lists |
 //! | `level_sync` | the search by levels of several threads |
 
+pub mod bc;
 pub mod bfs;
 pub mod containers;
 pub mod gc;

@@ -115,7 +115,7 @@ impl Weights {
             Weights::Random { seed } => {
                 let (a, b) = (source.min(target), source.max(target));
                 let word = mix(seed, u64::from(a) << 32 | u64::from(b));
-                1 + (u128::from(word) * 255 >> 64) as u32
+                1 + ((u128::from(word) * 255) >> 64) as u32
             }
             Weights::File => graph.weight(edge),
         }

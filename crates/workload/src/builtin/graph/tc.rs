@@ -43,7 +43,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     description: "Counts triangles: merges the sorted neighbours of both ends of each edge.",
     stresses: "Streams through two lists at a time, with a branch in two that nobody can predict; a random access an edge.",
     source: "L. Nai et al., GraphBIG, SC 2015 (triangle count)",
-    default_size: 1 << 30,
+    default_size: 128 << 20,
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
     params: &[GRAPH, SCALE, VERTICES, DEGREE, LAYOUT, POPULATE],

@@ -131,6 +131,7 @@ impl Builder {
 }
 
 impl Csr {
+    #[cfg(test)]
     /// The graph of an edge list (source, target, weight) with at least `vertices`.
     pub fn from_edges(vertices: u32, edges: &[(u32, u32, u32)], shape: Shape) -> Self {
         let mut builder = Builder::new(shape);

@@ -1,0 +1,245 @@
+//! PageRank, shortest paths, colouring, triangles and betweenness from outside:
+//! what holds of their streams over both layouts, with one and more threads.
+
+mod waits;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Op, Program, flags};
+use pagewalk_workload::{Options, build};
+use waits::Waits;
+
+/// What one thread gave.
+#[derive(Default, PartialEq, Debug)]
+struct Given {
+    ops: Vec<Op>,
+    events: Vec<(usize, Event)>,
+}
+
+fn options(threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
+    Options {
+        size_bytes: None,
+        threads,
+        seed,
+        params: (params.iter())
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect(),
+    }
+}
+
+/// Runs to the end; `pick` chooses among the threads that can be asked.
+fn run(program: &mut dyn Program, mut pick: impl FnMut(&[u32]) -> usize) -> BTreeMap<u32, Given> {
+    let mut given = BTreeMap::from([(0, Given::default())]);
+    let mut live = vec![0u32];
+    let mut batch = Batch::new();
+    let mut waits = Waits::default();
+    while !live.is_empty() {
+        let free = waits.free(&live);
+        assert!(!free.is_empty(), "all threads wait");
+        let thread = free[pick(&free)];
+        let end = program.fill(thread, &mut batch).unwrap();
+        assert!(batch.ops.len() <= BATCH_OPS);
+        let mine = given.get_mut(&thread).unwrap();
+        mine.ops.extend_from_slice(&batch.ops);
+        waits.see(thread, batch.ops.len(), &end);
+        match end {
+            End::More | End::Barrier { .. } => {}
+            End::Event { event, .. } => {
+                mine.events.push((mine.ops.len(), event.clone()));
+                if let Event::Spawn { thread } = event {
+                    live.push(thread);
+                    given.insert(thread, Given::default());
+                }
+            }
+            End::Exit => live.retain(|t| *t != thread),
+            other => panic!("{other:?}"),
+        }
+    }
+    given
+}
+
+/// Mapped memory: begin and end, neighbours joined.
+fn mapped(given: &BTreeMap<u32, Given>) -> BTreeMap<u64, u64> {
+    let mut maps: Vec<(u64, u64)> = (given.values().flat_map(|g| &g.events))
+        .filter_map(|(_, e)| match e {
+            Event::Map { at, bytes, .. } => Some((at.0, at.0 + bytes)),
+            _ => None,
+        })
+        .collect();
+    maps.sort_unstable();
+    let mut joined: BTreeMap<u64, u64> = BTreeMap::new();
+    for (begin, end) in maps {
+        match joined.last_entry() {
+            Some(mut last) if *last.get() == begin => {
+                last.insert(end);
+            }
+            _ => {
+                joined.insert(begin, end);
+            }
+        }
+    }
+    joined
+}
+
+fn check_stream(given: &BTreeMap<u32, Given>) {
+    let maps = mapped(given);
+    for (thread, mine) in given {
+        let mut names: BTreeMap<u64, Kind> = BTreeMap::new();
+        for (at, op) in mine.ops.iter().enumerate() {
+            assert!(op.dep.iter().all(|d| usize::from(*d) <= at), "{op:?}");
+            if op.kind == Kind::Load || op.kind == Kind::Store {
+                let end = op.va + u64::from(op.size);
+                let map = maps.range(..=op.va).next_back();
+                let inside = map.is_some_and(|m| end <= *m.1);
+                assert!(inside, "thread {thread}, outside of all mappings: {op:?}");
+            }
+            // One address is one instruction.
+            let conditional = op.flags & flags::CONDITIONAL != 0;
+            if op.kind == Kind::Branch && conditional {
+                assert!(op.latency >= 1, "{op:?}");
+            }
+            if op.insns > 0 && (conditional || op.kind != Kind::Branch) {
+                let other = *names.entry(op.pc).or_insert(op.kind);
+                let one = other == op.kind || !(conditional || other == Kind::Branch);
+                assert!(one, "{op:?} and a {other:?}");
+            }
+        }
+    }
+}
+
+fn instructions(given: &BTreeMap<u32, Given>) -> u64 {
+    let ops = given.values().flat_map(|g| &g.ops);
+    ops.map(|o| u64::from(o.insns)).sum()
+}
+
+/// Small runs of each kernel.
+fn runs() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+    vec![
+        ("pr", vec![("scale", "12"), ("iterations", "2")]),
+        (
+            "sssp",
+            vec![("scale", "12"), ("weights", "random"), ("roots", "2")],
+        ),
+        ("gc", vec![("scale", "12"), ("symmetric", "yes")]),
+        ("tc", vec![("graph", "ldbc"), ("vertices", "5000")]),
+        (
+            "bc",
+            vec![("graph", "uniform"), ("scale", "12"), ("sources", "5")],
+        ),
+    ]
+}
+
+#[test]
+fn each_threads_stream_is_the_same_in_any_order_of_asking() {
+    for (name, mut params) in runs() {
+        params.push(("degree", "4"));
+        for (layout, threads) in [("csr", 1), ("csr", 3), ("graphbig", 2), ("graphbig", 16)] {
+            params.push(("layout", layout));
+            let options = options(threads, 5, &params);
+            params.pop();
+            let give = |pick: &mut dyn FnMut(&[u32]) -> usize| {
+                run(build(name, &options).unwrap().as_mut(), pick)
+            };
+            let first = give(&mut |_| 0);
+            check_stream(&first);
+            let mut state = 1u64;
+            let shuffled = give(&mut |live| {
+                state = (state.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1);
+                (state >> 33) as usize % live.len()
+            });
+            assert!(first == shuffled, "{name}, {layout}, {threads} threads");
+            let other = Options {
+                seed: 6,
+                ..options.clone()
+            };
+            let other = run(build(name, &other).unwrap().as_mut(), |_| 0);
+            assert!(first != other, "{name}: another seed is another graph");
+        }
+    }
+}
+
+#[test]
+fn the_instruction_mix_is_that_of_compiled_code() {
+    for (name, mut params) in runs() {
+        params.push(("degree", "8"));
+        for layout in ["csr", "graphbig"] {
+            params.push(("layout", layout));
+            let given = run(
+                build(name, &options(1, 2, &params)).unwrap().as_mut(),
+                |_| 0,
+            );
+            params.pop();
+            let all = instructions(&given) as f64;
+            let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as f64;
+            let references = (count(Kind::Load) + count(Kind::Store)) / all;
+            let branches = count(Kind::Branch) / all;
+            // Integer code of compilers: a third to a half of the instructions refer
+            // to memory, one in four to nine is a branch.
+            assert!(
+                (0.2..0.6).contains(&references),
+                "{name} {layout}: {references}"
+            );
+            assert!(
+                (0.08..0.35).contains(&branches),
+                "{name} {layout}: {branches}"
+            );
+            let (mut taken, mut conditional) = (0.0, 0.0);
+            for op in given[&0]
+                .ops
+                .iter()
+                .filter(|o| o.flags & flags::CONDITIONAL != 0)
+            {
+                conditional += 1.0;
+                taken += f64::from(op.flags & flags::TAKEN);
+            }
+            assert!(conditional > 0.0 && taken > 0.0 && taken < conditional);
+        }
+    }
+}
+
+#[test]
+fn page_rank_pulls_each_edge_with_five_instructions() {
+    let params = [
+        ("graph", "uniform"),
+        ("scale", "12"),
+        ("degree", "8"),
+        ("iterations", "3"),
+    ];
+    let given = run(
+        build("pr", &options(1, 0, &params)).unwrap().as_mut(),
+        |_| 0,
+    );
+    let neighbours = given[&0].ops.iter().filter(|o| o.pc & 0xfff == 0x398);
+    assert_eq!(neighbours.count(), 3 * 8 * 4096);
+    // Beside the edges: contribution 10, row 17, iteration a few.
+    let rest = instructions(&given) - 5 * 3 * 8 * 4096;
+    let vertex = rest as f64 / (3.0 * 4096.0);
+    assert!((24.0..30.0).contains(&vertex), "{vertex}");
+}
+
+#[test]
+fn files_are_read_and_their_mistakes_named() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "# mine\n10 20\n20 30\n30 10\n").unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let with = |params: &[(&str, &str)]| build("tc", &options(1, 0, params));
+    let given = run(with(&[("graph", &path)]).unwrap().as_mut(), |_| 0);
+    check_stream(&given);
+    let refused = |params: &[(&str, &str)]| match with(params) {
+        Ok(_) => panic!("{params:?} was accepted"),
+        Err(e) => e.message,
+    };
+    let both = refused(&[("graph", &path), ("scale", "12")]);
+    assert!(both.contains("together with a file"), "{both}");
+    assert!(refused(&[("graph", "kronecer")]).contains("`kronecker`"));
+    assert!(refused(&[("graph", "no/such.mtx")]).contains("no such file"));
+    writeln!(file, "40 fifty").unwrap();
+    let wrong = refused(&[("graph", &path)]);
+    assert!(
+        wrong.contains("line 6") && wrong.contains("40 fifty"),
+        "{wrong}"
+    );
+    let vast = refused(&[("graph", "ldbc"), ("scale", "31"), ("degree", "1024")]);
+    assert!(vast.contains("host memory"), "{vast}");
+}

@@ -3,13 +3,41 @@
 
 use std::time::Instant;
 
-use pagewalk_stream::Batch;
+use pagewalk_stream::{Backing, Batch, End, Event, Kind, Program};
 use pagewalk_workload::{Options, build, parse_size};
+
+/// A graph as large as GraphBIG's LDBC one.
+const LDBC_SIZE: [(&str, &str); 4] = [
+    ("layout", "graphbig"),
+    ("graph", "uniform"),
+    ("vertices", "1000000"),
+    ("degree", "29"),
+];
+
+/// Runs the initialisation; gives the bytes that are mapped then.
+fn initialise(program: &mut dyn Program, batch: &mut Batch) -> u64 {
+    let mut bytes = 0;
+    loop {
+        let End::Event { event, .. } = program.fill(0, batch).unwrap() else {
+            continue;
+        };
+        match event {
+            Event::Map {
+                bytes: more,
+                backing: Backing::Anonymous,
+                ..
+            } => bytes += more,
+            Event::Unmap { bytes: less, .. } => bytes -= less,
+            Event::RoiBegin => return bytes,
+            _ => {}
+        }
+    }
+}
 
 fn main() {
     println!(
-        "{:<44} {:>10} {:>12} {:>10}",
-        "program", "build s", "M insn/s", "M ops/s"
+        "{:<60} {:>8} {:>9} {:>10} {:>9} {:>10}",
+        "program", "ready s", "GB", "M insn/s", "M ops/s", "refs/insn"
     );
     // `cargo bench -p pagewalk-workload --bench generate -- NAME` for one program.
     let only = std::env::args().nth(1).filter(|a| !a.starts_with('-'));
@@ -27,6 +55,9 @@ fn main() {
         ("bfs", "4GiB", 1, vec![("graph", "uniform")]),
         ("bfs", "4GiB", 1, vec![("graph", "kronecker")]),
         ("bfs", "4GiB", 4, vec![("graph", "kronecker")]),
+        ("bfs", "1GiB", 1, vec![("layout", "graphbig")]),
+        ("bfs", "", 1, LDBC_SIZE.to_vec()),
+        ("bfs", "", 4, LDBC_SIZE.to_vec()),
         ("xsbench", "6GiB", 1, vec![]),
         ("xsbench", "100GiB", 1, vec![("method", "event")]),
         ("dlrm", "10GiB", 1, vec![]),
@@ -38,7 +69,7 @@ fn main() {
             continue;
         }
         let options = Options {
-            size_bytes: Some(parse_size(size).unwrap()),
+            size_bytes: (!size.is_empty()).then(|| parse_size(size).unwrap()),
             threads,
             seed: 0,
             params: params
@@ -48,25 +79,30 @@ fn main() {
         };
         let begun = Instant::now();
         let mut program = build(name, &options).unwrap();
-        let built = begun.elapsed().as_secs_f64();
         let mut batch = Batch::new();
-        let (mut instructions, mut ops) = (0, 0);
+        let bytes = initialise(program.as_mut(), &mut batch);
+        let ready = begun.elapsed().as_secs_f64();
+        let (mut instructions, mut ops, mut references) = (0, 0, 0);
         let begun = Instant::now();
         'run: while instructions < 300_000_000 {
             for thread in 0..threads {
-                if let pagewalk_stream::End::Exit = program.fill(thread, &mut batch).unwrap() {
+                if let End::Exit = program.fill(thread, &mut batch).unwrap() {
                     break 'run;
                 }
                 instructions += batch.instructions();
                 ops += batch.ops.len() as u64;
+                let memory = |k: Kind| matches!(k, Kind::Load | Kind::Store);
+                references += batch.ops.iter().filter(|o| memory(o.kind)).count();
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
         println!(
-            "{:<44} {built:>10.3} {:>12.1} {:>10.1}",
+            "{:<60} {ready:>8.3} {:>9.2} {:>10.1} {:>9.1} {:>10.3}",
             format!("{name} {size} {threads} thread(s) {params:?}"),
+            bytes as f64 / 1e9,
             instructions as f64 / seconds / 1e6,
-            ops as f64 / seconds / 1e6
+            ops as f64 / seconds / 1e6,
+            references as f64 / instructions as f64,
         );
     }
 }

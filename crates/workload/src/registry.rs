@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, bfs, dlrm, graph, gups, kmer, sysbench, xsbench};
+use crate::builtin::{Touch, dlrm, graph, gups, kmer, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -83,7 +83,7 @@ pub(crate) struct Entry {
 
 static PROGRAMS: &[Entry] = &[
     gups::ENTRY,
-    bfs::ENTRY,
+    graph::bfs::ENTRY,
     graph::pr::ENTRY,
     graph::sssp::ENTRY,
     graph::gc::ENTRY,

@@ -1,7 +1,6 @@
 //! Built-in programs: the real algorithm, executed far enough to know every
 //! branch and address, without the data that only passes through.
 
-pub(crate) mod bfs;
 pub(crate) mod dlrm;
 pub(crate) mod graph;
 pub(crate) mod gups;

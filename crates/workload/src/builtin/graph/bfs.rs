@@ -33,8 +33,36 @@ use super::containers::Deque;
 use super::kernel::{World, launch};
 use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
-use super::params::{Kind, Setup};
-use crate::registry::Values;
+use super::params::{self, Kind, Setup};
+use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
+
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| match values.choice("layout", &["csr", "graphbig"], "csr")? {
+        "csr" => Ok(Box::new(super::gap_bfs::program(values)?)),
+        _ => Ok(Box::new(program(values)?.0)),
+    },
+};
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "bfs",
+    group: "graph",
+    description: "Breadth-first searches from random roots over a generated graph in compressed sparse row form.",
+    stresses: "Dependent random reads (neighbour, then its parent entry) and hard branches, beside streams through the neighbour lists.",
+    source: "S. Beamer, K. Asanovic, D. Patterson, The GAP Benchmark Suite, 2015 (top-down step); Graph500 specification (Kronecker graph)",
+    default_size: 4 << 30,
+    size_range: "a size that a graph of scale 12 to 31 fits in",
+    max_threads: 16,
+    params: &[
+        params::GRAPH,
+        params::SCALE,
+        params::VERTICES,
+        params::DEGREE,
+        params::LAYOUT,
+        params::ROOTS,
+        POPULATE,
+    ],
+};
 
 const COLOR: usize = 0;
 const ORDER: usize = 1;

@@ -7,12 +7,14 @@
 //! | `layout` | where vertices, edges and properties lie, and the instructions that reach them |
 //! | `params` | what all kernels can be told |
 //! | `kernel` | a kernel's threads and the memory they share |
+//! | `gap_bfs` | the breadth-first search over compressed sparse rows, GAP's own |
 //! | `containers` | the C++ containers of their work lists |
 //! | `level_sync` | the search by levels of several threads |
 
 pub mod bc;
 pub mod bfs;
 pub mod containers;
+mod gap_bfs;
 pub mod gc;
 pub mod kernel;
 pub mod layout;

@@ -84,6 +84,9 @@ pub(crate) struct Entry {
 static PROGRAMS: &[Entry] = &[
     gups::ENTRY,
     graph::bfs::ENTRY,
+    graph::dfs::ENTRY,
+    graph::cc::ENTRY,
+    graph::dc::ENTRY,
     graph::pr::ENTRY,
     graph::sssp::ENTRY,
     graph::gc::ENTRY,

@@ -170,7 +170,7 @@ async fn searches_of<L: Layout>(
                 level_bytes: 8,
                 label: None,
             };
-            sweep(&world, &mut t, thread, root, claim, &found.levels).await;
+            sweep(&world, &mut t, thread, root, claim, &found.levels, |_| {}).await;
         }
         if thread == 0 {
             found.searches.fetch_add(1, Relaxed);

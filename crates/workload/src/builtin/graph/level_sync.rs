@@ -53,7 +53,8 @@ pub struct Claim {
 }
 
 /// Searches from `root`, in each of the threads; `levels` are those of the
-/// vertices, [`NOT_REACHED`] so far, and the result.
+/// vertices, [`NOT_REACHED`] so far, and the result. `reached` hears of each
+/// vertex that is found.
 pub async fn sweep<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
@@ -61,6 +62,7 @@ pub async fn sweep<L: Layout>(
     root: u32,
     claim: Claim,
     levels: &[AtomicU32],
+    reached: impl Fn(u32),
 ) {
     let lists = world.lists();
     let threads = world.threads;
@@ -81,7 +83,7 @@ pub async fn sweep<L: Layout>(
         world.barrier(t, 0x1dc).await;
         world.set_stop(true);
         t.store(0x1eb, 4, lists.stop, 1, NONE, NONE);
-        scan(world, t, thread, &input, claim, levels).await;
+        scan(world, t, thread, &input, claim, levels, &reached).await;
         world.barrier(t, 0x3d3).await;
         input = gather(world, t, thread).await;
         world.barrier(t, 0x644).await;
@@ -100,6 +102,7 @@ async fn scan<L: Layout>(
     input: &[u32],
     claim: Claim,
     levels: &[AtomicU32],
+    reached: &impl Fn(u32),
 ) {
     let (memory, graph, lists) = (world.memory(), &world.graph, world.lists());
     let (list, header) = lists.input(thread);
@@ -126,6 +129,7 @@ async fn scan<L: Layout>(
             t.branch(0x2d3, 0x303, 1, !won, [old, NONE]);
             if won {
                 levels[target as usize].store(mine + 1, Relaxed);
+                reached(target);
                 if let Some((label, bytes)) = claim.label {
                     let (va, from) = memory.field(v, label);
                     t.store(0x2d4, 1, va, bytes, from, NONE);

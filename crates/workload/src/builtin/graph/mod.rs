@@ -13,7 +13,10 @@
 
 pub mod bc;
 pub mod bfs;
+pub mod cc;
 pub mod containers;
+pub mod dc;
+pub mod dfs;
 mod gap_bfs;
 pub mod gc;
 pub mod kernel;

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn mistakes_name_the_nearest_right_thing() {
         assert!(refused("gusp", &Options::default()).contains("`gups`"));
-        assert!(refused("zzz", &Options::default()).contains("gups, bfs, pr"));
+        assert!(refused("zzz", &Options::default()).contains("gups, bfs, dfs"));
         assert!(refused("gups", &with(&[("update", "5")])).contains("`updates`"));
         assert!(refused("bfs", &with(&[("graph", "kroneker")])).contains("`kronecker`"));
         assert!(refused("bfs", &with(&[("scale", "99")])).contains("12 to 31"));

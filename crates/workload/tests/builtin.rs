@@ -1,100 +1,14 @@
 //! The built-in programs from outside: their streams are those of the
 //! algorithms, whatever the order in which threads are asked.
 
+mod common;
 mod waits;
 
 use std::collections::{BTreeMap, HashMap};
 
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, flags};
-use pagewalk_workload::{Options, build};
-
-fn options(size: Option<u64>, threads: u32, seed: u64, params: &[(&str, &str)]) -> Options {
-    Options {
-        size_bytes: size,
-        threads,
-        seed,
-        params: params
-            .iter()
-            .map(|(k, v)| (k.to_string(), v.to_string()))
-            .collect(),
-    }
-}
-
-use waits::Waits;
-
-/// What one thread gave: its ops, and its events with the number of ops before them.
-#[derive(Default, PartialEq, Debug)]
-struct Given {
-    ops: Vec<Op>,
-    events: Vec<(usize, Event)>,
-}
-
-/// Runs to the end; `pick` chooses among the threads that can be asked.
-fn run(program: &mut dyn Program, mut pick: impl FnMut(&[u32]) -> usize) -> BTreeMap<u32, Given> {
-    let mut given = BTreeMap::from([(0, Given::default())]);
-    let mut live = vec![0u32];
-    let mut batch = Batch::new();
-    let mut waits = Waits::default();
-    while !live.is_empty() {
-        let free = waits.free(&live);
-        assert!(!free.is_empty(), "all threads wait");
-        let thread = free[pick(&free)];
-        let end = program.fill(thread, &mut batch).unwrap();
-        let mine = given.get_mut(&thread).unwrap();
-        mine.ops.extend_from_slice(&batch.ops);
-        assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
-        waits.see(thread, batch.ops.len(), &end);
-        match end {
-            End::More => {}
-            End::Barrier { .. } => {}
-            End::Event { event, ticket } => {
-                assert_eq!(ticket, 0);
-                mine.events.push((mine.ops.len(), event.clone()));
-                if let Event::Spawn { thread } = event {
-                    live.push(thread);
-                    given.insert(thread, Given::default());
-                }
-            }
-            End::Exit => live.retain(|t| *t != thread),
-            other => panic!("{other:?}"),
-        }
-    }
-    given
-}
-
-fn first(_: &[u32]) -> usize {
-    0
-}
-
-fn mappings(given: &BTreeMap<u32, Given>) -> Vec<(u64, u64)> {
-    let maps = given[&0].events.iter().filter_map(|(_, e)| match e {
-        Event::Map { at, bytes, .. } => Some((at.0, at.0 + bytes)),
-        _ => None,
-    });
-    maps.collect()
-}
-
-fn check_stream(given: &BTreeMap<u32, Given>) {
-    let maps = mappings(given);
-    for mine in given.values() {
-        for (at, op) in mine.ops.iter().enumerate() {
-            for dep in op.dep {
-                assert!(
-                    usize::from(dep) <= at,
-                    "a producer before the start: {op:?}"
-                );
-            }
-            if op.kind == Kind::Load || op.kind == Kind::Store {
-                let end = op.va + u64::from(op.size);
-                assert!(
-                    maps.iter().any(|m| m.0 <= op.va && end <= m.1),
-                    "outside of all mappings: {op:?}"
-                );
-            }
-            assert!(op.kind != Kind::Branch || op.latency >= 1);
-        }
-    }
-}
+use common::{Given, check_stream, first, mappings, options, run};
+use pagewalk_stream::{Batch, Event, Kind, Op, flags};
+use pagewalk_workload::build;
 
 #[test]
 fn gups_gives_17_instructions_an_update_and_7_a_round() {

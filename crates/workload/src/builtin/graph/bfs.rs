@@ -58,6 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::SCALE,
         params::VERTICES,
         params::DEGREE,
+        params::SYMMETRIC,
         params::LAYOUT,
         params::ROOTS,
         POPULATE,
@@ -120,7 +121,7 @@ impl Roots {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let mut levels = Vec::new();
     levels.resize_with(setup.graph.vertices() as usize, || {
@@ -334,7 +335,7 @@ mod tests {
                         ("roots", "2"),
                     ];
                     let Run { found, setup, ops } = run("bfs", threads, &params, program, |v| {
-                        Setup::read(v, &PROPERTIES)
+                        Setup::read_shaped(v, &PROPERTIES, params::symmetric(v)?)
                     });
                     let root = found.root.load(Relaxed);
                     let levels: Vec<u32> = found.levels.iter().map(|l| l.load(Relaxed)).collect();

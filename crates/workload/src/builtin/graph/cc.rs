@@ -62,6 +62,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::SCALE,
         params::VERTICES,
         params::DEGREE,
+        params::SYMMETRIC,
         params::LAYOUT,
         ParamInfo {
             name: "rounds",
@@ -96,7 +97,7 @@ pub struct Found {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let array = || {
         let mut array = Vec::new();
@@ -342,7 +343,7 @@ mod tests {
                     ("rounds", "2"),
                 ];
                 let Run { found, setup, .. } = run("cc", threads, &params, program, |v| {
-                    Setup::read(v, &PROPERTIES)
+                    Setup::read_shaped(v, &PROPERTIES, params::symmetric(v)?)
                 });
                 let graph = &setup.graph;
                 let mut labels = vec![NOT_REACHED; graph.vertices() as usize];
@@ -360,6 +361,50 @@ mod tests {
                 let given: Vec<u32> = found.labels.iter().map(|l| l.load(Relaxed)).collect();
                 assert_eq!(given, labels, "{layout} {threads}");
             }
+        }
+    }
+
+    /// Components of a symmetric graph by union and find.
+    #[test]
+    fn labels_of_a_symmetric_graph_are_its_components() {
+        let params = [
+            ("scale", "12"),
+            ("degree", "1"),
+            ("symmetric", "yes"),
+            ("layout", "graphbig"),
+            ("rounds", "1"),
+        ];
+        for threads in [1, 4] {
+            let Run { found, setup, .. } = run("cc", threads, &params, program, |v| {
+                Setup::read_shaped(v, &PROPERTIES, params::symmetric(v)?)
+            });
+            let graph = &setup.graph;
+            let mut parent: Vec<u32> = (0..graph.vertices() as u32).collect();
+            fn root(parent: &mut [u32], mut v: u32) -> u32 {
+                while parent[v as usize] != v {
+                    parent[v as usize] = parent[parent[v as usize] as usize];
+                    v = parent[v as usize];
+                }
+                v
+            }
+            for u in 0..graph.vertices() as u32 {
+                let row = graph.row(u);
+                for i in 0..row.degree {
+                    let (a, b) = (
+                        root(&mut parent, u),
+                        root(&mut parent, graph.neighbour(&row, i)),
+                    );
+                    // The smaller number is the component's.
+                    parent[a.max(b) as usize] = a.min(b);
+                }
+            }
+            let mut components = std::collections::BTreeSet::new();
+            for v in 0..graph.vertices() as u32 {
+                let component = root(&mut parent, v);
+                components.insert(component);
+                assert_eq!(found.labels[v as usize].load(Relaxed), component);
+            }
+            assert!(components.len() > 100);
         }
     }
 }

@@ -54,6 +54,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::SCALE,
         params::VERTICES,
         params::DEGREE,
+        params::SYMMETRIC,
         params::LAYOUT,
         params::ROOTS,
         POPULATE,
@@ -83,7 +84,7 @@ pub struct Found {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let mut order = Vec::new();
     order.resize_with(setup.graph.vertices() as usize, || {
@@ -241,8 +242,9 @@ mod tests {
                     ("layout", layout),
                     ("roots", "2"),
                 ];
-                let Run { found, setup, .. } =
-                    run("dfs", 1, &params, program, |v| Setup::read(v, &PROPERTIES));
+                let Run { found, setup, .. } = run("dfs", 1, &params, program, |v| {
+                    Setup::read_shaped(v, &PROPERTIES, params::symmetric(v)?)
+                });
                 let graph = &setup.graph;
                 let root = found.root.load(Relaxed);
                 let mut order = vec![NOT_REACHED; graph.vertices() as usize];

@@ -47,7 +47,7 @@ use super::super::program::Code;
 use super::super::thread::{NONE, Thread, Touch, Value};
 use super::bfs::Roots;
 use super::layout::{Field, Properties};
-use super::params::Setup;
+use super::params::{Setup, symmetric};
 use super::source::Graph;
 use crate::registry::Values;
 
@@ -109,7 +109,7 @@ struct Worker {
 
 /// The program.
 pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let Setup {
         graph,
@@ -373,8 +373,8 @@ impl Worker {
             .take_while(|f| *f < frontier.len())
         {
             let to = (from + CHUNK).min(frontier.len());
-            for at in from..to {
-                let vertex = frontier[at];
+            for (at, vertex) in (from..to).zip(&frontier[from..to]) {
+                let vertex = *vertex;
                 let row = graph.row(vertex);
                 let empty = row.degree == 0;
                 let pcs = [0xc0, 0xca, 0xce, 0xd6, 0x118];

@@ -209,6 +209,9 @@ fn generate(
         *name += &format!(" --param vertices={vertices}");
     }
     *name += &format!(" --param degree={degree}");
+    if shape.symmetric {
+        *name += " --param symmetric=yes";
+    }
     let held = shape.symmetric || shape.simple || graph == "ldbc";
     if held {
         fits(values, vertices, both * vertices * degree)?;

@@ -64,6 +64,8 @@ fn main() {
         ("dlrm", "10GiB", 4, vec![("dim", "16")]),
         ("kmer", "9GiB", 1, vec![]),
         ("kmer", "9GiB", 1, vec![("coverage", "10000")]),
+        ("mummer", "64MiB", 1, vec![]),
+        ("mummer", "1GiB", 1, vec![]),
     ] {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;

@@ -355,6 +355,7 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("xsbench", vec![]),
         ("dlrm", vec![]),
         ("kmer", vec![]),
+        ("mummer", vec![]),
     ] {
         let give = |seed| {
             let mut program = build(name, &options(Some(4 << 20), 1, seed, &params)).unwrap();

@@ -7,6 +7,7 @@ pub(crate) mod gups;
 mod heap;
 pub(crate) mod kmer;
 mod layout;
+pub(crate) mod mummer;
 mod program;
 pub(crate) mod sysbench;
 mod thread;

@@ -41,6 +41,7 @@ use pagewalk_stream::{Facts, Program, ProgramError};
 use rand::Rng as _;
 
 use self::code::{Shared, State};
+pub(super) use self::reads::sequences;
 use self::reads::{Generated, Reads};
 use super::heap::{Heap, chunk};
 use super::layout::Layout;
@@ -129,7 +130,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
                     return Err(values.refuse(param, "is for generated reads, not for a file"));
                 }
             }
-            let (bases, starts) = reads::sequences(path)?;
+            let (bases, starts) = sequences(path)?;
             Reads::File { bases, starts }
         }
         None => {

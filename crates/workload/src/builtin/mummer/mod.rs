@@ -1,0 +1,194 @@
+//! MUMmer 3: matches of a query in a reference, found in one walk through the
+//! reference's suffix tree (`mummer -mumreference`, `findmumcandidates`).
+//!
+//! ```c
+//! lptr = scanprefixfromnode(root, query);                  // as far down as it matches
+//! for (suffix = query; lptr != NULL; suffix++) {
+//!   if (loc.length >= least && unique(loc) && leftmaximal(loc)) report(loc, suffix);
+//!   linkloc(&loc);                                         // suffix link, then down again
+//!   lptr = scanprefix(&loc, lptr);                         // and further, letter by letter
+//! }
+//! ```
+//!
+//! Every letter of the query is followed by a suffix link, a descent along known
+//! letters and a comparison: each step reads a node or leaf, its brother until the
+//! letter is right, and the text where the node's string stands, one after the
+//! other. `tree.rs` has the tree's layout, `code.rs` the instructions.
+
+mod code;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+
+use pagewalk_stream::{Facts, Program, ProgramError};
+
+use self::code::{Match, Matcher, Places};
+use self::text::Make;
+use self::tree::Tree;
+use super::heap::Heap;
+use super::layout::Layout;
+use super::program::Code;
+use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::size::format_size;
+
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| Ok(Box::new(mummer(values, |_| ())?) as Box<dyn Program>),
+};
+
+/// Bytes of a generated text's letter with its part of the tree and of the query,
+/// measured over texts of 0.1 to 16 million letters: 1 of text, 8 of leaf, 22.2 of
+/// inner nodes (0.63 of them a letter, a third of which are small), 1 of query.
+const BYTES_PER_LETTER: f64 = 32.2;
+/// Host memory is about 30 bytes a letter while the tree is made.
+const MOST: u64 = 1 << 28;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "mummer",
+    group: "science",
+    description: "Matches a query sequence against the suffix tree of a reference, letter by letter.",
+    stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three a letter.",
+    source: "S. Kurtz et al., Versatile and open software for comparing large genomes, Genome Biology 2004; mummer 3, src/kurtz/streesrc and mm3src/findmumcand.c",
+    default_size: 256 << 20,
+    size_range: "64KiB to 8GiB (host memory is about as much)",
+    max_threads: 1,
+    params: &[
+        ParamInfo {
+            name: "reference",
+            unit: "",
+            default: "generated",
+            range: "a FASTA file, plain or gzip-compressed",
+            meaning: "The text of the tree; the size sets the length of a generated one.",
+        },
+        ParamInfo {
+            name: "query",
+            unit: "",
+            default: "generated, as long as the reference",
+            range: "a FASTA file, plain or gzip-compressed",
+            meaning: "What is looked for.",
+        },
+        ParamInfo {
+            name: "least",
+            unit: "bases",
+            default: "20",
+            range: "1 to 1000000",
+            meaning: "Shortest match that is reported (-l).",
+        },
+        ParamInfo {
+            name: "repeats",
+            unit: "bases in a thousand",
+            default: "500",
+            range: "0 to 1000",
+            meaning: "Share of generated sequences that is copies of 64 repeated elements; about half of a human genome is.",
+        },
+        ParamInfo {
+            name: "divergence",
+            unit: "bases in a thousand",
+            default: "150",
+            range: "0 to 500",
+            meaning: "Bases in which a copy differs from its element.",
+        },
+        ParamInfo {
+            name: "homology",
+            unit: "bases in a thousand",
+            default: "200",
+            range: "0 to 1000",
+            meaning: "Share of a generated query that is taken from the reference.",
+        },
+        ParamInfo {
+            name: "mutation",
+            unit: "bases in a thousand",
+            default: "20",
+            range: "0 to 500",
+            meaning: "Bases in which such a stretch differs.",
+        },
+        POPULATE,
+    ],
+};
+
+fn mummer(
+    values: &Values<'_>,
+    found: impl FnMut(Match) + Send + 'static,
+) -> Result<Code, ProgramError> {
+    let from_file = |param: &str| match values.given(param) {
+        Some(path) if path != "generated" => {
+            let (bases, _) = super::kmer::sequences(path)?;
+            if bases.len() as u64 > MOST {
+                let why = format!("{} bases, more than {MOST}", bases.len());
+                return Err(values.refuse(param, &why));
+            }
+            Ok(Some(bases))
+        }
+        _ => Ok(None),
+    };
+    let (reference, query) = (from_file("reference")?, from_file("query")?);
+    let size = values.size();
+    let letters = match &reference {
+        Some(reference) => reference.len() as u64,
+        None => (size as f64 / BYTES_PER_LETTER) as u64,
+    };
+    if reference.is_none() && !(2000..=MOST).contains(&letters) {
+        return Err(values.refuse_size(size, "out of range"));
+    }
+    let make = Make {
+        repeats: values.number_in("repeats", 0..=1000, 500)?,
+        divergence: values.number_in("divergence", 0..=500, 150)?,
+        homology: values.number_in("homology", 0..=1000, 200)?,
+        mutation: values.number_in("mutation", 0..=500, 20)?,
+    };
+    if reference.is_some() && query.is_some() {
+        for param in ["repeats", "divergence", "homology", "mutation"] {
+            if values.number(param)?.is_some() {
+                return Err(values.refuse(param, "both sequences come from files"));
+            }
+        }
+    }
+    let least = values.number_in("least", 1..=1_000_000, 20)? as u32;
+    let touch = values.touch()?;
+    let seed = values.options.seed;
+    let facts = Facts {
+        name: match &reference {
+            Some(r) => format!("mummer, a reference of {} bases", r.len()),
+            None => format!("mummer --size {}", format_size(size)),
+        },
+        deterministic: true,
+        has_roi: true,
+        ..Facts::default()
+    };
+    let mut heap = Heap::new(Layout::new());
+    let stack = heap.stack(0);
+    let mut code = Code::new(facts, touch);
+    let mut found = found;
+    code.thread(stack, move |mut t| async move {
+        // The tree is made when the program runs, not when it is described.
+        let mut rng = pagewalk_units::rng(seed, "workload.mummer");
+        let elements = Make::elements(&mut rng);
+        let reference =
+            reference.unwrap_or_else(|| make.sequence(&mut rng, &elements, &[], letters as usize));
+        let query = query
+            .unwrap_or_else(|| make.sequence(&mut rng, &elements, &reference, reference.len()));
+        let tree = Tree::new(reference);
+        t.enter().await;
+        let places = Places {
+            text: heap.malloc(tree.text.len() as u64),
+            query: heap.malloc(query.len() as u64),
+            leaves: heap.malloc(8 * tree.text.len() as u64),
+            nodes: heap.malloc(8 * tree.words),
+            root_children: heap.malloc(8 * 257),
+            record: heap.malloc(0x100),
+        };
+        heap.announce(&mut t).await;
+        t.begin(1).await;
+        let matcher = Matcher {
+            tree: &tree,
+            places,
+            query: &query,
+            least,
+        };
+        matcher.run(&mut t, &mut found).await;
+        t.finish(1).await;
+    });
+    Ok(code)
+}

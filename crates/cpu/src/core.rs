@@ -202,7 +202,14 @@ impl Core {
         self.rob.count + self.warmed
     }
 
-    /// Timed. `ops[at..]`, until local time `until` or `instructions() >= limit`.
+    /// Runs `ops[at..]`, timed, for the address space `asid`, whose tables are
+    /// `view`; `below` is the memory that the cores share.
+    ///
+    /// It comes back when the local time has reached `until` (cycles) or
+    /// [`Core::instructions`] `limit`, when there are no more ops, or with an op
+    /// that faults; [`Ran::at`] is the op to go on with. Neither bound cuts an op
+    /// in two: the last one may go beyond it. An op whose fault the kernel has
+    /// served is handed in again, and goes on behind its plain instructions.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a thing of its own, lent for the call"

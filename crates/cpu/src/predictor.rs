@@ -52,6 +52,8 @@ pub(crate) struct Predictor {
 }
 
 impl Predictor {
+    /// One that has seen no branch: counters say weakly taken, tables are empty.
+    /// `spec` was checked: tables of targets are a power of two.
     pub fn new(spec: &CoreSpec) -> Self {
         let n = spec.indirect_entries as usize;
         Predictor {

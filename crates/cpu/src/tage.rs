@@ -42,6 +42,9 @@ pub(crate) struct Tage {
 }
 
 impl Tage {
+    /// One that has seen no branch. The lengths of history grow geometrically
+    /// from `min_history` to `max_history`. A predictor that is no TAGE gets two
+    /// tables without use: their folded histories serve the indirect targets.
     pub fn new(spec: &PredictorSpec) -> Self {
         let (log, tables, min, max) = match *spec {
             PredictorSpec::Tage {

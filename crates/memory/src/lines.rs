@@ -199,22 +199,20 @@ impl Lines {
     #[inline(always)]
     pub fn find_likely(&mut self, line: u64) -> Option<Place> {
         let set = self.set(line);
-        let likely = Place {
-            base: self.state.base(set),
-            way: self.state.way(usize::from(self.likely[set])),
-        };
-        if (self.tag(likely) ^ line) & LINE_MASK == 0 {
-            return Some(likely);
+        let base = self.state.base(set);
+        let way = self.state.way(usize::from(self.likely[set]));
+        if (self.tag(Place { base, way }) ^ line) & LINE_MASK == 0 {
+            return Some(Place { base, way });
         }
-        self.find_unlikely(line)
+        let way = self.find_unlikely(set, line)?;
+        Some(Place { base, way })
     }
 
     #[inline(never)]
-    fn find_unlikely(&mut self, line: u64) -> Option<Place> {
-        let at = self.find(line)?;
-        let set = self.set(line);
-        self.likely[set] = at.way.index() as u8;
-        Some(at)
+    fn find_unlikely(&mut self, set: usize, line: u64) -> Option<Way> {
+        let way = self.find(line)?.way;
+        self.likely[set] = way.index() as u8;
+        Some(way)
     }
 
     /// The flags of the line at `at`.

@@ -132,6 +132,14 @@ impl Level {
         };
     }
 
+    /// Tells the host that the page of `va`, probably a small one, will be put in.
+    #[inline(always)]
+    pub fn announce_fill(&self, asid: Asid, va: u64) {
+        if let Some((array, _)) = self.place[0] {
+            self.arrays[array].announce_fill(key(asid, PageSize::K4, va));
+        }
+    }
+
     /// Puts in the page around `va`, or the piece of it that this level can
     /// hold; `presence` of `va` here. Gives the array and the entry as it is there.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! One TLB array: any number of sets, least recently used replaced.
 
-use pagewalk_structures::{equal_bytes, renew_rank};
+use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
 use pagewalk_units::{Asid, Cycle, PageSize};
 
 use crate::TlbSpec;
@@ -296,6 +296,19 @@ impl Tlb {
         };
         self.renew(set, last);
         way
+    }
+
+    /// Tells the host that `key`, which is not there, will be put in.
+    #[inline(always)]
+    pub fn announce_fill(&self, key: u64) {
+        if self.chunks == 1 {
+            let set = self.set(key);
+            let last = (self.ways - 1) as u8;
+            let way = equal_bytes(&self.heads[set].ranks, last).trailing_zeros() as usize;
+            if let Some(slot) = self.slots.get(set * self.ways + way) {
+                prefetch(slot);
+            }
+        }
     }
 
     /// The ways of a set whose order is a list.

@@ -30,6 +30,8 @@ pub struct WalkCacheSet {
     latency: Cycle,
     /// Lookups and hits of each array.
     pub counts: Vec<[u64; 2]>,
+    /// Whether lookups are counted: not while warming.
+    pub counting: bool,
 }
 
 impl WalkCacheSet {
@@ -42,6 +44,7 @@ impl WalkCacheSet {
             arrays: vec![SetAssoc::new(sets, ways); n],
             latency: if n == 0 { 0 } else { spec.latency },
             counts: vec![[0; 2]; n],
+            counting: true,
         }
     }
 
@@ -88,12 +91,13 @@ impl<'a> WalkCaches<'a> {
     pub fn lookup(&mut self, id: usize, key: u64) -> Option<u64> {
         self.spent = self.set.latency;
         let k = self.key(key);
+        let counted = u64::from(self.set.counting);
         let array = self.set.arrays.get_mut(id)?;
         let [lookups, hits] = &mut self.set.counts[id];
-        *lookups += 1;
+        *lookups += counted;
         match array.lookup(key, k) {
             Some(e) if e.ready <= self.now => {
-                *hits += 1;
+                *hits += counted;
                 Some(e.payload)
             }
             _ => None,

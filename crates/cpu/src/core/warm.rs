@@ -4,9 +4,12 @@ use super::access::bytes;
 use super::*;
 
 impl Core {
-    /// Warming: state of TLBs, caches, predictors; the clock runs at
-    /// `cpi_milli`/1000 cycles an instruction. The window empties first. Nothing
-    /// is counted but the instructions.
+    /// Runs `ops[at..]` for their state alone, until [`Core::instructions`] is
+    /// `limit`: what they leave in TLBs, caches and predictors, in the order of the
+    /// program. The window empties first, and what comes after depends on nothing
+    /// that was warmed. The clock runs at `cpi_milli`/1000 cycles an instruction;
+    /// nothing is counted but the instructions. A fault is as in [`Core::run`],
+    /// with the time of the latest walk.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is a thing of its own, lent for the call"

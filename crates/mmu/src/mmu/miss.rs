@@ -106,6 +106,9 @@ impl Mmu {
             return self.join(i, wanted, asked, presence);
         }
 
+        if let Some(level) = &self.l2[own] {
+            level.announce_fill(asid, va.0);
+        }
         let walker = self.walkers.admit(asked);
         let start = walker.start;
         let mut record = self.records.as_ref().map(|_| Vec::new());

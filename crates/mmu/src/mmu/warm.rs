@@ -61,9 +61,7 @@ impl Mmu {
             self.fill_l1(s, asid, va, found, 0, false, Presence::ABSENT);
             return Ok(found.pa(va));
         }
-        let mut counts = [[0; 2]; PWC_ARRAYS];
-        let arrays = self.pwc.counts.len();
-        counts[..arrays].copy_from_slice(&self.pwc.counts);
+        self.pwc.counting = false;
         let mut port = Warming {
             private,
             below,
@@ -88,7 +86,7 @@ impl Mmu {
                 (end, found.map(|t| Found::of(&t)))
             }
         };
-        self.pwc.counts.copy_from_slice(&counts[..arrays]);
+        self.pwc.counting = true;
         let found = match found {
             Ok(found) => found,
             Err(missing) => {

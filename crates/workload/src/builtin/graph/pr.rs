@@ -27,7 +27,8 @@
 //! ```
 //!
 //! g++ 12.2 -O2: 98 `mov (%rax),%edx` ; add ; 9e `addss (%rsi,%rdx,4),%xmm2` ; cmp ;
-//! a6 jne 98. A row is read as the list of a vertex's in-neighbours.
+//! a6 jne 98. A row is read as the list of a vertex's in-neighbours, and its length
+//! as the out-degree: GAP's graphs are symmetric where they are not real ones.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +39,7 @@ use super::super::program::Code;
 use super::super::thread::{NONE, Thread, share};
 use super::kernel::{World, launch};
 use super::layout::{Csr, Field, Layout, OpenG, Properties};
-use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, Setup, VERTICES};
+use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use super::source::Graph;
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
@@ -61,13 +62,14 @@ const INFO: WorkloadInfo = WorkloadInfo {
         SCALE,
         VERTICES,
         DEGREE,
+        SYMMETRIC,
         LAYOUT,
         ParamInfo {
             name: "direction",
             unit: "",
             default: "pull with CSR, push with GraphBIG's layout",
             range: "push or pull",
-            meaning: "Whether a vertex adds to its neighbours' ranks (atomically) or sums up theirs; pull needs CSR, and reads rows as lists of in-neighbours.",
+            meaning: "Whether a vertex adds to its neighbours' ranks (atomically) or sums up theirs; pull needs CSR, and takes rows for lists of in-neighbours and their lengths for out-degrees, as they are in a symmetric graph.",
         },
         ParamInfo {
             name: "iterations",
@@ -105,8 +107,6 @@ pub(crate) struct Ranks {
     /// Bits of each vertex's rank.
     pub pr: Vec<AtomicU32>,
     old: Vec<AtomicU32>,
-    /// Number of edges that start at each vertex, for pull.
-    out_degrees: OnceLock<Vec<u32>>,
     /// Bits of each thread's error, where it lies, and iterations done.
     errors: Vec<AtomicU64>,
     errors_at: OnceLock<u64>,
@@ -122,7 +122,7 @@ struct Plan {
 
 /// The program, and the ranks that it finds.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     let own = match setup.kind {
         Kind::Csr => "pull",
         Kind::OpenG => "push",
@@ -142,7 +142,6 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), Program
     let ranks = Arc::new(Ranks {
         pr: array(bits),
         old: array(0),
-        out_degrees: OnceLock::new(),
         errors: (0..setup.threads).map(|_| AtomicU64::new(0)).collect(),
         errors_at: OnceLock::new(),
         iterations: AtomicU64::new(0),
@@ -152,17 +151,6 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), Program
         Kind::OpenG => build::<OpenG>(setup, plan, &ranks),
     };
     Ok((code, ranks))
-}
-
-fn out_degrees(graph: &Graph) -> Vec<u32> {
-    let mut degrees = vec![0; graph.vertices() as usize];
-    for v in 0..graph.vertices() as u32 {
-        let row = graph.row(v);
-        for i in 0..row.degree {
-            degrees[graph.neighbour(&row, i) as usize] += 1;
-        }
-    }
-    degrees
 }
 
 fn build<L: Layout>(setup: Setup, plan: Plan, ranks: &Arc<Ranks>) -> Code {
@@ -348,7 +336,6 @@ async fn contribute<L: Layout>(
     mine: std::ops::Range<u64>,
 ) {
     let memory = world.memory();
-    let degrees = (ranks.out_degrees).get_or_init(|| out_degrees(&world.graph));
     let end = mine.end;
     for v in mine {
         let vertex = memory.find(t, 0x300, v as u32, NONE, true);
@@ -360,7 +347,8 @@ async fn contribute<L: Layout>(
         let (to, to_at) = memory.field(vertex, OLD);
         t.store(0x32f, 1, to, 4, to_at, part);
         t.branch(0x338, 0x310, 2, v + 1 < end, [NONE; 2]);
-        let part = rank_of(&ranks.pr, v as u32) / degrees[v as usize] as f32;
+        let degree = world.graph.row(v as u32).degree.max(1);
+        let part = rank_of(&ranks.pr, v as u32) / degree as f32;
         ranks.old[v as usize].store(part.to_bits(), Relaxed);
         if t.full() {
             t.pause().await;
@@ -442,17 +430,17 @@ mod tests {
                 let row = graph.row(v as u32);
                 (0..row.degree).map(move |i| (v, graph.neighbour(&row, i) as usize))
             })
-            .map(|(a, b)| if pull { (b, a) } else { (a, b) })
             .collect();
         let mut degrees = vec![0u32; n];
         for (from, _) in &edges {
             degrees[*from] += 1;
         }
+        let against = |(a, b): &(usize, usize)| if pull { (*b, *a) } else { (*a, *b) };
         let mut ranks = vec![1.0 / n as f64; n];
         for _ in 0..iterations {
             let mut next = vec![(1.0 - DAMP) / n as f64; n];
-            for (from, to) in &edges {
-                next[*to] += DAMP * ranks[*from] / f64::from(degrees[*from]);
+            for (from, to) in edges.iter().map(against) {
+                next[to] += DAMP * ranks[from] / f64::from(degrees[from].max(1));
             }
             ranks = next;
         }
@@ -461,7 +449,7 @@ mod tests {
 
     fn ranks(threads: u32, params: &[(&str, &str)]) -> (Vec<f32>, Graph, u64) {
         let Run { found, setup, .. } = run("pr", threads, params, program, |v| {
-            Setup::read(v, &PROPERTIES)
+            Setup::read_shaped(v, &PROPERTIES, symmetric(v)?)
         });
         let ranks = (0..setup.graph.vertices() as u32).map(|v| rank_of(&found.pr, v));
         (ranks.collect(), setup.graph, found.iterations.load(Relaxed))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, dlrm, graph, gups, kmer, mummer, sysbench, xsbench};
+use crate::builtin::{Touch, dlrm, graph, gups, kmer, kv, mummer, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -97,6 +97,7 @@ static PROGRAMS: &[Entry] = &[
     dlrm::ENTRY,
     kmer::ENTRY,
     mummer::ENTRY,
+    kv::HASH,
 ];
 
 /// The built-in program `name`.

@@ -122,6 +122,12 @@ impl Heap {
         at + HEADER
     }
 
+    /// Whether the next object of `bytes` comes from a list of its size.
+    pub fn is_listed(&self, bytes: u64) -> bool {
+        let list = self.lists.get(&chunk(bytes));
+        list.is_some_and(|l| !l.is_empty())
+    }
+
     /// The first of `count` objects of `bytes` each that lie one chunk after the
     /// other, as `count` calls of [`malloc`](Self::malloc) on a heap without
     /// free chunks give them. `bytes` below the threshold of mappings.
@@ -251,6 +257,16 @@ impl Heap {
         while let Some(news) = self.news.pop_front() {
             if let News::Event(event) = news {
                 thread.event(event).await;
+            }
+        }
+    }
+
+    /// [`announce_untouched`](Self::announce_untouched) for code that cannot wait.
+    pub fn note(&mut self, thread: &mut Thread) {
+        self.touched = self.top;
+        for news in self.news.drain(..) {
+            if let News::Event(event) = news {
+                thread.note(event);
             }
         }
     }

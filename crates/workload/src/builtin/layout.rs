@@ -18,6 +18,8 @@ pub const HEAP: u64 = 0x1c3_5000;
 /// First address of the mapped arrays; far below the stack, so that arrays of
 /// 64 TiB fit in between.
 const ARRAYS: u64 = 0x1000_0000_0000;
+/// First address of the data segment of programs that have one.
+pub const DATA: u64 = 0x60_0000;
 const STACK_TOP: u64 = 0x7fff_ffff_f000;
 /// Linux's default stack limit.
 const STACK_BYTES: u64 = 8 << 20;
@@ -95,6 +97,22 @@ impl Layout {
             self.events.push_back(Event::Populate { at, bytes });
         }
         at.0
+    }
+
+    /// A data segment of `bytes` at [`DATA`]; `populate` touches every page of it.
+    pub fn data(&mut self, bytes: u64, populate: bool) {
+        let at = VirtAddr(DATA);
+        let bytes = bytes.next_multiple_of(4096);
+        debug_assert!(DATA + bytes < HEAP);
+        self.events.push_back(Event::Map {
+            at,
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        });
+        if populate {
+            self.events.push_back(Event::Populate { at, bytes });
+        }
     }
 
     /// The events of thread 0 before its first op: mappings, then the region of

@@ -6,6 +6,7 @@ pub(crate) mod graph;
 pub(crate) mod gups;
 mod heap;
 pub(crate) mod kmer;
+pub(crate) mod kv;
 mod layout;
 pub(crate) mod mummer;
 mod program;

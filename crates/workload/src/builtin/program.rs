@@ -116,7 +116,11 @@ impl Code {
         let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
         let ops = std::mem::replace(&mut link.ops, self.spare.pop().unwrap_or_default());
         let end = link.end.take().unwrap_or(End::More);
+        let noted = std::mem::take(&mut link.noted);
         drop(link);
+        for (ops, end) in noted {
+            slot.ready.push_back(Segment { ops, given: 0, end });
+        }
         if let End::Barrier { number } = end {
             slot.barrier = number;
             slot.waits = true;

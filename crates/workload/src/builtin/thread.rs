@@ -63,6 +63,8 @@ pub enum Touch {
 pub(super) struct Link {
     pub ops: Vec<Op>,
     pub end: Option<End>,
+    /// What [`Thread::note`] put before that.
+    pub noted: Vec<(Vec<Op>, End)>,
 }
 
 pub(super) type Shared = Arc<Mutex<Link>>;
@@ -128,6 +130,16 @@ impl Thread {
     /// Announces `event` after the ops so far.
     pub fn event(&mut self, event: Event) -> Pause {
         self.hand_over(End::Event { event, ticket: 0 })
+    }
+
+    /// Announces `event` after the ops so far without giving way: for code that
+    /// cannot wait. Rare events only, and none that starts a thread.
+    pub fn note(&mut self, event: Event) {
+        debug_assert!(!matches!(event, Event::Spawn { .. }));
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        self.given += self.ops.len() as u64;
+        let ops = std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS));
+        link.noted.push((ops, End::Event { event, ticket: 0 }));
     }
 
     /// The first thing of the first thread. With initialisation by stores, all of

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Requests of a key-value program, as kv_requests.cc writes them and the
+ * programs over the libraries' containers read them from standard input: a head
+ * of 32 bytes, and for a SET the value behind it. */
+#ifndef KV_REQUESTS_H
+#define KV_REQUESTS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <unistd.h>
+
+#include "pagewalk.h"
+
+struct Request {
+    uint32_t set;
+    uint32_t value_bytes;
+    char key[24];
+};
+static_assert(sizeof(Request) == 32);
+
+/* Standard input, 64 KiB at a time. */
+class Requests {
+  public:
+    /* The next request with its value behind it, or null at the end. */
+    inline const Request *next() {
+        if (end_ - at_ < LARGEST)
+            refill();
+        if (at_ == end_)
+            return nullptr;
+        const Request *request = reinterpret_cast<const Request *>(at_);
+        at_ += sizeof(Request) + (request->set ? request->value_bytes : 0);
+        return request;
+    }
+
+  private:
+    static constexpr ptrdiff_t LARGEST = 32 + 256;
+    alignas(4096) char buffer_[64 << 10];
+    char *at_ = buffer_, *end_ = buffer_;
+
+    __attribute__((noinline)) void refill() {
+        size_t left = end_ - at_;
+        std::memmove(buffer_, at_, left);
+        at_ = buffer_;
+        end_ = buffer_ + left;
+        while (end_ < buffer_ + sizeof buffer_) {
+            ssize_t got = read(STDIN_FILENO, end_, buffer_ + sizeof buffer_ - end_);
+            if (got <= 0)
+                break;
+            end_ += got;
+        }
+    }
+};
+
+/* Values that GETs answer, 64 KiB at a time to standard output. */
+class Replies {
+  public:
+    inline void add(const char *value, size_t bytes) {
+        if (buffer_ + sizeof buffer_ - at_ < static_cast<ptrdiff_t>(bytes))
+            flush();
+        std::memcpy(at_, value, bytes);
+        at_ += bytes;
+    }
+
+  private:
+    alignas(4096) char buffer_[64 << 10];
+    char *at_ = buffer_;
+
+    __attribute__((noinline)) void flush() {
+        if (write(STDOUT_FILENO, buffer_, at_ - buffer_) < 0)
+            std::exit(1);
+        at_ = buffer_;
+    }
+};
+
+static Requests requests;
+static Replies replies;
+
+/* The first `argv[1]` requests load the map, the others are measured. */
+template <class Map> static int serve(Map &map, int argc, char **argv) {
+    if (argc != 2) {
+        std::fprintf(stderr, "usage: kv_requests ... | %s KEYS >/dev/null\n", argv[0]);
+        return 2;
+    }
+    std::string key;
+    const Request *r;
+    for (uint64_t left = std::strtoull(argv[1], nullptr, 0); left && (r = requests.next()); left--) {
+        key.assign(r->key, sizeof r->key);
+        map[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
+    }
+    pagewalk_roi_begin();
+    while ((r = requests.next())) {
+        key.assign(r->key, sizeof r->key);
+        if (r->set) {
+            map[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
+        } else {
+            auto found = map.find(key);
+            if (found != map.end())
+                replies.add(found->second.data(), found->second.size());
+        }
+    }
+    pagewalk_roi_end();
+    // Taking the map apart would take as long as all the rest.
+    std::_Exit(0);
+}
+
+#endif

@@ -89,6 +89,11 @@ fn main() {
         ("kmer", "9GiB", 1, vec![("coverage", "10000")]),
         ("mummer", "64MiB", 1, vec![]),
         ("mummer", "1GiB", 1, vec![]),
+        ("kv-hash", "", 1, vec![("keys", "10000000")]),
+        ("kv-hash", "", 1, vec![("keys", "1000000"), ("sets", "50")]),
+        ("kv-dense", "", 1, vec![("keys", "10000000")]),
+        ("kv-map", "", 1, vec![("keys", "10000000")]),
+        ("kv-btree", "", 1, vec![("keys", "10000000")]),
     ] {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;

@@ -98,6 +98,9 @@ static PROGRAMS: &[Entry] = &[
     kmer::ENTRY,
     mummer::ENTRY,
     kv::HASH,
+    kv::DENSE,
+    kv::MAP,
+    kv::BTREE,
 ];
 
 /// The built-in program `name`.

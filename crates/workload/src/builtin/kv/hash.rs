@@ -572,3 +572,35 @@ impl Index for Hash {
         keys * record + 8 * u64::from(*buckets.unwrap_or(&u32::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+
+    /// Every node is in its bucket, and the bucket knows the node before its first.
+    fn check_list(hash: &Hash) {
+        let (mut before, mut node, mut count) = (BEGIN, hash.first, 0);
+        let mut last = None;
+        while node != NIL {
+            let bucket = hash.bucket(hash.nodes[node as usize].hash);
+            if last != Some(bucket) {
+                assert_eq!(hash.buckets[bucket], before);
+            }
+            (last, before) = (Some(bucket), node);
+            node = hash.nodes[node as usize].next;
+            count += 1;
+        }
+        assert_eq!(count, hash.nodes.len());
+        assert!(count <= hash.buckets.len());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn is_one_list_with_every_key(numbers in proptest::collection::vec(0u64..3000, 1..600)) {
+            let mut hash = Hash::new(64);
+            check::against_oracle(&mut hash, &numbers);
+            check_list(&hash);
+        }
+    }
+}

@@ -5,12 +5,19 @@
 //! nothing, and for serving ([`emit`]). The host keeps a record's shape and
 //! addresses; the characters of keys and values are a function of their numbers.
 
+mod btree;
+#[cfg(test)]
+mod check;
+mod dense;
 mod emit;
 mod globals;
 mod hash;
 mod index;
 mod libc;
+mod map;
+mod nodes;
 mod serve;
+mod tree;
 mod ycsb;
 
 use pagewalk_stream::{Facts, Program, ProgramError};
@@ -35,6 +42,36 @@ pub(crate) const HASH: Entry = Entry {
         "libstdc++ of gcc 12; requests of YCSB",
     ),
     build: |values| program(values, hash::Hash::footprint, hash::Hash::new),
+};
+
+pub(crate) const MAP: Entry = Entry {
+    info: info(
+        "kv-map",
+        "GETs and SETs over std::map, a red-black tree.",
+        "A dependent chain of one or two pages a level: about 25 levels of 10 million keys.",
+        "libstdc++ of gcc 12; requests of YCSB",
+    ),
+    build: |values| program(values, map::Map::footprint, map::Map::new),
+};
+
+pub(crate) const DENSE: Entry = Entry {
+    info: info(
+        "kv-dense",
+        "GETs and SETs over google::dense_hash_map, a hash table with open addressing.",
+        "A chain of three pages a GET: slot, key and value; growing copies every text.",
+        "sparsehash 2.0.3; requests of YCSB",
+    ),
+    build: |values| program(values, dense::Dense::footprint, dense::Dense::new),
+};
+
+pub(crate) const BTREE: Entry = Entry {
+    info: info(
+        "kv-btree",
+        "GETs and SETs over absl::btree_map, a B-tree with four records a node.",
+        "A dependent chain of a node and the keys in it a level: about 12 levels of 10 million keys.",
+        "Abseil 20220623; requests of YCSB",
+    ),
+    build: |values| program(values, btree::Tree::footprint, btree::Tree::new),
 };
 
 /// What the five programs have in common.

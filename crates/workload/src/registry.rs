@@ -101,6 +101,7 @@ static PROGRAMS: &[Entry] = &[
     kv::DENSE,
     kv::MAP,
     kv::BTREE,
+    kv::REDIS,
 ];
 
 /// The built-in program `name`.

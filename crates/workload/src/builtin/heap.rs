@@ -124,7 +124,7 @@ impl Heap {
 
     /// Whether the next object of `bytes` comes from a list of its size.
     pub fn is_listed(&self, bytes: u64) -> bool {
-        let list = self.lists.get(&chunk(bytes));
+        let list = self.lists.get((chunk(bytes) / 16) as usize);
         list.is_some_and(|l| !l.is_empty())
     }
 

@@ -236,7 +236,7 @@ impl Index for Tree {
         self.value_bytes
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) -> Option<Found> {
+    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         if self.nodes.root == NIL {
             return None;
         }

@@ -26,7 +26,7 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     let mut oracle: HashMap<u64, u32> = HashMap::new();
     for number in numbers {
         let key = key(*number);
-        let before = index.find(&mut Quiet, &key, SP).map(|f| f.id);
+        let before = index.find(&mut Quiet, &mut heap, &key, SP).map(|f| f.id);
         assert_eq!(before, oracle.get(number).copied());
         let mut step = index.entry(&mut Quiet, &mut heap, &key, SP);
         let found = loop {
@@ -42,13 +42,15 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     }
     let mut spans = Vec::new();
     for (number, id) in &oracle {
-        let found = index.find(&mut Quiet, &key(*number), SP).unwrap();
+        let found = index
+            .find(&mut Quiet, &mut heap, &key(*number), SP)
+            .unwrap();
         assert_eq!((found.id, found.fresh), (*id, false));
         spans.push((found.record, 16));
         let (text, _) = index.value(&mut Quiet, &found);
         spans.push((text, index.value_bytes()));
         for absent in [number + 1, number.wrapping_sub(1)] {
-            let found = index.find(&mut Quiet, &key(absent), SP);
+            let found = index.find(&mut Quiet, &mut heap, &key(absent), SP);
             assert_eq!(found.map(|f| f.id), oracle.get(&absent).copied());
         }
     }

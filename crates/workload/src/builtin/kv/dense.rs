@@ -486,7 +486,7 @@ impl Index for Dense {
         self.value_bytes
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) -> Option<Found> {
+    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         if self.slots.is_empty() {
             return None;
         }

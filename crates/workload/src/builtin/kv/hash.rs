@@ -412,7 +412,7 @@ impl Index for Hash {
         self.value_bytes
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) -> Option<Found> {
+    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         let size = e.load(0x148, 1, SIZE, 8, [NONE; 2]);
         e.branch(0x150, 0xd0, 1, true, [size, NONE]);
         let located = self.locate(e, 0xd0, key, sp);

@@ -96,7 +96,8 @@ pub trait Index: Send + 'static {
     fn value_bytes(&self) -> u64;
 
     /// The record of `key`, by the structure's own way from a key to it.
-    fn find<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) -> Option<Found>;
+    /// A search may move what is left of a growth, so it has the heap.
+    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
 
     /// The record of `key`; a new one without a value when there is none.
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step;

@@ -303,7 +303,7 @@ impl Index for Map {
         self.value_bytes
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) -> Option<Found> {
+    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         let root = e.load(0x27a, 1, HEADER + PARENT, 8, [NONE; 2]);
         e.branch(0x284, 0, 2, false, [root, NONE]);
         let mine = e.load(0x28a, 1, key.object, 8, [NONE; 2]);

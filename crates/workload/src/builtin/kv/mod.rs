@@ -16,6 +16,7 @@ mod index;
 mod libc;
 mod map;
 mod nodes;
+mod redis;
 mod serve;
 mod tree;
 mod ycsb;
@@ -72,6 +73,16 @@ pub(crate) const BTREE: Entry = Entry {
         "Abseil 20220623; requests of YCSB",
     ),
     build: |values| program(values, btree::Tree::footprint, btree::Tree::new),
+};
+
+pub(crate) const REDIS: Entry = Entry {
+    info: info(
+        "kv-redis",
+        "GETs and SETs over Redis's dictionary, with its strings and objects.",
+        "A dependent chain of six pages a GET: bucket, entry, key, object and value; SETs free and allocate.",
+        "Redis 5.0.7; requests of YCSB",
+    ),
+    build: |values| program(values, redis::Dictionary::footprint, redis::Dictionary::new),
 };
 
 /// What the five programs have in common.

@@ -175,7 +175,7 @@ impl<I: Index> Server<I> {
     fn get(&mut self, t: &mut Thread, number: u64) {
         let from = self.next_request(t, false);
         let key = self.key_of(number, from);
-        if let Some(found) = self.index.find(t, &key, self.sp) {
+        if let Some(found) = self.index.find(t, &mut self.heap, &key, self.sp) {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }

@@ -1,0 +1,753 @@
+//! Redis 5's dictionary: chains in two tables, of which the second is filled a
+//! bucket an operation while the dictionary grows.
+//!
+//! An entry is key, value and next (24 bytes). A key is an sds of type 5, whose
+//! header is one byte; a value an object of 16 bytes and, as it is longer than the
+//! 44 characters that fit behind the object, an sds with a header of 3 or 5 bytes.
+//! SipHash-1-2 of the key. The table doubles when there are as many entries as
+//! buckets. A SET frees the value's object and makes a new one.
+//! Source: `dict.c`, `db.c`, `object.c`, `sds.c` of 5.0.7.
+//!
+//! gcc 12.2 -O2, the way of a GET:
+//!
+//! ```text
+//! lookupKey 1000 push ; mov 8(%rsi) ; … 0a call dictFind ; 12 je ; mov 8(%rax) ; clock into the object
+//! dictFind 1100 push six ; mov used ; add used ; je ; cmpq $-1,rehashidx ; 27 jne 98 ; … 38 call *(%rax)
+//! 3d mov mask ; mov table ; and ; 48 mov (bucket) ; 4f jne 7b
+//! 7b mov (%rbx) ; 81 jne 58 : 58 mov type ; mov 0x18(%rax) ; … 6c call *%rax ; 70 jne 83 ; 72 mov 0x10(%rbx)
+//! ```
+
+use pagewalk_stream::flags::{CALL, INDIRECT, TAKEN};
+
+use super::super::heap::Heap;
+use super::super::thread::{NONE, Value};
+use super::emit::Emit;
+use super::globals::{ARENA, MAP};
+use super::index::{Found, Index, Key, Place, Step, same};
+use super::libc::{self, KEY_BYTES};
+use super::ycsb;
+
+const ENTRY_BYTES: u64 = 24;
+const OBJECT_BYTES: u64 = 16;
+/// Of a key: header, characters, zero.
+const KEY_SDS: u64 = 1 + KEY_BYTES + 1;
+const NIL: u32 = u32::MAX;
+/// Buckets of a new table (`DICT_HT_INITIAL_SIZE`).
+const FIRST: usize = 4;
+/// Empty buckets that a step of the rehash passes at most.
+const EMPTY_VISITS: usize = 10;
+/// Fields of the dictionary: type, private data, two tables (array, size, mask,
+/// used), the bucket that moves next.
+const TYPE: u64 = MAP;
+const TABLES: u64 = MAP + 0x10;
+const TABLE_BYTES: u64 = 0x20;
+const REHASH: u64 = MAP + 0x50;
+/// The type's functions, the hash's key and the clock.
+const FUNCTIONS: u64 = MAP + 0x100;
+const SEED: u64 = MAP + 0x200;
+const CLOCK: u64 = MAP + 0x220;
+/// Jump tables of `sdslen`.
+const SWITCH: u64 = ARENA + 0x1e00;
+
+/// SipHash with `C` rounds a block and `D` at the end (Aumasson and Bernstein,
+/// INDOCRYPT 2012).
+fn siphash<const C: usize, const D: usize>(text: &[u8], key: [u64; 2]) -> u64 {
+    let mut v = [
+        0x736f_6d65_7073_6575 ^ key[0],
+        0x646f_7261_6e64_6f6d ^ key[1],
+        0x6c79_6765_6e65_7261 ^ key[0],
+        0x7465_6462_7974_6573 ^ key[1],
+    ];
+    let round = |v: &mut [u64; 4]| {
+        v[0] = v[0].wrapping_add(v[1]);
+        v[2] = v[2].wrapping_add(v[3]);
+        v[1] = v[1].rotate_left(13) ^ v[0];
+        v[3] = v[3].rotate_left(16) ^ v[2];
+        v[0] = v[0].rotate_left(32).wrapping_add(v[3]);
+        v[2] = v[2].wrapping_add(v[1]);
+        v[1] = v[1].rotate_left(17) ^ v[2];
+        v[3] = v[3].rotate_left(21) ^ v[0];
+        v[2] = v[2].rotate_left(32);
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    let mut last = (text.len() as u64) << 56;
+    for (i, byte) in rest.iter().enumerate() {
+        last |= u64::from(*byte) << (8 * i);
+    }
+    for word in words.iter().map(|w| u64::from_le_bytes(*w)).chain([last]) {
+        v[3] ^= word;
+        for _ in 0..C {
+            round(&mut v);
+        }
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    for _ in 0..D {
+        round(&mut v);
+    }
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+/// The server draws its key when it starts; this one is always the same.
+fn hash_of(number: u64) -> u64 {
+    siphash::<1, 2>(
+        &ycsb::text(number),
+        [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908],
+    )
+}
+
+struct Record {
+    hash: u64,
+    number: u64,
+    next: u32,
+    entry: Place,
+    key: Place,
+    object: Place,
+    /// The value's sds, header first.
+    value: Place,
+}
+
+#[derive(Default)]
+struct Table {
+    buckets: Vec<u32>,
+    array: u64,
+    used: usize,
+}
+
+impl Table {
+    fn bucket(&self, hash: u64) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+}
+
+/// See the module.
+pub struct Dictionary {
+    records: Vec<Record>,
+    tables: [Table; 2],
+    /// The next bucket to move, while it grows.
+    rehash: Option<usize>,
+    value_bytes: u64,
+}
+
+impl Dictionary {
+    /// An empty dictionary for values of `value_bytes`.
+    pub fn new(value_bytes: u64) -> Self {
+        Dictionary {
+            records: Vec::new(),
+            tables: Default::default(),
+            rehash: None,
+            value_bytes,
+        }
+    }
+
+    /// Bytes before the characters of a value.
+    fn header(value_bytes: u64) -> u64 {
+        if value_bytes < 256 { 3 } else { 5 }
+    }
+
+    fn value_sds(value_bytes: u64) -> u64 {
+        Self::header(value_bytes) + value_bytes + 1
+    }
+
+    /// The hash function by its pointer: `dictSdsHash`, `siphash`.
+    #[inline(always)]
+    fn hash<E: Emit>(
+        &self,
+        e: &mut E,
+        site: u64,
+        insns: u16,
+        text: (u64, Value),
+        sp: u64,
+    ) -> Value {
+        const CODE: u64 = 0x1300;
+        let (at, ready) = text;
+        let target = e.load(site, insns, FUNCTIONS, 8, [NONE; 2]);
+        e.store(site, 0, sp - 8, 8, NONE, NONE);
+        e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [target, NONE]);
+        // The length, by the type in the byte before the characters.
+        let kind = e.load(CODE, 1, at - 1, 1, [ready, NONE]);
+        e.branch(CODE + 0xb, CODE + 0x80, 4, false, [kind, NONE]);
+        let case = e.load(CODE + 0x1b, 3, SWITCH, 4, [kind.plus(2), NONE]);
+        e.jump(
+            CODE + 0x22,
+            CODE + 0x48,
+            2,
+            TAKEN | INDIRECT,
+            [case.plus(1), NONE],
+        );
+        e.load(CODE + 0x48, 1, at - 3, 1, [ready, NONE]);
+        e.jump(CODE + 0x4c, CODE + 0x100, 1, TAKEN, [NONE; 2]);
+        e.jump(CODE + 0x10a, CODE + 0x180, 3, TAKEN, [NONE; 2]);
+        e.load(CODE + 0x180, 1, SEED, 8, [NONE; 2]);
+        e.load(CODE + 0x186, 2, SEED + 8, 8, [NONE; 2]);
+        e.branch(CODE + 0x1d3, CODE + 0x21a, 15, false, [NONE; 2]);
+        let mut words = [NONE; 3];
+        for (i, word) in words.iter_mut().enumerate() {
+            let first = if i == 0 { 2 } else { 1 };
+            *word = e.load(CODE + 0x1d8, first, at + 8 * i as u64, 8, [ready, NONE]);
+            e.branch(CODE + 0x218, CODE + 0x1d8, 19, i < 2, [NONE; 2]);
+        }
+        let case = e.load(CODE + 0x221, 2, SWITCH + 0x40, 4, [NONE; 2]);
+        e.jump(
+            CODE + 0x228,
+            CODE + 0x27f,
+            2,
+            TAKEN | INDIRECT,
+            [case, NONE],
+        );
+        // Five cycles a round: three with the words, one with the length, two more.
+        let hash = e.compute(CODE + 0x27f, 45, 20, [words[0].plus(10), words[2].plus(2)]);
+        e.ret(CODE + 0x317, site - 3, 1, sp);
+        hash
+    }
+
+    /// `dictSdsKeyCompare` by its pointer.
+    #[inline(always)]
+    fn compare<E: Emit>(
+        &self,
+        e: &mut E,
+        site: u64,
+        (key, mine): (&Key, Value),
+        (record, other): (&Record, Value),
+        sp: u64,
+    ) -> Value {
+        const CODE: u64 = 0x1700;
+        if !E::LOUD {
+            return NONE;
+        }
+        e.store(site, 2, sp - 8, 8, NONE, NONE);
+        e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [NONE; 2]);
+        let theirs = record.key.va() + 1;
+        let texts = [(key.text, mine, 3, 3), (theirs, other, 1, 0)];
+        for (i, (text, ready, insns, header)) in texts.into_iter().enumerate() {
+            let pc = CODE + 0x2e * i as u64;
+            let kind = e.load(pc + 6, insns, text - 1, 1, [ready, NONE]);
+            e.branch(pc + 0x11, CODE + 0xf0, 4, false, [kind, NONE]);
+            let case = e.load(
+                pc + 0x21,
+                3,
+                SWITCH + 0x14 * (1 + i as u64),
+                4,
+                [kind, NONE],
+            );
+            let to = CODE + 0xa0 + 0x10 * i as u64;
+            e.jump(pc + 0x28, to, 2, TAKEN | INDIRECT, [case.plus(1), NONE]);
+            if header > 0 {
+                e.load(to, 1, text - header, 1, [ready, NONE]);
+                e.jump(to + 4, CODE + 0x34, 1, TAKEN, [NONE; 2]);
+            } else {
+                // Type 5: the length is in the same byte.
+                e.jump(to + 6, CODE + 0x63, 3, TAKEN, [NONE; 2]);
+            }
+        }
+        e.branch(CODE + 0x67, CODE + 0x8a, 3, false, [NONE; 2]);
+        let equal = same(record.number, key.number);
+        let (a, b) = ((key.text, mine), (theirs, other));
+        let order = libc::memcmp(e, (CODE + 0x6d, 2), a, b, equal, sp - 16);
+        e.ret(CODE + 0x7e, site - 3, 5, sp);
+        order.plus(3)
+    }
+
+    /// `dictFind`.
+    #[inline(always)]
+    fn find_entry<E: Emit>(
+        &mut self,
+        e: &mut E,
+        heap: &mut Heap,
+        (site, insns): (u64, u16),
+        key: &Key,
+        sp: u64,
+    ) -> Option<Found> {
+        const CODE: u64 = 0x1100;
+        e.call(site, CODE, insns, sp);
+        e.push(CODE, 6, sp - 8);
+        let frame = sp - 56 - 8;
+        e.load(CODE + 0xe, 2, TABLES + TABLE_BYTES + 0x18, 8, [NONE; 2]);
+        let used = e.load(CODE + 0x12, 1, TABLES + 0x18, 8, [NONE; 2]);
+        e.branch(
+            CODE + 0x16,
+            CODE + 0xc4,
+            1,
+            self.records.is_empty(),
+            [used, NONE],
+        );
+        let hash = hash_of(key.number);
+        let mut found = None;
+        if !self.records.is_empty() {
+            let growing = self.rehash.is_some();
+            let state = e.load(CODE + 0x1c, 1, REHASH, 8, [NONE; 2]);
+            e.branch(CODE + 0x27, CODE + 0x98, 3, growing, [state, NONE]);
+            if growing {
+                let iterators = e.load(CODE + 0x98, 1, MAP + 0x58, 8, [NONE; 2]);
+                e.branch(CODE + 0x9d, CODE + 0x29, 1, false, [iterators, NONE]);
+                self.step(e, heap, CODE + 0xa4, frame);
+                e.jump(CODE + 0xa9, CODE + 0x29, 1, TAKEN, [NONE; 2]);
+            }
+            e.load(CODE + 0x29, 1, TYPE, 8, [NONE; 2]);
+            let hashed = self.hash(e, CODE + 0x38, 4, (key.text, NONE), frame);
+            found = self.chain(e, CODE + 0x3d, key, (hash, hashed), frame);
+        }
+        e.load(CODE + 0x8a, 3, frame + 8, 8, [NONE; 2]);
+        e.pop(CODE + 0x8b, 5, sp - 8);
+        e.ret(CODE + 0x94, site, 1, sp);
+        found.map(|(id, at)| self.found(id, at, false))
+    }
+
+    /// The entry of the key in the chains of one or both tables.
+    #[inline(always)]
+    fn chain<E: Emit>(
+        &self,
+        e: &mut E,
+        pc: u64,
+        key: &Key,
+        (hash, hashed): (u64, Value),
+        sp: u64,
+    ) -> Option<(u32, Value)> {
+        for (i, table) in self.tables.iter().enumerate() {
+            let fields = TABLES + TABLE_BYTES * i as u64;
+            let mask = e.load(pc, 2, fields + 0x10, 8, [NONE; 2]);
+            let array = e.load(pc + 0x4, 1, fields, 8, [NONE; 2]);
+            let bucket = table.bucket(hash);
+            let index = [hashed.plus(1), array];
+            let mut at = e.load(pc + 0xb, 2, table.array + 8 * bucket as u64, 8, index);
+            let mut id = table.buckets[bucket];
+            e.branch(pc + 0x12, pc + 0x3e, 2, id != NIL, [at, mask]);
+            if id == NIL {
+                e.jump(pc + 0x14, pc + 0x73, 1, TAKEN, [NONE; 2]);
+            }
+            while id != NIL {
+                let record = &self.records[id as usize];
+                let va = if E::LOUD { record.entry.va() } else { 0 };
+                let text = e.load(pc + 0x3e, 1, va, 8, [at, NONE]);
+                e.branch(pc + 0x44, pc + 0x1b, 2, true, [text, NONE]);
+                let kind = e.load(pc + 0x1b, 1, TYPE, 8, [NONE; 2]);
+                let compare = e.load(pc + 0x1f, 1, FUNCTIONS + 0x18, 8, [kind, NONE]);
+                e.branch(pc + 0x26, pc + 0x35, 2, false, [compare, NONE]);
+                e.load(pc + 0x28, 1, TYPE + 8, 8, [NONE; 2]);
+                let order = self.compare(e, pc + 0x2f, (key, NONE), (record, text), sp);
+                let is_it = record.number == key.number;
+                e.branch(pc + 0x33, pc + 0x46, 2, is_it, [order, NONE]);
+                if is_it {
+                    return Some((id, at));
+                }
+                id = record.next;
+                at = e.load(pc + 0x35, 1, va + 16, 8, [at, NONE]);
+                e.branch(pc + 0x3c, pc + 0x73, 2, id == NIL, [at, NONE]);
+            }
+            let state = e.load(pc + 0x73, 1, REHASH, 8, [NONE; 2]);
+            e.branch(
+                pc + 0x78,
+                pc + 0x87,
+                1,
+                self.rehash.is_none(),
+                [state, NONE],
+            );
+            if self.rehash.is_none() {
+                break;
+            }
+            e.branch(pc + 0x81, pc, 3, i == 0, [NONE; 2]);
+        }
+        None
+    }
+
+    fn found(&self, id: u32, at: Value, fresh: bool) -> Found {
+        let record = self.records[id as usize].entry.va();
+        Found {
+            id,
+            record,
+            at,
+            fresh,
+        }
+    }
+
+    /// `dictRehash(d, 1)`: one bucket moves to the second table.
+    fn step<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, site: u64, sp: u64) {
+        const CODE: u64 = 0x1800;
+        let Some(mut at) = self.rehash else { return };
+        e.call(site, CODE, 2, sp);
+        e.push(CODE, 5, sp - 8);
+        let frame = sp - 48;
+        let state = e.load(CODE + 0xf, 3, REHASH, 8, [NONE; 2]);
+        e.branch(CODE + 0x14, CODE + 0x108, 1, false, [state, NONE]);
+        let used = e.load(CODE + 0x1a, 1, TABLES + 0x18, 8, [NONE; 2]);
+        e.branch(CODE + 0x26, CODE + 0xbd, 4, false, [NONE; 2]);
+        let array = e.load(CODE + 0x2c, 1, TABLES, 8, [NONE; 2]);
+        e.branch(CODE + 0x33, CODE + 0xda, 2, false, [used, NONE]);
+        e.load(CODE + 0x39, 1, REHASH, 8, [NONE; 2]);
+        e.jump(CODE + 0x3d, CODE + 0x4e, 1, TAKEN, [NONE; 2]);
+        let mut visits = EMPTY_VISITS;
+        loop {
+            let va = self.tables[0].array + 8 * at as u64;
+            let first = e.load(CODE + 0x4e, 1, va, 8, [array, NONE]);
+            let empty = self.tables[0].buckets[at] == NIL;
+            e.branch(CODE + 0x55, CODE + 0x40, 2, empty, [first, NONE]);
+            if !empty {
+                break;
+            }
+            at += 1;
+            visits -= 1;
+            e.store(CODE + 0x44, 2, REHASH, 8, NONE, NONE);
+            e.branch(CODE + 0x4c, CODE + 0xc8, 2, visits == 0, [NONE; 2]);
+            if visits == 0 {
+                break;
+            }
+        }
+        self.rehash = Some(at);
+        let mut complete = false;
+        if visits > 0 {
+            self.move_bucket(e, at, frame);
+            self.rehash = Some(at + 1);
+            complete = self.tables[0].used == 0;
+            e.branch(CODE + 0xc0, CODE + 0xd6, 4, complete, [NONE; 2]);
+        }
+        if complete {
+            let old = std::mem::take(&mut self.tables[0]);
+            let bytes = 8 * old.buckets.len() as u64;
+            let call = (CODE + 0xda, 2);
+            libc::free(e, heap, call, (old.array, NONE), bytes, frame);
+            for i in 0..4 {
+                let to = TABLES + 0x10 * (i % 4);
+                e.load(CODE + 0xdf + i, 1, to, 16, [NONE; 2]);
+                e.store(CODE + 0xf5 + i, 1, to, 16, NONE, NONE);
+            }
+            self.tables.swap(0, 1);
+            self.rehash = None;
+        }
+        e.load(CODE + 0xcd, 2, frame, 8, [NONE; 2]);
+        e.pop(CODE + 0xce, 4, sp - 8);
+        e.ret(CODE + 0xd5, site, 1, sp);
+    }
+
+    fn move_bucket<E: Emit>(&mut self, e: &mut E, at: usize, sp: u64) {
+        const CODE: u64 = 0x1860;
+        let mut id = self.tables[0].buckets[at];
+        while id != NIL {
+            let record = &self.records[id as usize];
+            let (va, next, hash) = (record.entry.va(), record.next, record.hash);
+            let text = (record.key.va() + 1, NONE);
+            e.load(CODE, 1, TYPE, 8, [NONE; 2]);
+            e.load(CODE + 0x6, 2, va + 16, 8, [NONE; 2]);
+            let key = e.load(CODE + 0xa, 1, va, 8, [NONE; 2]);
+            let hashed = self.hash(e, CODE + 0xd, 1, (text.0, key), sp);
+            let array = e.load(CODE + 0xf, 1, TABLES + TABLE_BYTES, 8, [NONE; 2]);
+            e.load(CODE + 0x13, 1, TABLES + TABLE_BYTES + 0x10, 8, [NONE; 2]);
+            let bucket = self.tables[1].bucket(hash);
+            let to = self.tables[1].array + 8 * bucket as u64;
+            let head = e.load(CODE + 0x1b, 2, to, 8, [hashed.plus(2), array]);
+            e.store(CODE + 0x1e, 1, va + 16, 8, NONE, head);
+            e.store(CODE + 0x22, 1, to, 8, hashed.plus(2), NONE);
+            let used = e.load(CODE + 0x25, 1, TABLES + 0x18, 8, [NONE; 2]);
+            let more = e.load(CODE + 0x29, 1, TABLES + TABLE_BYTES + 0x18, 8, [NONE; 2]);
+            e.store(
+                CODE + 0x29,
+                0,
+                TABLES + TABLE_BYTES + 0x18,
+                8,
+                NONE,
+                more.plus(1),
+            );
+            e.store(CODE + 0x32, 2, TABLES + 0x18, 8, NONE, used.plus(1));
+            e.branch(CODE + 0x39, CODE, 2, next != NIL, [NONE; 2]);
+            self.records[id as usize].next = self.tables[1].buckets[bucket];
+            self.tables[1].buckets[bucket] = id;
+            self.tables[0].used -= 1;
+            self.tables[1].used += 1;
+            id = next;
+        }
+        e.load(CODE + 0x3b, 1, REHASH, 8, [NONE; 2]);
+        let array = e.load(CODE + 0x3f, 1, TABLES, 8, [NONE; 2]);
+        let from = self.tables[0].array + 8 * at as u64;
+        e.store(CODE + 0x43, 1, from, 8, array, NONE);
+        e.store(CODE + 0x4f, 2, REHASH, 8, NONE, NONE);
+        self.tables[0].buckets[at] = NIL;
+    }
+
+    /// `_dictExpandIfNeeded`.
+    fn expand<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) {
+        let size = self.tables[0].buckets.len();
+        let used = e.load(0x1a10, 3, TABLES + 0x18, 8, [NONE; 2]);
+        e.load(0x1a14, 1, TABLES + 8, 8, [NONE; 2]);
+        let grows = self.rehash.is_none() && self.tables[0].used >= size;
+        e.branch(0x1a18, 0x1a80, 2, grows, [used, NONE]);
+        if !grows {
+            return;
+        }
+        let count = (2 * self.tables[0].used).next_power_of_two().max(FIRST);
+        // zcalloc: fresh from the kernel the table is zero already.
+        let bytes = 8 * count as u64;
+        let (array, _) = libc::malloc(e, heap, (0x1a90, 20), bytes, sp);
+        let table = Table {
+            buckets: vec![NIL; count],
+            array,
+            used: 0,
+        };
+        for i in 0..4 {
+            e.store(
+                0x1aa0 + 4 * i,
+                2,
+                TABLES + TABLE_BYTES + 8 * i,
+                8,
+                NONE,
+                NONE,
+            );
+        }
+        if size == 0 {
+            self.tables[0] = table;
+        } else {
+            self.tables[1] = table;
+            self.rehash = Some(0);
+            e.store(0x1ab8, 1, REHASH, 8, NONE, NONE);
+        }
+    }
+
+    /// `dbAdd`: a copy of the key, and an entry at the head of its bucket.
+    fn add<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Found {
+        const CODE: u64 = 0x1b00;
+        let frame = sp - 64;
+        e.call(0x94, CODE, 4, sp);
+        e.push(CODE, 6, sp - 8);
+        // sdsdup: length by type, header, characters, zero.
+        let kind = e.load(CODE + 0x10, 4, key.text - 1, 1, [NONE; 2]);
+        let case = e.load(CODE + 0x18, 7, SWITCH, 4, [kind.plus(2), NONE]);
+        e.jump(
+            CODE + 0x1c,
+            CODE + 0x24,
+            2,
+            TAKEN | INDIRECT,
+            [case.plus(1), NONE],
+        );
+        e.load(CODE + 0x24, 1, key.text - 3, 1, [NONE; 2]);
+        e.branch(CODE + 0x2c, CODE + 0x40, 8, true, [NONE; 2]);
+        let (sds, ready) = libc::malloc(e, heap, (CODE + 0x40, 4), KEY_SDS, frame);
+        e.store(CODE + 0x50, 6, sds, 1, ready, NONE);
+        let call = (CODE + 0x60, 4);
+        libc::memcpy(
+            e,
+            call,
+            (sds + 1, ready),
+            (key.text, NONE),
+            KEY_BYTES,
+            frame,
+        );
+        e.store(CODE + 0x68, 2, sds + 1 + KEY_BYTES, 1, ready, NONE);
+        // dictAddRaw
+        let hash = hash_of(key.number);
+        let growing = self.rehash.is_some();
+        let state = e.load(CODE + 0x70, 3, REHASH, 8, [NONE; 2]);
+        e.branch(CODE + 0x78, CODE + 0x90, 2, growing, [state, NONE]);
+        if growing {
+            self.step(e, heap, CODE + 0x90, frame);
+        }
+        e.load(CODE + 0x9c, 1, TYPE, 8, [NONE; 2]);
+        let hashed = self.hash(e, CODE + 0xa0, 3, (sds + 1, ready), frame);
+        self.expand(e, heap, frame);
+        let copy = Key {
+            text: sds + 1,
+            ..*key
+        };
+        let present = self.chain(e, CODE + 0xb0, &copy, (hash, hashed), frame);
+        debug_assert!(present.is_none());
+        let to = usize::from(self.rehash.is_some());
+        let state = e.load(CODE + 0x140, 2, REHASH, 8, [NONE; 2]);
+        e.branch(CODE + 0x148, CODE + 0x150, 2, to == 1, [state, NONE]);
+        let (va, entry) = libc::malloc(e, heap, (CODE + 0x158, 3), ENTRY_BYTES, frame);
+        let fields = TABLES + TABLE_BYTES * to as u64;
+        let array = e.load(CODE + 0x160, 1, fields, 8, [NONE; 2]);
+        let table = &mut self.tables[to];
+        let bucket = table.bucket(hash);
+        let bucket_va = table.array + 8 * bucket as u64;
+        let head = e.load(CODE + 0x168, 2, bucket_va, 8, [array, hashed.plus(1)]);
+        e.store(CODE + 0x16c, 1, va + 16, 8, entry, head);
+        e.store(CODE + 0x170, 1, bucket_va, 8, array, entry);
+        let used = e.load(CODE + 0x174, 1, fields + 0x18, 8, [NONE; 2]);
+        e.store(CODE + 0x174, 0, fields + 0x18, 8, NONE, used.plus(1));
+        e.store(CODE + 0x180, 4, va, 8, entry, ready);
+        e.load(CODE + 0x188, 2, sp - 56, 8, [NONE; 2]);
+        e.pop(CODE + 0x189, 5, sp - 16);
+        e.ret(CODE + 0x194, 0x94, 1, sp);
+        let id = self.records.len() as u32;
+        self.records.push(Record {
+            hash,
+            number: key.number,
+            next: table.buckets[bucket],
+            entry: Place::new(va),
+            key: Place::new(sds),
+            object: Place::default(),
+            value: Place::default(),
+        });
+        table.buckets[bucket] = id;
+        table.used += 1;
+        self.found(id, entry, true)
+    }
+}
+
+impl Index for Dictionary {
+    /// The characters of the request are an sds already: parsing is left out, as
+    /// the STLT paper does.
+    const COPIES_KEY: bool = false;
+
+    fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
+    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+        const CODE: u64 = 0x1000;
+        e.call(0x150, CODE, 4, sp);
+        e.push(CODE, 1, sp - 8);
+        e.load(CODE + 0x1, 1, key.object, 8, [NONE; 2]);
+        e.load(CODE + 0x7, 2, MAP + 0x240, 8, [NONE; 2]);
+        let found = self.find_entry(e, heap, (CODE + 0xa, 1), key, sp - 16);
+        e.branch(CODE + 0x12, CODE + 0x2d, 2, found.is_none(), [NONE; 2]);
+        if let Some(found) = &found {
+            let object = self.records[found.id as usize].object.va();
+            let at = e.load(CODE + 0x17, 2, found.record + 8, 8, [found.at, NONE]);
+            e.branch(CODE + 0x1b, CODE + 0x2d, 1, false, [NONE; 2]);
+            let clock = e.load(CODE + 0x1d, 1, CLOCK, 4, [NONE; 2]);
+            e.load(CODE + 0x23, 1, object, 1, [at, NONE]);
+            e.store(CODE + 0x2b, 3, object, 4, at, clock.plus(2));
+        }
+        e.pop(CODE + 0x2d, 1, sp - 8);
+        e.ret(CODE + 0x2e, 0x150, 1, sp);
+        found
+    }
+
+    /// `setKey`: a look for the key, and `dbAdd` when there is none.
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
+        let found = self.find_entry(e, heap, (0x80, 4), key, sp);
+        e.branch(0x88, 0x90, 2, found.is_none(), [NONE; 2]);
+        Step::Done(match found {
+            None => self.add(e, heap, key, sp),
+            Some(_) => {
+                // dbOverwrite looks again.
+                let again = self.find_entry(e, heap, (0x8c, 3), key, sp);
+                again.unwrap_or_else(|| self.add(e, heap, key, sp))
+            }
+        })
+    }
+
+    /// Nothing takes long here.
+    fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
+        Step::More
+    }
+
+    fn value_object(&self, found: &Found) -> u64 {
+        self.records[found.id as usize].object.va()
+    }
+
+    fn value_text(&mut self, id: u32) -> &mut Place {
+        &mut self.records[id as usize].value
+    }
+
+    fn value<E: Emit>(&mut self, e: &mut E, found: &Found) -> (u64, Value) {
+        let object = self.value_object(found);
+        let at = e.load(0x1a2, 1, found.record + 8, 8, [found.at, NONE]);
+        let sds = e.load(0x1a6, 1, object + 8, 8, [at, NONE]);
+        let header = Self::header(self.value_bytes);
+        let text = self.value_text(found.id).va() + header;
+        let kind = e.load(0x1aa, 1, text - 1, 1, [sds, NONE]);
+        let case = e.load(0x1b0, 5, SWITCH + 0x60, 4, [kind.plus(1), NONE]);
+        e.jump(0x1b4, 0x1b8, 2, TAKEN | INDIRECT, [case.plus(1), NONE]);
+        e.load(0x1b8, 1, text - header, 1, [sds, NONE]);
+        (text, sds)
+    }
+
+    /// A new object with a copy of the request's characters; the old one goes.
+    fn write<E: Emit>(
+        &mut self,
+        e: &mut E,
+        heap: &mut Heap,
+        found: &Found,
+        from: (u64, Value),
+        sp: u64,
+    ) {
+        let bytes = self.value_bytes;
+        let header = Self::header(bytes);
+        let (sds, text) = libc::malloc(e, heap, (0x240, 12), Self::value_sds(bytes), sp);
+        e.store(0x250, 4, sds, 2, text, NONE);
+        e.store(0x258, 2, sds + header - 1, 1, text, NONE);
+        libc::memcpy(e, (0x260, 4), (sds + header, text), from, bytes, sp);
+        e.store(0x268, 2, sds + header + bytes, 1, text, NONE);
+        let (object, at) = libc::malloc(e, heap, (0x270, 3), OBJECT_BYTES, sp);
+        e.store(0x278, 4, object, 4, at, NONE);
+        e.store(0x27c, 1, object + 8, 8, at, text);
+        e.store(0x280, 1, object + 4, 4, at, NONE);
+        let old = e.load(0x288, 2, found.record + 8, 8, [found.at, NONE]);
+        e.store(0x28c, 1, found.record + 8, 8, found.at, at);
+        let record = &mut self.records[found.id as usize];
+        let (old_object, old_value) = (record.object, record.value);
+        (record.object, record.value) = (Place::new(object), Place::new(sds));
+        if !found.fresh {
+            // decrRefCount, freeStringObject
+            let count = e.load(0x290, 2, old_object.va() + 4, 4, [old, NONE]);
+            e.branch(0x298, 0x300, 2, false, [count, NONE]);
+            let kind = e.load(0x29c, 1, old_object.va(), 1, [old, NONE]);
+            e.branch(0x2a4, 0x300, 4, false, [kind, NONE]);
+            let sds = e.load(0x2a8, 1, old_object.va() + 8, 8, [old, NONE]);
+            let kind = e.load(0x2ac, 3, old_value.va() + header - 1, 1, [sds, NONE]);
+            e.jump(0x2b8, 0x2bc, 7, TAKEN | INDIRECT, [kind.plus(4), NONE]);
+            let value = (old_value.va(), sds);
+            libc::free(e, heap, (0x2c0, 3), value, Self::value_sds(bytes), sp);
+            let object = (old_object.va(), old);
+            libc::free(e, heap, (0x2d0, 3), object, OBJECT_BYTES, sp);
+        }
+        e.jump(0x2e0, 0, 1, TAKEN, [NONE; 2]);
+    }
+
+    fn footprint(keys: u64, value: u64) -> u64 {
+        let chunk = super::super::heap::chunk;
+        let record = chunk(ENTRY_BYTES)
+            + chunk(KEY_SDS)
+            + chunk(OBJECT_BYTES)
+            + chunk(Self::value_sds(value));
+        keys * record + 8 * keys.next_power_of_two()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+
+    /// The vectors of the authors' implementation, key 00..0f, text 00, 01, ….
+    #[test]
+    fn siphash_is_that_of_its_authors() {
+        let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        let text: Vec<u8> = (0..15).collect();
+        assert_eq!(siphash::<2, 4>(&text, key), 0xa129_ca61_49be_45e5);
+        assert_eq!(siphash::<2, 4>(&[], key), 0x726f_db47_dd0e_0e31);
+        assert_ne!(siphash::<1, 2>(&text, key), siphash::<2, 4>(&text, key));
+    }
+
+    /// Each record is in exactly one chain, the one of its hash.
+    fn check_chains(dictionary: &Dictionary) {
+        let mut seen = vec![0; dictionary.records.len()];
+        for (i, table) in dictionary.tables.iter().enumerate() {
+            let mut used = 0;
+            for (bucket, head) in table.buckets.iter().enumerate() {
+                let moved = i == 0 && dictionary.rehash.is_some_and(|at| bucket < at);
+                assert!(!moved || *head == NIL);
+                let mut id = *head;
+                while id != NIL {
+                    let record = &dictionary.records[id as usize];
+                    assert_eq!(table.bucket(record.hash), bucket);
+                    seen[id as usize] += 1;
+                    used += 1;
+                    id = record.next;
+                }
+            }
+            assert_eq!(used, table.used);
+        }
+        assert!(seen.iter().all(|n| *n == 1));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn has_every_key_at_any_stage_of_its_growth(
+            numbers in proptest::collection::vec(0u64..3000, 1..600),
+        ) {
+            let mut dictionary = Dictionary::new(256);
+            check::against_oracle(&mut dictionary, &numbers);
+            check_chains(&dictionary);
+        }
+    }
+}

@@ -32,7 +32,7 @@ use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
-    build: |values| Ok(Box::new(program(values)?.0)),
+    build: |values| Ok(Box::new(program(values, None)?)),
 };
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -73,32 +73,29 @@ pub const PROPERTIES: Properties = Properties {
 
 /// Of each vertex the edges into it and out of it, in the last pass, without the
 /// overflow of the program's own 16-bit counts.
-pub type Degrees = Vec<[AtomicU64; 2]>;
+type Degrees = Vec<[AtomicU64; 2]>;
 
-/// The program, and what it finds.
-pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Degrees>), ProgramError> {
+/// The program. Nothing that it does depends on its counts, so they are kept
+/// only for who asks.
+fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, ProgramError> {
     let setup = Setup::read(values, &PROPERTIES)?;
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
-    let mut degrees = Vec::new();
-    degrees.resize_with(setup.graph.vertices() as usize, Default::default);
-    let degrees = Arc::new(degrees);
-    let code = match setup.kind {
+    Ok(match setup.kind {
         Kind::Csr => build::<Csr>(setup, rounds, &degrees),
         Kind::OpenG => build::<OpenG>(setup, rounds, &degrees),
-    };
-    Ok((code, degrees))
+    })
 }
 
-fn build<L: Layout>(setup: Setup, rounds: u64, degrees: &Arc<Degrees>) -> Code {
+fn build<L: Layout>(setup: Setup, rounds: u64, degrees: &Option<Arc<Degrees>>) -> Code {
     let degrees = degrees.clone();
     launch::<L, _, _>(setup, &PROPERTIES, move |world, mut t, thread| {
         let degrees = degrees.clone();
         async move {
             for round in 0..rounds {
                 if round > 0 {
-                    reset(&world, &mut t, thread, &degrees).await;
+                    reset(&world, &mut t, thread, degrees.as_deref()).await;
                 }
-                run(&world, &mut t, thread, &degrees).await;
+                run(&world, &mut t, thread, degrees.as_deref()).await;
             }
             t
         }
@@ -106,7 +103,12 @@ fn build<L: Layout>(setup: Setup, rounds: u64, degrees: &Arc<Degrees>) -> Code {
 }
 
 /// `reset_graph`: the first thread walks the list.
-async fn reset<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees: &Degrees) {
+async fn reset<L: Layout>(
+    world: &World<L>,
+    t: &mut Thread,
+    thread: u32,
+    degrees: Option<&Degrees>,
+) {
     if world.threads > 1 {
         world.barrier(t, 0x780).await;
     }
@@ -117,7 +119,9 @@ async fn reset<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees
             for (field, pc) in [(IN, 0x750), (OUT, 0x758)] {
                 let (va, from) = memory.field(v, field);
                 t.store(pc, 1, va, 2, from, NONE);
-                degrees[v.id as usize][field].store(0, Relaxed);
+                if let Some(degrees) = degrees {
+                    degrees[v.id as usize][field].store(0, Relaxed);
+                }
             }
             next = memory.next(t, 0x75c, v);
             t.branch(0x762, 0x750, 2, next.is_some(), [NONE; 2]);
@@ -131,7 +135,7 @@ async fn reset<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees
     }
 }
 
-async fn run<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees: &Degrees) {
+async fn run<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees: Option<&Degrees>) {
     let memory = world.memory();
     if world.threads == 1 {
         let mut next = Some(memory.vertex(0, NONE));
@@ -159,7 +163,13 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, degrees: 
 
 /// Counts the edges of `u`; the code begins at `pc`.
 #[inline(always)]
-async fn edges<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, pc: u64, degrees: &Degrees) {
+async fn edges<L: Layout>(
+    world: &World<L>,
+    t: &mut Thread,
+    u: Vertex,
+    pc: u64,
+    degrees: Option<&Degrees>,
+) {
     let (memory, graph) = (world.memory(), &world.graph);
     let alone = world.threads == 1;
     let (again, end) = if alone { (0x38, 0x74) } else { (0x110, 0x168) };
@@ -170,12 +180,12 @@ async fn edges<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, pc: u64, 
     if alone && edges.is_some() {
         memory.reload(t, 0x26);
     }
-    let mut out = 0;
     while let Some(present) = &mut edges {
-        out += 1;
         let (target, id) = memory.target(t, again, graph, present);
         let v = memory.find(t, again - 3, target, id, true);
-        degrees[target as usize][IN].fetch_add(1, Relaxed);
+        if let Some(degrees) = degrees {
+            degrees[target as usize][IN].fetch_add(1, Relaxed);
+        }
         let (va, from) = memory.field(v, IN);
         if alone {
             let old = t.load(0x6a, 1, va, 2, [from, NONE]);
@@ -196,7 +206,9 @@ async fn edges<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, pc: u64, 
             t.pause().await;
         }
     }
-    degrees[u.id as usize][OUT].store(out, Relaxed);
+    if let Some(degrees) = degrees {
+        degrees[u.id as usize][OUT].store(graph.row(u.id).degree, Relaxed);
+    }
     if t.full() {
         t.pause().await;
     }
@@ -212,7 +224,14 @@ mod tests {
         for layout in ["csr", "graphbig"] {
             for threads in [1, 3, 16] {
                 let params = [("scale", "12"), ("layout", layout), ("rounds", "2")];
-                let Run { found, setup, .. } = run("dc", threads, &params, program, |v| {
+                let counted = |values: &Values<'_>| {
+                    let vertices = Setup::read(values, &PROPERTIES)?.graph.vertices();
+                    let mut degrees = Vec::new();
+                    degrees.resize_with(vertices as usize, Default::default);
+                    let degrees = Arc::new(degrees);
+                    Ok((program(values, Some(degrees.clone()))?, degrees))
+                };
+                let Run { found, setup, .. } = run("dc", threads, &params, counted, |v| {
                     Setup::read(v, &PROPERTIES)
                 });
                 let graph = &setup.graph;

@@ -21,7 +21,7 @@
 //! push ; add ; jmp 18a ; 238 `addq $1,grey` ; jmp 18a.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use pagewalk_stream::ProgramError;
 use pagewalk_stream::flags::TAKEN;
@@ -76,8 +76,6 @@ pub struct Found {
     /// Of each vertex: its number in the order in which they became known, or
     /// [`NOT_REACHED`].
     pub order: Vec<AtomicU32>,
-    /// White, grey and black accesses of all searches.
-    pub accesses: [AtomicU64; 3],
     /// Where the last one began.
     pub root: AtomicU32,
 }
@@ -92,7 +90,6 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> 
     });
     let found = Arc::new(Found {
         order,
-        accesses: Default::default(),
         root: AtomicU32::new(0),
     });
     let code = match setup.kind {
@@ -165,7 +162,7 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Fou
             let order = &found.order[target as usize];
             let white = order.load(Relaxed) == NOT_REACHED;
             t.branch(0x174, 0x205, 2, white, [color, NONE]);
-            let access = if white {
+            if white {
                 order.store(known, Relaxed);
                 known += 1;
                 count(t, 0x20a, visitor);
@@ -176,20 +173,16 @@ async fn run<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Fou
                 }
                 stack.push(t, 0x21b, target, v.value);
                 t.jump(0x230, 0x18a, 2, TAKEN, [NONE; 2]);
-                0
             } else {
                 let is_black = black[target as usize / 64] >> (target % 64) & 1 == 1;
                 t.branch(0x17e, 0x238, 2, !is_black, [color, NONE]);
                 if is_black {
                     count(t, 0x184, visitor + 16);
-                    2
                 } else {
                     count(t, 0x238, visitor + 8);
                     t.jump(0x23e, 0x18a, 1, TAKEN, [NONE; 2]);
-                    1
                 }
-            };
-            found.accesses[access].fetch_add(1, Relaxed);
+            }
             if !memory.advance(t, 0x18a, 0x120, present) {
                 edges = None;
             }

@@ -40,7 +40,6 @@ use super::super::thread::{NONE, Thread, share};
 use super::kernel::{World, launch};
 use super::layout::{Csr, Field, Layout, OpenG, Properties};
 use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
-use super::source::Graph;
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -420,6 +419,7 @@ fn rank_of(ranks: &[AtomicU32], vertex: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builtin::graph::source::Graph;
     use crate::builtin::graph::test::{Run, run};
 
     /// In double precision, from the definition.

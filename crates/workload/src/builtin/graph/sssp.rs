@@ -94,7 +94,7 @@ const PROPERTIES: Properties = Properties {
     weights: true,
 };
 
-/// Distance of a vertex that was not reached.
+/// Distance of a vertex that was not reached, or only by a path as long.
 pub(crate) const NOT_REACHED: u32 = u32::MAX;
 
 /// Where weights come from.
@@ -217,6 +217,11 @@ async fn searches_of<L: Layout>(
     t
 }
 
+#[inline(always)]
+fn distance(found: &Found, vertex: u32) -> u32 {
+    found.distances[vertex as usize].load(Relaxed)
+}
+
 /// `reset_graph`: one thread walks the list and sets all properties.
 async fn reset<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, found: &Found) {
     if world.threads > 1 {
@@ -270,9 +275,9 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &F
             let near = t.load(0x4ac, 1, va, 2, [from, NONE]);
             let (va, from) = memory.field(v, DISTANCE);
             let old = t.load(0x4ce, 4, va, 2, [from, NONE]);
-            let alternative = found.distances[u as usize].load(Relaxed)
-                + found.weights.of(graph, place, u, target);
-            let better = alternative < found.distances[target as usize].load(Relaxed);
+            let weight_of = found.weights.of(graph, place, u, target);
+            let alternative = distance(found, u).saturating_add(weight_of);
+            let better = alternative < distance(found, target);
             let sum = t.compute(0x4d5, 1, 1, [near.plus(1), weight]);
             t.branch(0x4d8, 0x530, 2, better, [sum, old]);
             if better {

@@ -115,7 +115,8 @@ async fn relax<L: Layout>(
             t.load(0x1be, 1, frame + 0x28, 8, [NONE; 2]);
             let (va, from) = memory.field(v, UPDATE);
             let old = t.load(0x1c6, 2, va, 2, [from, NONE]);
-            let sum = distance + found.weights.of(graph, place, vertex, target);
+            let weight_of = found.weights.of(graph, place, vertex, target);
+            let sum = distance.saturating_add(weight_of);
             let active = sum < found.updates[target as usize].load(Relaxed);
             t.branch(0x1ca, 0x1e8, 1, active, [old, new]);
             if active {

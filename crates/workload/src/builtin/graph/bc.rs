@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 use pagewalk_stream::flags::TAKEN;
 use pagewalk_stream::{Program, ProgramError};
 
-use super::kernel::{World, launch};
+use super::kernel::{Extras, World, launch_with};
 use super::layout::{Csr, Field, Layout, OpenG, Properties};
 use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use crate::builtin::program::Code;
@@ -114,7 +114,11 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), Pr
 
 fn build<L: Layout>(setup: Setup, sources: u64, found: &Arc<Centrality>) -> Code {
     let found = found.clone();
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, t, thread| {
+    let extras = Extras {
+        barriers: true,
+        ..Extras::default()
+    };
+    launch_with::<L, _, _>(setup, &PROPERTIES, extras, move |world, t, thread| {
         searches(world, t, thread, sources, found.clone())
     })
 }

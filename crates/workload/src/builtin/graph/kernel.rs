@@ -184,6 +184,8 @@ impl<L: Layout> World<L> {
 pub struct Extras {
     /// Work lists also for one thread.
     pub lists: bool,
+    /// Several threads meet at barriers only, and need no lists.
+    pub barriers: bool,
     /// Each vertex's neighbours, sorted: a vector of 8-byte numbers where the
     /// layout has no rows.
     pub sets: bool,
@@ -246,7 +248,8 @@ where
                 if threads > 1 || extras.lists {
                     // Of rounds with weights some list a vertex more than once.
                     let times = if properties.weights { 4 } else { 1 };
-                    let room = times * world.graph.vertices();
+                    let all = times * world.graph.vertices();
+                    let room = if extras.barriers { 1 } else { all };
                     let lists = map_lists(room, threads, &mut heap);
                     heap.announce_untouched(&mut t).await;
                     let _ = world.lists.set(lists);

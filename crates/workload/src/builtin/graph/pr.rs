@@ -37,7 +37,7 @@ use pagewalk_stream::{Program, ProgramError};
 
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread, share};
-use super::kernel::{World, launch};
+use super::kernel::{Extras, World, launch_with};
 use super::layout::{Csr, Field, Layout, OpenG, Properties};
 use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
@@ -154,7 +154,11 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), Program
 
 fn build<L: Layout>(setup: Setup, plan: Plan, ranks: &Arc<Ranks>) -> Code {
     let ranks = ranks.clone();
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, t, thread| {
+    let extras = Extras {
+        barriers: true,
+        ..Extras::default()
+    };
+    launch_with::<L, _, _>(setup, &PROPERTIES, extras, move |world, t, thread| {
         iterate(world, t, thread, plan, ranks.clone())
     })
 }

@@ -124,6 +124,7 @@ fn build<L: Layout>(setup: Setup, properties: &'static Properties, found: &Arc<T
     let found = found.clone();
     let extras = Extras {
         sets: true,
+        barriers: true,
         ..Extras::default()
     };
     launch_with::<L, _, _>(setup, properties, extras, move |world, t, thread| {

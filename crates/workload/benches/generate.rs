@@ -14,6 +14,13 @@ const LDBC_SIZE: [(&str, &str); 4] = [
     ("degree", "29"),
 ];
 
+/// The same with degrees and communities of LDBC's.
+const LDBC: [(&str, &str); 3] = [
+    ("layout", "graphbig"),
+    ("graph", "ldbc"),
+    ("vertices", "1000000"),
+];
+
 /// Runs the initialisation; gives the bytes that are mapped then.
 fn initialise(program: &mut dyn Program, batch: &mut Batch) -> u64 {
     let mut bytes = 0;
@@ -66,27 +73,17 @@ fn main() {
         ("dc", "", 4, LDBC_SIZE.to_vec()),
         ("pr", "4GiB", 1, vec![]),
         ("pr", "4GiB", 4, vec![("direction", "push")]),
-        ("pr", "4GiB", 1, vec![("layout", "graphbig")]),
-        (
-            "pr",
-            "9GiB",
-            1,
-            vec![("layout", "graphbig"), ("graph", "ldbc")],
-        ),
+        ("pr", "", 1, LDBC.to_vec()),
         ("sssp", "4GiB", 1, vec![("weights", "random")]),
-        ("sssp", "4GiB", 1, vec![("layout", "graphbig")]),
-        ("sssp", "4GiB", 4, vec![("layout", "graphbig")]),
+        ("sssp", "", 1, LDBC.to_vec()),
+        ("sssp", "", 4, LDBC.to_vec()),
         ("gc", "4GiB", 1, vec![]),
-        ("gc", "4GiB", 4, vec![("layout", "graphbig")]),
-        ("tc", "1GiB", 1, vec![]),
-        (
-            "tc",
-            "4GiB",
-            4,
-            vec![("layout", "graphbig"), ("graph", "ldbc")],
-        ),
+        ("gc", "", 1, LDBC.to_vec()),
+        ("tc", "128MiB", 1, vec![]),
+        ("tc", "", 1, LDBC.to_vec()),
         ("bc", "4GiB", 1, vec![]),
-        ("bc", "4GiB", 4, vec![("layout", "graphbig")]),
+        ("bc", "", 1, LDBC.to_vec()),
+        ("bc", "", 4, LDBC.to_vec()),
         ("xsbench", "6GiB", 1, vec![]),
         ("xsbench", "100GiB", 1, vec![("method", "event")]),
         ("dlrm", "10GiB", 1, vec![]),

@@ -7,13 +7,20 @@
  *
  * The generators are YCSB core 0.17.0's (Gray et al., SIGMOD 1994, for the
  * zipfian one), over std::mt19937_64 instead of Java's random numbers. With
- * latest a SET inserts a new key, otherwise it writes an old one. */
+ * latest a SET inserts a new key, otherwise it writes an old one.
+ *
+ *     kv_requests check
+ *
+ * compares the generators with values that YCSB itself printed. */
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <unordered_map>
+#include <vector>
 
 static std::mt19937_64 bits(1);
 static double draw() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
@@ -29,9 +36,15 @@ struct Zipfian {
     static constexpr double theta = 0.99;
     double items, zeta, eta;
 
-    explicit Zipfian(uint64_t n, double zeta_n) : items(n), zeta(zeta_n) {
+    explicit Zipfian(uint64_t n, double zeta_n) : items(n), zeta(zeta_n) { set_eta(); }
+    void set_eta() {
         double zeta2 = 1 + std::pow(0.5, theta);
         eta = (1 - std::pow(2.0 / items, 1 - theta)) / (1 - zeta2 / zeta);
+    }
+    /* Item number `n` is new: eta keeps the number of items at first. */
+    void grow(uint64_t n) {
+        zeta += sum(n, n);
+        set_eta();
     }
     static double sum(uint64_t from, uint64_t to) {
         double zeta = 0;
@@ -61,7 +74,49 @@ static void put(bool set, uint64_t number, uint32_t value_bytes) {
     std::fwrite(head, 1, 32 + (set ? value_bytes : 0), stdout);
 }
 
+static bool near(const char *what, double got, double wanted, double apart) {
+    bool good = std::fabs(got - wanted) <= apart;
+    std::printf("%-28s %.9g (%.9g)%s\n", what, got, wanted, good ? "" : "  WRONG");
+    return good;
+}
+
+/* Against values that site.ycsb:core:0.17.0 printed: shares of ranks are of five
+ * million draws, of keys of three million. */
+static int check() {
+    const uint64_t hashes[] = {UINT64_C(6284781860667377211), UINT64_C(8517097267634966620),
+                               UINT64_C(1820151046732198393), UINT64_C(4052466453699787802)};
+    bool good = true;
+    for (uint64_t i = 0; i < 4; i++)
+        good &= near("fnv64", fnv64(i), hashes[i], 0) && fnv64(i) == hashes[i];
+    good &= near("zeta(1000)", Zipfian::sum(1, 1000), 7.728953217284729, 1e-9);
+    good &= near("zeta(10^7)", Zipfian::sum(1, 10000000), 18.066242574968303, 1e-9);
+
+    const uint64_t draws = 5000000, ranks[] = {0, 1, 2, 9, 99};
+    const double shares[] = {.12966, .06493, .05106, .01342, .00129};
+    Zipfian zipfian(1000, Zipfian::sum(1, 1000));
+    std::vector<uint64_t> counts(1000);
+    for (uint64_t i = 0; i < draws; i++)
+        counts.at(zipfian.rank(1000))++;
+    // Five standard deviations of the difference of two such samples.
+    for (int i = 0; i < 5; i++)
+        good &= near("share of a rank", double(counts[ranks[i]]) / draws, shares[i],
+                     5 * std::sqrt(2 * shares[i] / draws));
+
+    Zipfian scrambled(10000000001, 26.46902820178302);
+    std::unordered_map<uint64_t, uint64_t> keys;
+    for (uint64_t i = 0; i < 3000000; i++)
+        keys[fnv64(scrambled.rank(10000000001)) % 10000000]++;
+    uint64_t most = 0;
+    for (const auto &key : keys)
+        most = std::max(most, key.second);
+    good &= near("scrambled, top key", most / 3e6, .0378, 5 * std::sqrt(2 * .0378 / 3e6) + 5e-5);
+    good &= near("scrambled, distinct keys", keys.size(), 1441847, 5000);
+    return good ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && !std::strcmp(argv[1], "check"))
+        return check();
     if (argc != 6 || std::atoi(argv[5]) > 256) {
         std::fprintf(stderr, "usage: kv_requests KEYS OPERATIONS "
                              "zipfian|scrambled|latest|uniform SETS%% VALUE\n");
@@ -80,8 +135,8 @@ int main(int argc, char **argv) {
     for (uint64_t i = 0; i < operations; i++) {
         bool set = draw() < sets;
         if (latest && set) {
-            zipfian.zeta += Zipfian::sum(all + 1, all + 1);
             put(true, all++, value);
+            zipfian.grow(all);
         } else if (latest) {
             put(false, all - 1 - zipfian.rank(all), value);
         } else if (uniform) {

@@ -89,15 +89,18 @@ impl Tree {
             e.store(CODE + 0x6b, 1, frame, 8, NONE, text);
             e.jump(CODE + 0x6f, CODE + 0x92, 1, TAKEN, [NONE; 2]);
             let (mut low, mut high) = (0, usize::from(here.count));
-            // Which slot is next depends on the comparisons so far: predicted, not
-            // waited for.
+            // Which way a comparison goes is predicted, not waited for; the slot in
+            // the middle is still calculated from the count and the one before.
+            let mut bounds = count;
             let mut found = None;
             while low < high {
                 let middle = (low + high) / 2;
                 let slot = va + HEADER_BYTES + SLOT_BYTES * middle as u64;
-                let length = e.load(CODE + 0xa4, 6, slot + 8, 8, [at, NONE]);
+                let index = bounds.plus(2);
+                let slot_at = index.plus(3);
+                let length = e.load(CODE + 0xa4, 6, slot + 8, 8, [at, slot_at]);
                 e.branch(CODE + 0xb5, CODE + 0x78, 5, true, [length.plus(2), NONE]);
-                let other = e.load(CODE + 0x78, 1, slot, 8, [at, NONE]);
+                let other = e.load(CODE + 0x78, 1, slot, 8, [at, slot_at]);
                 let mine = e.load(CODE + 0x7b, 1, frame, 8, [NONE; 2]);
                 let mut order = NONE;
                 if E::LOUD {
@@ -114,6 +117,7 @@ impl Tree {
                 }
                 let less = here.number[middle] < key.number;
                 e.branch(CODE + 0x88, CODE + 0xf0, 1, less, [order, NONE]);
+                bounds = index.plus(1);
                 if less {
                     low = middle + 1;
                     e.branch(CODE + 0xf7, CODE + 0x92, 3, low < high, [NONE; 2]);
@@ -149,7 +153,7 @@ impl Tree {
                 2,
                 va + self.nodes.child_offset(low),
                 8,
-                [at, NONE],
+                [at, bounds.plus(1)],
             );
             e.branch(CODE + 0x10f, CODE + 0x14d, 2, false, [at, NONE]);
             node = here.child[low];

@@ -23,6 +23,7 @@ pub(super) fn key(number: u64) -> Key {
 /// with an oracle; records do not overlap.
 pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     let mut heap = Heap::new(Layout::new());
+    index.begin(&mut heap);
     let mut oracle: HashMap<u64, u32> = HashMap::new();
     for number in numbers {
         let key = key(*number);

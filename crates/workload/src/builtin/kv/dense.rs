@@ -482,6 +482,12 @@ impl Dense {
 }
 
 impl Index for Dense {
+    /// `set_empty_key` makes the first table.
+    fn begin(&mut self, heap: &mut Heap) {
+        self.slots = vec![EMPTY; FIRST];
+        self.table = heap.malloc(SLOT_BYTES * FIRST as u64);
+    }
+
     fn value_bytes(&self) -> u64 {
         self.value_bytes
     }
@@ -505,11 +511,6 @@ impl Index for Dense {
 
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
         const CODE: u64 = 0x1900;
-        if self.slots.is_empty() {
-            self.slots = vec![EMPTY; FIRST];
-            self.table = heap.malloc(SLOT_BYTES * FIRST as u64);
-            e.news(heap);
-        }
         e.call(0x74, CODE, 3, sp);
         e.push(CODE, 6, sp - 8);
         let frame = sp - 56 - 0xc8;

@@ -92,6 +92,9 @@ pub trait Index: Send + 'static {
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
 
+    /// Makes what lies on the heap before the program's own objects.
+    fn begin(&mut self, _heap: &mut Heap) {}
+
     /// Bytes of the values.
     fn value_bytes(&self) -> u64;
 

@@ -19,7 +19,7 @@ mod nodes;
 mod redis;
 mod serve;
 mod tree;
-mod ycsb;
+pub mod ycsb;
 
 use pagewalk_stream::{Facts, Program, ProgramError};
 

@@ -1,0 +1,271 @@
+"""Built-in key-value programs against real ones, and the table of docs/validation.md.
+
+    python validation/kv.py [--only NAME[,NAME...]] [--cases KEYS:DISTRIBUTION[,...]] [--write]
+
+Builds the programs of validation/programs over the libraries' containers and
+the client for redis-server, runs each live through QEMU and its built-in
+counterpart on the same simulated machine, and compares what an operation is
+made of. Both are measured from the first operation after the load to the last,
+with caches and TLBs empty at the start.
+
+Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and what
+`pagewalk doctor` asks for. `--write` puts the table into docs/validation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "validation.md"
+SOURCES = ROOT / "validation" / "programs"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+REAL = {
+    "hash": "std::unordered_map",
+    "dense": "google::dense_hash_map",
+    "map": "std::map",
+    "btree": "absl::btree_map",
+    "redis": "redis-server",
+}
+CASES = "100000:zipfian,1000000:zipfian,1000000:latest"
+# YCSB's `latest` with inserts, as STLT measures it (section V); GETs otherwise.
+SETS = {"latest": 5}
+VALUE = 64
+# Differences of less are those of two runs with other random numbers.
+SMALL_MPKI = 0.1
+# Beyond it a difference needs a reason on the page.
+LARGE = 0.15
+
+
+@dataclass
+class Run:
+    """What is compared of one run."""
+
+    instructions_per_operation: float
+    references_per_instruction: float
+    l1_tlb_mpki: float
+    l2_tlb_mpki: float
+    l1d_mpki: float
+    l2_mpki: float
+    l3_mpki: float
+    ipc: float
+
+
+COLUMNS = {
+    "instructions_per_operation": "instructions an operation",
+    "references_per_instruction": "data references an instruction",
+    "l1_tlb_mpki": "L1 dTLB MPKI",
+    "l2_tlb_mpki": "L2 TLB MPKI",
+    "l1d_mpki": "L1D MPKI",
+    "l2_mpki": "L2 MPKI",
+    "l3_mpki": "L3 MPKI",
+    "ipc": "IPC",
+}
+
+
+class Simulation:
+    """A run of the region of interest, under way."""
+
+    def __init__(self, machine: str, *source: str, stdin: Any = None) -> None:
+        """Starts it."""
+        self.folder = tempfile.TemporaryDirectory()
+        self.report = Path(self.folder.name, "result.json")
+        limits = ["--roi", "--warmup", "0", "--instructions", "1T"]
+        common = ["--machine", machine, "--design", "radix", *limits, "--json", str(self.report)]
+        self.command = [sys.executable, "-m", "pagewalk", "run", *common, *source]
+        self.running = subprocess.Popen(
+            self.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.running.poll() is None:
+            self.running.terminate()
+            self.running.wait()
+        self.folder.cleanup()
+
+    def result(self, operations: int) -> Run:
+        """What came out, when it has ended, of so many operations."""
+        _, said = self.running.communicate()
+        command = " ".join(self.command)
+        if self.running.returncode:
+            raise SystemExit(f"{command}: status {self.running.returncode}\n{said}")
+        data = json.loads(self.report.read_text())
+        if data["partial"] or data["designs"][0]["status"] != "complete":
+            raise SystemExit(f"{command}: ended early\n{said}")
+        return compared(data["designs"][0], operations)
+
+
+def compared(design: dict[str, Any], operations: int) -> Run:
+    """The numbers of one design's result."""
+    summary = {q["name"]: q["value"] for q in design["summary"]}
+    stats = {(s["path"], s["name"]): s["value"] for s in design["stats"]}
+    instructions = summary["instructions"]
+
+    def misses(cache: str) -> float:
+        # Of the program's own accesses; prefetches and walks miss in their own right.
+        own = stats[cache, "load_misses"] + stats[cache, "store_misses"]
+        return float(1000 * own / instructions)
+
+    return Run(
+        instructions_per_operation=instructions / operations,
+        references_per_instruction=summary["memory_operands"] / instructions,
+        l1_tlb_mpki=summary["l1d_tlb_mpki"],
+        l2_tlb_mpki=summary["l2_tlb_mpki"],
+        l1d_mpki=misses("core.0.l1d"),
+        l2_mpki=misses("core.0.l2"),
+        l3_mpki=misses("l3"),
+        ipc=summary["ipc"],
+    )
+
+
+def build(programs: Sequence[str]) -> None:
+    """Compiles what the runs need."""
+    targets = ["redis_roi.so" if p == "redis" else f"kv_{p}" for p in programs]
+    subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
+    subprocess.run([SOURCES / "kv_requests", "check"], check=True, stdout=subprocess.DEVNULL)
+    if "redis" in programs:
+        example = ["-p", "pagewalk-workload", "--example", "ycsb_redis"]
+        subprocess.run(["cargo", "build", "-q", "--release", *example], cwd=ROOT, check=True)
+
+
+def container(machine: str, name: str, keys: int, operations: int, distribution: str) -> Run:
+    """A program over a library's container, its requests from a file."""
+    sets, program = str(SETS.get(distribution, 0)), str(SOURCES / f"kv_{name}")
+    words = [str(keys), str(operations), distribution, sets, str(VALUE)]
+    with tempfile.TemporaryFile() as requests:
+        subprocess.run([SOURCES / "kv_requests", *words], check=True, stdout=requests)
+        requests.seek(0)
+        with Simulation(machine, "--", program, str(keys), stdin=requests) as simulation:
+            return simulation.result(operations)
+
+
+def redis(machine: str, keys: int, operations: int, distribution: str) -> Run:
+    """redis-server, its client native at the other end of a Unix socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = str(Path(folder, "redis"))
+        # Work that the clock starts is kept small: under simulation an operation
+        # takes a hundred times longer, and so would meet it a hundred times as often.
+        quiet = ["--save", "", "--appendonly", "no", "--hz", "1", "--activerehashing", "no"]
+        server = ["redis-server", "--port", "0", "--unixsocket", socket, *quiet]
+        module = ["--loadmodule", str(SOURCES / "redis_roi.so"), "--dir", folder]
+        client = [
+            str(TARGET / "release" / "examples" / "ycsb_redis"),
+            socket,
+            *(f"keys={keys}", f"operations={operations}", f"distribution={distribution}"),
+            *(f"sets={SETS.get(distribution, 0)}", f"value={VALUE}", "mark=true", "stop=true"),
+        ]
+        with Simulation(machine, "--", *server, *module) as simulation:
+            subprocess.run(client, check=True, stdout=subprocess.DEVNULL)
+            return simulation.result(operations)
+
+
+def builtin(machine: str, name: str, keys: int, operations: int, distribution: str) -> Run:
+    """The built-in program of the same work."""
+    parameters = {
+        "keys": keys,
+        "operations": operations,
+        "distribution": distribution,
+        "sets": SETS.get(distribution, 0),
+        "value": VALUE,
+    }
+    words = [word for n, v in parameters.items() for word in ("--param", f"{n}={v}")]
+    with Simulation(machine, "--workload", f"kv-{name}", *words) as simulation:
+        return simulation.result(operations)
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
+
+
+def differences(real: Run, built: Run) -> Iterator[str]:
+    """Of the built-in program from the real one, a cell a column; large ones in bold."""
+    for name in COLUMNS:
+        a, b = getattr(real, name), getattr(built, name)
+        apart = b / a - 1 if a else 0.0
+        text = f"{100 * apart:+.0f} %"
+        counts = not name.endswith("mpki") or abs(b - a) > SMALL_MPKI
+        yield f"**{text}**" if abs(apart) > LARGE and counts else text
+
+
+def an_operation(run: Run) -> Iterator[str]:
+    """Misses of each kind an operation: what a server does beside its store dilutes MPKI."""
+    for name in COLUMNS:
+        if name.endswith("mpki"):
+            yield number(getattr(run, name) * run.instructions_per_operation / 1000)
+
+
+def row(*cells: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
+    parser.add_argument("--cases", default=CASES, help="KEYS:DISTRIBUTION, with commas")
+    parser.add_argument("--operations", type=int, default=200_000)
+    parser.add_argument("--machine", default="epyc-milan")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    programs = arguments.only.split(",")
+    if unknown := [p for p in programs if p not in REAL]:
+        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(REAL)}")
+    build(programs)
+    lines = [row("program", "", *COLUMNS.values()), row("---", "---", *["--:"] * len(COLUMNS))]
+    print("\n".join(lines), flush=True)
+    misses = [COLUMNS[c].removesuffix(" MPKI") for c in COLUMNS if c.endswith("mpki")]
+    server = [row("misses an operation", "", *misses), row("---", "---", *["--:"] * len(misses))]
+    for case in arguments.cases.split(","):
+        keys, distribution = case.split(":")
+        work = (int(keys), arguments.operations, distribution)
+        for name in programs:
+            if name == "redis":
+                real = redis(arguments.machine, *work)
+            else:
+                real = container(arguments.machine, name, *work)
+            built = builtin(arguments.machine, name, *work)
+            told = f"{int(keys):,}".replace(",", " ") + f" keys, {distribution}"
+            rows = [
+                row(f"`{REAL[name]}`", told, *(number(getattr(real, c)) for c in COLUMNS)),
+                row(f"`kv-{name}`", "", *(number(getattr(built, c)) for c in COLUMNS)),
+                row("", "difference", *differences(real, built)),
+            ]
+            print("\n".join(rows), flush=True)
+            lines += rows
+            if name == "redis":
+                server += [
+                    row(f"`{REAL[name]}`", told, *an_operation(real)),
+                    row(f"`kv-{name}`", "", *an_operation(built)),
+                ]
+    if len(server) > 2:
+        print("\n".join(server), flush=True)
+    if arguments.write:
+        page = PAGE.read_text()
+        marked = re.compile(r"(<!-- kv -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        if not marked.search(page):
+            raise SystemExit(f"{PAGE} has no marks for kv")
+        told = f"`python validation/kv.py`, {arguments.operations:,} operations".replace(",", " ")
+        text = f"On `{arguments.machine}` with `radix`; {told}.\n\n" + "\n".join(lines)
+        text += "\n\n" + "\n".join(server) if len(server) > 2 else ""
+        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], page))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,8 @@
 //! first out: the thread cache. All others are merged with free neighbours and
 //! taken again by best fit (fast bins, too, are merged before the heap grows).
 //! Source: glibc 2.36, `malloc/malloc.c`.
+//!
+//! A program that is linked to jemalloc has [`Heap::jemalloc`].
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -16,6 +18,7 @@ use pagewalk_stream::{Backing, Event, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use super::layout::Layout;
+use super::slabs::Slabs;
 use super::thread::Thread;
 
 /// `M_TOP_PAD`.
@@ -31,6 +34,9 @@ const LISTED: u64 = 1040;
 /// `TCACHE_FILL_COUNT`: how many of each size.
 const LISTED_EACH: usize = 7;
 const PAGE: u64 = 4096;
+/// What jemalloc asks of the kernel at first; later ones are larger, which shows in
+/// no page that is touched.
+const EXTENT: u64 = 2 << 20;
 
 /// See the module. Sizes and addresses in bytes.
 pub struct Heap {
@@ -45,6 +51,8 @@ pub struct Heap {
     /// Other free chunks by address, and by size and address.
     free: BTreeMap<u64, u64>,
     sizes: BTreeMap<(u64, u64), ()>,
+    /// Instead of all that, but for `top` and `brk`: jemalloc.
+    slabs: Option<Slabs>,
     /// Not yet announced.
     news: VecDeque<News>,
 }
@@ -76,8 +84,21 @@ impl Heap {
             lists: vec![ArrayVec::new(); LISTED as usize / 16 + 1],
             free: BTreeMap::new(),
             sizes: BTreeMap::new(),
+            slabs: None,
             news: layout.events().into_iter().map(News::Event).collect(),
             layout,
+        }
+    }
+
+    /// An empty heap of jemalloc: pages from mappings of 2 MiB.
+    pub fn jemalloc(layout: Layout) -> Self {
+        let start = super::layout::HEAP.next_multiple_of(EXTENT);
+        Heap {
+            slabs: Some(Slabs::default()),
+            top: start,
+            brk: start,
+            touched: start,
+            ..Heap::new(layout)
         }
     }
 
@@ -96,6 +117,11 @@ impl Heap {
 
     /// Address of a new object of `bytes`, aligned to 16.
     pub fn malloc(&mut self, bytes: u64) -> u64 {
+        if let Some(mut slabs) = self.slabs.take() {
+            let at = slabs.malloc(bytes, |pages| self.pages(pages));
+            self.slabs = Some(slabs);
+            return at;
+        }
         if bytes >= MMAP_THRESHOLD {
             return self.map(bytes);
         }
@@ -124,6 +150,9 @@ impl Heap {
 
     /// Whether the next object of `bytes` comes from a list of its size.
     pub fn is_listed(&self, bytes: u64) -> bool {
+        if let Some(slabs) = &self.slabs {
+            return slabs.is_listed(bytes);
+        }
         let list = self.lists.get((chunk(bytes) / 16) as usize);
         list.is_some_and(|l| !l.is_empty())
     }
@@ -132,6 +161,7 @@ impl Heap {
     /// other, as `count` calls of [`malloc`](Self::malloc) on a heap without
     /// free chunks give them. `bytes` below the threshold of mappings.
     pub fn malloc_many(&mut self, bytes: u64, count: u64) -> u64 {
+        debug_assert!(self.slabs.is_none());
         let need = chunk(bytes);
         let first = self.top + HEADER;
         for _ in 0..count {
@@ -148,7 +178,7 @@ impl Heap {
     #[inline]
     pub fn malloc_each<const N: usize>(&mut self, sizes: [u64; N]) -> [u64; N] {
         let all: u64 = sizes.iter().map(|s| chunk(*s)).sum();
-        if !self.free.is_empty() || self.top + all + MIN_CHUNK > self.brk {
+        if self.slabs.is_some() || !self.free.is_empty() || self.top + all + MIN_CHUNK > self.brk {
             return sizes.map(|s| self.malloc(s));
         }
         sizes.map(|s| {
@@ -160,6 +190,9 @@ impl Heap {
 
     /// Gives the object of `bytes` at `at` back.
     pub fn free(&mut self, at: u64, bytes: u64) {
+        if let Some(slabs) = &mut self.slabs {
+            return slabs.free(at, bytes);
+        }
         if bytes >= MMAP_THRESHOLD {
             let event = Event::Unmap {
                 at: VirtAddr(at & !(PAGE - 1)),
@@ -213,10 +246,23 @@ impl Heap {
         }
     }
 
+    /// New pages of `bytes` for jemalloc.
+    fn pages(&mut self, bytes: u64) -> u64 {
+        if self.top + bytes > self.brk {
+            self.touch();
+            self.extend((self.top + bytes - self.brk).next_multiple_of(EXTENT));
+        }
+        self.top += bytes;
+        self.top - bytes
+    }
+
     fn grow(&mut self, need: u64) {
         self.touch();
         let missing = self.top + need + TOP_PAD + MIN_CHUNK - self.brk;
-        let bytes = missing.next_multiple_of(PAGE);
+        self.extend(missing.next_multiple_of(PAGE));
+    }
+
+    fn extend(&mut self, bytes: u64) {
         self.news.push_back(News::Event(Event::Map {
             at: VirtAddr(self.brk),
             bytes,

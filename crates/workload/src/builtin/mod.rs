@@ -10,6 +10,7 @@ pub(crate) mod kv;
 mod layout;
 pub(crate) mod mummer;
 mod program;
+mod slabs;
 pub(crate) mod sysbench;
 mod thread;
 pub(crate) mod xsbench;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::super::heap::Heap;
 use super::super::layout::Layout;
 use super::super::thread::NONE;
 use super::emit::Quiet;
@@ -22,7 +21,7 @@ pub(super) fn key(number: u64) -> Key {
 /// Finds or inserts each of `numbers`, writes its value, and compares everything
 /// with an oracle; records do not overlap.
 pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
-    let mut heap = Heap::new(Layout::new());
+    let mut heap = I::heap(Layout::new());
     index.begin(&mut heap);
     let mut oracle: HashMap<u64, u32> = HashMap::new();
     for number in numbers {

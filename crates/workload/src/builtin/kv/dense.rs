@@ -23,7 +23,7 @@ use super::super::heap::Heap;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{Found, Index, Key, Place, Step, same};
+use super::index::{self, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 
 const SLOT_BYTES: u64 = 64;
@@ -482,8 +482,11 @@ impl Dense {
 }
 
 impl Index for Dense {
-    /// `set_empty_key` makes the first table.
+    /// `set_empty_key` makes the first table, after what C++ programs have.
     fn begin(&mut self, heap: &mut Heap) {
+        for bytes in index::START {
+            heap.malloc(bytes);
+        }
         self.slots = vec![EMPTY; FIRST];
         self.table = heap.malloc(SLOT_BYTES * FIRST as u64);
     }

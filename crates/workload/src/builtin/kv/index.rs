@@ -6,7 +6,7 @@
 //! same and answers the same.
 
 use super::super::heap::Heap;
-use super::super::layout::HEAP;
+use super::super::layout::{HEAP, Layout};
 use super::super::thread::Value;
 use super::emit::Emit;
 use super::libc::{self, Text};
@@ -87,13 +87,28 @@ pub enum Step {
     Done(Found),
 }
 
+/// What is on the heap when `main` of a C++ program begins: glibc's lists of the
+/// thread (`tcache_perthread_struct`) and libstdc++'s reserve for exceptions (the
+/// pool in `eh_alloc.cc`). They decide where in its page and across which lines
+/// everything after them lies.
+pub const START: [u64; 2] = [640, 72_704];
+
 /// See the module. `sp` is the stack pointer of the program's main function.
 pub trait Index: Send + 'static {
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
 
+    /// The allocator of the program.
+    fn heap(layout: Layout) -> Heap {
+        Heap::new(layout)
+    }
+
     /// Makes what lies on the heap before the program's own objects.
-    fn begin(&mut self, _heap: &mut Heap) {}
+    fn begin(&mut self, heap: &mut Heap) {
+        for bytes in START {
+            heap.malloc(bytes);
+        }
+    }
 
     /// Bytes of the values.
     fn value_bytes(&self) -> u64;

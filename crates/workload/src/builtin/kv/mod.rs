@@ -25,7 +25,6 @@ use pagewalk_stream::{Facts, Program, ProgramError};
 
 use self::index::Index;
 use self::serve::{Server, Work};
-use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
 use super::thread::Touch;
@@ -198,7 +197,7 @@ fn program<I: Index>(
     };
     let mut layout = Layout::new();
     layout.data(globals::BYTES, touch == Touch::Bulk);
-    let mut heap = Heap::new(layout);
+    let mut heap = I::heap(layout);
     let stack = heap.stack(0);
     let rng = pagewalk_units::rng(values.options.seed, "workload.kv");
     let mut code = Code::new(facts, touch);

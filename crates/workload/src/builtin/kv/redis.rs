@@ -20,6 +20,8 @@
 use pagewalk_stream::flags::{CALL, INDIRECT, TAKEN};
 
 use super::super::heap::Heap;
+use super::super::layout::Layout;
+use super::super::slabs::class;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::{ARENA, MAP};
@@ -586,6 +588,13 @@ impl Index for Dictionary {
     /// the STLT paper does.
     const COPIES_KEY: bool = false;
 
+    /// Debian's server, as Redis's own build for Linux, is linked to jemalloc.
+    fn heap(layout: Layout) -> Heap {
+        Heap::jemalloc(layout)
+    }
+
+    fn begin(&mut self, _: &mut Heap) {}
+
     fn value_bytes(&self) -> u64 {
         self.value_bytes
     }
@@ -694,11 +703,10 @@ impl Index for Dictionary {
     }
 
     fn footprint(keys: u64, value: u64) -> u64 {
-        let chunk = super::super::heap::chunk;
-        let record = chunk(ENTRY_BYTES)
-            + chunk(KEY_SDS)
-            + chunk(OBJECT_BYTES)
-            + chunk(Self::value_sds(value));
+        let record = class(ENTRY_BYTES)
+            + class(KEY_SDS)
+            + class(OBJECT_BYTES)
+            + class(Self::value_sds(value));
         keys * record + 8 * keys.next_power_of_two()
     }
 }

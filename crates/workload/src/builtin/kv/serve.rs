@@ -37,11 +37,6 @@ use super::ycsb::{Chooser, fnv64};
 const HEAD: u64 = 32;
 /// Of the largest request: with less in the buffer it is filled again.
 const LARGEST: u64 = HEAD + 256;
-/// Objects that are on the heap when `main` begins: glibc's lists of the thread
-/// (`tcache_perthread_struct`) and libstdc++'s reserve for exceptions (the pool
-/// in `eh_alloc.cc`). They decide where in its page and across which lines
-/// everything after them lies.
-const START: [u64; 2] = [640, 72_704];
 /// What lies between the stack pointer of the thread's function and its frame's end.
 const FRAME: u64 = 0x60;
 
@@ -86,9 +81,6 @@ pub struct Server<I> {
 impl<I: Index> Server<I> {
     /// A server over an empty structure; `stack` is where the thread's begins.
     pub fn new(mut index: I, mut heap: Heap, stack: u64) -> Self {
-        for bytes in START {
-            heap.malloc(bytes);
-        }
         index.begin(&mut heap);
         let key_text = heap.malloc(2 * 15 + 1);
         Server {

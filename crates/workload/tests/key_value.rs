@@ -108,9 +108,15 @@ fn loading_by_requests_ends_in_the_same_addresses_as_loading_in_bulk() {
 /// 12,000 and 2,000 requests.
 const MEASURED: [(&str, [(f64, f64); 3]); 4] = [
     ("kv-hash", [(264.4, 86.4), (343.4, 117.4), (1024.8, 356.7)]),
-    ("kv-dense", [(298.5, 102.4), (376.5, 136.4), (1090.6, 464.5)]),
+    (
+        "kv-dense",
+        [(298.5, 102.4), (376.5, 136.4), (1090.6, 464.5)],
+    ),
     ("kv-map", [(837.8, 225.8), (917.8, 263.9), (1828.5, 598.2)]),
-    ("kv-btree", [(1055.2, 327.5), (1139.2, 364.5), (2168.3, 762.0)]),
+    (
+        "kv-btree",
+        [(1055.2, 327.5), (1139.2, 364.5), (2168.3, 762.0)],
+    ),
 ];
 
 #[test]
@@ -128,7 +134,10 @@ fn requests_cost_what_they_cost_over_the_real_containers() {
             let (executed, references) = slope(name, &params);
             for (got, want) in [(executed, costs[i].0), (references, costs[i].1)] {
                 let off = (got / want - 1.0).abs();
-                assert!(off < tolerances[i], "{name} {params:?}: {got}, really {want}");
+                assert!(
+                    off < tolerances[i],
+                    "{name} {params:?}: {got}, really {want}"
+                );
             }
         }
     }

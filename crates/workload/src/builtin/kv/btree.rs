@@ -22,7 +22,7 @@ use super::super::heap::Heap;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 use super::nodes::{HEADER_BYTES, NIL, Nodes, SLOT_BYTES, SLOTS};
 
@@ -238,6 +238,26 @@ impl Tree {
 impl Index for Tree {
     fn value_bytes(&self) -> u64 {
         self.value_bytes
+    }
+
+    fn warm(&self, numbers: &[u64]) {
+        let mut at = [NIL; AHEAD];
+        at[..numbers.len()].fill(self.nodes.root);
+        loop {
+            let mut deeper = false;
+            for (at, number) in at.iter_mut().zip(numbers) {
+                if *at != NIL {
+                    let node = self.nodes.get(*at);
+                    let held = &node.number[..usize::from(node.count)];
+                    let child = held.iter().filter(|n| **n < *number).count();
+                    *at = node.child[child];
+                    deeper = true;
+                }
+            }
+            if !deeper {
+                return;
+            }
+        }
     }
 
     fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {

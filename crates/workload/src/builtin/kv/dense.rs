@@ -24,6 +24,7 @@ use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::MAP;
 use super::index::{self, Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 
 const SLOT_BYTES: u64 = 64;
@@ -493,6 +494,19 @@ impl Index for Dense {
 
     fn value_bytes(&self) -> u64 {
         self.value_bytes
+    }
+
+    fn warm(&self, numbers: &[u64]) {
+        let mut at = [EMPTY; AHEAD];
+        if self.slots.is_empty() {
+            return;
+        }
+        for (at, number) in at.iter_mut().zip(numbers) {
+            let hash = libc::hash_of(&super::ycsb::text(*number));
+            *at = self.slots[hash as usize & (self.slots.len() - 1)];
+        }
+        let record = |at: &u32| self.records.get(*at as usize).map_or(0, |r| r.number);
+        std::hint::black_box(at.iter().map(record).fold(0, u64::wrapping_add));
     }
 
     fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {

@@ -19,7 +19,7 @@ use super::super::heap::Heap;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc;
 use super::tree;
 
@@ -301,6 +301,24 @@ impl Map {
 impl Index for Map {
     fn value_bytes(&self) -> u64 {
         self.value_bytes
+    }
+
+    fn warm(&self, numbers: &[u64]) {
+        let mut at = [NIL; AHEAD];
+        at[..numbers.len()].fill(self.root);
+        loop {
+            let mut deeper = false;
+            for (at, number) in at.iter_mut().zip(numbers) {
+                if *at != NIL {
+                    let node = &self.nodes[*at as usize];
+                    *at = node.child[usize::from(node.number < *number)];
+                    deeper = true;
+                }
+            }
+            if !deeper {
+                return;
+            }
+        }
     }
 
     fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {

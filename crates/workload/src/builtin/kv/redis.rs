@@ -25,7 +25,7 @@ use super::super::slabs::class;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::{ARENA, MAP};
-use super::index::{Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 use super::ycsb;
 
@@ -597,6 +597,17 @@ impl Index for Dictionary {
 
     fn value_bytes(&self) -> u64 {
         self.value_bytes
+    }
+
+    fn warm(&self, numbers: &[u64]) {
+        let mut at = [NIL; AHEAD];
+        for table in self.tables.iter().filter(|t| !t.buckets.is_empty()) {
+            for (at, number) in at.iter_mut().zip(numbers) {
+                *at = table.buckets[table.bucket(hash_of(*number))];
+            }
+            let record = |at: &u32| self.records.get(*at as usize).map_or(0, |r| r.number);
+            std::hint::black_box(at.iter().map(record).fold(0, u64::wrapping_add));
+        }
     }
 
     fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {

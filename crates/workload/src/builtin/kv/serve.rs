@@ -29,7 +29,7 @@ use super::super::heap::Heap;
 use super::super::thread::{NONE, Thread, Touch, Value};
 use super::emit::{Emit, Quiet};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
-use super::index::{Index, Key, Step};
+use super::index::{AHEAD, Index, Key, Step};
 use super::libc::{self, KEY_BYTES, Text};
 use super::ycsb::{Chooser, fnv64};
 
@@ -102,10 +102,18 @@ impl<I: Index> Server<I> {
                 self.set(&mut t, work.number(n)).await;
             }
         } else {
-            for n in 0..work.keys {
-                self.load(work.number(n));
-                if self.heap.has_news() {
-                    self.heap.announce(&mut t).await;
+            let mut ahead = [0; AHEAD];
+            for first in (0..work.keys).step_by(AHEAD) {
+                let some = (work.keys - first).min(AHEAD as u64) as usize;
+                for (number, n) in ahead[..some].iter_mut().zip(first..) {
+                    *number = work.number(n);
+                }
+                self.index.warm(&ahead[..some]);
+                for number in &ahead[..some] {
+                    self.load(*number);
+                    if self.heap.has_news() {
+                        self.heap.announce(&mut t).await;
+                    }
                 }
             }
             self.heap.announce(&mut t).await;
@@ -117,22 +125,31 @@ impl<I: Index> Server<I> {
         let Some(mut chooser) = Chooser::new(work.distribution, keys) else {
             return;
         };
-        for _ in 0..work.operations {
-            let is_set = work.sets > 0.0 && rand::RngExt::random::<f64>(&mut rng) < work.sets;
-            if is_set && work.inserts {
-                self.set(&mut t, work.number(keys)).await;
-                keys += 1;
-                continue;
+        let (mut sets, mut numbers) = ([false; AHEAD], [0; AHEAD]);
+        let mut left = work.operations;
+        while left > 0 {
+            let some = left.min(AHEAD as u64) as usize;
+            for (set, number) in sets.iter_mut().zip(&mut numbers).take(some) {
+                *set = work.sets > 0.0 && rand::RngExt::random::<f64>(&mut rng) < work.sets;
+                if *set && work.inserts {
+                    *number = work.number(keys);
+                    keys += 1;
+                } else {
+                    *number = work.number(chooser.next(&mut rng, keys));
+                }
             }
-            let number = work.number(chooser.next(&mut rng, keys));
-            if is_set {
-                self.set(&mut t, number).await;
-            } else {
+            self.index.warm(&numbers[..some]);
+            for (set, number) in sets.into_iter().zip(numbers).take(some) {
+                if set {
+                    self.set(&mut t, number).await;
+                    continue;
+                }
                 self.get(&mut t, number);
                 if t.full() {
                     t.pause().await;
                 }
             }
+            left -= some as u64;
         }
         t.finish(1).await;
     }

@@ -128,14 +128,15 @@ impl Chooser {
 
 /// The 24 characters of a key: "user" and `number` with leading zeros
 /// (`CoreWorkload.buildKeyName`, `zeropadding=20`).
-pub fn text(mut number: u64) -> [u8; 24] {
+pub fn text(number: u64) -> [u8; 24] {
+    const HALF: u64 = 10_000_000_000;
     let mut text = *b"user00000000000000000000";
-    for digit in text[4..].iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+    // Two chains of divisions side by side.
+    let (mut high, mut low) = (number / HALF, number % HALF);
+    for digit in (0..10).rev() {
+        text[4 + digit] = b'0' + (high % 10) as u8;
+        text[14 + digit] = b'0' + (low % 10) as u8;
+        (high, low) = (high / 10, low / 10);
     }
     text
 }

@@ -23,8 +23,7 @@ use super::super::heap::Heap;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{self, Found, Index, Key, Place, Step, same};
-use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
+use super::index::{self, AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 
 const SLOT_BYTES: u64 = 64;

@@ -15,17 +15,21 @@ from pagewalk.errors import Failure, PagewalkError, UserError
 if TYPE_CHECKING:
     from pagewalk.api import compare, design, designs, explain, machine, machines, run, workloads
     from pagewalk.config import Config
+    from pagewalk.custom import Block, Mapping, WorkloadError
     from pagewalk.result import DesignResult, Result
 
     __version__: str
 
 __all__ = [
+    "Block",
     "Config",
     "DesignResult",
     "Failure",
+    "Mapping",
     "PagewalkError",
     "Result",
     "UserError",
+    "WorkloadError",
     "__version__",
     "compare",
     "design",
@@ -42,6 +46,7 @@ _HOME = {
         ["compare", "design", "designs", "explain", "machine", "machines", "run", "workloads"],
         "pagewalk.api",
     ),
+    **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.custom"),
     "Config": "pagewalk.config",
     "DesignResult": "pagewalk.result",
     "Result": "pagewalk.result",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Dictionary
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pagewalk import native
+from pagewalk import custom, native
 from pagewalk import source as sources
 from pagewalk.config import Config, toml
+from pagewalk.custom import Mapping
 from pagewalk.errors import UserError
 from pagewalk.progress import Bar
 from pagewalk.result import Result
@@ -27,10 +30,11 @@ class Arguments(TypedDict, total=False):
     """The keyword arguments of `compare`."""
 
     machine: Named
-    workload: str | None
+    workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None
+    mappings: Sequence[Mapping | tuple[int, int]] | None
     size: str | int | None
     threads: int | None
-    params: Mapping[str, Any] | None
+    params: Dictionary[str, Any] | None
     trace: str | os.PathLike[str] | None
     program: Sequence[str] | None
     skip: str | int | None
@@ -39,7 +43,7 @@ class Arguments(TypedDict, total=False):
     roi: bool
     sample: str | None
     seed: int
-    settings: Mapping[str, Any] | None
+    settings: Dictionary[str, Any] | None
     jobs: int | None
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
@@ -101,10 +105,11 @@ def compare(
     designs: Sequence[Named] = sources.DEFAULT_DESIGNS,
     *,
     machine: Named = sources.DEFAULT_MACHINE,
-    workload: str | None = None,
+    workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None = None,
+    mappings: Sequence[Mapping | tuple[int, int]] | None = None,
     size: str | int | None = None,
     threads: int | None = None,
-    params: Mapping[str, Any] | None = None,
+    params: Dictionary[str, Any] | None = None,
     trace: str | os.PathLike[str] | None = None,
     program: Sequence[str] | None = None,
     skip: str | int | None = None,
@@ -113,7 +118,7 @@ def compare(
     roi: bool = False,
     sample: str | None = None,
     seed: int = 1,
-    settings: Mapping[str, Any] | None = None,
+    settings: Dictionary[str, Any] | None = None,
     jobs: int | None = None,
     interval: str | int | None = None,
     perfetto: str | os.PathLike[str] | None = None,
@@ -123,34 +128,49 @@ def compare(
     """Simulates designs side by side on one program; the first is the reference.
 
     Exactly one of `workload` (with `size` in bytes or as ``"4GiB"``, `threads`
-    and `params`), `trace` and `program` says what runs. `skip`, `warmup` and
+    and `params`), `trace` and `program` says what runs. `workload` is the name of
+    a built-in program, or a program of one's own: a generator of NumPy arrays of
+    addresses, of structured arrays or of `Block`s, or a list of one for each
+    thread; `mappings` says what memory it has, and without it mappings are
+    inferred. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
     ``"LENGTH/PERIOD"``. `settings` changes configuration keys of the machine
     and of every design. Python's lock is free while the engine runs.
 
-    Raises `UserError` for what makes no sense, `Failure` for what went wrong.
+    Raises `UserError` for what makes no sense, `Failure` for what went wrong, and
+    `WorkloadError` for a mistake in a program of one's own, whose `result` is
+    what was measured until then.
     """
     if isinstance(designs, (str, os.PathLike, Config)):
         raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
+    source, streams = None, None
+    if workload is None or isinstance(workload, str):
+        source = sources.source(
+            workload=workload,
+            size=size,
+            threads=threads,
+            params={k: str(v) for k, v in (params or {}).items()},
+            trace=trace,
+            program=None if program is None else [str(word) for word in program],
+        )
+        if mappings is not None:
+            raise UserError("mappings: only a program of your own needs them; drop the argument")
+    else:
+        others: Json = {"size": size, "threads": threads, "params": params}
+        others |= {"trace": trace, "program": program}
+        streams = _streams(workload, mappings, others)
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
         spec = sources.specification(
             machine=_name_or_file(machine, Path(folder, "machines")),
             designs=[_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)],
-            source=sources.source(
-                workload=workload,
-                size=size,
-                threads=threads,
-                params={k: str(v) for k, v in (params or {}).items()},
-                trace=trace,
-                program=None if program is None else [str(word) for word in program],
-            ),
+            source=source,
             limits=sources.limits(
                 skip=skip,
                 warmup=warmup,
                 instructions=instructions,
                 roi=roi,
                 sample_text=sample,
-                endless=workload is not None,
+                endless=isinstance(workload, str),
             ),
             settings=[f"{key}={toml(value, key)}" for key, value in (settings or {}).items()],
             seed=seed,
@@ -159,10 +179,24 @@ def compare(
             perfetto=None if perfetto is None else os.fspath(perfetto),
             perfetto_walks=perfetto_walks,
         )
-        if not progress:
-            return Result(native.run(spec))
-        with Bar() as bar:
-            return Result(native.run(spec, bar))
+        with Bar() if progress else nullcontext() as bar:
+            if streams is None:
+                return Result(native.run(spec, bar))
+            result = Result(native.run_custom(spec, streams, bar))
+    error = streams.error()
+    if error is not None:
+        error.result = result
+        raise error
+    return result
+
+
+def _streams(
+    workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, others: Json
+) -> custom.Streams:
+    for name, value in others.items():
+        if value is not None:
+            raise UserError(f"{name}: makes no sense with a program of your own; drop the argument")
+    return custom.Streams(workload, mappings)
 
 
 def _name_or_file(value: Named, folder: Path) -> str:

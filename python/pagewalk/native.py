@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pagewalk.errors import Failure, UserError
+
+if TYPE_CHECKING:
+    from pagewalk.custom import Streams
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "_data"
@@ -68,6 +71,12 @@ def version() -> str:
 def run(spec: Json, observer: Observer | None = None) -> Json:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there."""
     return _watched(lambda progress: call("run", json.dumps(spec), progress), observer)
+
+
+def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:
+    """The same for a program of the user's own."""
+    of = (streams.name, streams.pulls(), streams.mappings, streams.dependences)
+    return _watched(lambda progress: call("run_custom", json.dumps(spec), *of, progress), observer)
 
 
 def record(spec: Json, out: str, observer: Observer | None = None) -> Json:

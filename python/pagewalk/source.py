@@ -160,7 +160,7 @@ def specification(
     *,
     machine: str,
     designs: list[Any],
-    source: Json,
+    source: Json | None,
     limits: Json,
     settings: list[str],
     seed: int,

@@ -295,12 +295,12 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
     if facts.infer_mappings {
         out.push(
-            "the trace has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
+            "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
         );
     }
     if facts.no_dependences {
         out.push(
-            "the trace has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
+            "the source has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
         );
     }
     for d in designs {

@@ -259,18 +259,32 @@ impl Installation {
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
-        let designs = self.resolve(spec)?;
         let source = spec.source.as_ref().ok_or_else(|| {
             RunError::User(
                 "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM"
                     .to_owned(),
             )
         })?;
-        let program = self.open(source, spec.seed)?;
+        // Mistakes in a configuration come before those in a program.
+        self.resolve(spec)?;
+        self.run_program(spec, self.open(source, spec.seed)?, progress)
+    }
+
+    /// The same on a program that the caller has, in place of the source in `spec`.
+    ///
+    /// # Errors
+    /// A user's mistake, or a failure of ours.
+    pub fn run_program(
+        &self,
+        spec: &RunSpec,
+        program: Box<dyn Program>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        let designs = self.resolve(spec)?;
         let mut limits = spec.limits;
         // A built-in program's set-up is no part of what is asked about, and it
         // always marks where that begins.
-        limits.roi |= matches!(source, SourceSpec::Workload { .. });
+        limits.roi |= matches!(spec.source, Some(SourceSpec::Workload { .. }));
         let options = Options {
             machine: spec.machine.clone(),
             limits,

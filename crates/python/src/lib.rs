@@ -1,11 +1,14 @@
 //! The bindings: JSON in, JSON out, the interpreter's lock released.
 
+mod custom;
+
 use std::path::PathBuf;
 use std::sync::RwLock;
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, METRICS, RunError, RunSpec, explain as explain_name, statistics as all_statistics,
+    Installation, METRICS, Progress, RunError, RunResult, RunSpec, explain as explain_name,
+    statistics as all_statistics,
 };
 use pagewalk_workload::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -112,6 +115,39 @@ fn version() -> &'static str {
 #[pyfunction]
 #[pyo3(signature = (spec, progress = None))]
 fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    simulate(py, spec, progress, |installation, spec, progress| {
+        installation.run(spec, progress)
+    })
+}
+
+/// Runs a specification on a program whose threads are `pulls`, functions that
+/// give bytes of operations or `None`.
+#[pyfunction]
+#[pyo3(signature = (spec, name, pulls, mappings, dependences, progress = None))]
+fn run_custom(
+    py: Python<'_>,
+    spec: &str,
+    name: &str,
+    pulls: Vec<Py<PyAny>>,
+    mappings: Vec<custom::Mapping>,
+    dependences: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let program = custom::Custom::new(name, pulls, &mappings, dependences);
+    simulate(py, spec, progress, move |installation, spec, progress| {
+        installation.run_program(spec, Box::new(program), progress)
+    })
+}
+
+/// What watches a run.
+type Watch<'a> = &'a mut dyn FnMut(&Progress) -> bool;
+
+fn simulate(
+    py: Python<'_>,
+    spec: &str,
+    progress: Option<Py<PyAny>>,
+    run: impl FnOnce(&Installation, &RunSpec, Watch<'_>) -> Result<RunResult, RunError> + Send,
+) -> PyResult<String> {
     let installation = installation()?;
     let spec: RunSpec = parse(spec)?;
     let mut callback = Callback {
@@ -119,7 +155,7 @@ fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<Stri
         error: None,
     };
     let result = py.detach(|| {
-        installation.run(&spec, &mut |p| {
+        run(&installation, &spec, &mut |p| {
             callback.call(|| {
                 let designs: serde_json::Map<String, serde_json::Value> = p
                     .design_instructions
@@ -294,7 +330,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version run resolve machines designs workloads schema config_keys statistics
+        set_data_dir version run run_custom resolve machines designs workloads schema config_keys statistics
         explain record trace_info trace_check trace_convert doctor
     }
     Ok(())

@@ -1,0 +1,196 @@
+"""Programs of one's own: generators of blocks of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pagewalk
+
+AT = 0x10_0000_0000
+PAGE = 4096
+CODE_FAULT = 1
+"""The page of the instructions faults, too, when it is first fetched."""
+Array = np.ndarray[Any, Any]
+
+
+def run(workload: Any, **arguments: Any) -> pagewalk.Result:
+    return pagewalk.run("radix", workload=workload, progress=False, **arguments)
+
+
+def pages(count: int, rounds: int = 1) -> Array:
+    return np.tile(AT + PAGE * np.arange(count, dtype=np.uint64), rounds)
+
+
+def value(result: pagewalk.Result, path: str, name: str) -> int:
+    rows = [s for s in result["radix"].statistics if (s.path, s.name) == (path, name)]
+    assert len(rows) == 1
+    return rows[0].value
+
+
+def test_every_address_is_a_load_of_a_mapped_page() -> None:
+    # 8192 pages, twice: far more than any TLB holds, so each access walks.
+    def sweep() -> Iterator[Array]:
+        yield pages(8192)
+        yield pages(8192)
+
+    mapping = pagewalk.Mapping(AT, 8192 * PAGE, populate=True)
+    result = run(sweep(), mappings=[mapping])
+    numbers = result["radix"]
+    assert result.data["source"]["name"] == "python sweep"
+    assert numbers["instructions"] == numbers["memory_operands"] == 2 * 8192
+    assert numbers["walks"] >= 2 * 8192
+    assert numbers["page_faults"] == CODE_FAULT
+    assert not result.partial
+    assert not any("mapping information" in w for w in result.warnings)
+    assert any("register information" in w for w in result.warnings)
+
+
+def test_without_mappings_they_are_inferred_and_said_so() -> None:
+    result = run(iter([pages(100)]))
+    assert any("mapping information" in w for w in result.warnings)
+    assert result["radix"]["page_faults"] == 100 + CODE_FAULT
+
+
+def test_untouched_mappings_fault_at_the_first_access() -> None:
+    result = run(pages(64, rounds=3), mappings=[(AT, 64 * PAGE)])
+    assert result["radix"]["page_faults"] == 64 + CODE_FAULT
+
+
+def test_blocks_and_structured_arrays_say_the_same() -> None:
+    columns = {
+        "address": pages(2000),
+        "store": np.arange(2000) % 3 == 0,
+        "distance": np.minimum(np.arange(2000), 1).astype(np.uint16),
+        "pc": np.full(2000, 0x401000, np.uint64),
+        "gap": np.full(2000, 4, np.uint16),
+        "size": np.full(2000, 16, np.uint8),
+    }
+    kinds = [(name, column.dtype) for name, column in columns.items()]
+    structured = np.empty(2000, dtype=kinds)
+    for name, column in columns.items():
+        structured[name] = column
+    results = [
+        run(iter([block]), mappings=[pagewalk.Mapping(AT, 2000 * PAGE, populate=True)])
+        for block in (structured, pagewalk.Block(**columns))
+    ]
+    first, second = (r["radix"] for r in results)
+    assert first["instructions"] == 5 * 2000
+    assert not any("register information" in w for w in results[0].warnings)
+    assert [s.value for s in first.statistics] == [s.value for s in second.statistics]
+
+
+def test_a_chain_takes_longer_than_independent_loads() -> None:
+    rng = np.random.default_rng(1)
+    address = AT + 64 * rng.integers(0, 1 << 20, 20_000, dtype=np.uint64)
+    mapping = pagewalk.Mapping(AT, 1 << 26, populate=True)
+    chain = pagewalk.Block(address, distance=1)
+    cycles = [run(iter([b]), mappings=[mapping])["radix"]["cycles"] for b in (address, chain)]
+    assert cycles[1] > 2 * cycles[0]
+
+
+def test_blocks_of_any_length_are_one_stream() -> None:
+    address = pages(5000)
+
+    def cut(lengths: list[int]) -> Iterator[Array]:
+        at = 0
+        for length in lengths:
+            yield address[at : at + length]
+            at += length
+
+    whole = run(cut([5000]))["radix"]
+    pieces = run(cut([0, 1, 4095, 0, 903, 1]))["radix"]
+    single = run(int(a) for a in address)["radix"]
+    for other in (pieces, single):
+        assert [s.value for s in whole.statistics] == [s.value for s in other.statistics]
+
+
+def test_a_list_of_generators_is_a_list_of_threads() -> None:
+    def walk(thread: int) -> Iterator[Array]:
+        for _ in range(4):
+            yield pages(500) + np.uint64(thread << 30)
+
+    result = run([walk(0), walk(1), walk(2)], machine="mehpt-table3")
+    assert result["radix"]["instructions"] == 3 * 4 * 500
+    for core in range(3):
+        assert value(result, f"core.{core}", "instructions") == 2000
+
+
+def test_designs_see_the_same_stream() -> None:
+    result = pagewalk.compare(
+        ["radix", "thp"],
+        workload=(pages(1000) for _ in range(5)),
+        mappings=[(AT, 1 << 22)],
+        progress=False,
+    )
+    assert [d["instructions"] for d in result.designs] == [5000, 5000]
+    assert result["thp"]["walks"] < result["radix"]["walks"]
+
+
+def test_an_exception_keeps_the_result_so_far() -> None:
+    def breaks() -> Iterator[Array]:
+        yield pages(300)
+        raise ValueError("out of data")
+
+    with pytest.raises(
+        pagewalk.WorkloadError, match=r"breaks.*300 operations.*out of data"
+    ) as info:
+        run(breaks())
+    assert isinstance(info.value.__cause__, ValueError)
+    assert info.value.result is not None
+    assert info.value.result["radix"]["instructions"] == 300
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (np.zeros(3), "float64 values; expected whole numbers"),
+        (np.array([1 << 47], np.uint64), "out of range"),
+        (np.array([(1 << 47) - 4], np.uint64), "beyond 2\\^47"),
+        (np.array([-1]), "out of range"),
+        (np.zeros((2, 2), np.uint64), "one dimension"),
+        (np.zeros(2, [("adress", "u8")]), "fields adress; expected address"),
+        (pagewalk.Block(np.zeros(2, np.uint64), distance=70000), "distance"),
+        (pagewalk.Block(np.zeros(2, np.uint64), size=65), "size: 0x41"),
+        (pagewalk.Block(np.zeros(2, np.uint64), gap=65535), "gap"),
+        (pagewalk.Block(np.zeros(2, np.uint64), store=[2, 0]), "store"),
+        (pagewalk.Block(np.zeros(2, np.uint64), pc=[0, 0, 0]), "broadcast"),
+        ("text", "values"),
+    ],
+)
+def test_mistakes_in_blocks_are_refused(block: Any, words: str) -> None:
+    with pytest.raises(pagewalk.WorkloadError, match=words):
+        run(iter([block]))
+    # The same in a later block, when the engine is at work.
+    with pytest.raises(pagewalk.WorkloadError, match=words) as info:
+        run(iter([pages(10), block]))
+    assert info.value.result is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"workload": 7}, "a int is no program"),
+        ({"workload": []}, "empty list"),
+        ({"workload": iter([pages(1)]), "size": "1GiB"}, "size"),
+        ({"workload": iter([pages(1)]), "trace": "x.pwt"}, "trace"),
+        ({"workload": iter([pages(1)]), "mappings": [(1, 4096)]}, "multiple of 4096"),
+        ({"workload": iter([pages(1)]), "mappings": [(0, 1 << 48)]}, "2\\^47"),
+        ({"workload": "gups", "mappings": [(0, 4096)]}, "mappings"),
+    ],
+)
+def test_mistakes_in_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(pagewalk.UserError, match=words):
+        run(**arguments)
+
+
+def test_limits_hold_and_stop_an_endless_generator() -> None:
+    def endless() -> Iterator[Array]:
+        while True:
+            yield pages(1000)
+
+    result = run(endless(), warmup="10K", instructions="50K")
+    assert 50_000 <= result["radix"]["instructions"] < 60_000

@@ -4,7 +4,9 @@ The logs are those of EMT: xlab-uiuc/dynamorio, results/radix/radix_never_*_aspl
 References are user mode's; TLB counters are those after the simulator's warm-up, a percent of
 kernel instructions among them. No parameter here was chosen by the result.
 
-    python validation/reference_logs.py [gups] [bfs] [pr] [--instructions 200M] [--warmup 100M]
+    python validation/reference_logs.py [gups] [bfs] [pr] [--sample 1M/16M]
+
+Every program runs as long as its log, and is measured in samples.
 """
 
 from __future__ import annotations
@@ -21,6 +23,14 @@ PROGRAMS: dict[str, dict[str, Any]] = {
         "workload": "gups",
         "size": "8GiB",
         "params": {"variant": "check", "chunk": 1_000_000},
+    },
+    "bfs": {
+        "workload": "bfs",
+        "params": {"graph": "ldbc", "vertices": 1_000_000, "layout": "graphbig"},
+    },
+    "pr": {
+        "workload": "pr",
+        "params": {"graph": "ldbc", "vertices": 1_000_000, "layout": "graphbig"},
     },
 }
 
@@ -128,14 +138,21 @@ def reference(log: dict[str, int]) -> dict[str, float]:
     }
 
 
-def simulated(name: str, instructions: str, warmup: str) -> dict[str, float]:
+# References that warm the logs' TLBs up, of instructions and data (-warmup_refs).
+WARMUP_REFERENCES = 100_000_000
+
+
+def simulated(name: str, sample: str) -> dict[str, float]:
     """The same of a run here."""
+    log = LOGS[name]
+    data = log["loads"] + log["stores"]
     result = pagewalk.run(
         "radix",
         machine="emt-reference",
         **PROGRAMS[name],
-        warmup=warmup,
-        instructions=instructions,
+        warmup=WARMUP_REFERENCES * log["instructions"] // (log["instructions"] + data),
+        instructions=log["fetches"],
+        sample=sample,
         progress=False,
     )
     design = result["radix"]
@@ -154,15 +171,14 @@ def main() -> None:
     """Prints a table for each program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
-    parser.add_argument("--instructions", default="200M")
-    parser.add_argument("--warmup", default="100M")
+    parser.add_argument("--sample", default="1M/16M")
     given = parser.parse_args()
     for name in given.programs:
-        found = simulated(name, given.instructions, given.warmup)
+        found = simulated(name, given.sample)
         print(f"{name:<34}{'log':>10}{'here':>10}{'ratio':>8}")
         for what, expected in reference(LOGS[name]).items():
             ratio = found[what] / expected
-            print(f"  {what:<32}{expected:>10.3f}{found[what]:>10.3f}{ratio:>8.2f}")
+            print(f"  {what:<32}{expected:>10.3f}{found[what]:>10.3f}{ratio:>8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ impl Shared {
         let base = t.load(0x282, 1, self.counter + 8, 8, [counter, NONE]);
         let va = self.flat + kmer / 2;
         let old = t.load(0x286, 1, va, 1, [form.plus(1), base]);
-        let low = kmer % 2 == 0;
+        let low = kmer.is_multiple_of(2);
         t.branch(0x28f, 0x308, 3, low, [form.plus(1), NONE]);
         let (before, done) = {
             let mut state = self.state();

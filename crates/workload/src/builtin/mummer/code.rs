@@ -235,8 +235,7 @@ impl Matcher<'_> {
             let own = self.tree.letter(depth, child);
             let leaf = matches!(child, Child::Leaf(_));
             t.branch(pc + 0x210, pc + 0x1d8, 4, leaf, [reference.plus(1), NONE]);
-            let brother;
-            match child {
+            let brother = match child {
                 Child::Leaf(leaf) => {
                     let record = self.places.record;
                     let end = t.load(pc + 0x1dc, 2, record + 0x20, 8, [NONE; 2]);
@@ -274,7 +273,7 @@ impl Matcher<'_> {
                         return Some((child, reference.plus(2), read));
                     }
                     let va = self.places.leaves + 8 * u64::from(leaf);
-                    brother = t.load(pc + 0x1ff, 1, va, 8, [reference.plus(2), table]);
+                    t.load(pc + 0x1ff, 1, va, 8, [reference.plus(2), table])
                 }
                 Child::Node(inner) => {
                     let pointer = reference.plus(2);
@@ -302,9 +301,9 @@ impl Matcher<'_> {
                         return Some((child, pointer, read));
                     }
                     let va = self.node_at(inner) + 8;
-                    brother = t.load(pc + 0x249, 1, va, 8, [pointer, NONE]);
+                    t.load(pc + 0x249, 1, va, 8, [pointer, NONE])
                 }
-            }
+            };
             next = self.tree.brother(child);
             let pc = pc + if leaf { 0x205 } else { 0x250 };
             t.branch(

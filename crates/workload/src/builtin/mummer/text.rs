@@ -43,8 +43,11 @@ fn copy(rng: &mut pagewalk_units::Rng, of: &[u8], wrong: u64, reverse: bool, out
         out[from..].iter_mut().for_each(|b| *b = 3 - *b);
     }
     // Distances to the next changed base are geometric: on average 1000 / wrong.
+    if wrong == 0 {
+        return;
+    }
     let mut at = from;
-    while wrong > 0 {
+    loop {
         let draw = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let rate = wrong as f64 / 1000.0;
         at += ((1.0 - draw).ln() / (1.0 - rate).ln()) as usize;

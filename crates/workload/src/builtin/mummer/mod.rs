@@ -51,7 +51,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     description: "Matches a query sequence against the suffix tree of a reference, letter by letter.",
     stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three a letter.",
     source: "S. Kurtz et al., Versatile and open software for comparing large genomes, Genome Biology 2004; mummer 3, src/kurtz/streesrc and mm3src/findmumcand.c",
-    default_size: 256 << 20,
+    default_size: 128 << 20,
     size_range: "64KiB to 8GiB (host memory is about as much)",
     max_threads: 1,
     params: &[

@@ -161,6 +161,7 @@ impl Queue {
     async fn grow(&mut self, t: &mut Thread, heap: &mut Heap) {
         let capacity = (2 * self.capacity).max(1);
         let at = heap.malloc(PAIR * capacity);
+        heap.announce_untouched(t).await;
         t.call(0x7e4, GROW, 3, 0x680);
         t.compute(GROW + 0x20, 60, 40, [NONE; 2]);
         for i in 0..self.pairs.len() {
@@ -174,7 +175,6 @@ impl Queue {
                 [NONE; 2],
             );
             if t.full() {
-                heap.announce_untouched(t).await;
                 t.pause().await;
             }
         }

@@ -196,12 +196,20 @@ pub async fn load(
         .then(|| [Places::new(STRIDE, n), Places::new(STRIDE, n)]);
     // Edges that each vertex's map of incoming ones holds.
     let mut into = vec![0u32; n as usize];
+    // Of a row, with how many that map held before.
+    let mut targets: Vec<(u32, u32)> = Vec::new();
     for v in 0..n as u32 {
         let row = graph.row(v);
-        for i in 0..row.degree {
-            let target = graph.neighbour(&row, i) as usize;
-            let incoming = u64::from(into[target]);
-            into[target] += 1;
+        // The host's cache misses of a row overlap in a loop of their own.
+        targets.clear();
+        targets.extend((0..row.degree).map(|i| (graph.neighbour(&row, i), 0)));
+        for (target, incoming) in &mut targets {
+            let count = &mut into[*target as usize];
+            *incoming = *count;
+            *count += 1;
+        }
+        for (i, &(target, incoming)) in (0..).zip(&targets) {
+            let (target, incoming) = (target as usize, u64::from(incoming));
             let at = if !full(i) && !full(incoming) {
                 heap.malloc_each(OBJECTS)
             } else {

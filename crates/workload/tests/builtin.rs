@@ -116,6 +116,30 @@ fn gups_variants_apply_the_same_updates() {
 }
 
 #[test]
+fn sysbench_gives_the_instructions_of_its_binary() {
+    for (params, instructions, operands) in [
+        (vec![], 5.25, 1.0),
+        (vec![("operation", "read")], 1.375, 1.0),
+        (vec![("access", "random")], 31.0, 7.0),
+        (vec![("access", "random"), ("operation", "read")], 31.0, 7.0),
+    ] {
+        let mut all = params.clone();
+        all.push(("events", "2"));
+        let options = options(Some(1 << 16), 1, 0, &all);
+        let given = run(build("sysbench", &options).unwrap().as_mut(), first);
+        check_stream(&given);
+        let ops = &given[&0].ops;
+        let words = f64::from(2 * (1 << 16) / 8);
+        let counted: u64 = ops.iter().map(|o| u64::from(o.insns)).sum();
+        let memory = ops
+            .iter()
+            .filter(|o| matches!(o.kind, Kind::Load | Kind::Store));
+        assert_eq!(counted as f64 / words, instructions, "{params:?}");
+        assert_eq!(memory.count() as f64 / words, operands, "{params:?}");
+    }
+}
+
+#[test]
 fn gups_of_a_terabyte_holds_no_table() {
     let options = options(Some(1 << 40), 1, 0, &[]);
     let mut program = build("gups", &options).unwrap();

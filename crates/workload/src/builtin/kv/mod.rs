@@ -14,10 +14,13 @@ mod globals;
 mod hash;
 mod index;
 mod libc;
+mod malloc;
 mod map;
 mod nodes;
 mod redis;
+mod rehash;
 mod serve;
+mod siphash;
 mod tree;
 pub mod ycsb;
 

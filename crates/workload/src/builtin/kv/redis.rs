@@ -27,23 +27,20 @@ use super::emit::Emit;
 use super::globals::{ARENA, MAP};
 use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
-use super::ycsb;
+use super::rehash::Table;
+use super::siphash::hash_of;
 
 const ENTRY_BYTES: u64 = 24;
 const OBJECT_BYTES: u64 = 16;
 /// Of a key: header, characters, zero.
 const KEY_SDS: u64 = 1 + KEY_BYTES + 1;
-const NIL: u32 = u32::MAX;
-/// Buckets of a new table (`DICT_HT_INITIAL_SIZE`).
-const FIRST: usize = 4;
-/// Empty buckets that a step of the rehash passes at most.
-const EMPTY_VISITS: usize = 10;
+pub(super) const NIL: u32 = u32::MAX;
 /// Fields of the dictionary: type, private data, two tables (array, size, mask,
 /// used), the bucket that moves next.
-const TYPE: u64 = MAP;
-const TABLES: u64 = MAP + 0x10;
-const TABLE_BYTES: u64 = 0x20;
-const REHASH: u64 = MAP + 0x50;
+pub(super) const TYPE: u64 = MAP;
+pub(super) const TABLES: u64 = MAP + 0x10;
+pub(super) const TABLE_BYTES: u64 = 0x20;
+pub(super) const REHASH: u64 = MAP + 0x50;
 /// The type's functions, the hash's key and the clock.
 const FUNCTIONS: u64 = MAP + 0x100;
 const SEED: u64 = MAP + 0x200;
@@ -51,83 +48,23 @@ const CLOCK: u64 = MAP + 0x220;
 /// Jump tables of `sdslen`.
 const SWITCH: u64 = ARENA + 0x1e00;
 
-/// SipHash with `C` rounds a block and `D` at the end (Aumasson and Bernstein,
-/// INDOCRYPT 2012).
-fn siphash<const C: usize, const D: usize>(text: &[u8], key: [u64; 2]) -> u64 {
-    let mut v = [
-        0x736f_6d65_7073_6575 ^ key[0],
-        0x646f_7261_6e64_6f6d ^ key[1],
-        0x6c79_6765_6e65_7261 ^ key[0],
-        0x7465_6462_7974_6573 ^ key[1],
-    ];
-    let round = |v: &mut [u64; 4]| {
-        v[0] = v[0].wrapping_add(v[1]);
-        v[2] = v[2].wrapping_add(v[3]);
-        v[1] = v[1].rotate_left(13) ^ v[0];
-        v[3] = v[3].rotate_left(16) ^ v[2];
-        v[0] = v[0].rotate_left(32).wrapping_add(v[3]);
-        v[2] = v[2].wrapping_add(v[1]);
-        v[1] = v[1].rotate_left(17) ^ v[2];
-        v[3] = v[3].rotate_left(21) ^ v[0];
-        v[2] = v[2].rotate_left(32);
-    };
-    let (words, rest) = text.as_chunks::<8>();
-    let mut last = (text.len() as u64) << 56;
-    for (i, byte) in rest.iter().enumerate() {
-        last |= u64::from(*byte) << (8 * i);
-    }
-    for word in words.iter().map(|w| u64::from_le_bytes(*w)).chain([last]) {
-        v[3] ^= word;
-        for _ in 0..C {
-            round(&mut v);
-        }
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    for _ in 0..D {
-        round(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-/// The server draws its key when it starts; this one is always the same.
-fn hash_of(number: u64) -> u64 {
-    siphash::<1, 2>(
-        &ycsb::text(number),
-        [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908],
-    )
-}
-
-struct Record {
-    hash: u64,
-    number: u64,
-    next: u32,
-    entry: Place,
-    key: Place,
+pub(super) struct Record {
+    pub hash: u64,
+    pub number: u64,
+    pub next: u32,
+    pub entry: Place,
+    pub key: Place,
     object: Place,
     /// The value's sds, header first.
     value: Place,
 }
 
-#[derive(Default)]
-struct Table {
-    buckets: Vec<u32>,
-    array: u64,
-    used: usize,
-}
-
-impl Table {
-    fn bucket(&self, hash: u64) -> usize {
-        hash as usize & (self.buckets.len() - 1)
-    }
-}
-
 /// See the module.
 pub struct Dictionary {
-    records: Vec<Record>,
-    tables: [Table; 2],
+    pub(super) records: Vec<Record>,
+    pub(super) tables: [Table; 2],
     /// The next bucket to move, while it grows.
-    rehash: Option<usize>,
+    pub(super) rehash: Option<usize>,
     value_bytes: u64,
 }
 
@@ -153,7 +90,7 @@ impl Dictionary {
 
     /// The hash function by its pointer: `dictSdsHash`, `siphash`.
     #[inline(always)]
-    fn hash<E: Emit>(
+    pub(super) fn hash<E: Emit>(
         &self,
         e: &mut E,
         site: u64,
@@ -359,146 +296,6 @@ impl Dictionary {
             record,
             at,
             fresh,
-        }
-    }
-
-    /// `dictRehash(d, 1)`: one bucket moves to the second table.
-    fn step<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, site: u64, sp: u64) {
-        const CODE: u64 = 0x1800;
-        let Some(mut at) = self.rehash else { return };
-        e.call(site, CODE, 2, sp);
-        e.push(CODE, 5, sp - 8);
-        let frame = sp - 48;
-        let state = e.load(CODE + 0xf, 3, REHASH, 8, [NONE; 2]);
-        e.branch(CODE + 0x14, CODE + 0x108, 1, false, [state, NONE]);
-        let used = e.load(CODE + 0x1a, 1, TABLES + 0x18, 8, [NONE; 2]);
-        e.branch(CODE + 0x26, CODE + 0xbd, 4, false, [NONE; 2]);
-        let array = e.load(CODE + 0x2c, 1, TABLES, 8, [NONE; 2]);
-        e.branch(CODE + 0x33, CODE + 0xda, 2, false, [used, NONE]);
-        e.load(CODE + 0x39, 1, REHASH, 8, [NONE; 2]);
-        e.jump(CODE + 0x3d, CODE + 0x4e, 1, TAKEN, [NONE; 2]);
-        let mut visits = EMPTY_VISITS;
-        loop {
-            let va = self.tables[0].array + 8 * at as u64;
-            let first = e.load(CODE + 0x4e, 1, va, 8, [array, NONE]);
-            let empty = self.tables[0].buckets[at] == NIL;
-            e.branch(CODE + 0x55, CODE + 0x40, 2, empty, [first, NONE]);
-            if !empty {
-                break;
-            }
-            at += 1;
-            visits -= 1;
-            e.store(CODE + 0x44, 2, REHASH, 8, NONE, NONE);
-            e.branch(CODE + 0x4c, CODE + 0xc8, 2, visits == 0, [NONE; 2]);
-            if visits == 0 {
-                break;
-            }
-        }
-        self.rehash = Some(at);
-        let mut complete = false;
-        if visits > 0 {
-            self.move_bucket(e, at, frame);
-            self.rehash = Some(at + 1);
-            complete = self.tables[0].used == 0;
-            e.branch(CODE + 0xc0, CODE + 0xd6, 4, complete, [NONE; 2]);
-        }
-        if complete {
-            let old = std::mem::take(&mut self.tables[0]);
-            let bytes = 8 * old.buckets.len() as u64;
-            let call = (CODE + 0xda, 2);
-            libc::free(e, heap, call, (old.array, NONE), bytes, frame);
-            for i in 0..4 {
-                let to = TABLES + 0x10 * (i % 4);
-                e.load(CODE + 0xdf + i, 1, to, 16, [NONE; 2]);
-                e.store(CODE + 0xf5 + i, 1, to, 16, NONE, NONE);
-            }
-            self.tables.swap(0, 1);
-            self.rehash = None;
-        }
-        e.load(CODE + 0xcd, 2, frame, 8, [NONE; 2]);
-        e.pop(CODE + 0xce, 4, sp - 8);
-        e.ret(CODE + 0xd5, site, 1, sp);
-    }
-
-    fn move_bucket<E: Emit>(&mut self, e: &mut E, at: usize, sp: u64) {
-        const CODE: u64 = 0x1860;
-        let mut id = self.tables[0].buckets[at];
-        while id != NIL {
-            let record = &self.records[id as usize];
-            let (va, next, hash) = (record.entry.va(), record.next, record.hash);
-            let text = (record.key.va() + 1, NONE);
-            e.load(CODE, 1, TYPE, 8, [NONE; 2]);
-            e.load(CODE + 0x6, 2, va + 16, 8, [NONE; 2]);
-            let key = e.load(CODE + 0xa, 1, va, 8, [NONE; 2]);
-            let hashed = self.hash(e, CODE + 0xd, 1, (text.0, key), sp);
-            let array = e.load(CODE + 0xf, 1, TABLES + TABLE_BYTES, 8, [NONE; 2]);
-            e.load(CODE + 0x13, 1, TABLES + TABLE_BYTES + 0x10, 8, [NONE; 2]);
-            let bucket = self.tables[1].bucket(hash);
-            let to = self.tables[1].array + 8 * bucket as u64;
-            let head = e.load(CODE + 0x1b, 2, to, 8, [hashed.plus(2), array]);
-            e.store(CODE + 0x1e, 1, va + 16, 8, NONE, head);
-            e.store(CODE + 0x22, 1, to, 8, hashed.plus(2), NONE);
-            let used = e.load(CODE + 0x25, 1, TABLES + 0x18, 8, [NONE; 2]);
-            let more = e.load(CODE + 0x29, 1, TABLES + TABLE_BYTES + 0x18, 8, [NONE; 2]);
-            e.store(
-                CODE + 0x29,
-                0,
-                TABLES + TABLE_BYTES + 0x18,
-                8,
-                NONE,
-                more.plus(1),
-            );
-            e.store(CODE + 0x32, 2, TABLES + 0x18, 8, NONE, used.plus(1));
-            e.branch(CODE + 0x39, CODE, 2, next != NIL, [NONE; 2]);
-            self.records[id as usize].next = self.tables[1].buckets[bucket];
-            self.tables[1].buckets[bucket] = id;
-            self.tables[0].used -= 1;
-            self.tables[1].used += 1;
-            id = next;
-        }
-        e.load(CODE + 0x3b, 1, REHASH, 8, [NONE; 2]);
-        let array = e.load(CODE + 0x3f, 1, TABLES, 8, [NONE; 2]);
-        let from = self.tables[0].array + 8 * at as u64;
-        e.store(CODE + 0x43, 1, from, 8, array, NONE);
-        e.store(CODE + 0x4f, 2, REHASH, 8, NONE, NONE);
-        self.tables[0].buckets[at] = NIL;
-    }
-
-    /// `_dictExpandIfNeeded`.
-    fn expand<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) {
-        let size = self.tables[0].buckets.len();
-        let used = e.load(0x1a10, 3, TABLES + 0x18, 8, [NONE; 2]);
-        e.load(0x1a14, 1, TABLES + 8, 8, [NONE; 2]);
-        let grows = self.rehash.is_none() && self.tables[0].used >= size;
-        e.branch(0x1a18, 0x1a80, 2, grows, [used, NONE]);
-        if !grows {
-            return;
-        }
-        let count = (2 * self.tables[0].used).next_power_of_two().max(FIRST);
-        // zcalloc: fresh from the kernel the table is zero already.
-        let bytes = 8 * count as u64;
-        let (array, _) = libc::malloc(e, heap, (0x1a90, 20), bytes, sp);
-        let table = Table {
-            buckets: vec![NIL; count],
-            array,
-            used: 0,
-        };
-        for i in 0..4 {
-            e.store(
-                0x1aa0 + 4 * i,
-                2,
-                TABLES + TABLE_BYTES + 8 * i,
-                8,
-                NONE,
-                NONE,
-            );
-        }
-        if size == 0 {
-            self.tables[0] = table;
-        } else {
-            self.tables[1] = table;
-            self.rehash = Some(0);
-            e.store(0x1ab8, 1, REHASH, 8, NONE, NONE);
         }
     }
 
@@ -726,16 +523,6 @@ impl Index for Dictionary {
 mod tests {
     use super::super::check;
     use super::*;
-
-    /// The vectors of the authors' implementation, key 00..0f, text 00, 01, ….
-    #[test]
-    fn siphash_is_that_of_its_authors() {
-        let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
-        let text: Vec<u8> = (0..15).collect();
-        assert_eq!(siphash::<2, 4>(&text, key), 0xa129_ca61_49be_45e5);
-        assert_eq!(siphash::<2, 4>(&[], key), 0x726f_db47_dd0e_0e31);
-        assert_ne!(siphash::<1, 2>(&text, key), siphash::<2, 4>(&text, key));
-    }
 
     /// Each record is in exactly one chain, the one of its hash.
     fn check_chains(dictionary: &Dictionary) {

@@ -4,9 +4,10 @@ The logs are those of EMT: xlab-uiuc/dynamorio, results/radix/radix_never_*_aspl
 References are user mode's; TLB counters are those after the simulator's warm-up, a percent of
 kernel instructions among them. No parameter here was chosen by the result.
 
-    python validation/reference_logs.py [gups] [bfs] [pr] [--sample 1M/16M]
+    python validation/reference_logs.py [gups] [bfs] [pr]
+        [--instructions N] [--warmup N] [--sample LENGTH/PERIOD|none]
 
-Every program runs as long as its log, and is measured in samples.
+Without flags every program runs as long as its log, and is measured in samples.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def reference(log: dict[str, int]) -> dict[str, float]:
 WARMUP_REFERENCES = 100_000_000
 
 
-def simulated(name: str, sample: str) -> dict[str, float]:
+def simulated(name: str, given: argparse.Namespace) -> dict[str, float]:
     """The same of a run here."""
     log = LOGS[name]
     data = log["loads"] + log["stores"]
@@ -150,9 +151,10 @@ def simulated(name: str, sample: str) -> dict[str, float]:
         "radix",
         machine="emt-reference",
         **PROGRAMS[name],
-        warmup=WARMUP_REFERENCES * log["instructions"] // (log["instructions"] + data),
-        instructions=log["fetches"],
-        sample=sample,
+        warmup=given.warmup
+        or WARMUP_REFERENCES * log["instructions"] // (log["instructions"] + data),
+        instructions=given.instructions or log["fetches"],
+        sample=None if given.sample == "none" else given.sample,
         progress=False,
     )
     design = result["radix"]
@@ -171,10 +173,12 @@ def main() -> None:
     """Prints a table for each program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
+    parser.add_argument("--instructions")
+    parser.add_argument("--warmup")
     parser.add_argument("--sample", default="1M/16M")
     given = parser.parse_args()
     for name in given.programs:
-        found = simulated(name, given.sample)
+        found = simulated(name, given)
         print(f"{name:<34}{'log':>10}{'here':>10}{'ratio':>8}")
         for what, expected in reference(LOGS[name]).items():
             ratio = found[what] / expected

@@ -23,10 +23,7 @@ impl Core {
         let first = self.rob.next.max(at + self.width);
         let done = if room >= n && ready <= first {
             // Nothing of the chain shows: all retire in a row.
-            if first > self.rob.next {
-                let from = self.lose_front(self.rob.next, at);
-                self.lose(from, first, Cause::Compute);
-            }
+            self.wait_to_retire(at, first);
             self.rob.retire(first, n);
             self.next = at + n;
             ready.max(at + n - 1 + self.width)
@@ -51,8 +48,13 @@ impl Core {
         let mut done = 0;
         // k latency, less n times the cycles given so far: not above zero after each step.
         let mut owed = 0i64;
+        let (mut free, mut room) = (0, 0);
         for _ in 0..n {
-            let (free, _) = self.rob.room();
+            // The `room` entries become free one a slot, as instructions are dispatched.
+            if room == 0 {
+                (free, room) = self.rob.room();
+            }
+            room -= 1;
             let at = self.next.max(free);
             chain = chain.max(at);
             owed += latency as i64;
@@ -62,10 +64,7 @@ impl Core {
             }
             done = chain.max(at + self.width);
             let slot = self.rob.next.max(done);
-            if slot > self.rob.next {
-                let from = self.lose_front(self.rob.next, at);
-                self.lose(from, slot, Cause::Compute);
-            }
+            self.wait_to_retire(at, slot);
             self.rob.retire(slot, 1);
             self.next = at + 1;
         }

@@ -49,22 +49,48 @@ impl Core {
     }
 
     /// `n` instructions that wait for nothing and take a cycle each.
-    #[inline]
-    pub(super) fn plain(&mut self, mut n: u64) {
+    #[inline(always)]
+    pub(super) fn plain(&mut self, n: u64) {
+        let (free, room) = self.rob.room();
+        let at = self.next.max(free);
+        let first = self.rob.next;
+        if n <= room && at + self.width <= first {
+            self.rob.retire(first, n);
+            self.next = at + n;
+        } else {
+            self.plain_delayed(n);
+        }
+    }
+
+    /// The same where some find no room at first or retire late.
+    #[inline(never)]
+    fn plain_delayed(&mut self, mut n: u64) {
         while n > 0 {
             let (free, room) = self.rob.room();
             let chunk = n.min(room);
             let at = self.next.max(free);
-            let mut first = self.rob.next;
-            if at + self.width > first {
-                let from = self.lose_front(first, at);
-                first = at + self.width;
-                self.lose(from, first, Cause::Compute);
-            }
+            let first = self.rob.next.max(at + self.width);
+            self.wait_to_retire(at, first);
             self.rob.retire(first, chunk);
             self.next = at + chunk;
             n -= chunk;
         }
+    }
+
+    /// What is dispatched at `at` and waits for nothing but its own execution
+    /// retires in `slot`: gives the slots until then their causes.
+    #[inline(always)]
+    pub(super) fn wait_to_retire(&mut self, at: u64, slot: u64) {
+        if slot > self.rob.next {
+            self.account_execution(at, slot);
+        }
+    }
+
+    // Not inlined: in a loop the compiler would keep all that this may change in registers.
+    #[inline(never)]
+    fn account_execution(&mut self, at: u64, slot: u64) {
+        let from = self.lose_front(self.rob.next, at);
+        self.lose(from, slot, Cause::Compute);
     }
 
     /// Dispatches the op's own instruction after the plain ones; its slot.

@@ -32,6 +32,10 @@ pub struct Occupancy {
 
 /// Gaps that a place remembers.
 const GAPS: usize = 4;
+/// Bits of a place's number: times below 2^(64 - this) are told apart.
+const PLACE_BITS: u32 = 12;
+/// Most places.
+const MOST_PLACES: usize = 1 << PLACE_BITS;
 
 /// A place that a request may take from `start` on; given to [`Occupancy::hold`].
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +49,12 @@ pub struct Slot {
 }
 
 impl Occupancy {
-    /// `places` of them, at least one, all free.
+    /// `places` of them, 1 to 4096, all free.
     pub fn new(places: usize) -> Self {
-        assert!(places > 0, "at least one place");
+        assert!(
+            (1..=MOST_PLACES).contains(&places),
+            "at least one place, at most {MOST_PLACES}"
+        );
         Occupancy {
             free_at: vec![0; places],
             gaps: vec![[(0, 0); GAPS]; places],
@@ -74,25 +81,29 @@ impl Occupancy {
                 };
             }
         }
-        let mut first = 0;
-        let mut first_at = Cycle::MAX;
+        self.admit_among(at)
+    }
+
+    /// The same where neither of the likely places is free.
+    #[inline(never)]
+    fn admit_among(&self, at: Cycle) -> Slot {
+        // Time and place in one word, whose minimum takes no branch. With its early
+        // end the loop does not become vector code, which in SSE2 has no such minimum.
+        let mut least = u64::MAX;
         for (i, &free) in self.free_at.iter().enumerate() {
-            first = if free < first_at { i } else { first };
-            first_at = first_at.min(free);
+            least = least.min(free << PLACE_BITS | i as u64);
+            if least == 0 {
+                break;
+            }
         }
-        if first_at <= at {
-            return Slot {
-                start: at,
-                place: first as u32,
-                gap: GAPS as u32,
-            };
-        }
+        let place = least as usize & (MOST_PLACES - 1);
+        let free = self.free_at[place];
         let slot = Slot {
-            start: first_at,
-            place: first as u32,
+            start: free.max(at),
+            place: place as u32,
             gap: GAPS as u32,
         };
-        if at >= self.gaps_end {
+        if free <= at || at >= self.gaps_end {
             return slot;
         }
         self.admit_gap(at, slot)
@@ -103,6 +114,10 @@ impl Occupancy {
     fn admit_gap(&self, at: Cycle, mut slot: Slot) -> Slot {
         let mut until = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
+            // Gaps are in order of time: most places' last one is over.
+            if gaps[GAPS - 1].1 <= at {
+                continue;
+            }
             for (g, &(from, to)) in gaps.iter().enumerate() {
                 let start = at.max(from);
                 if start < to && (start < slot.start || start == slot.start && to > until) {

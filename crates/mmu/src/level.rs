@@ -132,6 +132,26 @@ impl Level {
         };
     }
 
+    /// Whether `place` is an entry of the 4 KB page `page` in the array where
+    /// such pages go.
+    #[inline(always)]
+    pub fn holds_small(&self, place: (usize, usize), page: u64) -> bool {
+        self.place[0] == Some((place.0, PageSize::K4)) && self.arrays[place.0].key(place.1) == page
+    }
+
+    /// Number of the array where 4 KB pages go, if there is one.
+    #[inline(always)]
+    pub fn small_array(&self) -> usize {
+        self.place[0].map_or(0, |p| p.0)
+    }
+
+    /// That array.
+    #[inline(always)]
+    pub fn small(&mut self) -> &mut Tlb {
+        let array = self.small_array();
+        &mut self.arrays[array]
+    }
+
     /// Tells the host that the page of `va`, probably a small one, will be put in.
     #[inline(always)]
     pub fn announce_fill(&self, asid: Asid, va: u64) {

@@ -51,6 +51,9 @@ impl Mmu {
                     from: From::L1,
                 });
             }
+            if let Some(i) = self.flight_of(wanted, (a, slot)) {
+                return self.wait(i.0, i.1, slot, wanted);
+            }
         }
         self.miss(wanted, Presence::of(place), view, private, below)
     }
@@ -200,6 +203,82 @@ impl Mmu {
         None
     }
 
+    /// The walk that brings a 4 KB page which both levels already have on its
+    /// way, as for the store of a read-modify-write: the walk, and the slot in
+    /// the second level. `first`: array and slot in the first.
+    #[inline(always)]
+    fn flight_of(&mut self, wanted: &Wanted, first: (usize, usize)) -> Option<(usize, usize)> {
+        let s = side(wanted.access);
+        let own = s & usize::from(self.l2[1].is_some());
+        let second = self.l2[own].as_deref_mut()?;
+        let page = key(wanted.asid, PageSize::K4, wanted.va.0);
+        let (a, slot) = second.find(wanted.asid, wanted.va.0)?;
+        let small = self.l1[s].holds_small(first, page) && second.holds_small((a, slot), page);
+        if !small || second.arrays[a].entry(slot).ready <= wanted.now || self.records.is_some() {
+            return None;
+        }
+        let i = self.flight(wanted)?;
+        (self.flights[i].found.size == PageSize::K4).then_some((i, slot))
+    }
+
+    /// [`Mmu::join`] as [`Mmu::flight_of`] found it: `first` and `second` are the
+    /// page's slots.
+    #[inline(always)]
+    fn wait(
+        &mut self,
+        i: usize,
+        second: usize,
+        first: usize,
+        wanted: &Wanted,
+    ) -> Result<Answer, Fault> {
+        let &Wanted {
+            asid,
+            va,
+            access,
+            now,
+            ..
+        } = wanted;
+        let s = side(access);
+        let own = s & usize::from(self.l2[1].is_some());
+        let mut asked = now;
+        if let Some(level) = &mut self.l2[own] {
+            level.lookups += 1;
+            asked += level.latency;
+        }
+        let (at, found) = self.merge(i, asked);
+        let entry = Entry::new(found.frame, found.writable, at);
+        if let Some(level) = &mut self.l2[own] {
+            level.small().refill(second, entry, true);
+        }
+        let pa = found.pa(va);
+        let array = self.l1[s].small_array();
+        let entry = self.l1[s].small().refill(first, entry, true);
+        self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
+        if access == Access::Write && !found.writable {
+            return Err(self.refuse(asid, va, access, at));
+        }
+        Ok(Answer {
+            pa,
+            at,
+            from: From::Walk,
+        })
+    }
+
+    /// A request from `asked` on merges with the walk `i`: when that one has
+    /// ended for it, and with what.
+    #[inline(always)]
+    fn merge(&mut self, i: usize, asked: Cycle) -> (Cycle, Found) {
+        let flight = &mut self.flights[i];
+        if flight.asked > asked {
+            // Older in the program, later in time: had this request been seen
+            // first, its walk would have served the other.
+            flight.end = asked + (flight.end - flight.asked);
+            flight.asked = asked;
+        }
+        self.stats.walks_merged += 1;
+        (flight.end.max(asked), flight.found)
+    }
+
     /// Waits for the walk `i`.
     #[inline(never)]
     fn join(
@@ -212,27 +291,18 @@ impl Mmu {
         let &Wanted {
             asid, va, access, ..
         } = wanted;
-        let flight = &mut self.flights[i];
-        if flight.asked > asked {
-            // Older in the program, later in time: had this request been seen
-            // first, its walk would have served the other.
-            flight.end = asked + (flight.end - flight.asked);
-            flight.asked = asked;
-        }
-        let flight = *flight;
-        let at = flight.end.max(asked);
-        self.stats.walks_merged += 1;
+        let (at, found) = self.merge(i, asked);
         let s = side(access);
-        self.fill(s, asid, va, flight.found, at, true, presence);
+        self.fill(s, asid, va, found, at, true, presence);
         if self.records.is_some() {
-            let faulted = access == Access::Write && !flight.found.writable;
+            let faulted = access == Access::Write && !found.writable;
             self.record(wanted, asked, at, true, faulted, Vec::new());
         }
-        if access == Access::Write && !flight.found.writable {
+        if access == Access::Write && !found.writable {
             return Err(self.refuse(asid, va, access, at));
         }
         Ok(Answer {
-            pa: flight.found.pa(va),
+            pa: found.pa(va),
             at,
             from: From::Walk,
         })

@@ -30,6 +30,8 @@ struct Slot<V> {
 }
 
 const EMPTY: u64 = u64::MAX;
+/// Bits of a way's number beside a stamp.
+const WAY_BITS: u32 = 16;
 /// From this many ways on, a search goes by fingerprints.
 const WIDE: usize = 9;
 /// The fingerprint of an empty way; no key has it.
@@ -48,6 +50,7 @@ impl<V: Copy + Default> SetAssoc<V> {
             sets > 0 && ways > 0,
             "an array has at least one set and one way"
         );
+        assert!(ways <= 1 << WAY_BITS, "an array has at most 65536 ways");
         let print_stride = if ways < WIDE {
             0
         } else {
@@ -109,13 +112,15 @@ impl<V: Copy + Default> SetAssoc<V> {
     #[inline]
     fn oldest(&self, set: usize) -> usize {
         let base = set * self.ways;
-        let mut oldest = 0;
-        let mut stamp = u64::MAX;
+        // Stamp and way in one word, whose minimum takes no branch.
+        let mut least = u64::MAX;
         for (way, s) in self.slots[base..base + self.ways].iter().enumerate() {
-            oldest = if s.stamp < stamp { way } else { oldest };
-            stamp = stamp.min(s.stamp);
+            least = least.min(s.stamp << WAY_BITS | way as u64);
+            if least < 1 << WAY_BITS {
+                break;
+            }
         }
-        base + oldest
+        base + (least & ((1 << WAY_BITS) - 1)) as usize
     }
 
     #[inline]

@@ -274,6 +274,29 @@ const NODE: usize = 0;
 const LEVEL: usize = 1;
 
 impl<In: Addr, Out: Addr> Radix<In, Out> {
+    /// The first read, from where the walk caches let it start. Not inlined:
+    /// the other reads would save and restore the registers that it needs.
+    #[inline(never)]
+    fn begin(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
+        let low = va & ((1 << self.bits) - 1);
+        let Some(root) = self.root else {
+            return Next::Fault;
+        };
+        if self.extend(va) != va {
+            return Next::Fault;
+        }
+        // All arrays are looked up, as hardware does in parallel, so that
+        // what one holds does not depend on what the others hit.
+        let mut start = (root, self.levels);
+        for level in (1..self.levels).rev() {
+            let key = low >> Self::shift(level + 1);
+            if let Some(node) = caches.lookup(usize::from(level) - 1, key) {
+                start = (NodeRef(node), level);
+            }
+        }
+        self.read(va, start.0, start.1, state)
+    }
+
     #[inline]
     fn read(&self, va: u64, node: NodeRef, level: u8, state: &mut WalkState) -> Next<Out> {
         // Needed when the simulated read is back, which takes the host a while.
@@ -298,24 +321,8 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
 impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
         let va = va.raw();
-        let low = va & ((1 << self.bits) - 1);
         if state.step == 0 {
-            let Some(root) = self.root else {
-                return Next::Fault;
-            };
-            if self.extend(va) != va {
-                return Next::Fault;
-            }
-            // All arrays are looked up, as hardware does in parallel, so that
-            // what one holds does not depend on what the others hit.
-            let mut start = (root, self.levels);
-            for level in (1..self.levels).rev() {
-                let key = low >> Self::shift(level + 1);
-                if let Some(node) = caches.lookup(usize::from(level) - 1, key) {
-                    start = (NodeRef(node), level);
-                }
-            }
-            return self.read(va, start.0, start.1, state);
+            return self.begin(va, state, caches);
         }
         let node = NodeRef(state.regs[NODE]);
         let level = state.regs[LEVEL] as u8;
@@ -328,6 +335,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
             return Next::Done(self.translation(node, level, index, e));
         }
         let child = self.child(node, index);
+        let low = va & ((1 << self.bits) - 1);
         caches.fill(usize::from(level) - 2, low >> Self::shift(level), child.0);
         self.read(va, child, level - 1, state)
     }

@@ -105,7 +105,7 @@ impl<'a> WalkCaches<'a> {
     }
 
     /// Puts `key` into array `id`, ready from now on.
-    #[inline]
+    #[inline(never)]
     pub fn fill(&mut self, id: usize, key: u64, payload: u64) {
         let k = self.key(key);
         let ready = self.now;

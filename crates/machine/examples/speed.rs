@@ -7,6 +7,8 @@ use std::path::Path;
 
 use pagewalk_machine::{Installation, RunSpec};
 
+/// Program and size: two of them from what fits the caches to what nothing fits,
+/// then the rest of the registry, each at a size whose set-up takes seconds.
 const PROGRAMS: &[(&str, &str)] = &[
     ("gups", "64MiB"),
     ("gups", "1GiB"),
@@ -14,7 +16,42 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bfs", "64MiB"),
     ("bfs", "1GiB"),
     ("bfs", "16GiB"),
+    ("dfs", "256MiB"),
+    ("cc", "256MiB"),
+    ("dc", "256MiB"),
+    ("pr", "256MiB"),
+    ("sssp", "256MiB"),
+    ("gc", "256MiB"),
+    ("tc", "64MiB"),
+    ("bc", "256MiB"),
+    ("sysbench", "4GiB"),
+    ("xsbench", "1GiB"),
+    ("dlrm", "2GiB"),
+    ("kmer", "1GiB"),
+    ("mummer", "64MiB"),
+    ("kv-hash", "256MiB"),
+    ("kv-dense", "256MiB"),
+    ("kv-map", "256MiB"),
+    ("kv-btree", "256MiB"),
+    ("kv-redis", "256MiB"),
 ];
+
+/// What is measured: [`PROGRAMS`], and at their own size those of the registry
+/// that have no line there.
+fn programs() -> Vec<(&'static str, String)> {
+    let mut all: Vec<_> = PROGRAMS.iter().map(|&(n, s)| (n, s.to_owned())).collect();
+    for info in pagewalk_workload::workloads() {
+        if !all.iter().any(|p| p.0 == info.name) {
+            all.push((info.name, info.default_size.to_string()));
+        }
+    }
+    all
+}
+
+/// The geometric mean.
+fn mean(of: &[f64]) -> f64 {
+    (of.iter().map(|v| v.ln()).sum::<f64>() / of.len() as f64).exp()
+}
 
 /// Processor time of this process so far, all threads, seconds. The kernel
 /// counts it in hundredths.
@@ -40,11 +77,12 @@ fn main() {
     let only_size = args.next();
     let installation = Installation::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     println!(
-        "{:<14} {:>12} {:>12} {:>8} {:>10}",
+        "{:<16} {:>12} {:>12} {:>8} {:>10}",
         "program", "M insns/s", "M operands/s", "IPC", "set-up s"
     );
-    let mut logs = Vec::new();
-    for (name, size) in PROGRAMS {
+    let mut speeds = Vec::new();
+    let mut operand_speeds = Vec::new();
+    for (name, size) in &programs() {
         if only.as_ref().is_some_and(|o| o != name) || only_size.as_ref().is_some_and(|o| o != size)
         {
             continue;
@@ -77,18 +115,22 @@ fn main() {
                 .unwrap_or(0.0)
         };
         let speed = value("instructions") / seconds / 1e6;
-        logs.push(speed.ln());
+        let operands = value("memory_operands") / seconds / 1e6;
+        speeds.push(speed);
+        operand_speeds.push(operands);
         println!(
-            "{:<14} {:>12.1} {:>12.1} {:>8.3} {:>10.1}",
+            "{:<16} {:>12.1} {:>12.1} {:>8.3} {:>10.1}",
             format!("{name} {size}"),
             speed,
-            value("memory_operands") / seconds / 1e6,
+            operands,
             value("ipc"),
             set_up,
         );
     }
     println!(
-        "geometric mean {:.1} M insns/s",
-        (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+        "{:<16} {:>12.1} {:>12.1}",
+        "geometric mean",
+        mean(&speeds),
+        mean(&operand_speeds)
     );
 }

@@ -20,6 +20,7 @@ use pagewalk_workload::{
 
 use crate::waits::Waits;
 
+/// The built-in program `name`.
 pub fn program(name: &str, threads: u32, params: &[(&str, &str)]) -> Box<dyn Program> {
     let params = params.iter();
     let options = Options {
@@ -33,6 +34,7 @@ pub fn program(name: &str, threads: u32, params: &[(&str, &str)]) -> Box<dyn Pro
     build(name, &options).unwrap()
 }
 
+/// `program` recorded into a file of `dir`, up to `limit` instructions.
 pub fn recorded(dir: &Path, program: Box<dyn Program>, limit: Option<u64>) -> PathBuf {
     let path = dir.join("t.pwt");
     let header = Header::of(&program.facts(), 4, "a test");
@@ -80,16 +82,19 @@ pub fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
     (streams, None)
 }
 
+/// Runs `program` to its end.
 pub fn drain(program: &mut dyn Program) -> Streams {
     let (streams, error) = try_drain(program);
     assert_eq!(error, None);
     streams
 }
 
+/// The trace at `path`.
 pub fn opened(path: &Path) -> Box<dyn Program> {
     open_trace(path, &OpenOptions::default()).unwrap()
 }
 
+/// Why the trace at `path` is refused.
 pub fn refused(path: &Path, options: &OpenOptions) -> String {
     match open_trace(path, options) {
         Ok(mut program) => try_drain(program.as_mut()).1.expect("a fault"),
@@ -97,6 +102,7 @@ pub fn refused(path: &Path, options: &OpenOptions) -> String {
     }
 }
 
+/// Instructions of all threads.
 pub fn instructions(streams: &Streams) -> u64 {
     let ops = streams.values().flat_map(|(ops, _)| ops);
     ops.map(|o| u64::from(o.insns)).sum()

@@ -4,8 +4,10 @@
 //! 128 KiB more (`M_TOP_PAD`), rounded up to pages: steps of 132 KiB when chunks
 //! are small. Requests of 128 KiB and more (`M_MMAP_THRESHOLD`) get a mapping of
 //! their own. Of freed chunks up to 1 KiB seven of each size go to a list, last in,
-//! first out: the thread cache. All others are merged with free neighbours and
-//! taken again by best fit (fast bins, too, are merged before the heap grows).
+//! first out: the thread cache. More of up to 128 bytes go to a fast bin of their
+//! size, last in, first out, and stay apart until a request of 1 KiB or a large free
+//! chunk has them merged. All others are merged with free neighbours and taken again
+//! by best fit.
 //! Source: glibc 2.36, `malloc/malloc.c`.
 //!
 //! A program that is linked to jemalloc has [`Heap::jemalloc`].
@@ -33,6 +35,12 @@ const HEADER: u64 = 8;
 const LISTED: u64 = 1040;
 /// `TCACHE_FILL_COUNT`: how many of each size.
 const LISTED_EACH: usize = 7;
+/// Largest chunk of a fast bin (`get_max_fast`).
+const FAST: u64 = 128;
+/// Requests from here on (`largebin_index`), and merged chunks from here on
+/// (`FASTBIN_CONSOLIDATION_THRESHOLD`), empty the fast bins.
+const LARGE: u64 = 1024;
+const CONSOLIDATE: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 /// What jemalloc asks of the kernel at first; later ones are larger, which shows in
 /// no page that is touched.
@@ -48,6 +56,8 @@ pub struct Heap {
     touched: u64,
     /// The thread cache, by size in units of 16 bytes.
     lists: Vec<ArrayVec<u64, LISTED_EACH>>,
+    /// Fast bins, by size in units of 16 bytes.
+    fast: [Vec<u64>; FAST as usize / 16 + 1],
     /// Other free chunks by address, and by size and address.
     free: BTreeMap<u64, u64>,
     sizes: BTreeMap<(u64, u64), ()>,
@@ -82,6 +92,7 @@ impl Heap {
             brk: start,
             touched: start + 16 - HEADER,
             lists: vec![ArrayVec::new(); LISTED as usize / 16 + 1],
+            fast: Default::default(),
             free: BTreeMap::new(),
             sizes: BTreeMap::new(),
             slabs: None,
@@ -123,6 +134,7 @@ impl Heap {
             return at;
         }
         if bytes >= MMAP_THRESHOLD {
+            self.consolidate();
             return self.map(bytes);
         }
         let need = chunk(bytes);
@@ -133,19 +145,66 @@ impl Heap {
         {
             return at + HEADER;
         }
+        if let Some(at) = self.take_fast(need) {
+            return at + HEADER;
+        }
+        if need >= LARGE {
+            self.consolidate();
+        }
+        if let Some(at) = self.fitting(need) {
+            return at + HEADER;
+        }
+        if self.top + need + MIN_CHUNK > self.brk {
+            if self.consolidate()
+                && let Some(at) = self.fitting(need)
+            {
+                return at + HEADER;
+            }
+            if self.top + need + MIN_CHUNK > self.brk {
+                self.grow(need);
+            }
+        }
+        let at = self.top;
+        self.top += need;
+        at + HEADER
+    }
+
+    /// A chunk of the fast bin, of which others move to the thread's list.
+    fn take_fast(&mut self, need: u64) -> Option<u64> {
+        let index = (need / 16) as usize;
+        let bin = self.fast.get_mut(index)?;
+        let at = bin.pop()?;
+        let list = &mut self.lists[index];
+        while !list.is_full()
+            && let Some(next) = bin.pop()
+        {
+            list.push(next);
+        }
+        Some(at)
+    }
+
+    /// `malloc_consolidate`: whether there was anything in the fast bins.
+    fn consolidate(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.fast.len() {
+            for at in std::mem::take(&mut self.fast[index]) {
+                self.give(at, 16 * index as u64);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The smallest free chunk that is large enough.
+    fn fitting(&mut self, need: u64) -> Option<u64> {
         if let Some((&(size, at), ())) = self.sizes.range((need, 0)..).next() {
             self.take(at, size);
             if size - need >= MIN_CHUNK {
                 self.give(at + need, size - need);
             }
-            return at + HEADER;
+            return Some(at);
         }
-        if self.top + need + MIN_CHUNK > self.brk {
-            self.grow(need);
-        }
-        let at = self.top;
-        self.top += need;
-        at + HEADER
+        None
     }
 
     /// Whether the next object of `bytes` comes from a list of its size.
@@ -204,7 +263,12 @@ impl Heap {
         let (at, size) = (at - HEADER, chunk(bytes));
         match self.lists.get_mut((size / 16) as usize) {
             Some(list) if !list.is_full() => list.push(at),
-            _ => self.give(at, size),
+            _ if size <= FAST => self.fast[(size / 16) as usize].push(at),
+            _ => {
+                if self.give(at, size) >= CONSOLIDATE {
+                    self.consolidate();
+                }
+            }
         }
     }
 
@@ -227,7 +291,8 @@ impl Heap {
         self.sizes.remove(&(size, at));
     }
 
-    fn give(&mut self, mut at: u64, mut size: u64) {
+    /// Merges a chunk with its free neighbours; the bytes of what it then is part of.
+    fn give(&mut self, mut at: u64, mut size: u64) -> u64 {
         if let Some((&before, &length)) = self.free.range(..at).next_back()
             && before + length == at
         {
@@ -240,10 +305,11 @@ impl Heap {
         }
         if at + size == self.top {
             self.top = at;
-        } else {
-            self.free.insert(at, size);
-            self.sizes.insert((size, at), ());
+            return self.brk - at;
         }
+        self.free.insert(at, size);
+        self.sizes.insert((size, at), ());
+        size
     }
 
     /// New pages of `bytes` for jemalloc.
@@ -378,6 +444,21 @@ mod tests {
         heap.free(b, 40);
         heap.free(c, 40);
         assert_eq!((heap.malloc(33), heap.malloc(40)), (c, b));
+    }
+
+    /// The order that glibc 2.36 itself gives.
+    #[test]
+    fn small_chunks_stay_apart_until_a_large_request() {
+        let mut heap = heap();
+        let objects: Vec<u64> = (0..40).map(|_| heap.malloc(40)).collect();
+        heap.malloc(40);
+        let place = |at| objects.iter().position(|o| *o == at);
+        objects.iter().for_each(|at| heap.free(*at, 40));
+        // Seven from the thread's list, one from the fast bin, which fills the list.
+        let again: Vec<usize> = (0..10).filter_map(|_| place(heap.malloc(40))).collect();
+        assert_eq!(again, [6, 5, 4, 3, 2, 1, 0, 39, 32, 33]);
+        // Objects 7 to 31 are in the fast bin, and one piece for 1200 bytes.
+        assert_eq!(heap.malloc(1190), objects[7]);
     }
 
     #[test]

@@ -82,7 +82,11 @@ impl<I: Index> Server<I> {
     /// A server over an empty structure; `stack` is where the thread's begins.
     pub fn new(mut index: I, mut heap: Heap, stack: u64) -> Self {
         index.begin(&mut heap);
-        let key_text = heap.malloc(2 * 15 + 1);
+        let key_text = if I::COPIES_KEY {
+            heap.malloc(2 * 15 + 1)
+        } else {
+            REQUESTS + 8
+        };
         Server {
             index,
             heap,

@@ -207,6 +207,11 @@ impl Heap {
         None
     }
 
+    /// Whether the size of an object lies in front of it, as glibc has it.
+    pub fn has_headers(&self) -> bool {
+        self.slabs.is_none()
+    }
+
     /// Whether the next object of `bytes` comes from a list of its size.
     pub fn is_listed(&self, bytes: u64) -> bool {
         if let Some(slabs) = &self.slabs {

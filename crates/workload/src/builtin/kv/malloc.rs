@@ -55,7 +55,8 @@ pub fn malloc<E: Emit>(
     bytes: u64,
     sp: u64,
 ) -> (u64, Value) {
-    let listed = E::LOUD && heap.is_listed(bytes);
+    // jemalloc's thread has a list of each size that is filled in advance.
+    let listed = E::LOUD && (heap.is_listed(bytes) || !heap.has_headers());
     let at = heap.malloc(bytes);
     if !E::LOUD {
         return (at, NONE);
@@ -231,7 +232,13 @@ pub fn free<E: Emit>(
     e.push(code + 0x6, 2, sp - 8);
     let offset = e.load(code + 0x10, 2, ARENA + 8, 8, [NONE; 2]);
     e.load(code + 0x18, 1, ARENA + 0x30, 4, [offset, NONE]);
-    let head = e.load(code + 0x1c, 1, at - 8, 8, [ready, NONE]);
+    // jemalloc finds the size by the page, in the thread's own data.
+    let size_at = if heap.has_headers() {
+        at - 8
+    } else {
+        ARENA + 0x38
+    };
+    let head = e.load(code + 0x1c, 1, size_at, 8, [ready, NONE]);
     e.branch(code + 0x28, code + 0xa0, 2, false, [head, NONE]);
     e.branch(code + 0x38, code + 0xb0, 6, false, [head, NONE]);
     let lists = e.load(code + 0x48, 4, ARENA + 0x10, 8, [offset, NONE]);

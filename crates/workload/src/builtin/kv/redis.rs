@@ -20,7 +20,7 @@
 use pagewalk_stream::flags::{CALL, INDIRECT, TAKEN};
 
 use super::super::heap::Heap;
-use super::super::layout::Layout;
+use super::super::layout::{HEAP, Layout};
 use super::super::slabs::class;
 use super::super::thread::{NONE, Value};
 use super::emit::Emit;
@@ -114,7 +114,12 @@ impl Dictionary {
             TAKEN | INDIRECT,
             [case.plus(1), NONE],
         );
-        e.load(CODE + 0x48, 1, at - 3, 1, [ready, NONE]);
+        // That of a stored key, type 5, is in the same byte.
+        if at < HEAP {
+            e.load(CODE + 0x48, 1, at - 3, 1, [ready, NONE]);
+        } else {
+            e.compute(CODE + 0x48, 1, 1, [kind, NONE]);
+        }
         e.jump(CODE + 0x4c, CODE + 0x100, 1, TAKEN, [NONE; 2]);
         e.jump(CODE + 0x10a, CODE + 0x180, 3, TAKEN, [NONE; 2]);
         e.load(CODE + 0x180, 1, SEED, 8, [NONE; 2]);

@@ -102,9 +102,12 @@ fn main() {
                 .unwrap_or_else(|e| panic!("{name} {size}: {e}"));
             (processor_seconds() - start, r)
         };
-        // The set-up (graph, page tables) is the time of a run that measures next to nothing.
-        let (set_up, _) = timed(1000);
-        let (whole, r) = timed(instructions);
+        // The set-up (graph, page tables) is the time of a run that measures next to
+        // nothing. The fastest of some: others on the host only ever add to it.
+        let set_up = (0..3).map(|_| timed(1000).0).fold(f64::MAX, f64::min);
+        let (first, _) = timed(instructions);
+        let (second, r) = timed(instructions);
+        let whole = first.min(second);
         let seconds = (whole - set_up).max(1e-9);
         let value = |n: &str| {
             r.designs[0]

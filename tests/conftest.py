@@ -40,7 +40,7 @@ def cli() -> Cli:
     """Runs the installed command line in a process of its own."""
 
     def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        options = {"capture_output": True, "text": True, "timeout": 60, **options}
+        options = {"capture_output": True, "text": True, "timeout": 600, **options}
         return subprocess.run(
             [sys.executable, "-m", "pagewalk", *map(str, arguments)], check=False, **options
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import polars
 import pytest
 
 import pagewalk
+from pagewalk import native
 from pagewalk.result import Result
 
 
@@ -88,18 +91,39 @@ def test_mistakes_are_user_errors() -> None:
 
 def test_other_threads_run_while_the_engine_does() -> None:
     counted = 0
-    finished = threading.Event()
+    told = 0
+    stop = threading.Event()
 
-    def simulate() -> None:
-        small("radix")
-        finished.set()
+    def count() -> None:
+        nonlocal counted
+        while counted < 300 and not stop.is_set():
+            time.sleep(0.001)
+            counted += 1
+        stop.set()
 
-    thread = threading.Thread(target=simulate)
+    def progress(_text: str) -> bool:
+        nonlocal told
+        told += 1
+        if told == 300:
+            stop.set()
+        return not stop.is_set()
+
+    spec = {
+        "machine": "epyc-milan",
+        "designs": ["radix"],
+        "source": {"workload": {"name": "gups", "size": "64MiB"}},
+        "limits": {"instructions": 10**11},
+    }
+    thread = threading.Thread(target=count)
     thread.start()
-    while not finished.wait(0.001):
-        counted += 1
+    answer = native.call("run", json.dumps(spec), progress)
+    stop.set()
     thread.join()
-    assert counted > 10
+    assert answer["partial"]
+    # Each report lets the other thread run too, some five times a second; only an engine
+    # that lets it run in between gives it all its turns before as many reports.
+    assert counted == 300
+    assert told < 300
 
 
 class Outside(HTMLParser):

@@ -39,7 +39,7 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")))
     answer = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script], capture_output=True, text=True, timeout=600, check=False
     )
     assert answer.returncode == 0, answer.stderr
 

@@ -41,10 +41,12 @@ fn spec(designs: &[&str], set: &[&str], argv: &[&str]) -> RunSpec {
 }
 
 fn run(spec: &RunSpec) -> RunResult {
+    // Building the plugin is not part of the run.
+    let installation = installation();
     let began = Instant::now();
-    let result = installation()
+    let result = installation
         .run(spec, &mut |p| {
-            assert!(began.elapsed() < Duration::from_secs(300), "no end: {p:?}");
+            assert!(began.elapsed() < Duration::from_secs(900), "no end: {p:?}");
             true
         })
         .unwrap_or_else(|e| panic!("{e}"));
@@ -417,13 +419,16 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
         "pauses",
         "#include <unistd.h>\nint main(void) { pause(); }\n",
     );
+    let installation = installation();
     let began = Instant::now();
-    let result = installation()
+    let mut reached = false;
+    let result = installation
         .run(&spec(&["radix", "thp"], &[], &[&program]), &mut |p| {
-            p.done < 10_000 && began.elapsed() < Duration::from_secs(60)
+            reached = p.done >= 10_000;
+            !reached && began.elapsed() < Duration::from_secs(600)
         })
         .unwrap();
-    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(reached, "stopped by the time limit");
     assert!(result.partial);
     for d in &result.designs {
         assert_eq!(d.status, "partial");

@@ -516,7 +516,7 @@ fn dropping_the_stream_ends_all_its_processes() {
     let start = std::time::Instant::now();
     drop(live);
     while sleepers() > 0 {
-        assert!(start.elapsed().as_secs() < 5);
+        assert!(start.elapsed().as_secs() < 60);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -160,9 +160,19 @@ impl Level {
         }
     }
 
+    /// Whether an array of the level counts the uses of its entries.
+    pub fn counts_uses(&self) -> bool {
+        self.arrays.iter().any(Tlb::counts_uses)
+    }
+
     /// Puts in the page around `va`, or the piece of it that this level can
     /// hold; `presence` of `va` here. Gives the array and the entry as it is there.
+    /// `used`: when it is there already, that is a use of it.
     #[inline(always)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a fill is, in the terms of its callers"
+    )]
     pub fn fill(
         &mut self,
         asid: Asid,
@@ -171,6 +181,7 @@ impl Level {
         ready: Cycle,
         counted: bool,
         presence: Presence,
+        used: bool,
     ) -> Option<(usize, Entry)> {
         let (array, held) = self.place[found.size.index()]?;
         let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
@@ -186,7 +197,7 @@ impl Level {
                 tlb.find(key_held)
             };
             if let Some(slot) = place {
-                return Some((array, tlb.refill(slot, entry, counted)));
+                return Some((array, tlb.refill(slot, entry, counted, used)));
             }
         }
         self.put(key_held, entry, counted, array, key(asid, PageSize::K4, va));

@@ -20,5 +20,5 @@ mod walk;
 
 pub use mmu::{Answer, Fault, From, Mmu, MmuStats, PwcStats};
 pub use record::{ReadRecord, WalkRecord};
-pub use spec::{MmuSpec, TlbSpec};
+pub use spec::{MmuSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;

@@ -91,7 +91,8 @@ const REMEMBERED: usize = 1024;
 const PROBED_PAGES: u64 = 32;
 
 /// The page of the last access: most accesses hit it again. It is the most
-/// recently used entry already, so a hit here changes nothing but a count.
+/// recently used entry already, so a hit here changes nothing but a count. Where
+/// entries count their uses it stays empty.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
     /// Key of the 4 KB page; `u64::MAX`: none.
@@ -137,6 +138,8 @@ struct Flight {
 pub struct Mmu {
     /// Data, instructions.
     filter: [Filter; 2],
+    /// All ones on a side whose first level counts uses: no page's key then matches.
+    unfiltered: [u64; 2],
     /// Cycles by which a first-level lookup outlasts the cache's.
     exceeds: [Cycle; 2],
     perfect: bool,
@@ -200,11 +203,14 @@ impl Mmu {
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let pwc = WalkCacheSet::new(&spec.walk_caches, PWC_ARRAYS);
+        let l1 = [Level::new(&spec.l1d), Level::new(&spec.l1i)];
+        let counts = |l: &Level| !spec.perfect && l.counts_uses();
         Ok(Mmu {
             filter: [NO_PAGE; 2],
+            unfiltered: [0, 1].map(|s| if counts(&l1[s]) { u64::MAX } else { 0 }),
             exceeds: [0; 2],
             perfect: spec.perfect,
-            l1: [Level::new(&spec.l1d), Level::new(&spec.l1i)],
+            l1,
             l2: [level(&spec.l2), level(&spec.l2i)],
             nested_pwc: pwc.clone(),
             pwc,
@@ -289,7 +295,7 @@ impl Mmu {
     #[inline]
     fn watch(&mut self, s: usize, page: u64, pa: PhysAddr, e: Entry, array: usize) {
         self.filter[s] = Filter {
-            page,
+            page: page | self.unfiltered[s],
             frame: pa.0 & !0xfff,
             ready: e.ready,
             writable: e.writable(),

@@ -7,6 +7,19 @@ use pagewalk_units::{Cycle, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Replacement policy of a TLB array.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TlbReplacement {
+    /// Least recently used.
+    #[default]
+    Lru,
+    /// Least frequently used, as DynamoRIO's drcachesim has it: an entry counts its
+    /// uses from its fill on, and the lowest way of those with the fewest goes, after
+    /// the ways not in use. Counts never age.
+    Lfu,
+}
+
 /// One TLB array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +35,9 @@ pub struct TlbSpec {
     /// level only what exceeds the L1 data cache's load-to-use delays an access,
     /// since the two are looked up side by side.
     pub latency: Cycle,
+    /// Which entry goes; "lru" where none is given.
+    #[serde(default)]
+    pub replacement: TlbReplacement,
 }
 
 /// The MMU of one core. Arrays of a level are looked up in parallel; the one that

@@ -1,10 +1,10 @@
-//! One TLB array: any number of sets, least recently used replaced.
+//! One TLB array: any number of sets, least recently or least frequently used replaced.
 
 use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
 use pagewalk_units::{Asid, Cycle, PageSize};
 
-use crate::TlbSpec;
 use crate::level::Found;
+use crate::{TlbReplacement, TlbSpec};
 
 pagewalk_stats::counters! {
     /// What one TLB array counted.
@@ -100,9 +100,20 @@ struct Slot {
     way: u16,
 }
 
-/// The array. Unused ways are last in the order of use, so that the victim is
-/// known without a search: it has the last rank of its set, or, in sets of very
-/// many ways, it ends a list.
+/// How an array knows its next victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// Least recently used, by rank.
+    Ranks,
+    /// Least recently used, by list: sets of very many ways.
+    List,
+    /// Least frequently used.
+    Counts,
+}
+
+/// The array. Under LRU unused ways are last in the order of use, so that the
+/// victim is known without a search: it has the last rank of its set, or, in sets
+/// of very many ways, it ends a list. Under LFU the victim is searched for.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     pub name: String,
@@ -118,8 +129,11 @@ pub(crate) struct Tlb {
     /// Chunks of a set.
     chunks: usize,
     slots: Vec<Slot>,
-    /// Empty where ways are ranked.
+    order: Order,
+    /// Empty but for [`Order::List`].
     links: Vec<Link>,
+    /// Uses of each slot's entry since it was put in; empty but for [`Order::Counts`].
+    uses: Vec<u64>,
     pub hits: u64,
     pub fills: u64,
     pub evictions: u64,
@@ -130,7 +144,12 @@ impl Tlb {
         let ways = spec.ways as usize;
         let sets = (spec.entries / spec.ways) as usize;
         let n = sets * ways;
-        let (chunks, ranked) = (ways.div_ceil(CHUNK), ways <= MOST_RANKED);
+        let chunks = ways.div_ceil(CHUNK);
+        let order = match spec.replacement {
+            TlbReplacement::Lfu => Order::Counts,
+            TlbReplacement::Lru if ways <= MOST_RANKED => Order::Ranks,
+            TlbReplacement::Lru => Order::List,
+        };
         Tlb {
             name: name.to_owned(),
             latency: spec.latency,
@@ -144,7 +163,7 @@ impl Tlb {
                     prints: [0; CHUNK],
                     ranks: std::array::from_fn(|i| {
                         let way = chunk % chunks * CHUNK + i;
-                        if way < ways && ranked {
+                        if way < ways && order == Order::Ranks {
                             way as u8
                         } else {
                             NO_RANK
@@ -161,7 +180,9 @@ impl Tlb {
                     way: (slot % ways) as u16,
                 })
                 .collect(),
-            links: (0..if ranked { 0 } else { n })
+            order,
+            uses: vec![0; if order == Order::Counts { n } else { 0 }],
+            links: (0..if order == Order::List { n } else { 0 })
                 .map(|slot| (slot % ways) as u16)
                 .map(|way| Link {
                     newer: way.wrapping_sub(1),
@@ -248,18 +269,34 @@ impl Tlb {
         &mut self.heads[set * self.chunks..][..self.chunks]
     }
 
-    /// Makes `slot` the most recently used of its set.
+    /// Whether hits on the page of the last access change what is replaced next.
+    pub fn counts_uses(&self) -> bool {
+        self.order == Order::Counts
+    }
+
+    /// Notes a use of `slot`: makes it the most recently used of its set, or counts.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        let Slot { set, way, .. } = self.slots[slot];
-        let (set, way) = (set as usize, usize::from(way));
-        if self.links.is_empty() {
+        if self.order == Order::Ranks {
+            let Slot { set, way, .. } = self.slots[slot];
+            let (set, way) = (set as usize, usize::from(way));
             let rank = self.heads[set * self.chunks + way / CHUNK].ranks[way % CHUNK];
             if rank != 0 {
                 self.renew(set, rank);
             }
         } else {
-            self.lead_list(set, way as u16);
+            self.touch_unranked(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn touch_unranked(&mut self, slot: usize) {
+        match self.uses.get_mut(slot) {
+            Some(uses) => *uses += 1,
+            None => {
+                let Slot { set, way, .. } = self.slots[slot];
+                self.lead_list(set as usize, way);
+            }
         }
     }
 
@@ -275,13 +312,11 @@ impl Tlb {
         }
     }
 
-    /// The least recently used way of a set, which becomes the most recently used one.
+    /// The way of a set to be replaced, which counts as used from now on.
     #[inline(always)]
     fn replace(&mut self, set: usize) -> usize {
-        if !self.links.is_empty() {
-            let way = self.links[set * self.ways].last;
-            self.lead_list(set, way);
-            return usize::from(way);
+        if self.order != Order::Ranks {
+            return self.replace_unranked(set);
         }
         let last = (self.ways - 1) as u8;
         let way = if self.chunks == 1 {
@@ -295,6 +330,26 @@ impl Tlb {
                 .expect("one way is the last")
         };
         self.renew(set, last);
+        way
+    }
+
+    /// The same by list, which is the least recently used way, or by counts: the
+    /// first way not used, else the first of those used least.
+    #[inline(never)]
+    fn replace_unranked(&mut self, set: usize) -> usize {
+        let base = set * self.ways;
+        if self.order == Order::List {
+            let way = self.links[base].last;
+            self.lead_list(set, way);
+            return usize::from(way);
+        }
+        // An entry has at least one use, that of its fill.
+        let uses = |way: &usize| match self.slots[base + way].key {
+            EMPTY => 0,
+            _ => self.uses[base + way],
+        };
+        let way = (0..self.ways).min_by_key(uses).expect("sets have ways");
+        self.uses[base + way] = 1;
         way
     }
 
@@ -355,15 +410,17 @@ impl Tlb {
     }
 
     /// Puts the entry of the key in `slot` in again, as most recently used; it
-    /// stays ready as early as it was. `counted`: in the statistics. Gives the
-    /// entry as it is now.
+    /// stays ready as early as it was. `counted`: in the statistics; `used`: a use
+    /// where uses are counted. Gives the entry as it is now.
     #[inline(always)]
-    pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool) -> Entry {
+    pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool, used: bool) -> Entry {
         self.fills += u64::from(counted);
         let s = &mut self.slots[slot];
         entry.ready = entry.ready.min(s.entry.ready);
         s.entry = entry;
-        self.touch(slot);
+        if used || self.order != Order::Counts {
+            self.touch(slot);
+        }
         entry
     }
 
@@ -393,9 +450,10 @@ impl Tlb {
         self.slots[slot].key = EMPTY;
         let Slot { set, way, .. } = self.slots[slot];
         let (set, ways) = (set as usize, self.ways);
-        if !self.links.is_empty() {
-            self.end_list(set, way);
-            return;
+        match self.order {
+            Order::Ranks => {}
+            Order::List => return self.end_list(set, way),
+            Order::Counts => return,
         }
         let way = usize::from(way);
         let heads = self.heads(set);
@@ -438,32 +496,6 @@ impl Tlb {
             }
         }
     }
-
-    #[cfg(test)]
-    pub fn in_order_of_use(&self) -> Vec<u64> {
-        let mut all = vec![];
-        for (set, slots) in self.slots.chunks(self.ways).enumerate() {
-            if let Some(list) = self.links.get(set * self.ways..)
-                && !list.is_empty()
-            {
-                let mut way = list[0].first;
-                for _ in 0..self.ways {
-                    all.push(slots[usize::from(way)].key);
-                    way = list[usize::from(way)].older;
-                }
-            } else {
-                let heads = &self.heads[set * self.chunks..][..self.chunks];
-                let rank = |s: &&Slot| {
-                    let way = usize::from(s.way);
-                    heads[way / CHUNK].ranks[way % CHUNK]
-                };
-                let mut slots: Vec<&Slot> = slots.iter().collect();
-                slots.sort_by_key(rank);
-                all.extend(slots.iter().map(|s| s.key));
-            }
-        }
-        all
-    }
 }
 
 #[inline]
@@ -472,75 +504,4 @@ fn size_of_key(key: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// The same array as lists of keys, most recently used first.
-    struct Oracle {
-        sets: Vec<Vec<u64>>,
-        ways: usize,
-    }
-
-    impl Oracle {
-        fn set(&mut self, number: u64) -> &mut Vec<u64> {
-            let n = self.sets.len() as u64;
-            &mut self.sets[(number % n) as usize]
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn an_array_replaces_the_least_recently_used(
-            sets in 1u32..6, ways in prop_oneof![8 => 1u32..20, 1 => 30u32..50, 1 => 127u32..131], steps in prop::collection::vec((0u8..8, prop_oneof![3 => 0u64..60, 1 => 0u64..160]), 1..400),
-        ) {
-            let spec = TlbSpec {
-                page_sizes: vec![PageSize::K4],
-                entries: sets * ways,
-                ways,
-                latency: 1,
-            };
-            let mut tlb = Tlb::new("main", &spec);
-            let mut oracle = Oracle { sets: vec![vec![]; sets as usize], ways: ways as usize };
-            let asid = Asid(3);
-            for (what, number) in steps {
-                let va = number << 12;
-                let k = key(asid, PageSize::K4, va);
-                let most = oracle.ways;
-                let set = oracle.set(number);
-                let place = set.iter().position(|&x| x == k);
-                prop_assert_eq!(tlb.cover(asid, va).is_some(), place.is_some());
-                match what {
-                    0 => {
-                        tlb.drop_page(asid, va);
-                        set.retain(|&x| x != k);
-                    }
-                    1..=3 => {
-                        let entry = Entry::new(number << 12, true, 0);
-                        match tlb.find(k) {
-                            Some(slot) => {
-                                tlb.refill(slot, entry, true);
-                            }
-                            None => {
-                                tlb.fill(k, entry, true);
-                            }
-                        }
-                        set.retain(|&x| x != k);
-                        set.insert(0, k);
-                        set.truncate(most);
-                    }
-                    _ => {
-                        if let Some(slot) = tlb.cover(asid, va) {
-                            tlb.touch(slot);
-                            prop_assert_eq!(tlb.found(slot).frame, va);
-                            set.retain(|&x| x != k);
-                            set.insert(0, k);
-                        }
-                    }
-                }
-                let held: Vec<u64> = tlb.in_order_of_use().into_iter().filter(|&x| x != EMPTY).collect();
-                prop_assert_eq!(held, oracle.sets.concat());
-            }
-        }
-    }
-}
+mod oracle_test;

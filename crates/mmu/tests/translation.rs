@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Fault, From, Mmu, MmuSpec};
+use pagewalk_mmu::{Answer, Fault, From, Mmu, MmuSpec, TlbReplacement};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -529,4 +529,70 @@ fn a_host_that_backs_nothing_is_named_in_the_fault() {
     let fault = v.ask(0x5000, 0).expect_err("not backed");
     let root = Flat::entry(4, 0x5000);
     assert_eq!(fault.host.map(|g| g.0), Some(root));
+}
+
+/// First level of one set of four ways, second level of one set of `second`.
+fn small(policy: TlbReplacement, second: u32) -> MmuSpec {
+    let mut spec = mmu();
+    let array = |ways: u32, latency| {
+        let mut t = array(&[PageSize::K4], ways, ways, latency);
+        t.replacement = policy;
+        [("main".to_owned(), t)].into()
+    };
+    spec.l1d = array(4, 1);
+    spec.l2 = array(second, L2_TLB);
+    spec
+}
+
+#[test]
+fn a_page_used_often_survives_a_scan_by_frequency_and_not_by_age() {
+    const HOT: u64 = 0x100_0000;
+    for timed in [true, false] {
+        let stays = |policy: TlbReplacement| {
+            let mut b = Bench::new(&small(policy, 64));
+            let mut now = 0;
+            let mut use_page = |b: &mut Bench, va: u64| {
+                now += 10_000;
+                if timed {
+                    b.ask(va, now).from
+                } else {
+                    b.warm(va);
+                    From::L1
+                }
+            };
+            // Words of the page one after the other, as of a buffer that is read.
+            for word in 0..512 {
+                use_page(&mut b, HOT + 8 * word);
+            }
+            for page in 1..=32u64 {
+                use_page(&mut b, page << 12);
+            }
+            if timed {
+                assert_eq!(b.get("mmu.l1d.main", "lookups"), 512 + 32);
+                assert_eq!(b.get("mmu.l1d.main", "hits"), 511);
+                assert_eq!(b.get("mmu.l1d.main", "evictions"), 33 - 4);
+            }
+            b.ask(HOT, 10_000_000).from
+        };
+        assert_eq!(stays(TlbReplacement::Lru), From::L2);
+        assert_eq!(stays(TlbReplacement::Lfu), From::L1);
+    }
+}
+
+#[test]
+fn waiting_for_a_walk_is_a_use_of_the_first_level_only() {
+    let mut b = Bench::new(&small(TlbReplacement::Lfu, 2));
+    let t = b.ask(0, 0).at;
+    assert_eq!(b.ask(8, 1).at, t);
+    assert_eq!(b.mmu.stats().walks_merged, 1);
+    // Both entries of the second level have one use: the lower way, page 0, goes.
+    b.ask(0x1000, 10_000);
+    b.ask(0x2000, 20_000);
+    // Pages 3 and 4 go through way 0 of the second level; in the first, way 0
+    // has two uses and they replace page 1.
+    b.ask(0x3000, 30_000);
+    b.ask(0x4000, 40_000);
+    assert_eq!(b.ask(0, 50_000).from, From::L1);
+    assert_eq!(b.ask(0x1000, 50_000).from, From::L2);
+    assert_eq!(b.mmu.stats().walks, 5);
 }

@@ -11,8 +11,13 @@ use pagewalk_units::{Access, Asid, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
 use super::*;
+use crate::TlbReplacement;
 
-fn run(fast: bool, perfect: bool) -> (Vec<Result<Answer, Fault>>, Tree, Vec<Vec<u64>>) {
+fn run(
+    fast: bool,
+    perfect: bool,
+    replacement: TlbReplacement,
+) -> (Vec<Result<Answer, Fault>>, Tree, Vec<Vec<u64>>) {
     let mut spec = mmu();
     spec.perfect = perfect;
     spec.l1d = [
@@ -24,6 +29,9 @@ fn run(fast: bool, perfect: bool) -> (Vec<Result<Answer, Fault>>, Tree, Vec<Vec<
     ]
     .into();
     spec.l2 = [("main".to_owned(), array(&PageSize::ALL, 96, 12, 7))].into();
+    for level in [&mut spec.l1d, &mut spec.l1i, &mut spec.l2] {
+        level.values_mut().for_each(|t| t.replacement = replacement);
+    }
     let mut m = Mmu::new(&spec, 0).expect("possible");
     let mut private = caches(8);
     let mut memory = Memory::new(150);
@@ -70,15 +78,16 @@ fn run(fast: bool, perfect: bool) -> (Vec<Result<Answer, Fault>>, Tree, Vec<Vec<
     let orders =
         m.l1.iter()
             .chain(m.l2.iter().flatten().map(|l| &**l))
-            .flat_map(|l| l.arrays.iter().map(|a| a.in_order_of_use()))
+            .flat_map(|l| l.arrays.iter().map(|a| a.state()))
             .collect();
     (answers, tree, orders)
 }
 
 #[test]
 fn filter_and_hints_change_nothing() {
-    for perfect in [false, true] {
-        let (fast, slow) = (run(true, perfect), run(false, perfect));
+    let (lru, lfu) = (TlbReplacement::Lru, TlbReplacement::Lfu);
+    for (perfect, policy) in [(false, lru), (true, lru), (false, lfu), (true, lfu)] {
+        let (fast, slow) = (run(true, perfect, policy), run(false, perfect, policy));
         assert!(fast.0 == slow.0, "answers differ");
         assert_eq!(fast.1.rows, slow.1.rows);
         assert_eq!(fast.2, slow.2);

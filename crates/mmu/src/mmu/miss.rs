@@ -248,11 +248,13 @@ impl Mmu {
         let (at, found) = self.merge(i, asked);
         let entry = Entry::new(found.frame, found.writable, at);
         if let Some(level) = &mut self.l2[own] {
-            level.small().refill(second, entry, true);
+            // The first level has the page on its way: the second is not asked
+            // for it again.
+            level.small().refill(second, entry, true, false);
         }
         let pa = found.pa(va);
         let array = self.l1[s].small_array();
-        let entry = self.l1[s].small().refill(first, entry, true);
+        let entry = self.l1[s].small().refill(first, entry, true, true);
         self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
         if access == Access::Write && !found.writable {
             return Err(self.refuse(asid, va, access, at));
@@ -351,7 +353,7 @@ impl Mmu {
         counted: bool,
         presence: Presence,
     ) {
-        if let Some((a, e)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence) {
+        if let Some((a, e)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence, true) {
             self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
         } else {
             self.filter[s] = NO_PAGE;
@@ -376,7 +378,8 @@ impl Mmu {
     ) {
         let own = s & usize::from(self.l2[1].is_some());
         if let Some(level) = &mut self.l2[own] {
-            level.fill(asid, va.0, f, ready, counted, presence[1]);
+            let used = presence[0] == Presence::ABSENT;
+            level.fill(asid, va.0, f, ready, counted, presence[1], used);
         }
         self.fill_l1(s, asid, va, f, ready, counted, presence[0]);
     }

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use pagewalk_memory::{
     Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Request,
 };
-use pagewalk_mmu::{MmuSpec, TlbSpec};
+use pagewalk_mmu::{MmuSpec, TlbReplacement, TlbSpec};
 use pagewalk_tables::{
     Flags, Group, Next, Translation, Walk, WalkCacheSpec, WalkCaches, WalkState,
 };
@@ -185,6 +185,7 @@ pub fn array(sizes: &[PageSize], entries: u32, ways: u32, latency: Cycle) -> Tlb
         entries,
         ways,
         latency,
+        replacement: TlbReplacement::Lru,
     }
 }
 

@@ -1,0 +1,218 @@
+//! The array against plain models of its policies.
+
+use super::*;
+use proptest::prelude::*;
+
+impl Tlb {
+    /// What decides about replacement: keys in the order of use, or each way's
+    /// key and uses.
+    pub fn state(&self) -> Vec<u64> {
+        if self.order != Order::Counts {
+            return self.in_order_of_use();
+        }
+        let ways = self.slots.iter().zip(&self.uses);
+        ways.flat_map(|(s, &uses)| [s.key, if s.key == EMPTY { 0 } else { uses }])
+            .collect()
+    }
+
+    /// Keys, most recently used first.
+    fn in_order_of_use(&self) -> Vec<u64> {
+        let mut all = vec![];
+        for (set, slots) in self.slots.chunks(self.ways).enumerate() {
+            if let Some(list) = self.links.get(set * self.ways..)
+                && !list.is_empty()
+            {
+                let mut way = list[0].first;
+                for _ in 0..self.ways {
+                    all.push(slots[usize::from(way)].key);
+                    way = list[usize::from(way)].older;
+                }
+            } else {
+                let heads = &self.heads[set * self.chunks..][..self.chunks];
+                let rank = |s: &&Slot| {
+                    let way = usize::from(s.way);
+                    heads[way / CHUNK].ranks[way % CHUNK]
+                };
+                let mut slots: Vec<&Slot> = slots.iter().collect();
+                slots.sort_by_key(rank);
+                all.extend(slots.iter().map(|s| s.key));
+            }
+        }
+        all
+    }
+}
+
+/// The same array as lists of keys, most recently used first.
+struct Oracle {
+    sets: Vec<Vec<u64>>,
+    ways: usize,
+}
+
+impl Oracle {
+    fn set(&mut self, number: u64) -> &mut Vec<u64> {
+        let n = self.sets.len() as u64;
+        &mut self.sets[(number % n) as usize]
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_array_replaces_the_least_recently_used(
+        sets in 1u32..6, ways in prop_oneof![8 => 1u32..20, 1 => 30u32..50, 1 => 127u32..131], steps in prop::collection::vec((0u8..8, prop_oneof![3 => 0u64..60, 1 => 0u64..160]), 1..400),
+    ) {
+        let spec = TlbSpec {
+            page_sizes: vec![PageSize::K4],
+            entries: sets * ways,
+            ways,
+            latency: 1,
+            replacement: TlbReplacement::Lru,
+        };
+        let mut tlb = Tlb::new("main", &spec);
+        let mut oracle = Oracle { sets: vec![vec![]; sets as usize], ways: ways as usize };
+        let asid = Asid(3);
+        for (what, number) in steps {
+            let va = number << 12;
+            let k = key(asid, PageSize::K4, va);
+            let most = oracle.ways;
+            let set = oracle.set(number);
+            let place = set.iter().position(|&x| x == k);
+            prop_assert_eq!(tlb.cover(asid, va).is_some(), place.is_some());
+            match what {
+                0 => {
+                    tlb.drop_page(asid, va);
+                    set.retain(|&x| x != k);
+                }
+                1..=3 => {
+                    let entry = Entry::new(number << 12, true, 0);
+                    match tlb.find(k) {
+                        Some(slot) => {
+                            tlb.refill(slot, entry, true, true);
+                        }
+                        None => {
+                            tlb.fill(k, entry, true);
+                        }
+                    }
+                    set.retain(|&x| x != k);
+                    set.insert(0, k);
+                    set.truncate(most);
+                }
+                _ => {
+                    if let Some(slot) = tlb.cover(asid, va) {
+                        tlb.touch(slot);
+                        prop_assert_eq!(tlb.found(slot).frame, va);
+                        set.retain(|&x| x != k);
+                        set.insert(0, k);
+                    }
+                }
+            }
+            let held: Vec<u64> = tlb.in_order_of_use().into_iter().filter(|&x| x != EMPTY).collect();
+            prop_assert_eq!(held, oracle.sets.concat());
+        }
+    }
+}
+
+/// The same array as the keys and uses of its ways, replaced by frequency.
+struct Counts {
+    sets: Vec<Vec<Option<(u64, u64)>>>,
+}
+
+impl Counts {
+    fn way(&mut self, set: usize, k: u64) -> Option<&mut Option<(u64, u64)>> {
+        let mut ways = self.sets[set].iter_mut();
+        ways.find(|w| w.is_some_and(|(held, _)| held == k))
+    }
+
+    fn put(&mut self, set: usize, k: u64) {
+        let ways = &mut self.sets[set];
+        let mut victim = 0;
+        for way in 0..ways.len() {
+            let Some((_, uses)) = ways[way] else {
+                victim = way;
+                break;
+            };
+            if ways[victim].is_some_and(|(_, fewest)| uses < fewest) {
+                victim = way;
+            }
+        }
+        ways[victim] = Some((k, 1));
+    }
+}
+
+fn lfu(sets: u32, ways: u32) -> Tlb {
+    let spec = TlbSpec {
+        page_sizes: vec![PageSize::K4],
+        entries: sets * ways,
+        ways,
+        latency: 1,
+        replacement: TlbReplacement::Lfu,
+    };
+    Tlb::new("main", &spec)
+}
+
+proptest! {
+    #[test]
+    fn an_array_replaces_the_least_frequently_used(
+        sets in 1u32..6, ways in prop_oneof![8 => 1u32..20, 1 => 127u32..131], steps in prop::collection::vec((0u8..12, prop_oneof![3 => 0u64..60, 1 => 0u64..600]), 1..600),
+    ) {
+        let mut tlb = lfu(sets, ways);
+        let mut oracle = Counts { sets: vec![vec![None; ways as usize]; sets as usize] };
+        let asid = Asid(3);
+        for (what, number) in steps {
+            let va = number << 12;
+            let k = key(asid, PageSize::K4, va);
+            let set = (number % u64::from(sets)) as usize;
+            let entry = Entry::new(va, true, 0);
+            match (what, tlb.find(k), oracle.way(set, k)) {
+                (0, found, way) => {
+                    prop_assert_eq!(found.is_some(), way.is_some());
+                    tlb.drop_page(asid, va);
+                    if let Some(way) = way {
+                        *way = None;
+                    }
+                }
+                (1, Some(slot), Some(_)) => {
+                    tlb.refill(slot, entry, true, false);
+                }
+                (2, Some(slot), Some(Some((_, uses)))) => {
+                    tlb.refill(slot, entry, true, true);
+                    *uses += 1;
+                }
+                (_, Some(slot), Some(Some((_, uses)))) => {
+                    prop_assert_eq!(tlb.found(slot).frame, va);
+                    tlb.touch(slot);
+                    *uses += 1;
+                }
+                (_, None, None) => {
+                    tlb.fill(k, entry, true);
+                    oracle.put(set, k);
+                }
+                (_, found, way) => prop_assert_eq!(found.is_some(), way.is_some()),
+            }
+            let held = oracle.sets.iter().flatten();
+            let expected: Vec<u64> = held.flat_map(|w| w.map_or([EMPTY, 0], |(k, n)| [k, n])).collect();
+            prop_assert_eq!(tlb.state(), expected);
+        }
+    }
+}
+
+#[test]
+fn the_lowest_way_goes_among_those_used_equally_often() {
+    let mut tlb = lfu(1, 4);
+    let page = |n: u64| key(Asid(1), PageSize::K4, n << 12);
+    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    // Four free ways, then way 0 again and again: its entry has one use, as the
+    // others have.
+    let ways: Vec<usize> = (0..10).map(&mut fill).collect();
+    assert_eq!(ways, [0, 1, 2, 3, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((tlb.fills, tlb.evictions), (10, 6));
+    // With a second use way 0 stays and the next lowest goes.
+    tlb.touch(0);
+    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    assert_eq!([fill(10), fill(11)], [1, 1]);
+    // A way not used goes before any other, whatever its last entry had.
+    tlb.touch(3);
+    tlb.touch(3);
+    tlb.drop_page(Asid(1), 3 << 12);
+    let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
+    assert_eq!([fill(12), fill(13)], [3, 1]);
+}

@@ -13,7 +13,7 @@ export CARGO_TARGET_DIR
 PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
-.PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu \
+.PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
 	lint-rust test-rust lint-python test-python wheel clean
 
 demo: build
@@ -23,7 +23,7 @@ demo: build
 build: qemu native
 
 # The order puts what fails fastest first.
-test: rust-env test-env qemu lint-python lint-rust test-rust test-python
+test: rust-env test-env live-tools lint-python lint-rust test-rust test-python
 	@echo "make test: everything passed"
 
 rust-env:
@@ -37,6 +37,9 @@ test-env: python-env
 
 qemu:
 	@scripts/setup.sh qemu
+
+live-tools: qemu
+	@scripts/setup.sh live-tools
 
 plugin: rust-env
 	cargo build --quiet --release --locked -p pagewalk-qemu-plugin
@@ -58,8 +61,8 @@ test-rust: rust-env
 	cargo test --locked
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts
-	$(PYTHON_ENV)/ruff check python tests scripts
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation
+	$(PYTHON_ENV)/ruff check python tests scripts validation
 	$(PYTHON_ENV)/mypy
 
 test-python: native test-env

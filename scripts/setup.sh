@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes ready what the Makefile's targets need: a virtual environment in .venv
-# with the packages that pyproject.toml names, Rust's formatter and linter, and
-# QEMU's user-mode emulator. Says what it could not get; fails only without
-# what nothing works without.
+# with the packages that pyproject.toml names, Rust's formatter and linter,
+# QEMU's user-mode emulator, and the programs that the tests run in it. Says what
+# it could not get; fails only without what nothing works without.
 #
-#   scripts/setup.sh python [GROUP...] | rust | qemu
+#   scripts/setup.sh python [GROUP...] | rust | qemu | live-tools
+#   scripts/setup.sh live    whether live programs can be tested; says why not
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +23,10 @@ apt_install() {
 
 python_environment() {
     local python=${PYTHON:-python3}
-    command -v "$python" >/dev/null || die "no python3 found: install Python 3.10 or newer"
+    if ! command -v "$python" >/dev/null; then
+        [ "$python" = python3 ] && apt_install python3 python3-venv \
+            || die "no $python found: install Python 3.10 or newer"
+    fi
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
         || die "$($python --version) is too old: install Python 3.10 or newer, or set PYTHON to one"
     if ! [ -x .venv/bin/pip ]; then
@@ -69,18 +73,52 @@ rust_toolchain() {
     done
 }
 
+# Why live programs cannot run here; nothing if they can. As crates/workload/src/live/locate.rs.
+qemu_problem() {
+    local qemu=${PAGEWALK_QEMU:-qemu-x86_64} version
+    command -v "$qemu" >/dev/null || { echo "$qemu is not installed"; return; }
+    version=$("$qemu" --version 2>/dev/null | sed -n 's/.* version \([0-9]*\.[0-9]*\).*/\1/p' | head -n1)
+    case $version in
+        7.[01] | [0-6].* | 9.* | [1-9][0-9]*.*)
+            echo "$qemu is version $version; 7.2 or newer and older than 9.0 is needed" ;;
+    esac
+}
+
 qemu_user() {
-    if ! command -v qemu-x86_64 >/dev/null; then
-        apt_install qemu-user && command -v qemu-x86_64 >/dev/null || {
-            say "WARNING: qemu-user is not installed and could not be; tests of live programs are skipped"
-            say "         (on Debian: apt-get install qemu-user)"
-        }
+    [ -n "${PAGEWALK_QEMU:-}" ] || command -v qemu-x86_64 >/dev/null || apt_install qemu-user || true
+    local problem
+    problem=$(qemu_problem)
+    [ -z "$problem" ] || say "WARNING: $problem, so programs of your own cannot run (on Debian 12, Ubuntu 24.04: apt-get install qemu-user)"
+}
+
+# Whether the tests of live programs can run.
+live() {
+    local problem
+    problem=$(qemu_problem)
+    [ -n "$problem" ] || command -v cc >/dev/null || problem="no C compiler is installed"
+    [ -z "$problem" ] || die "tests of live programs are SKIPPED: $problem"
+}
+
+# Servers are installed to be run by the tests, not to serve: Debian's packages
+# ask policy-rc.d before they start one.
+install_stopped() {
+    local policy=/usr/sbin/policy-rc.d
+    if [ "$(id -u)" = 0 ] && [ -d "${policy%/*}" ] && ! [ -e "$policy" ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' > "$policy"
+        chmod 755 "$policy"
     fi
-    # What the tests run in it. No service is started.
+    apt_install "$@" || return 1
+    # Nor at the next start of the host.
+    ! [ -e "/etc/init.d/$1" ] || update-rc.d "$1" disable >/dev/null 2>&1 || true
+}
+
+# What the tests run in the emulator.
+live_tools() {
     local pair
-    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3; do
+    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3 g++:g++; do
         command -v "${pair%:*}" >/dev/null && continue
-        RUNLEVEL=1 apt_install "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
+        install_stopped "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
             || say "WARNING: no ${pair%:*} here; the tests that run it are skipped (on Debian: apt-get install ${pair#*:})"
     done
 }
@@ -91,5 +129,7 @@ case $what in
     python) python_environment "$@" ;;
     rust) rust_toolchain ;;
     qemu) qemu_user ;;
+    live-tools) live_tools ;;
+    live) live ;;
     *) die "unknown part '$what'" ;;
 esac

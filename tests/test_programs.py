@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 
 import pytest
 
+from live import needs_qemu
+
 Completed = subprocess.CompletedProcess[str]
 Cli = Callable[..., Completed]
 ROOT = Path(__file__).parent.parent
 
-# Live programs run in QEMU's user mode, an optional package of the host; the rest works without it.
-needs_qemu = pytest.mark.skipif(
-    shutil.which("qemu-x86_64") is None, reason="SKIPPED LOUDLY: qemu-user is not installed"
-)
 pytestmark = pytest.mark.qemu
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,19 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from live import needs, needs_qemu
+
 Completed = subprocess.CompletedProcess[str]
 Cli = Callable[..., Completed]
 Numbers = dict[str, dict[str, float]]
 
 
-def needs(*programs: str) -> pytest.MarkDecorator:
-    missing = [p for p in programs if shutil.which(p) is None]
-    return pytest.mark.skipif(
-        bool(missing), reason=f"SKIPPED LOUDLY: not installed: {', '.join(missing)}"
-    )
-
-
-pytestmark = [pytest.mark.qemu, needs("qemu-x86_64")]
+pytestmark = [pytest.mark.qemu, needs_qemu]
 
 DESIGNS = ["--designs", "radix,l2tlb-128k,perfect-tlb"]
 # The interpreter itself: what is found first on the path may be a script.

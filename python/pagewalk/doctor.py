@@ -69,7 +69,7 @@ def _live_programs(answer: dict[str, Any]) -> list[Finding]:
         Finding(
             "qemu-user",
             found,
-            str(qemu["Ok"]) if found else f"not found, so '-- PROGRAM' cannot run ({qemu['Err']})",
+            str(qemu["Ok"]) if found else f"'-- PROGRAM' cannot run: {qemu['Err']}",
             "apt-get install qemu-user",
             needed=False,
         ),

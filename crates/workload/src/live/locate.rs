@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use pagewalk_stream::ProgramError;
 
@@ -12,6 +13,45 @@ use super::error;
 
 /// Names under which distributions install the emulator. The static one cannot load plugins.
 const QEMU: &str = "qemu-x86_64";
+
+/// Whether QEMU of this version loads the plugin: from 7.2 on it has what the plugin
+/// calls; from 9.0 on it refuses plugins for versions 0 and 1 of its interface.
+fn loads_the_plugin(major: u32, minor: u32) -> bool {
+    (major, minor) >= (7, 2) && major < 9
+}
+
+/// The version in what `qemu-x86_64 --version` says, if that is its form.
+fn version(said: &str) -> Option<(u32, u32)> {
+    let rest = said.split_once(" version ")?.1;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Why the emulator at `path`, which says that of its version, cannot be used.
+///
+/// What does not look like QEMU's words is given the chance to say itself why it fails.
+fn refusal(path: &Path, said: &str) -> Option<String> {
+    let (major, minor) = version(said)?;
+    (!loads_the_plugin(major, minor)).then(|| {
+        format!(
+            "{} is QEMU {major}.{minor}, which does not load Pagewalk's plugin (interface version \
+             1): expected 7.2 or newer and older than 9.0; set PAGEWALK_QEMU to such a one",
+            path.display()
+        )
+    })
+}
+
+fn of_a_version_that_loads_the_plugin(path: PathBuf) -> Result<PathBuf, ProgramError> {
+    let said = Command::new(&path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    match refusal(&path, &said.unwrap_or_default()) {
+        Some(why) => Err(error(why)),
+        None => Ok(path),
+    }
+}
 
 fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -27,12 +67,12 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
 /// The emulator: `asked`, else the variable `PAGEWALK_QEMU`, else on the path.
 ///
 /// # Errors
-/// It is not there; says what to install.
+/// It is not there, or is of a version that does not load the plugin; says what to install.
 pub fn find_qemu(asked: Option<&Path>) -> Result<PathBuf, ProgramError> {
     let asked = asked
         .map(Path::to_owned)
         .or_else(|| std::env::var_os("PAGEWALK_QEMU").map(PathBuf::from));
-    match asked {
+    let found = match asked {
         Some(path) if is_executable(&path) => Ok(path),
         Some(path) => Err(error(format!(
             "no emulator at {}: expected QEMU's qemu-x86_64 (option or variable PAGEWALK_QEMU)",
@@ -42,10 +82,11 @@ pub fn find_qemu(asked: Option<&Path>) -> Result<PathBuf, ProgramError> {
             error(
                 "qemu-x86_64 is not installed, and running a program needs it: install the \
                  package qemu-user (Debian, Ubuntu: apt install qemu-user), version 7.2 or \
-                 newer, or set PAGEWALK_QEMU to it",
+                 newer and older than 9.0, or set PAGEWALK_QEMU to it",
             )
         }),
-    }
+    };
+    found.and_then(of_a_version_that_loads_the_plugin)
 }
 
 /// The file that a command runs, and the interpreter's words before it when it is
@@ -123,4 +164,33 @@ pub fn resolve_program(
         "{}: scripts that name scripts, more than five deep",
         name.to_string_lossy()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_judged() {
+        let judged = |said| version(said).map(|(major, minor)| loads_the_plugin(major, minor));
+        let debian = "qemu-x86_64 version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright";
+        assert_eq!(version(debian), Some((7, 2)));
+        assert_eq!(judged(debian), Some(true));
+        assert_eq!(
+            judged("qemu-x86_64 version 8.2.2 (Debian 1:8.2.2)"),
+            Some(true)
+        );
+        assert_eq!(judged("qemu-x86_64 version 6.2.0"), Some(false));
+        assert_eq!(judged("qemu-x86_64 version 9.0.0"), Some(false));
+        assert_eq!(judged("qemu-x86_64 version 10.0.2 (Debian)"), Some(false));
+        assert_eq!(judged("false (GNU coreutils) 9.1"), None);
+        assert_eq!(judged(""), None);
+    }
+
+    #[test]
+    fn another_version_is_refused_with_its_number() {
+        let why = refusal(Path::new("/usr/bin/q"), "qemu-x86_64 version 10.0.2").unwrap();
+        assert!(why.contains("/usr/bin/q is QEMU 10.0,"), "{why}");
+        assert!(why.contains("older than 9.0"), "{why}");
+    }
 }

@@ -15,8 +15,23 @@ pub fn has(program: &str) -> bool {
 }
 
 /// Whether everything that these tests need is there; says what is not.
+///
+/// # Panics
+/// It is not, and `PAGEWALK_REQUIRE_LIVE` is set.
 pub fn present() -> bool {
-    has("qemu-x86_64") && has("cc")
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    *PRESENT.get_or_init(|| {
+        let emulator = pagewalk_workload::live::find_qemu(None);
+        if let Err(why) = &emulator {
+            eprintln!("skipped: {}", why.message);
+        }
+        let present = emulator.is_ok() && has("cc");
+        assert!(
+            present || std::env::var_os("PAGEWALK_REQUIRE_LIVE").is_none(),
+            "PAGEWALK_REQUIRE_LIVE is set, and what live programs need is missing"
+        );
+        present
+    })
 }
 
 pub fn folder() -> &'static PathBuf {

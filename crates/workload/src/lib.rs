@@ -1,6 +1,7 @@
 //! Where programs come from: built in, recorded, or a live process.
 
 mod builtin;
+mod host;
 pub mod live;
 mod registry;
 mod size;

@@ -47,7 +47,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     stresses: "TLB reach with short bursts: each row is one page that has not been seen for long and some lines next to each other; rows are known ahead.",
     source: "M. Naumov et al., Deep learning recommendation model for personalization and recommendation systems, 2019; facebookresearch/dlrm, bench/dlrm_s_benchmark.sh; pytorch/FBGEMM, EmbeddingSpMDM.cc",
     default_size: 8 * 1_000_000 * 256,
-    size_range: "1MiB to 64TiB",
+    size_range: "two rows a table (4KiB with 8 tables of 64 floats) to 64TiB",
     max_threads: 16,
     params: &[
         ParamInfo {
@@ -159,6 +159,10 @@ fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
         prefetch: values.number_in("prefetch", 0..=256, 16)?,
         seed: pagewalk_units::rng(values.options.seed, "workload.dlrm").next_u64(),
     };
+    // The indices of one table's bags are held, and where each bag begins; the
+    // array of indices doubles as it grows.
+    let what = format!("dlrm: the indices of {} samples", work.batch);
+    crate::host::fits(work.batch * (16 * work.pooling + 8), &what)?;
     let touch = values.touch()?;
     let threads = values.options.threads;
 

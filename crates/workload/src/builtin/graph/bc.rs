@@ -71,7 +71,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             name: "sources",
             unit: "vertices",
             default: "all vertices",
-            range: "1 to 2^32",
+            range: "1 to the number of vertices",
             meaning: "From how many vertices, from number 0 on, searches start.",
         },
         POPULATE,
@@ -97,9 +97,15 @@ pub(crate) struct Centrality {
 
 /// The program, and the centralities that it finds.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), ProgramError> {
+    let sources = values.number_in("sources", 1..=1 << 32, 0)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     let n = setup.graph.vertices();
-    let sources = values.number_in("sources", 1..=1 << 32, n)?.min(n);
+    if sources > n {
+        return Err(values.refuse("sources", &format!("the graph has {n} vertices")));
+    }
+    // Side arrays of each thread, with a parent of each vertex.
+    setup.holds(8 + 40 * u64::from(setup.threads))?;
+    let sources = if sources == 0 { n } else { sources };
     let found = Arc::new(Centrality {
         values: (0..n).map(|_| AtomicU64::new(0)).collect(),
         searches: AtomicU64::new(0),

@@ -47,7 +47,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "bfs",
     group: "graph",
-    description: "Breadth-first searches from random roots over a generated graph in compressed sparse row form.",
+    description: "Breadth-first searches from random roots over compressed sparse rows or GraphBIG's objects.",
     stresses: "Dependent random reads (neighbour, then its parent entry) and hard branches, beside streams through the neighbour lists.",
     source: "S. Beamer, K. Asanovic, D. Patterson, The GAP Benchmark Suite, 2015 (top-down step); Graph500 specification (Kronecker graph)",
     default_size: 4 << 30,
@@ -121,8 +121,9 @@ impl Roots {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
+    setup.holds(4)?;
     let mut levels = Vec::new();
     levels.resize_with(setup.graph.vertices() as usize, || {
         AtomicU32::new(NOT_REACHED)

@@ -97,8 +97,9 @@ pub struct Found {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
+    setup.holds(8)?;
     let array = || {
         let mut array = Vec::new();
         array.resize_with(setup.graph.vertices() as usize, || {

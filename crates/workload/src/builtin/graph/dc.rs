@@ -78,8 +78,8 @@ type Degrees = Vec<[AtomicU64; 2]>;
 /// The program. Nothing that it does depends on its counts, so they are kept
 /// only for who asks.
 fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, ProgramError> {
-    let setup = Setup::read(values, &PROPERTIES)?;
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
+    let setup = Setup::read(values, &PROPERTIES)?;
     Ok(match setup.kind {
         Kind::Csr => build::<Csr>(setup, rounds, &degrees),
         Kind::OpenG => build::<OpenG>(setup, rounds, &degrees),

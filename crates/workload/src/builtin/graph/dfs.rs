@@ -82,8 +82,9 @@ pub struct Found {
 
 /// The program, and what it finds.
 pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
-    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
+    setup.holds(4)?;
     let mut order = Vec::new();
     order.resize_with(setup.graph.vertices() as usize, || {
         AtomicU32::new(NOT_REACHED)

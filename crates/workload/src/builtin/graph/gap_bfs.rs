@@ -109,8 +109,9 @@ struct Worker {
 
 /// The program.
 pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
-    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
+    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
+    setup.holds(4)?;
     let Setup {
         graph,
         touch,

@@ -89,6 +89,7 @@ impl Colors {
 /// The program, and the colours that it finds.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), ProgramError> {
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
+    setup.holds(4)?;
     let color = || AtomicU32::new(NO_COLOR);
     let found = Arc::new(Colors {
         colors: (0..setup.graph.vertices()).map(|_| color()).collect(),

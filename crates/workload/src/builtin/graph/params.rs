@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use pagewalk_stream::ProgramError;
 
 use super::layout::{Csr, Layout as _, OpenG, Properties};
-use super::source::{self, Generated, Graph, Model, Shape, fits, ldbc, load};
+use super::source::{self, Generated, Graph, Model, Shape, ldbc, load};
 use crate::builtin::thread::Touch;
+use crate::host;
 use crate::registry::{ParamInfo, Values};
 use crate::size::format_size;
 
@@ -69,6 +70,13 @@ pub const ROOTS: ParamInfo = ParamInfo {
 
 const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
 
+/// Host memory for each vertex of GraphBIG's layout, in bytes: its addresses and those
+/// of its maps (32), edges into it (4), and at least one run of its edges and of each
+/// of their other objects (12 each).
+fn objects_bytes(properties: &Properties) -> u64 {
+    36 + 12 * if properties.weights { 3 } else { 1 }
+}
+
 /// How a graph lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -116,6 +124,7 @@ impl Setup {
             "graphbig" => Kind::OpenG,
             _ => Kind::Csr,
         };
+        let touch = values.touch()?;
         let seed = values.options.seed;
         let threads = values.options.threads;
         let mut name = values.name().to_owned();
@@ -130,18 +139,38 @@ impl Setup {
             return Err(values.refuse("graph", "a graph without any edge"));
         }
         if kind == Kind::OpenG {
+            let what = format!("{name}: the objects of {} vertices", graph.vertices());
+            host::fits(objects_bytes(properties) * graph.vertices(), &what)?;
             name += " --param layout=graphbig";
         }
         name += &format!(" --threads {threads}");
         Ok(Setup {
             graph,
             kind,
-            touch: values.touch()?,
+            touch,
             threads,
             seed,
             name,
         })
     }
+}
+
+impl Setup {
+    /// Refuses a graph for which the kernel itself holds `bytes` a vertex when
+    /// the host has no room for them.
+    ///
+    /// # Errors
+    /// Too little host memory.
+    pub fn holds(&self, bytes: u64) -> Result<(), ProgramError> {
+        let n = self.graph.vertices();
+        let what = format!("{}: the arrays of {n} vertices", self.name);
+        host::fits(bytes.saturating_mul(n), &what)
+    }
+}
+
+/// Whether the graph is a file of the user's.
+pub fn is_file(values: &Values<'_>) -> bool {
+    values.text("graph").is_some_and(|g| !GRAPHS.contains(&g))
 }
 
 /// The shape that [`SYMMETRIC`] asks for.
@@ -214,7 +243,10 @@ fn generate(
     }
     let held = shape.symmetric || shape.simple || graph == "ldbc";
     if held {
-        fits(values, vertices, both * vertices * degree)?;
+        let edges = both * vertices * degree;
+        // 4 bytes an edge, and 32 a vertex while it is made.
+        let what = format!("{}: {vertices} vertices and {edges} edges", values.name());
+        host::fits(4 * edges + 32 * vertices, &what)?;
     }
     let seed = values.options.seed;
     let model = match graph {

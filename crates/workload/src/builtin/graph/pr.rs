@@ -121,13 +121,10 @@ struct Plan {
 
 /// The program, and the ranks that it finds.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), ProgramError> {
-    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
-    let own = match setup.kind {
-        Kind::Csr => "pull",
-        Kind::OpenG => "push",
-    };
+    let objects = values.choice("layout", &["csr", "graphbig"], "csr")? == "graphbig";
+    let own = if objects { "push" } else { "pull" };
     let pull = values.choice("direction", &["push", "pull"], own)? == "pull";
-    if pull && setup.kind == Kind::OpenG {
+    if pull && objects {
         return Err(values.refuse("direction", "with GraphBIG's layout ranks are pushed"));
     }
     let plan = Plan {
@@ -135,6 +132,8 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), Program
         iterations: values.number_in("iterations", 1..=1 << 32, 20)?,
         converge: values.choice("converge", &["yes", "no"], "no")? == "yes",
     };
+    let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
+    setup.holds(8)?;
     let n = setup.graph.vertices() as usize;
     let bits = (1.0 / n as f32).to_bits();
     let array = |bits| (0..n).map(|_| AtomicU32::new(bits)).collect();

@@ -33,7 +33,7 @@ use super::bfs::Roots;
 use super::kernel::{World, launch};
 use super::layout::{Csr, Field, Layout, OpenG, Properties};
 use super::params::{
-    DEGREE, GRAPH, Kind, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, symmetric,
+    DEGREE, GRAPH, Kind, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file, symmetric,
 };
 use super::source::{Graph, Shape, mix};
 use crate::builtin::program::Code;
@@ -70,7 +70,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             unit: "",
             default: "one",
             range: "one, random or file",
-            meaning: "Weights of the edges: 1 as GraphBIG has unless told otherwise, 1 to 255 at random as GAP has, or the third column of the graph's file.",
+            meaning: "Weights of the edges: 1 as GraphBIG has unless told otherwise, 1 to 255 at random as GAP has, or the third column of the graph's file, which each of its lines must have.",
         },
         POPULATE,
     ],
@@ -139,15 +139,16 @@ pub(crate) struct Found {
 /// The program, and what it finds.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> {
     let weights = values.choice("weights", &["one", "random", "file"], "one")?;
+    if weights == "file" && !is_file(values) {
+        return Err(values.refuse("weights", "the graph is generated, not from a file"));
+    }
+    let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let shape = Shape {
         weighted: weights == "file",
         ..symmetric(values)?
     };
     let setup = Setup::read_shaped(values, &PROPERTIES, shape)?;
-    if weights == "file" && !setup.graph.has_weights() {
-        return Err(values.refuse("weights", "the graph is not from a file"));
-    }
-    let searches = values.number_in("roots", 1..=1 << 32, 64)?;
+    setup.holds(if setup.threads > 1 { 8 } else { 4 })?;
     let array = |n: u64| (0..n).map(|_| AtomicU32::new(NOT_REACHED)).collect();
     let n = setup.graph.vertices();
     let found = Arc::new(Found {

@@ -107,6 +107,7 @@ fn read(values: &Values<'_>) -> Result<(Setup, &'static Properties), ProgramErro
 /// The program, and the triangles that it counts.
 pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), ProgramError> {
     let (setup, properties) = read(values)?;
+    setup.holds(8)?;
     let found = Arc::new(Triangles {
         counts: (0..setup.graph.vertices())
             .map(|_| AtomicU64::new(0))

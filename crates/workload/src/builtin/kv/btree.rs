@@ -236,6 +236,8 @@ impl Tree {
 }
 
 impl Index for Tree {
+    const HOST_BYTES: u64 = 56;
+
     fn value_bytes(&self) -> u64 {
         self.value_bytes
     }

@@ -482,6 +482,8 @@ impl Dense {
 }
 
 impl Index for Dense {
+    const HOST_BYTES: u64 = 96;
+
     /// `set_empty_key` makes the first table, after what C++ programs have.
     fn begin(&mut self, heap: &mut Heap) {
         for bytes in index::START {

@@ -408,6 +408,8 @@ impl Hash {
 }
 
 impl Index for Hash {
+    const HOST_BYTES: u64 = 48;
+
     fn value_bytes(&self) -> u64 {
         self.value_bytes
     }

@@ -53,10 +53,18 @@ pub fn same(a: u64, b: u64) -> u64 {
 pub struct Place(u32);
 
 impl Place {
+    /// Bytes of heap that places reach.
+    pub const REACH: u64 = 16 << 32;
+
     /// Of the object at `va`.
+    ///
+    /// # Panics
+    /// Where `va` is not in the heap's first 64 GiB: programs whose heap could
+    /// grow beyond it are refused before they begin.
     pub fn new(va: u64) -> Self {
         debug_assert!(va >= HEAP && va.is_multiple_of(16));
-        Place(((va - HEAP) / 16) as u32)
+        let units = u32::try_from((va - HEAP) / 16);
+        Place(units.expect("a heap that was found to fit 64 GiB"))
     }
     /// Where it is.
     #[inline(always)]
@@ -98,6 +106,10 @@ pub const START: [u64; 2] = [640, 72_704];
 
 /// See the module. `sp` is the stack pointer of the program's main function.
 pub trait Index: Send + 'static {
+    /// Host memory a key takes, in bytes: its record and its part of the arrays
+    /// that lead to it, with the old ones while they grow.
+    const HOST_BYTES: u64;
+
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
 

@@ -299,6 +299,8 @@ impl Map {
 }
 
 impl Index for Map {
+    const HOST_BYTES: u64 = 32;
+
     fn value_bytes(&self) -> u64 {
         self.value_bytes
     }

@@ -175,9 +175,12 @@ fn program<I: Index>(
     let latest = distribution == "latest";
     let sets = values.number_in("sets", 0..=100, if latest { 5 } else { 0 })?;
     let operations = values.number_in("operations", 1..=1 << 40, 10 * keys)?;
-    if latest && keys + operations / 100 * sets > 4 * MOST_KEYS {
-        return Err(values.refuse("operations", "inserts too many keys"));
-    }
+    let inserts = if latest {
+        operations.saturating_mul(sets) / 100
+    } else {
+        0
+    };
+    holds::<I>(values, keys, inserts, value)?;
     let touch = values.touch()?;
     let work = Work {
         keys,
@@ -211,6 +214,31 @@ fn program<I: Index>(
     Ok(Box::new(code))
 }
 
+/// Most bytes of heap for objects of this footprint: it has what growing copies, but
+/// not what is left over between objects of several sizes and in half-full nodes.
+fn heap(footprint: u64) -> u64 {
+    footprint / 8 * 9
+}
+
+/// Refuses keys whose records [`Place`](index::Place) or the host has no room for.
+fn holds<I: Index>(
+    values: &Values<'_>,
+    keys: u64,
+    inserts: u64,
+    value: u64,
+) -> Result<(), ProgramError> {
+    let all = keys.saturating_add(inserts);
+    if all > 4 * MOST_KEYS || heap(I::footprint(all, value)) > index::Place::REACH {
+        let why = format!(
+            "{keys} keys and {inserts} more that are inserted take more than the {} of heap that can be addressed; take fewer of either",
+            format_size(index::Place::REACH)
+        );
+        return Err(values.refuse("operations", &why));
+    }
+    let what = format!("{}: {all} keys", values.name());
+    crate::host::fits(I::HOST_BYTES * all, &what)
+}
+
 /// The most keys whose records take at most the size asked for.
 fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, ProgramError> {
     let size = values.size();
@@ -230,4 +258,30 @@ fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, P
         }
     }
     Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without inserts every number of keys that is accepted has room.
+    #[test]
+    fn the_most_keys_fit_what_places_reach() {
+        for footprint in [
+            hash::Hash::footprint,
+            map::Map::footprint,
+            dense::Dense::footprint,
+            btree::Tree::footprint,
+            redis::Dictionary::footprint,
+        ] {
+            assert!(heap(footprint(MOST_KEYS, 256)) <= index::Place::REACH);
+        }
+    }
+
+    #[test]
+    fn a_place_is_exact_up_to_its_reach() {
+        let last = super::super::layout::HEAP + index::Place::REACH - 16;
+        assert_eq!(index::Place::new(last).va(), last);
+        assert!(std::panic::catch_unwind(|| index::Place::new(last + 16)).is_err());
+    }
 }

@@ -386,6 +386,8 @@ impl Dictionary {
 }
 
 impl Index for Dictionary {
+    const HOST_BYTES: u64 = 64;
+
     /// The characters of the request are an sds already: parsing is left out, as
     /// the STLT paper does.
     const COPIES_KEY: bool = false;

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use pagewalk_stream::ProgramError;
 
 use super::csr::{Builder, Csr, Shape};
-use super::host;
 use super::lines::{Lines, fields, weight, whole};
 use super::names::Names;
+use crate::host;
 use crate::registry::error;
 
 /// Edges between two looks at how much memory the graph will take.
@@ -38,6 +38,12 @@ fn load_within(path: &Path, shape: Shape, room: u64) -> Result<Csr, ProgramError
     let source = Source::open(path)?;
     let mut shape = shape;
     shape.symmetric |= source.symmetric();
+    if shape.weighted && matches!(source, Source::Matrix { pattern: true, .. }) {
+        return Err(error(format!(
+            "{}: a Matrix Market file of type `pattern` has no weights; expected `integer` or `real`",
+            path.display()
+        )));
+    }
     let mut pass = Pass {
         builder: Builder::new(shape),
         names: Names::default(),
@@ -114,15 +120,11 @@ impl Pass {
 
     fn fits_with(&self, vertices: u64, edges: u64) -> Result<(), ProgramError> {
         let needed = self.builder.bytes(vertices, edges) + self.names.bytes();
-        if needed <= self.room {
-            return Ok(());
-        }
-        Err(error(format!(
-            "{}: at least {vertices} vertices and {edges} edges need {} of host memory, and {} can be had; take a smaller graph or a larger host",
-            self.path.display(),
-            host::mebibytes(needed),
-            host::mebibytes(self.room)
-        )))
+        let what = format!(
+            "{}: at least {vertices} vertices and {edges} edges",
+            self.path.display()
+        );
+        host::fits_in(needed, self.room, &what)
     }
 }
 
@@ -233,9 +235,7 @@ impl Source {
         match self {
             Source::EdgeList(path) => edge_list(path, false, shape, pass, each),
             Source::GraphBig { edges, .. } => edge_list(edges, true, shape, pass, each),
-            Source::Matrix { path, pattern, .. } => {
-                matrix(path, shape.weighted && !pattern, pass, each)
-            }
+            Source::Matrix { path, .. } => matrix(path, shape.weighted, pass, each),
         }
     }
 }
@@ -272,9 +272,11 @@ fn edge_list(
         let (Some(source), Some(target)) = (next(), next()) else {
             return Err(lines.wrong_line(EDGE));
         };
-        let heavy = match fields.next() {
-            Some(text) if shape.weighted => weight(text).ok_or_else(|| lines.wrong_line(WEIGHT))?,
-            _ => 1,
+        let heavy = if shape.weighted {
+            let value = fields.next().and_then(weight);
+            value.ok_or_else(|| lines.wrong_line(WEIGHT))?
+        } else {
+            1
         };
         let source = name_vertex(&mut pass.names, source, &lines)?;
         let target = name_vertex(&mut pass.names, target, &lines)?;
@@ -382,8 +384,8 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_the_third_column_or_one() {
-        let text = b"src,dst,weight\n0,1,5\n1,0\n1,2,2.6,99\n";
+    fn weights_are_the_third_column() {
+        let text = b"src,dst,weight\n0,1,5\n1,0,1\n1,2,2.6,99\n";
         let wanted = graph(3, &[(0, 1, 5), (1, 0, 1), (1, 2, 3)], WEIGHTED);
         assert_eq!(read(text, WEIGHTED).unwrap(), wanted);
         assert_eq!(read(b"0 1 heavy\n", PLAIN).unwrap().edges(), 1);
@@ -397,6 +399,12 @@ mod tests {
             ("0 1\n#\n1 x\n", PLAIN, ["line 3", "`1 x`", "such as `0 1`"]),
             ("0 18446744073709551616", PLAIN, ["line 1", "1844", "2^64"]),
             ("0 1 -3\n", WEIGHTED, ["line 1", "`0 1 -3`", "a weight"]),
+            ("0 1 3\n1 0\n", WEIGHTED, ["line 2", "`1 0`", "a weight"]),
+            (
+                "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n",
+                WEIGHTED,
+                ["pattern", "no weights", "integer"],
+            ),
             ("# only this\n", PLAIN, ["no vertex", "no edge", "expected"]),
             ("", PLAIN, ["empty", "expected", "edge list"]),
             (
@@ -460,10 +468,7 @@ mod tests {
         let edges = [(1, 0, 2), (0, 1, 2), (2, 2, 2), (2, 0, 7), (0, 2, 7)];
         assert_eq!(read(text, WEIGHTED).unwrap(), graph(4, &edges, WEIGHTED));
         let text = b"%%matrixmarket MATRIX coordinate pattern general\n2 2 1\n2 1\n";
-        assert_eq!(
-            read(text, WEIGHTED).unwrap(),
-            graph(2, &[(1, 0, 1)], WEIGHTED)
-        );
+        assert_eq!(read(text, PLAIN).unwrap(), graph(2, &[(1, 0, 1)], PLAIN));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod csr;
 mod file;
 mod generated;
-mod host;
 mod ldbc;
 mod lines;
 mod names;
@@ -12,7 +11,6 @@ mod names;
 pub use self::csr::{Csr, Shape};
 pub use self::file::load;
 pub use self::generated::{Generated, Model};
-pub use self::host::fits;
 pub use self::ldbc::ldbc;
 
 /// A directed graph: rows of neighbours, as compressed sparse rows hold them.
@@ -97,11 +95,6 @@ impl Graph {
             Graph::Generated(_) => 1,
             Graph::Held(g) => g.weight(edge).unwrap_or(1),
         }
-    }
-
-    /// Whether edges came with weights.
-    pub fn has_weights(&self) -> bool {
-        matches!(self, Graph::Held(g) if g.weight(0).is_some())
     }
 
     /// The `i`-th neighbour in `row`.

@@ -58,7 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             name: "updates",
             unit: "updates",
             default: "4 for each table entry",
-            range: "1 to 2^62",
+            range: "1 to 2^58",
             meaning: "Updates of all threads together.",
         },
         ParamInfo {
@@ -185,7 +185,8 @@ impl Wanted {
         if !(4096..=1 << 46).contains(&bytes) {
             return Err(values.refuse_size(bytes, "out of range"));
         }
-        let updates = values.number_in("updates", 1..=1 << 62, bytes / 8 * 4)?;
+        // At most 57 instructions each: 2^58 of them can be counted in 64 bits.
+        let updates = values.number_in("updates", 1..=1 << 58, bytes / 8 * 4)?;
         let threads = u64::from(values.options.threads);
         Ok(Wanted {
             bytes,

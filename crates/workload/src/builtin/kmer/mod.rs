@@ -61,7 +61,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     stresses: "TLB reach with one miss a base that nothing overlaps, as each update is a locked instruction.",
     source: "A. Subramaniyan et al., GenomicsBench: a benchmark suite for genomics, ISPASS 2021, kmer-cnt; fenderglass/Flye, src/sequence/vertex_index.cpp and kmer.h; libcuckoo 0.3",
     default_size: 9 << 30,
-    size_range: "1MiB to 64GiB",
+    size_range: "what the counters of k and one read take (40KiB with k=8) to 64GiB",
     max_threads: 16,
     params: &[
         ParamInfo {
@@ -75,8 +75,8 @@ const INFO: WorkloadInfo = WorkloadInfo {
             name: "reads",
             unit: "",
             default: "generated",
-            range: "a FASTA or FASTQ file, plain or gzip-compressed",
-            meaning: "Where reads come from; with a file, size is not needed, and k says how much memory is used.",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
+            meaning: "Where reads come from; with a file either k or the size says how much memory counters take.",
         },
         ParamInfo {
             name: "length",
@@ -108,10 +108,16 @@ const INFO: WorkloadInfo = WorkloadInfo {
 const OBJECTS: [u64; 2] = [40, 48];
 
 fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
-    let file = values.given("reads").filter(|f| *f != "generated");
+    let file = values.text("reads").filter(|f| *f != "generated");
     let size = values.options.size_bytes;
     let fitting = |bytes: u64| (8..=17).rev().find(|k| counters(*k) <= bytes / 10 * 9);
     let k = match values.number("k")? {
+        Some(_) if file.is_some() && size.is_some() => {
+            return Err(values.refuse(
+                "k",
+                "--size chooses it for a file of reads; give one of the two",
+            ));
+        }
         Some(k) if (8..=17).contains(&k) => k,
         Some(_) => return Err(values.refuse("k", "out of range")),
         None => match (file, size) {
@@ -123,8 +129,15 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
     let bytes = values.size();
     let too_small =
         || values.refuse_size(bytes, &format!("no room for counters of k={k} and reads"));
+    if bytes > 64 << 30 {
+        return Err(values.refuse_size(bytes, "out of range"));
+    }
+    let touch = values.touch()?;
     let reads = match file {
         Some(path) => {
+            if size.is_some() && counters(k) > bytes {
+                return Err(values.refuse_size(bytes, &format!("no room for counters of k={k}")));
+            }
             for param in ["length", "coverage", "errors"] {
                 if values.number(param)?.is_some() {
                     return Err(values.refuse(param, "is for generated reads, not for a file"));
@@ -141,7 +154,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
                 return Err(too_small());
             }
             let count = (bytes - counters(k)) / read_bytes(length);
-            if count == 0 || bytes > 64 << 30 {
+            if count == 0 {
                 return Err(too_small());
             }
             let mut rng = pagewalk_units::rng(values.options.seed, "workload.kmer");
@@ -154,7 +167,6 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
             })
         }
     };
-    let touch = values.touch()?;
     let threads = values.options.threads;
 
     let mut heap = Heap::new(Layout::new());

@@ -30,6 +30,7 @@ use self::tree::Tree;
 use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
+use crate::host;
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 use crate::size::format_size;
 
@@ -42,7 +43,9 @@ pub(crate) const ENTRY: Entry = Entry {
 /// measured over texts of 0.1 to 16 million letters: 1 of text, 8 of leaf, 22.2 of
 /// inner nodes (0.63 of them a letter, a third of which are small), 1 of query.
 const BYTES_PER_LETTER: f64 = 32.2;
-/// Host memory is about 30 bytes a letter while the tree is made.
+/// Host memory a letter while the tree is made, about.
+const HOST_BYTES: u64 = 30;
+/// Most letters of a sequence.
 const MOST: u64 = 1 << 28;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -59,14 +62,14 @@ const INFO: WorkloadInfo = WorkloadInfo {
             name: "reference",
             unit: "",
             default: "generated",
-            range: "a FASTA file, plain or gzip-compressed",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
             meaning: "The text of the tree; the size sets the length of a generated one.",
         },
         ParamInfo {
             name: "query",
             unit: "",
             default: "generated, as long as the reference",
-            range: "a FASTA file, plain or gzip-compressed",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
             meaning: "What is looked for.",
         },
         ParamInfo {
@@ -112,24 +115,14 @@ fn mummer(
     values: &Values<'_>,
     found: impl FnMut(Match) + Send + 'static,
 ) -> Result<Code, ProgramError> {
-    let from_file = |param: &str| match values.given(param) {
-        Some(path) if path != "generated" => {
-            let (bases, _) = super::kmer::sequences(path)?;
-            if bases.len() as u64 > MOST {
-                let why = format!("{} bases, more than {MOST}", bases.len());
-                return Err(values.refuse(param, &why));
-            }
-            Ok(Some(bases))
-        }
-        _ => Ok(None),
-    };
-    let (reference, query) = (from_file("reference")?, from_file("query")?);
+    let path = |param: &str| values.text(param).filter(|path| *path != "generated");
+    let (reference, query) = (path("reference"), path("query"));
+    if let Some(bytes) = values.options.size_bytes.filter(|_| reference.is_some()) {
+        return Err(values.refuse_size(bytes, "given together with a reference, which has its own"));
+    }
     let size = values.size();
-    let letters = match &reference {
-        Some(reference) => reference.len() as u64,
-        None => (size as f64 / BYTES_PER_LETTER) as u64,
-    };
-    if reference.is_none() && !(2000..=MOST).contains(&letters) {
+    let generated = (size as f64 / BYTES_PER_LETTER) as u64;
+    if reference.is_none() && !(2000..=MOST).contains(&generated) {
         return Err(values.refuse_size(size, "out of range"));
     }
     let make = Make {
@@ -138,16 +131,42 @@ fn mummer(
         homology: values.number_in("homology", 0..=1000, 200)?,
         mutation: values.number_in("mutation", 0..=500, 20)?,
     };
-    if reference.is_some() && query.is_some() {
-        for param in ["repeats", "divergence", "homology", "mutation"] {
-            if values.number(param)?.is_some() {
-                return Err(values.refuse(param, "both sequences come from files"));
-            }
+    for (param, unused, why) in [
+        ("homology", query.is_some(), "the query is from a file"),
+        ("mutation", query.is_some(), "the query is from a file"),
+        (
+            "repeats",
+            reference.is_some() && query.is_some(),
+            "both sequences come from files",
+        ),
+        (
+            "divergence",
+            reference.is_some() && query.is_some(),
+            "both sequences come from files",
+        ),
+    ] {
+        if unused && values.text(param).is_some() {
+            return Err(values.refuse(param, why));
         }
     }
     let least = values.number_in("least", 1..=1_000_000, 20)? as u32;
     let touch = values.touch()?;
     let seed = values.options.seed;
+    let read = |param: &str, path: Option<&str>| {
+        let Some(path) = path else { return Ok(None) };
+        let (bases, _) = super::kmer::sequences(path)?;
+        if bases.len() as u64 > MOST {
+            let why = format!("{} bases, more than {MOST}", bases.len());
+            return Err(values.refuse(param, &why));
+        }
+        Ok(Some(bases))
+    };
+    let (reference, query) = (read("reference", reference)?, read("query", query)?);
+    let letters = reference.as_ref().map_or(generated, |r| r.len() as u64);
+    host::fits(
+        HOST_BYTES * letters,
+        &format!("mummer: the tree of {letters} bases"),
+    )?;
     let facts = Facts {
         name: match &reference {
             Some(r) => format!("mummer, a reference of {} bases", r.len()),

@@ -327,37 +327,68 @@ mod tests {
             piece in proptest::collection::vec(0u8..4, 1..40),
             other in proptest::collection::vec(0u8..2, 0..40),
         ) {
-            let text = [&piece[..], &other, &piece, &piece].concat();
-            let tree = Tree::new(text.clone());
-            let expected = branching(&text);
-            let string = |n: &Node| tree.text[n.head as usize..(n.head + n.depth) as usize].to_vec();
-            let mut found = BTreeMap::new();
-            for (number, node) in tree.nodes.iter().enumerate() {
-                let head = if number == 0 { expected[&Vec::new()] } else { node.head };
-                found.insert(string(node), head);
-                // Suffix links, chains and the order of children.
-                if node.depth > 1 {
-                    let link = &tree.nodes[node.link as usize];
-                    prop_assert_eq!(string(link), string(node)[1..].to_vec());
-                }
-                if node.chain > 0 {
-                    let end = &tree.nodes[number + node.chain as usize];
-                    prop_assert_eq!(node.word + 3 * node.chain, end.word);
-                    prop_assert_eq!((end.depth + node.chain, end.head - node.chain),
-                        (node.depth, node.head));
-                    prop_assert_eq!(node.link as usize, number + 1);
-                }
-                let mut letters = Vec::new();
-                let mut at = tree.first(number as u32);
-                while let Some(child) = at {
-                    letters.push(tree.letter(node.depth, child));
-                    at = tree.brother(child);
-                }
-                prop_assert!(letters.len() >= 2 && letters.windows(2).all(|w| w[0] < w[1]));
-            }
-            prop_assert_eq!(found, expected);
-            let small = tree.nodes.iter().filter(|n| n.chain > 0).count() as u64;
-            prop_assert_eq!(tree.words, LARGE * tree.nodes.len() as u64 - 2 * small);
+            check([&piece[..], &other, &piece, &piece].concat())?;
         }
+
+        /// One base, one letter only, and repeated records: with every suffix link
+        /// a chain, and with nodes as deep as the text.
+        #[test]
+        fn nor_does_degenerate_input_break_it(
+            unit in proptest::collection::vec(0u8..4, 1..5),
+            turns in 1usize..40,
+            cut in 0usize..5,
+        ) {
+            let text = unit.repeat(turns);
+            check(text[..text.len() - cut.min(text.len() - 1)].to_vec())?;
+        }
+    }
+
+    #[test]
+    fn one_base_and_one_letter_are_texts() {
+        for letter in 0..4 {
+            for count in [1, 2, 3, 200] {
+                check(vec![letter; count]).unwrap();
+            }
+        }
+    }
+
+    fn check(text: Vec<u8>) -> Result<(), TestCaseError> {
+        let tree = Tree::new(text.clone());
+        let expected = branching(&text);
+        let string = |n: &Node| tree.text[n.head as usize..(n.head + n.depth) as usize].to_vec();
+        let mut found = BTreeMap::new();
+        for (number, node) in tree.nodes.iter().enumerate() {
+            let head = if number == 0 {
+                expected[&Vec::new()]
+            } else {
+                node.head
+            };
+            found.insert(string(node), head);
+            // Suffix links, chains and the order of children.
+            if node.depth > 1 {
+                let link = &tree.nodes[node.link as usize];
+                prop_assert_eq!(string(link), string(node)[1..].to_vec());
+            }
+            if node.chain > 0 {
+                let end = &tree.nodes[number + node.chain as usize];
+                prop_assert_eq!(node.word + 3 * node.chain, end.word);
+                prop_assert_eq!(
+                    (end.depth + node.chain, end.head - node.chain),
+                    (node.depth, node.head)
+                );
+                prop_assert_eq!(node.link as usize, number + 1);
+            }
+            let mut letters = Vec::new();
+            let mut at = tree.first(number as u32);
+            while let Some(child) = at {
+                letters.push(tree.letter(node.depth, child));
+                at = tree.brother(child);
+            }
+            prop_assert!(letters.len() >= 2 && letters.windows(2).all(|w| w[0] < w[1]));
+        }
+        prop_assert_eq!(found, expected);
+        let small = tree.nodes.iter().filter(|n| n.chain > 0).count() as u64;
+        prop_assert_eq!(tree.words, LARGE * tree.nodes.len() as u64 - 2 * small);
+        Ok(())
     }
 }

@@ -20,11 +20,13 @@ def _emulator() -> str | None:
 
 _EMULATOR = _emulator()
 
+# A host without root cannot install QEMU; .ci/run forbids the skip where it can be had.
 needs_qemu = pytest.mark.skipif(_EMULATOR is not None, reason=f"SKIPPED LOUDLY: {_EMULATOR}")
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:
     """Skips where one of `programs` is not installed."""
+    # Real programs are Debian packages; without root they may be missing.
     missing = [p for p in programs if shutil.which(p) is None]
     return pytest.mark.skipif(
         bool(missing), reason=f"SKIPPED LOUDLY: not installed: {', '.join(missing)}"

@@ -1,6 +1,7 @@
-"""Draws docs/images/compare.svg from a result: the picture of real output in the README.
+r"""Draws docs/images/compare.svg from a result: the picture of real output in the README.
 
-pagewalk compare --workload gups --size 4GiB --json result.json
+pagewalk compare --workload bfs --instructions 60M \
+    --designs radix,thp,l2tlb-128k,perfect-tlb --json result.json
 python scripts/picture.py result.json
 """
 

@@ -1,0 +1,191 @@
+//! Clusters of page-table entries: eight neighbours in one 64-byte line, with
+//! the line's key in bits that the entries leave over, so that it costs no
+//! memory (page table entry clustering and compaction: Yaniv and Tsafrir,
+//! SIGMETRICS 2016; taken over by ECPT and ME-HPT, section II-B).
+//!
+//! The entries are those of x86-64 (see `pte`), except that bits 52..57 of
+//! entries 0..7 hold five bits of the key each (35 in all; 33, 24 and 15 are
+//! needed for the three page sizes) and those of entry 7 the number of valid
+//! entries. A line without valid entries is free and has no key. The flags of
+//! the program keep their places as far as hardware has them; the others move
+//! to bits that it ignores: 9..12 and 57..61.
+
+use pagewalk_units::PageSize;
+
+use crate::{Flags, pte};
+
+/// A line of memory as the table holds it.
+pub(crate) type Line = [u64; 8];
+
+/// Entries of a cluster.
+pub(crate) const PTES: usize = 8;
+/// log2 of them: the key is the page number above these bits.
+pub(crate) const PTES_SHIFT: u32 = 3;
+/// Bits of an address that the key can tell apart, for 4 KB pages: x86-64's
+/// four-level canonical addresses.
+pub(crate) const ADDRESS_BITS: u32 = 48;
+
+const SPARE_SHIFT: u32 = 52;
+const SPARE_BITS: u32 = 5;
+const SPARE: u64 = ((1 << SPARE_BITS) - 1) << SPARE_SHIFT;
+/// Entries that hold bits of the key.
+const KEYED: usize = PTES - 1;
+/// Bits of the largest key.
+pub(crate) const KEY_BITS: u32 = KEYED as u32 * SPARE_BITS;
+/// Flags 1..4 lie in bits 9..12, flags 4..8 in bits 57..61.
+const LOW_FLAGS: (u32, u8) = (9, 0x7);
+const HIGH_FLAGS: (u32, u8) = (57, 0xf);
+
+/// The format of a line of entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PteCluster;
+
+impl PteCluster {
+    /// The key of the line and the place of the entry of `va` in it.
+    #[inline]
+    pub(crate) fn place(va: u64, size: PageSize) -> (u64, usize) {
+        let number = (va & ((1 << ADDRESS_BITS) - 1)) >> size.shift();
+        (number >> PTES_SHIFT, number as usize & (PTES - 1))
+    }
+
+    /// The canonical address of entry `index` of the line of `key`.
+    #[inline]
+    pub(crate) fn address(key: u64, index: usize, size: PageSize) -> u64 {
+        extend((key << PTES_SHIFT | index as u64) << size.shift())
+    }
+
+    /// The key, unless the line is free.
+    #[inline]
+    pub(crate) fn key(line: &Line) -> Option<u64> {
+        (Self::valid(line) > 0).then(|| {
+            (0..KEYED).fold(0, |key, i| {
+                key | (line[i] & SPARE) >> SPARE_SHIFT << (SPARE_BITS * i as u32)
+            })
+        })
+    }
+
+    /// Valid entries; 0 in a free line.
+    #[inline]
+    pub(crate) fn valid(line: &Line) -> u32 {
+        ((line[PTES - 1] & SPARE) >> SPARE_SHIFT) as u32
+    }
+
+    /// The line of `key` with one valid entry.
+    #[inline]
+    pub(crate) fn with(key: u64, index: usize, entry: u64) -> Line {
+        debug_assert!(key >> KEY_BITS == 0);
+        let mut line = [0; PTES];
+        for (i, e) in line.iter_mut().take(KEYED).enumerate() {
+            *e = (key >> (SPARE_BITS * i as u32)) << SPARE_SHIFT & SPARE;
+        }
+        Self::put(&mut line, index, entry);
+        line
+    }
+
+    /// The entry at `index`, if it is valid; see [`frame`] and [`flags`].
+    #[inline]
+    pub(crate) fn get(line: &Line, index: usize) -> Option<u64> {
+        let e = line[index];
+        (e & pte::PRESENT != 0).then_some(e)
+    }
+
+    /// Puts `entry` (of [`entry`]) where none is, or in place of one.
+    #[inline]
+    pub(crate) fn put(line: &mut Line, index: usize, entry: u64) {
+        debug_assert!(entry & SPARE == 0 && entry & pte::PRESENT != 0);
+        let fresh = line[index] & pte::PRESENT == 0;
+        line[index] = line[index] & SPARE | entry;
+        line[PTES - 1] += u64::from(fresh) << SPARE_SHIFT;
+    }
+
+    /// Takes the valid entry at `index` away; the line is free afterwards if
+    /// it was the last.
+    #[inline]
+    pub(crate) fn take(line: &mut Line, index: usize) {
+        debug_assert!(line[index] & pte::PRESENT != 0);
+        line[index] &= SPARE;
+        line[PTES - 1] -= 1 << SPARE_SHIFT;
+    }
+}
+
+/// The address with the bits above the translated ones copied from the highest of them.
+#[inline]
+pub(crate) fn extend(va: u64) -> u64 {
+    let above = 64 - ADDRESS_BITS;
+    ((va << above) as i64 >> above) as u64
+}
+
+/// An entry of a cluster for a page of `size`.
+#[inline]
+pub(crate) fn entry(frame: u64, flags: Flags, size: PageSize) -> u64 {
+    let software = flags.0 >> 1;
+    let low = u64::from(software & LOW_FLAGS.1) << LOW_FLAGS.0;
+    let high = u64::from(software >> 3 & HIGH_FLAGS.1) << HIGH_FLAGS.0;
+    let writable = Flags(flags.0 & Flags::WRITABLE.0);
+    pte::leaf(frame, writable, size != PageSize::K4) | low | high
+}
+/// Where the page of `entry` lies.
+#[inline]
+pub(crate) fn frame(entry: u64) -> u64 {
+    pte::frame(entry)
+}
+/// The flags of the page of `entry`.
+#[inline]
+pub(crate) fn flags(entry: u64) -> Flags {
+    let low = (entry >> LOW_FLAGS.0) as u8 & LOW_FLAGS.1;
+    let high = (entry >> HIGH_FLAGS.0) as u8 & HIGH_FLAGS.1;
+    let writable = u8::from(entry & pte::WRITABLE != 0);
+    Flags(writable | low << 1 | high << 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_gives_back_frame_and_flags_and_leaves_the_spare_bits_alone() {
+        for size in PageSize::ALL {
+            for bits in 0..=u8::MAX {
+                let at = ((1 << 52) - 1) & !(size.bytes() - 1);
+                let e = entry(at, Flags(bits), size);
+                assert_eq!((frame(e), flags(e), e & SPARE), (at, Flags(bits), 0));
+                assert_eq!(e & pte::HUGE != 0, size != PageSize::K4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_keeps_its_key_as_long_as_an_entry_is_valid() {
+        let keys = [0, 1, (1 << KEY_BITS) - 1, 0x2_5a5a_1234, 0x7_ffff_0000];
+        for key in keys {
+            let mut line = PteCluster::with(key, 7, entry(7 << 12, Flags(0xff), PageSize::K4));
+            for index in 0..7 {
+                assert_eq!(PteCluster::get(&line, index), None);
+                let e = entry((index as u64) << 12, Flags(index as u8), PageSize::K4);
+                PteCluster::put(&mut line, index, e);
+                PteCluster::put(&mut line, index, e);
+                assert_eq!(PteCluster::valid(&line), 2 + index as u32);
+            }
+            for index in 0..8 {
+                assert_eq!(PteCluster::key(&line), Some(key));
+                let e = PteCluster::get(&line, index).expect("valid");
+                assert_eq!(frame(e), (index as u64) << 12);
+                PteCluster::take(&mut line, index);
+                assert_eq!(PteCluster::get(&line, index), None);
+            }
+            assert_eq!(PteCluster::key(&line), None);
+        }
+    }
+
+    #[test]
+    fn the_key_of_each_size_fits_and_leads_back() {
+        let addresses = [0, 0x7fff_ffff_f000, 0xffff_8000_0000_0000, u64::MAX];
+        for size in PageSize::ALL {
+            for va in addresses.map(|va| va & !(size.bytes() - 1)) {
+                let (key, index) = PteCluster::place(va, size);
+                assert!(key >> KEY_BITS == 0);
+                assert_eq!(PteCluster::address(key, index, size), va);
+            }
+        }
+    }
+}

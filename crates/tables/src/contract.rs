@@ -102,6 +102,9 @@ pub struct MapWork {
     pub moved: u32,
     /// Cuckoo re-insertions.
     pub kicks: u32,
+    /// Re-insertions that had to look up which chunk a place lies in (ME-HPT,
+    /// section V-D: only there the L2P access is not hidden).
+    pub l2p_accesses: u32,
     /// Bytes of table memory allocated.
     pub allocated: u64,
     /// Bytes of table memory given back.

@@ -123,9 +123,8 @@ const MEASURED: [(&str, [(f64, f64); 3]); 4] = [
 fn requests_cost_what_they_cost_over_the_real_containers() {
     for (name, costs) in MEASURED {
         let requests = [("uniform", "0"), ("uniform", "100"), ("latest", "100")];
-        // Insertion allocates and moves: by its main paths only. Moving chunks from a
-        // fast bin to the thread's list, which dense does most, is left out.
-        let tolerances = [0.04, 0.04, 0.15];
+        // Insertion allocates and moves: by its main paths only.
+        let tolerances = [0.04, 0.04, 0.12];
         for (i, (distribution, sets)) in requests.into_iter().enumerate() {
             let params = [
                 ("keys", "100000"),

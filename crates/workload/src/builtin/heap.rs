@@ -34,7 +34,7 @@ const HEADER: u64 = 8;
 /// Largest chunk that is kept on a list of its size.
 const LISTED: u64 = 1040;
 /// `TCACHE_FILL_COUNT`: how many of each size.
-const LISTED_EACH: usize = 7;
+pub(super) const LISTED_EACH: usize = 7;
 /// Largest chunk of a fast bin (`get_max_fast`).
 const FAST: u64 = 128;
 /// Requests from here on (`largebin_index`), and merged chunks from here on
@@ -219,6 +219,17 @@ impl Heap {
         }
         let list = self.lists.get((chunk(bytes) / 16) as usize);
         list.is_some_and(|l| !l.is_empty())
+    }
+
+    /// When the next object of `bytes` comes from a fast bin: the objects that move
+    /// from there to the thread's list, one after the other.
+    pub fn is_stashed(&self, bytes: u64) -> Option<ArrayVec<u64, LISTED_EACH>> {
+        if self.slabs.is_some() || self.is_listed(bytes) {
+            return None;
+        }
+        let (_, others) = self.fast.get((chunk(bytes) / 16) as usize)?.split_last()?;
+        let others = others.iter().rev().map(|at| at + HEADER);
+        Some(others.take(LISTED_EACH).collect())
     }
 
     /// The first of `count` objects of `bytes` each that lie one chunk after the
@@ -460,8 +471,12 @@ mod tests {
         let place = |at| objects.iter().position(|o| *o == at);
         objects.iter().for_each(|at| heap.free(*at, 40));
         // Seven from the thread's list, one from the fast bin, which fills the list.
-        let again: Vec<usize> = (0..10).filter_map(|_| place(heap.malloc(40))).collect();
+        let mut again: Vec<usize> = (0..7).filter_map(|_| place(heap.malloc(40))).collect();
+        let stashed = heap.is_stashed(40).unwrap_or_default();
+        assert!(stashed.iter().rev().eq(&objects[32..39]));
+        again.extend((0..3).filter_map(|_| place(heap.malloc(40))));
         assert_eq!(again, [6, 5, 4, 3, 2, 1, 0, 39, 32, 33]);
+        assert_eq!(heap.is_stashed(40), None);
         // Objects 7 to 31 are in the fast bin, and one piece for 1200 bytes.
         assert_eq!(heap.malloc(1190), objects[7]);
     }

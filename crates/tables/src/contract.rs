@@ -167,11 +167,14 @@ pub struct WalkState {
     pub regs: [u64; 4],
 }
 
+/// Most reads of one group: four buckets of level hashing for each of three page sizes.
+pub const MOST_PARALLEL: usize = 12;
+
 /// Reads that go in parallel.
 #[derive(Clone, Debug)]
 pub struct Group<Out> {
     /// Addresses of 8-byte entries (or of 64-byte lines).
-    pub at: ArrayVec<Out, 9>,
+    pub at: ArrayVec<Out, MOST_PARALLEL>,
     /// The read that gives the answer: the walk may go on when it is back.
     pub matching: Option<u8>,
     /// Costs bandwidth, not latency (fetches of walk tables).

@@ -3,15 +3,20 @@
 //! A page table has two faces: the kernel's, [`PageTable`], mutable; and the
 //! hardware's, [`Walk`], shared and resumable.
 
-#[allow(dead_code, reason = "the hashed tables that use it follow")]
 mod cluster;
+mod clustered;
 mod contract;
+mod hash_dont_cache;
+mod level_hashing;
+mod murmur;
 mod pte;
 mod radix;
 mod registry;
 mod walk_cache;
 
 pub use contract::*;
+pub use hash_dont_cache::HashDontCacheSpec;
+pub use level_hashing::LevelHashingSpec;
 pub use radix::Radix;
 pub use registry::PageTableSpec;
 pub use walk_cache::{WalkCacheSet, WalkCacheSpec, WalkCaches};

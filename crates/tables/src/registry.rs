@@ -4,7 +4,10 @@ use pagewalk_units::{Addr, Asid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{PageTable, Radix};
+use crate::cluster::ADDRESS_BITS;
+use crate::hash_dont_cache::HashDontCache;
+use crate::level_hashing::LevelHashing;
+use crate::{HashDontCacheSpec, LevelHashingSpec, PageTable, Radix};
 
 /// Which page table: externally tagged, `[page_table.radix]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +18,10 @@ pub enum PageTableSpec {
         /// 4 (48-bit addresses) or 5 (57-bit addresses).
         levels: u8,
     },
+    /// Hash, don't cache: an open-addressed hashed table with linear probing.
+    HashDontCache(HashDontCacheSpec),
+    /// Level hashing: a hashed table of two levels.
+    LevelHashing(LevelHashingSpec),
 }
 
 impl PageTableSpec {
@@ -25,18 +32,22 @@ impl PageTableSpec {
         asid: Asid,
     ) -> Result<Box<dyn PageTable<In, Out>>, String> {
         self.check()?;
-        Ok(match *self {
-            PageTableSpec::Radix { levels } => Box::new(Radix::new(levels, asid)),
+        Ok(match self {
+            PageTableSpec::Radix { levels } => Box::new(Radix::new(*levels, asid)),
+            PageTableSpec::HashDontCache(spec) => Box::new(HashDontCache::new(spec, asid)),
+            PageTableSpec::LevelHashing(spec) => Box::new(LevelHashing::new(spec, asid)),
         })
     }
 
     /// Whether [`PageTableSpec::build`] would succeed.
     pub fn check(&self) -> Result<(), String> {
-        match *self {
+        match self {
             PageTableSpec::Radix { levels: 4 | 5 } => Ok(()),
             PageTableSpec::Radix { levels } => Err(format!(
                 "page_table.radix.levels is {levels}; expected 4 or 5"
             )),
+            PageTableSpec::HashDontCache(spec) => spec.check(),
+            PageTableSpec::LevelHashing(spec) => spec.check(),
         }
     }
 
@@ -44,6 +55,7 @@ impl PageTableSpec {
     pub fn address_bits(&self) -> u32 {
         match *self {
             PageTableSpec::Radix { levels } => 12 + 9 * u32::from(levels),
+            PageTableSpec::HashDontCache(_) | PageTableSpec::LevelHashing(_) => ADDRESS_BITS,
         }
     }
 }

@@ -3,15 +3,36 @@
 mod common;
 
 use common::{Step, Table, dense, random_steps};
-use pagewalk_tables::PageTableSpec;
+use pagewalk_tables::{HashDontCacheSpec, LevelHashingSpec, PageTableSpec};
 use pagewalk_units::Asid;
 use proptest::prelude::*;
 
 /// One line a table; the number is how much more than a 512th of a dense range it may take.
 fn tables() -> Vec<(PageTableSpec, f64)> {
+    let small = HashDontCacheSpec {
+        initial_slots: 64,
+        initial_huge_slots: 64,
+        downsize_at: 0.2,
+        ..HashDontCacheSpec::default()
+    };
+    let smallest = LevelHashingSpec {
+        initial_slots: 128,
+        downsize_at: 0.1,
+        ..LevelHashingSpec::default()
+    };
     vec![
         (PageTableSpec::Radix { levels: 4 }, 1.02),
         (PageTableSpec::Radix { levels: 5 }, 1.02),
+        // 16,384 lines in 65,536, where it starts.
+        (
+            PageTableSpec::HashDontCache(HashDontCacheSpec::default()),
+            4.1,
+        ),
+        (PageTableSpec::HashDontCache(small), 2.1),
+        (
+            PageTableSpec::LevelHashing(LevelHashingSpec::default()),
+            4.0,
+        ),
     ]
 }
 

@@ -1,0 +1,312 @@
+//! The kernel's face of page tables that keep clusters of entries under a key,
+//! one such store for each page size, whatever the stores are made of.
+
+use std::marker::PhantomData;
+
+use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
+
+use crate::cluster::{self, Line, PTES, PteCluster};
+use crate::contract::{
+    Flags, FrameSource, MapError, MapWork, NoFrames, PageTable, Purpose, Translation, Walk, Want,
+};
+
+/// Bytes of a line.
+pub(crate) const LINE_BYTES: u64 = size_of::<Line>() as u64;
+
+/// Contiguous lines of simulated memory.
+pub(crate) struct Block<A> {
+    base: Frame<A>,
+    /// What they hold; zeroed ones cost the host no memory.
+    pub lines: Vec<Line>,
+}
+
+impl<A: Addr> Block<A> {
+    /// The physical address of line `i`.
+    #[inline]
+    pub fn address(&self, i: usize) -> u64 {
+        self.base.base.raw() + i as u64 * LINE_BYTES
+    }
+    pub fn bytes(&self) -> u64 {
+        self.lines.len() as u64 * LINE_BYTES
+    }
+    /// Gives the memory back.
+    pub fn free(self, frames: &mut dyn FrameSource<A>) {
+        frames.free(self.base, self.bytes());
+    }
+}
+
+/// Where a store gets its memory during one change, and what the change cost.
+pub(crate) struct Pool<'a, A> {
+    pub frames: &'a mut dyn FrameSource<A>,
+    asid: Asid,
+    pub work: MapWork,
+}
+
+impl<A: Addr> Pool<'_, A> {
+    /// `lines` empty lines; a power of two of at least 64.
+    pub fn alloc(&mut self, lines: usize) -> Result<Block<A>, NoFrames> {
+        let bytes = lines as u64 * LINE_BYTES;
+        let base = self.frames.alloc(Want {
+            bytes,
+            asid: self.asid,
+            purpose: Purpose::Way,
+        })?;
+        self.work.allocated += bytes;
+        self.work.largest = self.work.largest.max(bytes);
+        self.work.registers_changed = true;
+        Ok(Block {
+            base,
+            lines: vec![[0; PTES]; lines],
+        })
+    }
+    /// Gives `block` back.
+    pub fn free(&mut self, block: Block<A>) {
+        self.work.freed += block.bytes();
+        self.work.registers_changed = true;
+        block.free(self.frames);
+    }
+}
+
+/// Lines of one page size under their keys.
+pub(crate) trait Store<A: Addr>: Send + Sync {
+    /// Where a line lies.
+    type Place: Copy;
+
+    /// Where the line of `key` is, if there is one.
+    fn find(&self, key: u64) -> Option<Self::Place>;
+    /// The line at a place.
+    fn line(&self, place: Self::Place) -> &Line;
+    /// The line at a place; its key stays as it is.
+    fn line_mut(&mut self, place: Self::Place) -> &mut Line;
+    /// Its physical address.
+    fn address(&self, place: Self::Place) -> u64;
+    /// Puts `line` in under `key`, which is absent. Atomic when it fails.
+    fn insert(&mut self, key: u64, line: Line, pool: &mut Pool<'_, A>) -> Result<(), NoFrames>;
+    /// Frees `place`, whose line has lost its last entry.
+    fn remove(&mut self, place: Self::Place, pool: &mut Pool<'_, A>);
+    /// Lines that are in use.
+    fn used(&self) -> usize;
+    /// Bytes of simulated memory.
+    fn bytes(&self) -> u64;
+    /// Hardware registers that say where it is; 0 before its first line.
+    fn registers(&self) -> u32;
+    /// Calls `f` for every line in use, in any order.
+    fn for_each(&self, f: &mut dyn FnMut(u64, &Line));
+    /// Forgets all lines and gives all memory back.
+    fn release(&mut self, frames: &mut dyn FrameSource<A>);
+}
+
+/// A page table of three stores, by page size.
+pub(crate) struct Clustered<S, In, Out> {
+    pub(crate) stores: [S; 3],
+    asid: Asid,
+    largest: u64,
+    addresses: PhantomData<fn(In) -> Out>,
+}
+
+impl<S: Store<Out>, In: Addr, Out: Addr> Clustered<S, In, Out> {
+    /// Three empty stores.
+    pub(crate) fn of(stores: [S; 3], asid: Asid) -> Self {
+        Clustered {
+            stores,
+            asid,
+            largest: 0,
+            addresses: PhantomData,
+        }
+    }
+
+    /// What the entry of `va` at `place` says, if it is valid.
+    #[inline]
+    pub(crate) fn translation(
+        &self,
+        va: u64,
+        size: PageSize,
+        place: S::Place,
+    ) -> Option<Translation<Out>> {
+        let store = &self.stores[size.index()];
+        let (_, index) = PteCluster::place(va, size);
+        let e = PteCluster::get(store.line(place), index)?;
+        Some(Translation {
+            frame: Frame {
+                base: Out::new(cluster::frame(e)),
+            },
+            size,
+            flags: cluster::flags(e),
+            leaf: Out::new(store.address(place) + 8 * index as u64),
+        })
+    }
+
+    /// The page of `size` that holds `va`, if it is mapped.
+    #[inline]
+    pub(crate) fn lookup(&self, va: u64, size: PageSize) -> Option<Translation<Out>> {
+        let (key, _) = PteCluster::place(va, size);
+        let place = self.stores[size.index()].find(key)?;
+        self.translation(va, size, place)
+    }
+
+    /// Whether `va` is an address that the table translates.
+    #[inline]
+    pub(crate) fn canonical(va: u64) -> bool {
+        cluster::extend(va) == va
+    }
+
+    /// The page that holds `va`.
+    pub(crate) fn any(&self, va: u64) -> Option<Translation<Out>> {
+        if !Self::canonical(va) {
+            return None;
+        }
+        PageSize::ALL
+            .into_iter()
+            .find_map(|size| self.lookup(va, size))
+    }
+
+    /// Whether a page of another size has a byte in common with `page`, which
+    /// itself is not mapped.
+    fn overlaps(&self, page: Page<In>) -> bool {
+        let va = page.base.raw();
+        PageSize::ALL.into_iter().any(|size| {
+            if size >= page.size {
+                return size > page.size && self.lookup(va, size).is_some();
+            }
+            let store = &self.stores[size.index()];
+            // A larger page covers whole lines of the smaller ones.
+            let (first, _) = PteCluster::place(va, size);
+            let lines = page.size.bytes() / size.bytes() / PTES as u64;
+            if (store.used() as u64) < lines {
+                let mut found = false;
+                store.for_each(&mut |key, _| found |= key - first.min(key) < lines && key >= first);
+                return found;
+            }
+            (first..first + lines).any(|key| store.find(key).is_some())
+        })
+    }
+
+    /// Place and index of the entry of exactly `page`.
+    fn locate(&self, page: Page<In>) -> Option<(S::Place, usize, u64)> {
+        let va = page.base.raw();
+        if !Self::canonical(va) {
+            return None;
+        }
+        let (key, index) = PteCluster::place(va, page.size);
+        let store = &self.stores[page.size.index()];
+        let place = store.find(key)?;
+        let e = PteCluster::get(store.line(place), index)?;
+        Some((place, index, e))
+    }
+}
+
+impl<S: Store<Out>, In: Addr, Out: Addr> PageTable<In, Out> for Clustered<S, In, Out>
+where
+    Self: Walk<In, Out>,
+{
+    fn map(
+        &mut self,
+        page: Page<In>,
+        frame: Frame<Out>,
+        flags: Flags,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Result<MapWork, MapError> {
+        let va = page.base.raw();
+        debug_assert!(Self::canonical(va), "the address is canonical");
+        if self.overlaps(page) {
+            return Err(MapError::Occupied);
+        }
+        let (key, index) = PteCluster::place(va, page.size);
+        let e = cluster::entry(frame.base.raw(), flags, page.size);
+        let store = &mut self.stores[page.size.index()];
+        if let Some(place) = store.find(key) {
+            let line = store.line_mut(place);
+            if PteCluster::get(line, index).is_some() {
+                return Err(MapError::Occupied);
+            }
+            PteCluster::put(line, index, e);
+            return Ok(MapWork::default());
+        }
+        let mut pool = Pool {
+            frames,
+            asid: self.asid,
+            work: MapWork::default(),
+        };
+        store.insert(key, PteCluster::with(key, index, e), &mut pool)?;
+        self.largest = self.largest.max(pool.work.largest);
+        Ok(pool.work)
+    }
+
+    fn unmap(
+        &mut self,
+        page: Page<In>,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Option<(Frame<Out>, Flags, MapWork)> {
+        let (place, index, e) = self.locate(page)?;
+        let mut pool = Pool {
+            frames,
+            asid: self.asid,
+            work: MapWork::default(),
+        };
+        let store = &mut self.stores[page.size.index()];
+        let line = store.line_mut(place);
+        PteCluster::take(line, index);
+        if PteCluster::valid(line) == 0 {
+            store.remove(place, &mut pool);
+        }
+        self.largest = self.largest.max(pool.work.largest);
+        let base = Out::new(cluster::frame(e));
+        Some((Frame { base }, cluster::flags(e), pool.work))
+    }
+
+    fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool {
+        let Some((place, index, e)) = self.locate(page) else {
+            return false;
+        };
+        let line = self.stores[page.size.index()].line_mut(place);
+        let e = cluster::entry(cluster::frame(e), flags, page.size);
+        PteCluster::put(line, index, e);
+        true
+    }
+
+    fn registers(&self) -> u32 {
+        // One of them is the root pointer.
+        let all: u32 = self.stores.iter().map(Store::registers).sum();
+        all.saturating_sub(1)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.stores.iter().map(Store::bytes).sum()
+    }
+
+    fn largest_contiguous(&self) -> u64 {
+        self.largest
+    }
+
+    fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags)) {
+        let mut all = Vec::new();
+        for size in PageSize::ALL {
+            self.stores[size.index()].for_each(&mut |key, line| {
+                for index in 0..PTES {
+                    if let Some(e) = PteCluster::get(line, index) {
+                        all.push((PteCluster::address(key, index, size), size, e));
+                    }
+                }
+            });
+        }
+        all.sort_unstable_by_key(|&(va, ..)| va);
+        for (va, size, e) in all {
+            let page = Page {
+                base: In::new(va),
+                size,
+            };
+            let base = Out::new(cluster::frame(e));
+            f(page, Frame { base }, cluster::flags(e));
+        }
+    }
+
+    fn release(&mut self, frames: &mut dyn FrameSource<Out>) {
+        for store in &mut self.stores {
+            store.release(frames);
+        }
+    }
+
+    fn hardware(&self) -> &dyn Walk<In, Out> {
+        self
+    }
+}

@@ -1,0 +1,402 @@
+//! Level hashing (Zuo, Hua and Wu, OSDI 2018) as a page table: two levels of
+//! buckets, the bottom one half as large as the top one, two hash functions, at
+//! most one movement for an insertion, and a resize that rehashes the bottom
+//! level only. ME-HPT (section IX) compares itself with it.
+
+use arrayvec::ArrayVec;
+use pagewalk_units::{Addr, Asid, Cycle, PageSize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Line, PTES, PteCluster};
+use crate::clustered::{Block, Clustered, Pool, Store};
+use crate::contract::{FrameSource, Group, Next, NoFrames, Translation, Walk, WalkState};
+use crate::hash_dont_cache::{check_latency, check_slots};
+use crate::murmur::murmur;
+use crate::walk_cache::WalkCaches;
+
+/// A two-level hashed page table, one for each page size. A bucket is a 64-byte
+/// line with a cluster of eight entries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LevelHashingSpec {
+    /// Lines of the top level of a new table: a power of two of at least 128;
+    /// the bottom level has half of it. Default 256: with the bottom level the
+    /// 384 lines that ME-HPT's table III gives its cuckoo tables.
+    pub initial_slots: u32,
+    /// Share of the lines in use below which the top level is taken away, down
+    /// to the initial size; 0 for never. Default 0.
+    pub downsize_at: f64,
+    /// Cycles of the hash functions, before the reads. Default 2 (ME-HPT, table III).
+    pub hash_latency: Cycle,
+}
+
+impl Default for LevelHashingSpec {
+    fn default() -> Self {
+        LevelHashingSpec {
+            initial_slots: 256,
+            downsize_at: 0.0,
+            hash_latency: 2,
+        }
+    }
+}
+
+impl LevelHashingSpec {
+    /// The original shrinks a table only below this share (its `level_shrink`).
+    const SHRINKABLE: f64 = 0.4;
+
+    /// Whether the values make sense; an error names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        check_slots("level_hashing.initial_slots", self.initial_slots)?;
+        if self.initial_slots < 128 {
+            return Err(format!(
+                "page_table.level_hashing.initial_slots is {}; expected at least 128, since the bottom level has half of it",
+                self.initial_slots
+            ));
+        }
+        if !(0.0..=Self::SHRINKABLE).contains(&self.downsize_at) {
+            return Err(format!(
+                "page_table.level_hashing.downsize_at is {}; expected 0 to {}",
+                self.downsize_at,
+                Self::SHRINKABLE
+            ));
+        }
+        check_latency("level_hashing.hash_latency", self.hash_latency)
+    }
+}
+
+/// Where a line lies: level and bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bucket {
+    level: usize,
+    index: usize,
+}
+
+/// The two levels of one page size.
+pub(crate) struct TwoLevels<A> {
+    spec: LevelHashingSpec,
+    salt: u64,
+    levels: Option<[Block<A>; 2]>,
+    used: usize,
+    /// The bottom level was the top one once: lines may move up from it.
+    grown: bool,
+    /// Lines in use at which a shrink found no place for one; not tried again
+    /// before half of them are gone.
+    refused: usize,
+}
+
+/// The two buckets of a key in a level of `slots`: the first function covers
+/// the lower half, the second one the upper, as in the authors' code.
+#[inline]
+fn buckets(key: u64, salt: u64, slots: usize) -> [usize; 2] {
+    let half = slots / 2;
+    let hash = |function: u64| murmur(key, salt << 1 | function) as usize & (half - 1);
+    [hash(0), hash(1) + half]
+}
+
+/// Levels without the memory that they lie in.
+type Lines<'a> = [&'a mut [Line]; 2];
+
+/// Puts `line` in with at most one movement; gives how many it took, or `None`
+/// if there is no place, and nothing has changed.
+fn place(levels: &mut Lines<'_>, salt: u64, grown: bool, key: u64, line: Line) -> Option<u32> {
+    for level in levels.iter_mut() {
+        for i in buckets(key, salt, level.len()) {
+            if PteCluster::valid(&level[i]) == 0 {
+                level[i] = line;
+                return Some(0);
+            }
+        }
+    }
+    // To the other bucket of the same level.
+    for level in levels.iter_mut() {
+        for i in buckets(key, salt, level.len()) {
+            let there = PteCluster::key(&level[i])?;
+            let [first, second] = buckets(there, salt, level.len());
+            let other = if i == first { second } else { first };
+            if PteCluster::valid(&level[other]) == 0 {
+                level[other] = level[i];
+                level[i] = line;
+                return Some(1);
+            }
+        }
+    }
+    if !grown {
+        return None;
+    }
+    // From the bottom to the top level, which came later.
+    let [top, bottom] = levels;
+    for i in buckets(key, salt, bottom.len()) {
+        let there = PteCluster::key(&bottom[i])?;
+        for up in buckets(there, salt, top.len()) {
+            if PteCluster::valid(&top[up]) == 0 {
+                top[up] = bottom[i];
+                bottom[i] = line;
+                return Some(1);
+            }
+        }
+    }
+    None
+}
+
+impl<A: Addr> TwoLevels<A> {
+    fn new(spec: LevelHashingSpec, salt: u64) -> Self {
+        TwoLevels {
+            spec,
+            salt,
+            levels: None,
+            used: 0,
+            grown: false,
+            refused: usize::MAX,
+        }
+    }
+
+    fn place(&mut self, key: u64, line: Line) -> Option<u32> {
+        let [top, bottom] = self.levels.as_mut()?;
+        let mut levels = [&mut top.lines[..], &mut bottom.lines[..]];
+        place(&mut levels, self.salt, self.grown, key, line)
+    }
+
+    /// Puts a level of twice the size on top, into which the lines of the
+    /// bottom level go, and gives that level. A line keeps its hash function:
+    /// its bucket there is the old one with one or two more bits of the hash,
+    /// so that no two lines meet.
+    fn grow(&mut self, pool: &mut Pool<'_, A>) -> Result<Block<A>, NoFrames> {
+        let [old_top, old_bottom] = self.levels.as_ref().expect("a table that grows is there");
+        let mut new = pool.alloc(old_top.lines.len() * 2)?;
+        for (i, line) in old_bottom.lines.iter().enumerate() {
+            if let Some(key) = PteCluster::key(line) {
+                let function = usize::from(i >= old_bottom.lines.len() / 2);
+                let to = buckets(key, self.salt, new.lines.len())[function];
+                debug_assert_eq!(PteCluster::valid(&new.lines[to]), 0);
+                new.lines[to] = *line;
+                pool.work.moved += 1;
+            }
+        }
+        let [old_top, old_bottom] = self.levels.take().expect("as above");
+        self.levels = Some([new, old_top]);
+        Ok(old_bottom)
+    }
+
+    /// Takes the top level away: its lines go into the bottom level, which
+    /// becomes the top, and into a new one of half of it below. Does not happen
+    /// if there is no memory or not a place for every line.
+    fn shrink(&mut self, pool: &mut Pool<'_, A>) {
+        let [old_top, old_bottom] = self.levels.as_mut().expect("a table that shrinks is there");
+        let Ok(mut new) = pool.alloc(old_bottom.lines.len() / 2) else {
+            return;
+        };
+        let mut top = old_bottom.lines.clone();
+        let (mut moved, mut kicks) = (0, 0);
+        for line in &old_top.lines {
+            let Some(key) = PteCluster::key(line) else {
+                continue;
+            };
+            let mut levels = [&mut top[..], &mut new.lines[..]];
+            let Some(movements) = place(&mut levels, self.salt, false, key, *line) else {
+                self.refused = self.used;
+                pool.free(new);
+                return;
+            };
+            moved += 1;
+            kicks += movements;
+        }
+        pool.work.moved += moved;
+        pool.work.kicks += kicks;
+        old_bottom.lines = top;
+        let [old_top, old_bottom] = self.levels.take().expect("as above");
+        self.levels = Some([old_bottom, new]);
+        self.grown = false;
+        pool.free(old_top);
+    }
+
+    /// Lines of both levels.
+    fn slots(&self) -> usize {
+        self.levels.iter().flatten().map(|b| b.lines.len()).sum()
+    }
+}
+
+impl<A: Addr> Store<A> for TwoLevels<A> {
+    type Place = Bucket;
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<Bucket> {
+        let levels = self.levels.as_ref()?;
+        for (level, block) in levels.iter().enumerate() {
+            for index in buckets(key, self.salt, block.lines.len()) {
+                if PteCluster::key(&block.lines[index]) == Some(key) {
+                    return Some(Bucket { level, index });
+                }
+            }
+        }
+        None
+    }
+    #[inline]
+    fn line(&self, at: Bucket) -> &Line {
+        &self.levels.as_ref().expect("a place is in memory")[at.level].lines[at.index]
+    }
+    #[inline]
+    fn line_mut(&mut self, at: Bucket) -> &mut Line {
+        &mut self.levels.as_mut().expect("a place is in memory")[at.level].lines[at.index]
+    }
+    #[inline]
+    fn address(&self, at: Bucket) -> u64 {
+        self.levels.as_ref().expect("a place is in memory")[at.level].address(at.index)
+    }
+
+    fn insert(&mut self, key: u64, line: Line, pool: &mut Pool<'_, A>) -> Result<(), NoFrames> {
+        if self.levels.is_none() {
+            let top = pool.alloc(self.spec.initial_slots as usize)?;
+            match pool.alloc(self.spec.initial_slots as usize / 2) {
+                Ok(bottom) => self.levels = Some([top, bottom]),
+                Err(refusal) => {
+                    pool.free(top);
+                    return Err(refusal);
+                }
+            }
+        }
+        // Bottom levels that were rehashed: whole until all has gone well.
+        let mut old = ArrayVec::<Block<A>, 32>::new();
+        let was_grown = self.grown;
+        let movements = loop {
+            if let Some(movements) = self.place(key, line) {
+                break movements;
+            }
+            match self.grow(pool) {
+                Ok(bottom) => old.push(bottom),
+                Err(refusal) => {
+                    while let Some(bottom) = old.pop() {
+                        let [new, top] = self.levels.take().expect("it has grown");
+                        self.levels = Some([top, bottom]);
+                        pool.free(new);
+                    }
+                    self.grown = was_grown;
+                    return Err(refusal);
+                }
+            }
+            self.grown = true;
+        };
+        for block in old {
+            pool.free(block);
+        }
+        pool.work.kicks += movements;
+        self.used += 1;
+        self.refused = usize::MAX;
+        Ok(())
+    }
+
+    fn remove(&mut self, at: Bucket, pool: &mut Pool<'_, A>) {
+        *self.line_mut(at) = [0; PTES];
+        self.used -= 1;
+        let initial = self.spec.initial_slots as usize / 2 * 3;
+        let few = (self.used as f64) < self.spec.downsize_at * self.slots() as f64;
+        if few && self.slots() > initial && self.used <= self.refused / 2 {
+            self.shrink(pool);
+        }
+    }
+
+    fn used(&self) -> usize {
+        self.used
+    }
+    fn bytes(&self) -> u64 {
+        self.levels.iter().flatten().map(Block::bytes).sum()
+    }
+    /// One for each level: blocks are aligned to their size, which leaves bits
+    /// for the size.
+    fn registers(&self) -> u32 {
+        self.levels.iter().flatten().count() as u32
+    }
+    fn for_each(&self, f: &mut dyn FnMut(u64, &Line)) {
+        for line in self.levels.iter().flatten().flat_map(|b| &b.lines) {
+            if let Some(key) = PteCluster::key(line) {
+                f(key, line);
+            }
+        }
+    }
+    fn release(&mut self, frames: &mut dyn FrameSource<A>) {
+        for block in self.levels.take().into_iter().flatten() {
+            block.free(frames);
+        }
+        self.used = 0;
+        self.grown = false;
+        self.refused = usize::MAX;
+    }
+}
+
+/// The page table of an address space: two levels for each page size.
+///
+/// A walk reads two buckets of the top and two of the bottom level, four in
+/// all, for each page size that ever held a page, all in parallel, and ends with
+/// the one that brings the key.
+pub(crate) type LevelHashing<In, Out> = Clustered<TwoLevels<Out>, In, Out>;
+
+impl<In: Addr, Out: Addr> LevelHashing<In, Out> {
+    /// An empty table for the address space `asid`.
+    pub fn new(spec: &LevelHashingSpec, asid: Asid) -> Self {
+        let stores = PageSize::ALL.map(|size| TwoLevels::new(*spec, size.index() as u64));
+        Clustered::of(stores, asid)
+    }
+}
+
+/// Registers of a walk: one more than the index of the page size that matched
+/// (0 for none), and its bucket.
+const SIZE: usize = 0;
+const LEVEL: usize = 1;
+const INDEX: usize = 2;
+
+impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
+    fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
+        let va = va.raw();
+        if state.step > 0 {
+            let Some(size) = (state.regs[SIZE] as usize).checked_sub(1) else {
+                return Next::Fault;
+            };
+            let at = Bucket {
+                level: state.regs[LEVEL] as usize,
+                index: state.regs[INDEX] as usize,
+            };
+            return self
+                .translation(va, PageSize::ALL[size], at)
+                .map_or(Next::Fault, Next::Done);
+        }
+        if !Self::canonical(va) {
+            return Next::Fault;
+        }
+        let mut group = Group {
+            at: ArrayVec::new(),
+            matching: None,
+            off_path: false,
+            level: 1,
+        };
+        for size in PageSize::ALL {
+            let store = &self.stores[size.index()];
+            let Some(levels) = &store.levels else {
+                continue;
+            };
+            let (key, entry) = PteCluster::place(va, size);
+            for (level, block) in levels.iter().enumerate() {
+                for index in buckets(key, store.salt, block.lines.len()) {
+                    let line = &block.lines[index];
+                    let valid = PteCluster::get(line, entry).is_some();
+                    if valid && PteCluster::key(line) == Some(key) {
+                        group.matching = Some(group.at.len() as u8);
+                        state.regs[SIZE] = 1 + size.index() as u64;
+                        state.regs[LEVEL] = level as u64;
+                        state.regs[INDEX] = index as u64;
+                    }
+                    group.at.push(Out::new(block.address(index)));
+                }
+            }
+        }
+        if group.at.is_empty() {
+            return Next::Fault;
+        }
+        caches.spent = self.stores[0].spec.hash_latency;
+        state.step = 1;
+        Next::Read(group)
+    }
+
+    fn translate(&self, va: In) -> Option<Translation<Out>> {
+        self.any(va.raw())
+    }
+}

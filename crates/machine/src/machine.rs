@@ -35,6 +35,8 @@ pub enum Outcome {
     Stopped,
     /// Simulated memory ran out.
     OutOfMemory(String),
+    /// The page table asked for a contiguous block that memory does not have.
+    CannotFinish(String),
     /// The program could not go on.
     Program(String),
     /// The program used memory that it does not have.

@@ -74,7 +74,7 @@ pub struct DesignResult {
     pub name: String,
     /// One sentence.
     pub description: String,
-    /// `complete`, `partial`, `out_of_memory`, `program_error` or `fault`.
+    /// `complete`, `partial`, `out_of_memory`, `cannot_finish`, `program_error` or `fault`.
     pub status: &'static str,
     /// What happened, unless complete.
     pub message: Option<String>,
@@ -164,6 +164,7 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
         Some(Outcome::Complete) => ("complete", None),
         Some(Outcome::Stopped) | None => ("partial", Some("stopped before the end".to_owned())),
         Some(Outcome::OutOfMemory(e)) => ("out_of_memory", Some(e.clone())),
+        Some(Outcome::CannotFinish(e)) => ("cannot_finish", Some(e.clone())),
         Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
         Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),
     };
@@ -249,10 +250,12 @@ pub(crate) fn run_result(
         let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
         Some(get("cycles")? / get("instructions").filter(|&i| i > 0.0)?)
     };
-    let base = designs.first().and_then(cpi);
+    // What a design did until it could not go on is not the same work.
+    let compared = |d: &DesignResult| matches!(d.status, "complete" | "partial");
+    let base = designs.first().filter(|d| compared(d)).and_then(cpi);
     for d in &mut designs {
         d.speedup = base
-            .zip(cpi(d))
+            .zip(cpi(d).filter(|_| compared(d)))
             .filter(|(_, own)| *own > 0.0)
             .map(|(b, own)| b / own);
     }

@@ -269,13 +269,13 @@ fn relocate(
         let frame = t.frame.base.0 >> 12;
         if let Err(refusal) = space.map_page(k, moved(p), frame, t.flags, fx) {
             for &q in &pages[..i] {
-                space.unmap_page(k, moved(q));
+                space.unmap_page(k, moved(q), fx);
             }
             return Err(refusal);
         }
     }
     for &p in &pages {
-        space.unmap_page(k, p);
+        space.unmap_page(k, p, fx);
     }
     if !pages.is_empty() {
         space.invalidate_range(k, from, from + bytes, fx);

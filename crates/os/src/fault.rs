@@ -45,14 +45,27 @@ impl Os {
                         .placement
                         .reclaim(&mut self.spaces, &mut self.kernel, fx)
                     {
-                        return Err(OsError::OutOfMemory {
-                            wanted: refusal.bytes,
-                            free: self.kernel.memory.free_frames() << 12,
-                        });
+                        return Err(self.refusal(refusal.bytes));
                     }
                 }
             }
         }
+    }
+
+    /// Why the run cannot go on without a block of `wanted` bytes: memory is used
+    /// up, or in pieces.
+    fn refusal(&self, wanted: u64) -> OsError {
+        let k = &self.kernel;
+        let free = k.memory.free_frames() << 12;
+        if wanted > 4096 && free >= wanted {
+            return OsError::NoContiguous {
+                wanted,
+                free,
+                at: k.refused,
+                why: k.memory.no_block(wanted),
+            };
+        }
+        OsError::OutOfMemory { wanted, free }
     }
 
     pub(crate) fn resolve(
@@ -237,7 +250,7 @@ fn copy_on_write(
         space.table.set_flags(page, flags.with(Flags::WRITABLE));
     } else {
         let copy = k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?;
-        let (old, flags) = space.unmap_page(k, page);
+        let (old, flags) = space.unmap_page(k, page, fx);
         if let Err(refusal) = space.map_page(k, page, copy, flags.with(Flags::WRITABLE), fx) {
             k.memory.put(copy, 0);
             space.map_page(k, page, old, flags, fx)?;

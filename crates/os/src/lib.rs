@@ -62,6 +62,22 @@ pub enum OsError {
         /// Bytes that were free at that moment.
         free: u64,
     },
+    /// Memory is free, but not in one piece as large as a page table asked for:
+    /// a clear result of the run. The state is as it was before the call.
+    #[error(
+        "no contiguous {} for the page table to map {at}: {why}; {free} bytes of physical memory are free",
+        memory::size(*.wanted)
+    )]
+    NoContiguous {
+        /// Contiguous bytes that were wanted.
+        wanted: u64,
+        /// Bytes that were free at that moment.
+        free: u64,
+        /// The page that was to be mapped.
+        at: VirtAddr,
+        /// Why there is no such block, in words.
+        why: String,
+    },
     /// No mapping, or no permission.
     #[error("segmentation fault: {access:?} at {at}")]
     SegmentationFault {
@@ -112,6 +128,7 @@ impl Os {
                 memory: Memory::new(spec, seed),
                 prices: Prices::new(&spec.prices, frequency_ghz),
                 stats: OsStats::default(),
+                refused: VirtAddr(0),
             },
             spaces: Vec::new(),
             objects: Objects::default(),
@@ -136,8 +153,30 @@ impl Os {
         }
     }
 
-    /// What the kernel charges for what it does not do itself: context switches
-    /// and TLB shootdowns.
+    /// A core that ran a thread of `from` last takes up another one, of `to`:
+    /// the kernel time of it. Between processes the page table's registers are
+    /// saved and restored; those of a process that is gone are not saved.
+    pub fn context_switch(&mut self, from: Pid, to: Pid) -> Cycle {
+        let registers = |pid| {
+            self.space(pid)
+                .map_or(0, |s| u64::from(s.table.registers()))
+        };
+        let (saved, restored) = if from == to {
+            (0, 0)
+        } else {
+            (registers(from), registers(to))
+        };
+        let k = &mut self.kernel;
+        let cycles = k.prices.registers(saved + restored);
+        k.stats.context_switches += 1;
+        k.stats.process_switches += u64::from(from != to);
+        k.stats.registers_saved += saved;
+        k.stats.registers_restored += restored;
+        k.stats.register_cycles += cycles;
+        k.prices.context_switch + cycles
+    }
+
+    /// What the kernel charges for what it does not do itself: TLB shootdowns.
     pub fn prices(&self) -> &Prices {
         &self.kernel.prices
     }
@@ -164,6 +203,12 @@ impl Os {
                 as u64,
             compactions: m.compactions,
             compacted_frames: m.compacted_frames,
+            table_blocks_4kb: m.table_blocks[0],
+            table_blocks_8kb: m.table_blocks[1],
+            table_blocks_1mb: m.table_blocks[2],
+            table_blocks_8mb: m.table_blocks[3],
+            table_blocks_64mb: m.table_blocks[4],
+            table_blocks_larger: m.table_blocks[5],
             ..k.stats
         }
     }

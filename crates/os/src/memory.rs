@@ -16,9 +16,29 @@ pub const HUGE_ORDER: u8 = 9;
 /// log2 of the 4 KB frames in a 1 GB block.
 pub const GIANT_ORDER: u8 = 18;
 
+/// Classes of blocks that are counted apart.
+pub const CLASSES: usize = 6;
+
+/// The class of a block: up to 4 KB, 8 KB, 1 MB, 8 MB, 64 MB (the sizes whose
+/// price was measured), and larger.
+fn class(bytes: u64) -> usize {
+    const UP_TO: [u64; CLASSES - 1] = [4 << 10, 8 << 10, 1 << 20, 8 << 20, 64 << 20];
+    UP_TO.partition_point(|&most| most < bytes)
+}
+
 /// log2 of the frames in a page of `size`.
 pub fn order(size: PageSize) -> u8 {
     size.shift() as u8 - 12
+}
+
+/// `64 MB`, `4 KB`, `100 bytes`.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 30 && b.trailing_zeros() >= 30 => format!("{} GB", b >> 30),
+        b if b >= 1 << 20 && b.trailing_zeros() >= 20 => format!("{} MB", b >> 20),
+        b if b >= 1 << 10 && b.trailing_zeros() >= 10 => format!("{} KB", b >> 10),
+        b => format!("{b} bytes"),
+    }
 }
 
 /// Physical memory.
@@ -40,6 +60,8 @@ pub struct Memory {
     pub table_peak: u64,
     /// See `table_bytes`.
     pub table_largest: u64,
+    /// Blocks that page tables got, by [`class`].
+    pub table_blocks: [u64; CLASSES],
     /// Contiguous requests for which frames had to move, and frames moved.
     pub compactions: u64,
     /// See `compactions`.
@@ -81,6 +103,7 @@ impl Memory {
             table_bytes: 0,
             table_peak: 0,
             table_largest: 0,
+            table_blocks: [0; CLASSES],
             compactions: 0,
             compacted_frames: 0,
         };
@@ -174,11 +197,32 @@ impl Memory {
         if order == 0 || order > MAX_ORDER {
             return None;
         }
-        let limit = &self.compaction;
-        if self.index > limit.fails_above_index && (4096 << order) >> 20 >= limit.fails_from_mb {
+        if self.gives_up(4096 << order) {
             return None;
         }
         self.compact(order)
+    }
+
+    /// Whether compaction does not even try to empty a block of `bytes`.
+    fn gives_up(&self, bytes: u64) -> bool {
+        let limit = &self.compaction;
+        self.index > limit.fails_above_index && bytes >> 20 >= limit.fails_from_mb
+    }
+
+    /// Why a page table got no block of `bytes` although that much is free.
+    pub fn no_block(&self, bytes: u64) -> String {
+        let block = size(bytes);
+        if bytes > 4096 << MAX_ORDER {
+            return format!("the kernel's largest block is {}", size(4096 << MAX_ORDER));
+        }
+        if self.gives_up(bytes) {
+            let limit = &self.compaction;
+            return format!(
+                "above an unusable-free index of {} compaction makes no block of {} MB or more (os.compaction), and here the index is {}",
+                limit.fails_above_index, limit.fails_from_mb, self.index
+            );
+        }
+        format!("in each aligned block of {block} lies memory that cannot be moved")
     }
 
     /// Empties the lowest block of `order` that holds nothing but free and
@@ -234,6 +278,7 @@ impl FrameSource<PhysAddr> for TableFrames<'_> {
         m.table_bytes += bytes;
         m.table_peak = m.table_peak.max(m.table_bytes);
         m.table_largest = m.table_largest.max(bytes);
+        m.table_blocks[class(bytes)] += 1;
         self.cycles += self.prices.allocation(bytes, m.index);
         Ok(Frame {
             base: PhysAddr(frame << 12),

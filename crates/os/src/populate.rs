@@ -11,7 +11,7 @@ const REGION: u64 = 1 << 21;
 
 impl Os {
     /// Touches every page of the range in ascending order, functionally and
-    /// fast: `fx.cycles` stays as it is. Errors as [`Os::fault`]; what was
+    /// fast: `fx.cycles` stays as it is; what it would have cost is counted. Errors as [`Os::fault`]; what was
     /// touched before the error stays mapped.
     pub fn populate(
         &mut self,
@@ -23,7 +23,13 @@ impl Os {
         let (from, to) = self.range(at, bytes)?;
         self.alive(pid)?;
         let mut local = Effects::default();
+        let before = self.kernel.stats;
         let done = self.touch_all(pid, from, to, &mut local);
+        let (trap, s) = (self.kernel.prices.trap, &mut self.kernel.stats);
+        s.populate_cycles += local.cycles + trap * (s.populated_pages - before.populated_pages);
+        s.populate_table_cycles += s.table_allocation_cycles - before.table_allocation_cycles
+            + s.table_move_cycles
+            - before.table_move_cycles;
         // One request an address space instead of one a promotion; reclaim may
         // have broken up reservations of anybody.
         let mut spaces = Vec::new();
@@ -80,9 +86,7 @@ impl Os {
                 };
                 if space.forked && vma.writable && protected() {
                     // The write ends the sharing with parent or child.
-                    let cycles = fx.cycles;
                     self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
-                    fx.cycles = cycles;
                     self.kernel.stats.populated_pages += 1;
                 }
                 at += 4096;

@@ -75,7 +75,14 @@ impl Prices {
 
     /// What a change of a table moved. Its allocations are priced as they happen.
     pub fn moves(&self, work: &MapWork) -> Cycle {
-        self.cycles(self.spec.moved_entry_ns * (f64::from(work.moved) + f64::from(work.kicks)))
+        let entries = f64::from(work.moved) + f64::from(work.kicks);
+        let chunks = f64::from(work.l2p_accesses);
+        self.cycles(self.spec.moved_entry_ns * entries + self.spec.l2p_access_ns * chunks)
+    }
+
+    /// Saving or restoring `registers` of a page table.
+    pub fn registers(&self, registers: u64) -> Cycle {
+        self.cycles(self.spec.register_ns * registers as f64)
     }
 
     /// A TLB shootdown that `cores` others have to answer, to its initiator;
@@ -133,6 +140,20 @@ mod tests {
         let four = p.allocation(4 << 20, 0.7) as f64;
         assert!((two / one - four / two).abs() < 1e-3);
         assert!((two / one - (13.0f64 / 0.75).powf(1.0 / 3.0)).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_reinsertion_looks_up_its_chunk_on_top_of_its_move() {
+        let p = Prices::new(&PriceSpec::default(), 2.0);
+        let work = MapWork {
+            moved: 2,
+            kicks: 3,
+            l2p_accesses: 3,
+            ..MapWork::default()
+        };
+        // 200 cycles an entry, 4 an access to the L2P table (ME-HPT, table III).
+        assert_eq!(p.moves(&work), 5 * 200 + 3 * 4);
+        assert_eq!(p.registers(53), 106);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
-use pagewalk_tables::{Flags, Invalidation, MapError, NoFrames, PageTable};
-use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
+use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, NoFrames, PageTable};
+use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
 use crate::Effects;
 use crate::memory::{GIANT_ORDER, HUGE_ORDER, Memory, TableFrames, order};
@@ -18,6 +18,28 @@ pub struct Kernel {
     pub prices: Prices,
     /// What happened.
     pub stats: OsStats,
+    /// The last page that a page table had no memory for.
+    pub refused: VirtAddr,
+}
+
+impl Kernel {
+    /// Charges what a change of a page table cost: `cycles` for the blocks that it
+    /// was given, and what it moved, if it came about.
+    #[inline]
+    fn charge(&mut self, cycles: Cycle, work: Option<&MapWork>, fx: &mut Effects) {
+        if cycles > 0 {
+            fx.cycles += cycles;
+            self.stats.table_allocation_cycles += cycles;
+        }
+        if let Some(work) = work
+            && work.moved | work.kicks | work.l2p_accesses != 0
+        {
+            let moves = self.prices.moves(work);
+            fx.cycles += moves;
+            self.stats.table_move_cycles += moves;
+            self.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
+        }
+    }
 }
 
 /// The address space of a process.
@@ -73,15 +95,14 @@ impl Space {
         };
         let base = PhysAddr(frame << 12);
         let done = self.table.map(page, Frame { base }, flags, &mut source);
-        fx.cycles += source.cycles;
+        let cycles = source.cycles;
+        k.charge(cycles, done.as_ref().ok(), fx);
         match done {
-            Ok(work) => {
-                if work.moved | work.kicks != 0 {
-                    fx.cycles += k.prices.moves(&work);
-                    k.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
-                }
+            Ok(_) => {}
+            Err(MapError::NoFrames(refusal)) => {
+                k.refused = page.base;
+                return Err(refusal);
             }
-            Err(MapError::NoFrames(refusal)) => return Err(refusal),
             Err(MapError::Occupied) => unreachable!("the books say that {page:?} is free"),
         }
         let key = page.base.0 >> 21;
@@ -106,7 +127,12 @@ impl Space {
 
     /// Takes `page` away and books it out: its frame, which the caller now owns
     /// (unless it belongs to a reservation), and its flags.
-    pub fn unmap_page(&mut self, k: &mut Kernel, page: Page<VirtAddr>) -> (u64, Flags) {
+    pub fn unmap_page(
+        &mut self,
+        k: &mut Kernel,
+        page: Page<VirtAddr>,
+        fx: &mut Effects,
+    ) -> (u64, Flags) {
         let mut source = TableFrames {
             memory: &mut k.memory,
             prices: &k.prices,
@@ -116,7 +142,8 @@ impl Space {
             .table
             .unmap(page, &mut source)
             .unwrap_or_else(|| unreachable!("the books say that {page:?} is mapped"));
-        k.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
+        let cycles = source.cycles;
+        k.charge(cycles, Some(&work), fx);
         let key = page.base.0 >> 21;
         if page.size == PageSize::K4 {
             if let Some(region) = self.regions.get_mut(key) {
@@ -180,13 +207,13 @@ impl Space {
             PageSize::G1 => PageSize::M2,
             PageSize::M2 | PageSize::K4 => PageSize::K4,
         };
-        let (frame, flags) = self.unmap_page(k, large);
+        let (frame, flags) = self.unmap_page(k, large, fx);
         let part = |i: u64| large.base.offset(i * size.bytes()).page(size);
         for i in 0..512 {
             let at = frame + i * size.frames();
             if let Err(refusal) = self.map_page(k, part(i), at, flags, fx) {
                 for j in 0..i {
-                    self.unmap_page(k, part(j));
+                    self.unmap_page(k, part(j), fx);
                 }
                 // The nodes that the large page needs have just gone back.
                 self.map_page(k, large, frame, flags, fx)?;
@@ -217,7 +244,7 @@ impl Space {
             let reserved = self.regions.get(key).and_then(|r| r.reserved);
             for &p in &pages {
                 any = true;
-                let (frame, _) = self.unmap_page(k, p);
+                let (frame, _) = self.unmap_page(k, p, fx);
                 if reserved.is_none() {
                     k.memory.put(frame, order(p.size));
                 }

@@ -104,6 +104,15 @@ pub struct PriceSpec {
     /// A page-table entry or cluster moved or kicked to another place. Default
     /// 100 (our choice: one access to memory).
     pub moved_entry_ns: f64,
+    /// Looking up the chunk that a re-inserted cluster goes to, in tables whose
+    /// ways are made of chunks. Default 2 (ME-HPT, table III: 4 cycles at 2 GHz;
+    /// only there the access to the L2P table is not hidden, section V-D).
+    pub l2p_access_ns: f64,
+    /// Saving or restoring one register of a page table (an entry in use of the
+    /// L2P table, a rehashing pointer) when a core takes up another process.
+    /// Default 1 (our choice: a load or store that hits the first-level cache; the
+    /// paper calls it modest, ME-HPT, section V-C).
+    pub register_ns: f64,
     /// A system call that changes the address space, beside what it does.
     /// Default 56: `getppid` on a Zen 3 with Linux 6.18 (our measurement).
     pub syscall_ns: f64,
@@ -139,6 +148,8 @@ impl Default for PriceSpec {
             ],
             allocation_index: 0.7,
             moved_entry_ns: 100.0,
+            l2p_access_ns: 2.0,
+            register_ns: 1.0,
             syscall_ns: 56.0,
             context_switch_ns: 700.0,
             shootdown_ns: 1000.0,
@@ -238,6 +249,8 @@ impl PriceSpec {
             ("zero_ns_per_byte", self.zero_ns_per_byte),
             ("copy_ns_per_byte", self.copy_ns_per_byte),
             ("moved_entry_ns", self.moved_entry_ns),
+            ("l2p_access_ns", self.l2p_access_ns),
+            ("register_ns", self.register_ns),
             ("syscall_ns", self.syscall_ns),
             ("context_switch_ns", self.context_switch_ns),
             ("shootdown_ns", self.shootdown_ns),

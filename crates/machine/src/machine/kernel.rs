@@ -63,6 +63,10 @@ impl Machine {
                 "{e}; enlarge the machine's memory (os.memory_gb = {}) or shrink the program",
                 self.config.os.memory_gb
             )),
+            OsError::NoContiguous { .. } => Outcome::CannotFinish(format!(
+                "cannot finish: {e}. That was after {} instructions; lower the fragmentation (os.fragmentation) or choose a page table of smaller pieces",
+                self.executed
+            )),
             other => Outcome::Fault(other.to_string()),
         }
     }

@@ -27,10 +27,13 @@ impl Machine {
             self.on_core[core] = Some(id);
             let ready_at = thread.ready_at;
             self.cores[core].idle(ready_at);
-            let other = self.ran[core].replace(id).is_some_and(|last| last != id);
-            if other && self.plan.phase.takes_time() {
-                let cost = self.os.prices().context_switch;
-                self.cores[core].kernel(cost);
+            if let Some(last) = self.ran[core].replace(id).filter(|&last| last != id) {
+                let pid = |thread| self.processes[&self.threads[&thread].process].pid;
+                let (from, to) = (pid(last), pid(id));
+                let cost = self.os.context_switch(from, to);
+                if self.plan.phase.takes_time() {
+                    self.cores[core].kernel(cost);
+                }
             }
             self.slice_end[core] = self.cores[core].now() + self.config.schedule.time_slice_cycles;
         }

@@ -69,7 +69,7 @@ impl Reservation {
         let mut pages = Vec::with_capacity(PAGES as usize);
         space.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
         for &p in &pages {
-            space.unmap_page(k, p);
+            space.unmap_page(k, p, fx);
         }
         space.regions.remove(key);
         let whole = VirtAddr(key << 21).page(PageSize::M2);

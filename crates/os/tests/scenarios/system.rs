@@ -91,6 +91,53 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
     assert_eq!(w.fx.cycles, 1000 + 2 * MB / 4 + 3 * 4000);
 }
 
+/// What populating would have cost is what faults on the same pages do cost.
+#[test]
+fn populating_counts_what_it_does_not_charge() {
+    let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
+    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+        let mut touched = World::new(&fragmented, &placement);
+        touched.heap(8 * MB);
+        touched.fx.cycles = 0;
+        for page in 0..8 * MB / 4096 {
+            let at = HEAP.offset(page * 4096);
+            if touched.at(at).is_none() {
+                touched.write(at);
+            }
+        }
+        let mut populated = World::new(&fragmented, &placement);
+        populated.heap(8 * MB);
+        populated.fx.cycles = 0;
+        populated
+            .os
+            .populate(populated.pid, HEAP, 8 * MB, &mut populated.fx)
+            .expect("memory is plenty");
+        let (t, p) = (touched.stats(), populated.stats());
+        assert_eq!(populated.fx.cycles, 0);
+        assert_eq!(p.populate_cycles, touched.fx.cycles, "{placement:?}");
+        assert_eq!(t.populate_cycles, 0);
+        assert_eq!(p.populate_table_cycles, t.table_allocation_cycles);
+        // Nodes of levels 4, 3, 2 and what level 1 needs, at 4,000 cycles each.
+        assert_eq!(t.table_allocation_cycles, 4000 * t.table_blocks_4kb);
+        assert_eq!(t.table_blocks_4kb, p.table_blocks_4kb);
+        assert!(t.table_blocks_4kb >= 3 && t.table_blocks_8kb == 0);
+    }
+}
+
+#[test]
+fn a_context_switch_between_processes_has_no_registers_of_a_radix_table() {
+    let mut w = World::new(&spec(FragmentationSpec::None), &thp());
+    let other = w.os.spawn(false).expect("a process");
+    // 700 ns at 2 GHz.
+    assert_eq!(w.os.context_switch(w.pid, w.pid), 1400);
+    assert_eq!(w.os.context_switch(w.pid, other), 1400);
+    w.os.exit(other, &mut w.fx);
+    assert_eq!(w.os.context_switch(other, w.pid), 1400);
+    let s = w.stats();
+    assert_eq!((s.context_switches, s.process_switches), (3, 2));
+    assert_eq!((s.registers_saved, s.registers_restored), (0, 0));
+}
+
 #[test]
 fn peaks_outlive_the_process() {
     let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});

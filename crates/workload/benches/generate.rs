@@ -98,6 +98,7 @@ fn main() {
         ("xsbench", "100GiB", 1, vec![("method", "event")]),
         ("dlrm", "10GiB", 1, vec![]),
         ("dlrm", "10GiB", 4, vec![("dim", "16")]),
+        ("churn", "1GiB", 1, vec![]),
         ("kmer", "9GiB", 1, vec![]),
         ("kmer", "9GiB", 1, vec![("coverage", "10000")]),
         ("mummer", "64MiB", 1, vec![]),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, dlrm, graph, gups, kmer, kv, mummer, sysbench, xsbench};
+use crate::builtin::{Touch, churn, dlrm, graph, gups, kmer, kv, mummer, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -93,6 +93,7 @@ static PROGRAMS: &[Entry] = &[
     graph::tc::ENTRY,
     graph::bc::ENTRY,
     sysbench::ENTRY,
+    churn::ENTRY,
     xsbench::ENTRY,
     dlrm::ENTRY,
     kmer::ENTRY,

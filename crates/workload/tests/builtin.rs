@@ -297,6 +297,7 @@ fn each_threads_stream_is_the_same_in_any_order_of_asking() {
         ),
         ("sysbench", vec![("access", "random")]),
         ("sysbench", vec![("scope", "local"), ("populate", "timed")]),
+        ("churn", vec![("rounds", "2"), ("arena", "4KiB")]),
         (
             "xsbench",
             vec![("problem", "small"), ("particles", "900"), ("lookups", "1")],
@@ -376,6 +377,7 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("gups", vec![]),
         ("bfs", vec![]),
         ("sysbench", vec![("access", "random")]),
+        ("churn", vec![]),
         ("xsbench", vec![]),
         ("dlrm", vec![]),
         ("kmer", vec![]),

@@ -1,6 +1,7 @@
 //! Built-in programs: the real algorithm, executed far enough to know every
 //! branch and address, without the data that only passes through.
 
+pub(crate) mod churn;
 pub(crate) mod dlrm;
 pub(crate) mod graph;
 pub(crate) mod gups;

@@ -61,8 +61,8 @@ test-rust: rust-env
 	cargo test --locked
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts validation
-	$(PYTHON_ENV)/ruff check python tests scripts validation
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers
+	$(PYTHON_ENV)/ruff check python tests scripts validation papers
 	$(PYTHON_ENV)/mypy
 
 test-python: native test-env

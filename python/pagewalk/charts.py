@@ -20,39 +20,42 @@ _WIDTH = 780
 _STEP = 30
 _MINIMUM_SHARE = 0.002
 
+CONFIG: dict[str, Any] = {
+    "font": FONT,
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": FAINT,
+        "titleFontWeight": "normal",
+        "titleFontSize": 12,
+        "labelFontSize": 12,
+        "labelLimit": 260,
+        "gridColor": "#e9ecef",
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+        "tickCount": 7,
+    },
+    "legend": {
+        "labelColor": INK,
+        "labelFontSize": 12,
+        "orient": "bottom",
+        "columns": 8,
+        "title": None,
+        "symbolType": "square",
+        "symbolStrokeWidth": 3,
+        "labelLimit": 200,
+    },
+    "range": {"category": colours.DESIGNS},
+}
+"""How every chart looks."""
+
 
 def svg(chart: alt.TopLevelMixin) -> str:
     """Draws a chart without a browser and without the network."""
     configured: dict[str, Any] = chart.to_dict()
-    configured["config"] = {
-        "font": FONT,
-        "background": None,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": INK,
-            "titleColor": FAINT,
-            "titleFontWeight": "normal",
-            "titleFontSize": 12,
-            "labelFontSize": 12,
-            "labelLimit": 260,
-            "gridColor": "#e9ecef",
-            "domain": False,
-            "ticks": False,
-            "labelPadding": 6,
-            "tickCount": 7,
-        },
-        "legend": {
-            "labelColor": INK,
-            "labelFontSize": 12,
-            "orient": "bottom",
-            "columns": 8,
-            "title": None,
-            "symbolType": "square",
-            "symbolStrokeWidth": 3,
-            "labelLimit": 200,
-        },
-        "range": {"category": colours.DESIGNS},
-    }
+    configured["config"] = CONFIG
     text: str = vl_convert.vegalite_to_svg(configured)
     return text
 

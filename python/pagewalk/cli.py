@@ -17,8 +17,10 @@ from pagewalk.errors import Failure, PagewalkError, UserError
 from pagewalk.flags import (
     HOW_MUCH,
     Extra,
+    Jobs,
     JsonFile,
     Param,
+    ParquetFile,
     Seed,
     Size,
     Threads,
@@ -335,6 +337,74 @@ def _answer(
     else:
         files.check_writable(json_file, "--json")
         files.write(json_file, (json.dumps(answer, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PAPER", help="A shipped paper, or the folder of one.", show_default=False
+        ),
+    ] = None,
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIGURE…", help="Only these.", show_default=False),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How much is simulated (the paper's own).")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where it goes (reproduce-PAPER-SCALE)."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Simulate again what has finished before.")
+    ] = False,
+    cache: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where finished runs are kept.")
+    ] = None,
+    jobs: Jobs = None,
+    json_file: JsonFile = None,
+    parquet: ParquetFile = None,
+) -> int:
+    """Redraw a paper's tables and figures beside its own numbers."""
+    from pagewalk.reproduce import paper as papers
+    from pagewalk.tables import studies
+
+    if paper is None:
+        _answer(papers.catalogue(), json_file, studies)
+        return 0
+    from pagewalk.reproduce import command
+    from pagewalk.reproduce.cache import Cache, default_folder
+
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs: {jobs} is not possible; expected 1 or more")
+    chosen = papers.load(paper, scale)
+    chosen.figures(figures or [])
+    folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out: '{folder}' is a file; name a folder")
+    _check_outputs({"--json": json_file, "--parquet": parquet})
+    finished = command.reproduce(
+        chosen,
+        figures or [],
+        Cache(Path(cache) if cache else default_folder()),
+        jobs=jobs,
+        fresh=fresh,
+    )
+    finished.write(folder)
+    ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
+    command.show(finished, ours)
+    print(f"\n{folder}/index.html", file=ours)
+    ours.flush()
+    _write_all(
+        [
+            (json_file, lambda path: files.write(path, finished.to_json().encode())),
+            (parquet, finished.write_parquet),
+        ]
+    )
+    return Failure.exit_status if finished.broken else 0
 
 
 @app.command()

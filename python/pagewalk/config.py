@@ -159,9 +159,15 @@ class Config(Section):
         """Writes the base's file with the changes on top, as TOML, whole or not at all."""
         with self.path.open("rb") as file:
             merged = tomllib.load(file)
-        _merge(merged, self.changes)
+        merge(merged, self.changes)
         lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
         files.write(os.fspath(path), "".join(lines).encode())
+
+
+def parse(text: str) -> Json:
+    """Reads TOML. Raises `ValueError` for what is none."""
+    fields: Json = tomllib.loads(text)
+    return fields
 
 
 def _differences(before: Json, after: Json) -> Json:
@@ -176,12 +182,13 @@ def _differences(before: Json, after: Json) -> Json:
     return changes
 
 
-def _merge(into: Json, changes: Json) -> None:
+def merge(into: Json, changes: Json) -> None:
+    """Puts changes on top of nested dictionaries, as the engine lays one file over another."""
     for key, value in changes.items():
         old = into.get(key)
         # One alternative in place of another replaces the whole table.
         if isinstance(value, dict) and isinstance(old, dict) and not old.keys().isdisjoint(value):
-            _merge(old, value)
+            merge(old, value)
         else:
             into[key] = value
 

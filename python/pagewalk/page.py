@@ -12,7 +12,7 @@ from pagewalk.quantities import count, duration, significant, size, with_unit
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light; }
 body { margin: 0; background: #f8f9fa; color: #212529;
   font: 15px/1.55 Inter, "Helvetica Neue", Arial, sans-serif; }
@@ -52,7 +52,7 @@ def page(result: Result) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><main>\n"
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main>\n"
         f"{_heading(result)}{_warnings(result)}{_tiles(result)}{_charts(result)}"
         f"{_summary(result)}{_details(result)}{_footer(result)}</main></body></html>\n"
     )

@@ -25,6 +25,19 @@ def catalogue(entries: list[Json], stream: TextIO) -> None:
     console(stream).print(table)
 
 
+def studies(entries: list[Json], stream: TextIO) -> None:
+    """The papers that can be reproduced, with their figures and scales."""
+    out = console(stream)
+    for entry in entries:
+        out.print(Text.assemble((entry["name"], "bold cyan"), "  ", entry["description"]))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column()
+        table.add_row("figures", " ".join(entry["figures"]))
+        table.add_row("scales", " ".join(entry["scales"]))
+        out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
 def programs(entries: list[Json], stream: TextIO) -> None:
     """The built-in programs in their groups: memory, what each does and stresses."""
     out = console(stream)

@@ -1,0 +1,82 @@
+"""What the figures share: the applications in the paper's order, table I, and its arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+from pagewalk.reproduce import Outcome
+
+APPLICATIONS = (
+    "BC", "BFS", "CC", "DC", "DFS", "GUPS", "MUMmer", "PR", "SSSP", "SysBench", "TC",
+)  # fmt: skip
+GRAPHS = ("BC", "BFS", "CC", "DC", "DFS", "PR", "SSSP", "TC")
+
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+LINE = 64
+"""Bytes of a slot: a cluster of eight entries of 8 bytes (section II-B)."""
+CLUSTER = 8
+WAYS = 3
+UPSIZE_AT = 0.6
+"""Table III."""
+
+TABLE_1_DATA_GB = {
+    "BC": 17.3, "BFS": 9.3, "CC": 9.3, "DC": 9.3, "DFS": 9.0, "GUPS": 64.0, "MUMmer": 6.9,
+    "PR": 9.3, "SSSP": 9.3, "SysBench": 64.0, "TC": 11.9,
+}  # fmt: skip
+TABLE_1_WAY_KB = {
+    "BC": 8192, "BFS": 16384, "CC": 16384, "DC": 16384, "DFS": 16384, "GUPS": 65536,
+    "MUMmer": 1024, "PR": 16384, "SSSP": 16384, "SysBench": 65536, "TC": 2048,
+}  # fmt: skip
+TABLE_1_TREE_MB = {
+    "BC": 17.12, "BFS": 28.2, "CC": 32.0, "DC": 31.5, "DFS": 28.1, "GUPS": 140.0, "MUMmer": 1.4,
+    "PR": 28.0, "SSSP": 28.4, "SysBench": 140.0, "TC": 4.1,
+}  # fmt: skip
+TABLE_1_ECPT_MB = {
+    "BC": 36.0, "BFS": 72.0, "CC": 72.0, "DC": 72.0, "DFS": 72.0, "GUPS": 288.0, "MUMmer": 4.5,
+    "PR": 72.0, "SSSP": 72.0, "SysBench": 288.0, "TC": 9.0,
+}  # fmt: skip
+TABLE_1_TREE_THP_MB = {
+    "BC": 16.9, "BFS": 28.2, "CC": 28.1, "DC": 29.3, "DFS": 28.1, "GUPS": 0.4, "MUMmer": 1.2,
+    "PR": 27.4, "SSSP": 28.3, "SysBench": 0.4, "TC": 3.8,
+}  # fmt: skip
+TABLE_1_ECPT_THP_MB = {
+    "BC": 36.0, "BFS": 72.0, "CC": 72.0, "DC": 72.0, "DFS": 72.0, "GUPS": 0.8, "MUMmer": 2.2,
+    "PR": 72.0, "SSSP": 72.0, "SysBench": 0.8, "TC": 9.0,
+}  # fmt: skip
+
+
+def mapped(outcome: Outcome) -> float | None:
+    """Bytes of the program that are mapped, with pages of any size."""
+    parts = [outcome.get(f"mapped_{size}") for size in ("4kb", "2mb", "1gb")]
+    return None if outcome.data is None else sum(part or 0 for part in parts)
+
+
+def scaled(value: float | None, unit: float) -> float | None:
+    """A value in a unit."""
+    return None if value is None else value / unit
+
+
+def clusters(data_bytes: float) -> int:
+    """Clusters that so many bytes of 4 KB pages take when they lie side by side."""
+    return math.ceil(data_bytes / (CLUSTER * 4 * KB))
+
+
+def way_bytes(lines: float, first: int = 128) -> int:
+    """The way of an ECPT that holds so many clusters: it doubles from 128 slots above 0.6."""
+    slots = first
+    while lines > UPSIZE_AT * WAYS * slots:
+        slots *= 2
+    return slots * LINE
+
+
+def fits(data_gb: float, way_kb: float) -> str:
+    """Whether the printed data go into three of the printed ways, as a sentence."""
+    lines = clusters(data_gb * GB)
+    slots = WAYS * way_kb * KB / LINE
+    load = lines / slots
+    verdict = "above" if load > UPSIZE_AT else "below"
+    return (
+        f"{data_gb:g} GB in 4 KB pages are {lines / 1e3:,.0f} K clusters; {WAYS} ways of "
+        f"{way_kb:,.0f} KB have {slots / 1e3:,.0f} K slots: a load of {load:.3f}, {verdict} the "
+        f"threshold of {UPSIZE_AT}"
+    )

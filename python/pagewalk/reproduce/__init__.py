@@ -1,0 +1,30 @@
+"""Reproducing a paper's evaluation: its runs, its figures, its numbers beside ours.
+
+A paper is a folder with `paper.toml` (machine, designs, applications, scales)
+and a Python file a figure, each with one subclass of `Figure`.
+"""
+
+from __future__ import annotations
+
+from pagewalk.reproduce.cache import Outcome
+from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
+from pagewalk.reproduce.paper import Paper
+from pagewalk.reproduce.plan import Design, Program, Run, Runs
+from pagewalk.reproduce.statistics import Means, geometric, mean
+
+__all__ = [
+    "Bars",
+    "Design",
+    "Figure",
+    "Lines",
+    "Means",
+    "Outcome",
+    "Panel",
+    "Paper",
+    "Program",
+    "Row",
+    "Run",
+    "Runs",
+    "geometric",
+    "mean",
+]

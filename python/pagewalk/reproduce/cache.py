@@ -1,0 +1,115 @@
+"""Finished runs, kept by key: one small file each, whole or not there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pagewalk import files
+from pagewalk.errors import Failure
+from pagewalk.result import DesignResult
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: the engine's result, or why there is none.
+
+    A design that came to an end that nobody asked for (out of memory) has a
+    result, and `why` says what happened.
+    """
+
+    key: str
+    data: Json | None
+    error: str | None = None
+    fresh: bool = field(default=False, compare=False)
+
+    @property
+    def why(self) -> str:
+        """Why there are no numbers; empty when there are."""
+        if self.error is not None:
+            return self.error
+        design = self.result
+        return "" if design.complete else design.message or design.status.replace("_", " ")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run has no numbers."""
+        return bool(self.why)
+
+    @cached_property
+    def result(self) -> DesignResult:
+        """The design's result. Raises `KeyError` when there is none."""
+        if self.data is None:
+            raise KeyError(self.error)
+        return DesignResult.from_json(self.data["design"])
+
+    @cached_property
+    def _statistics(self) -> dict[str, int]:
+        return {f"{s.path}.{s.name}": s.value for s in self.result.statistics}
+
+    def get(self, name: str, default: float | None = None) -> float | None:
+        """A number of the summary, or a statistic by its whole path."""
+        if self.data is None:
+            return default
+        value = self._statistics.get(name)
+        if value is None:
+            value = self.result.get(name)  # type: ignore[assignment]
+        return default if value is None else float(value)
+
+    def __getitem__(self, name: str) -> float:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(f"no number '{name}' in the result of {self.data and self.data['name']}")
+        return value
+
+    def total(self, first: str, last: str) -> float | None:
+        """The sum of a statistic over the components whose path starts so; None without any."""
+        values = [
+            value
+            for name, value in self._statistics.items()
+            if name.startswith(first) and name.endswith(f".{last}")
+        ]
+        return float(sum(values)) if values else None
+
+
+class Cache:
+    """A folder of finished runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"could not make the folder '{folder}': {error.strerror}") from None
+
+    def path(self, key: str) -> Path:
+        """Where the result of a key lies."""
+        return self.folder / key[:2] / f"{key}.json.gz"
+
+    def read(self, key: str) -> Outcome | None:
+        """A finished run, or None; what cannot be read counts as not there."""
+        try:
+            data = json.loads(gzip.decompress(self.path(key).read_bytes()))
+            return Outcome(key, data) if data["key"] == key else None
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, key: str, data: Json) -> None:
+        """Keeps a finished run."""
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"key": key, **data}).encode()
+        files.write(str(path), gzip.compress(text, mtime=0))
+
+
+def default_folder() -> Path:
+    """Where finished runs are kept unless told otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "pagewalk" / "runs"

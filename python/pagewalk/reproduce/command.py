@@ -1,0 +1,154 @@
+"""`pagewalk reproduce`: plan, simulate what is missing, draw, say what came out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from pagewalk.quantities import duration
+from pagewalk.report import console
+from pagewalk.reproduce import drawing
+from pagewalk.reproduce.cache import Cache
+from pagewalk.reproduce.figure import Figure, Results
+from pagewalk.reproduce.paper import Paper
+from pagewalk.reproduce.plan import Runs
+from pagewalk.reproduce.report import Finished, Reproduction, difference, number
+from pagewalk.reproduce.runner import simulate
+
+
+def reproduce(
+    paper: Paper,
+    names: list[str],
+    cache: Cache,
+    *,
+    jobs: int | None = None,
+    fresh: bool = False,
+    progress: bool = True,
+) -> Reproduction:
+    """Simulates what the named figures (or all) need and makes them."""
+    figures = paper.figures(names)
+    needed: dict[str, Runs] = {name: figure.runs(paper) for name, figure in figures.items()}
+    everything = [run for runs in needed.values() for run in runs]
+    with Bar(sys.stderr, visible=progress) as bar:
+        results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
+    return Reproduction(
+        paper,
+        [_finished(paper, name, fig, needed[name], results) for name, fig in figures.items()],
+    )
+
+
+def _finished(paper: Paper, name: str, figure: Figure, runs: Runs, results: Results) -> Finished:
+    rows = figure.rows(paper, results)
+    note = paper.note(figure)
+    return Finished(
+        name,
+        figure,
+        rows,
+        drawing.chart(figure, rows, note),
+        note,
+        [(run, results(run)) for run in runs],
+    )
+
+
+class Bar:
+    """How far all runs are together: an estimate before they start, a bar while they run."""
+
+    def __init__(self, stream: TextIO, *, visible: bool = True) -> None:
+        self._out = console(stream)
+        self._visible = visible
+        self._live = visible and stream.isatty()
+        self._start = time.monotonic()
+        self._missing = 0
+        self._work = 0.0
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
+        """Says what is to come."""
+        self._missing, self._work = missing, work
+        if not self._visible:
+            return
+        if missing == 0:
+            if there:
+                self._out.print(f"all {there} runs are there from before")
+            return
+        have = f", {there} are there from before" if there else ""
+        self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
+
+    def progress(self, work: float, running: list[str], finished: int) -> None:
+        """Moves the bar."""
+        if not self._live:
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("[bold]{task.fields[running]}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[done]}"),
+                TextColumn("{task.fields[left]}"),
+                console=self._out,
+                transient=True,
+                refresh_per_second=2,
+            )
+            self._task = self._progress.add_task("", total=self._work, running="", done="", left="")
+            self._progress.start()
+        assert self._task is not None
+        seconds = time.monotonic() - self._start
+        left = (self._work - work) * seconds / work if work > 0.02 * self._work else None
+        self._progress.update(
+            self._task,
+            completed=work,
+            running=", ".join(dict.fromkeys(running)),
+            done=f"{finished} of {self._missing} runs",
+            left=f"{duration(left)} left" if left is not None else "",
+        )
+
+
+def show(reproduction: Reproduction, stream: TextIO) -> None:
+    """The numbers that the paper's text states, and what else came out."""
+    out = console(stream)
+    paper = reproduction.paper
+    out.print(Text(paper.title, style="bold"))
+    out.print(Text(f"{paper.source} · scale {paper.scale.name}: {paper.scale.about}", style="dim"))
+    for finished in reproduction.figures:
+        _show_figure(finished, out)
+    for text in reproduction.ended_early:
+        out.print(Text.assemble(("cannot finish: ", "bold yellow"), text))
+    for text in reproduction.broken:
+        out.print(Text.assemble(("no result: ", "bold red"), text))
+
+
+def _show_figure(finished: Finished, out: Console) -> None:
+    known = [row for row in finished.rows if row.paper is not None]
+    rows = [row for row in known if row.average] or known
+    out.print()
+    out.print(Text.assemble((finished.name, "bold cyan"), "  ", finished.figure.title))
+    if not rows:
+        out.print(Text("  the paper gives no number", style="dim"))
+        return
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for title in ("ours", "paper", "difference"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        label = ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
+        table.add_row(
+            label,
+            "cannot finish" if row.failed else number(row.value, row.unit),
+            number(row.paper, row.unit),
+            difference(row),
+        )
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -1,0 +1,195 @@
+"""What has to be simulated, and by which key a finished simulation is found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pagewalk import native
+from pagewalk.config import merge, parse, toml
+from pagewalk.errors import UserError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A shipped design, or a file's, with configuration keys changed on top.
+
+    `changes` may hold keys of the machine too; an alternative (``placement =
+    {thp = {}}``) takes the place of another.
+    """
+
+    label: str
+    base: str
+    changes: Json = field(default_factory=dict)
+
+    def changed(self, label: str, changes: Json) -> Design:
+        """Another design: this one with more changes."""
+        merged = _plain(self.changes)
+        merge(merged, _plain(changes))
+        return Design(label, self.base, merged)
+
+    def text(self) -> str:
+        """The design as a TOML file that the engine reads."""
+        path = Path(self.base)
+        if not self.base.endswith(".toml"):
+            path = native.DATA / "designs" / f"{self.base}.toml"
+        try:
+            fields = parse(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(
+                f"design '{self.label}': there is no design '{self.base}'; "
+                "'pagewalk designs' lists them"
+            ) from None
+        merge(fields, _plain(self.changes))
+        return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
+
+
+def _plain(changes: Mapping[str, Any]) -> Json:
+    """Nested dictionaries of their own; a dotted key names a table in a table."""
+    result: Json = {}
+    for key, value in changes.items():
+        inner: Any = _plain(value) if isinstance(value, Mapping) else value
+        for part in reversed(key.split(".")):
+            inner = {part: inner}
+        merge(result, inner)
+    return result
+
+
+@dataclass(frozen=True)
+class Program:
+    """A built-in program with its size, threads and parameters.
+
+    `memory` is what it takes of the host in bytes, and `start` the seconds until
+    its first instruction; both steer the order of runs and nothing else.
+    """
+
+    workload: str
+    size: str | None = None
+    threads: int = 1
+    params: Mapping[str, str] = field(default_factory=dict)
+    memory: int = 1 << 29
+    start: float = 2.0
+
+    def source(self) -> Json:
+        """What the engine reads."""
+        return {
+            "workload": {
+                "name": self.workload,
+                "size": self.size,
+                "threads": self.threads,
+                "params": dict(self.params),
+            }
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """One design on one program for so many instructions."""
+
+    program: Program
+    design: Design
+    machine: str
+    instructions: int
+    warmup: int = 0
+    seed: int = 1
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        size = f" {self.program.size}" if self.program.size else ""
+        return f"{self.program.workload}{size}, {self.design.label}"
+
+    @property
+    def limits(self) -> Json:
+        """What the engine reads."""
+        return {"skip": 0, "warmup": self.warmup, "instructions": self.instructions, "roi": True}
+
+    @property
+    def seconds(self) -> float:
+        """About what it takes on one host core, without the program's start."""
+        return 1.0 + (self.instructions + self.warmup) / 10e6
+
+    @property
+    def stream(self) -> str:
+        """Equal for runs that can be simulated over one stream of the program."""
+        return json.dumps([self.machine, self.program.source(), self.limits, self.seed])
+
+    @property
+    def identity(self) -> str:
+        """Equal for runs that are the same before their configuration is resolved."""
+        return json.dumps([self.stream, self.design.base, _plain(self.design.changes)])
+
+
+class Runs:
+    """The runs of a figure, by application and design."""
+
+    def __init__(self, runs: Mapping[tuple[str, str], Run] | None = None) -> None:
+        self._runs = dict(runs or {})
+
+    def __getitem__(self, key: tuple[str, str]) -> Run:
+        return self._runs[key]
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs.values())
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __or__(self, other: Runs) -> Runs:
+        return Runs(self._runs | other._runs)
+
+    def items(self) -> Iterable[tuple[tuple[str, str], Run]]:
+        """Application and design with the run."""
+        return self._runs.items()
+
+
+@cache
+def build() -> str:
+    """Tells one build of the engine from another: its version, and a hash of its code."""
+    engine = native.engine()
+    code = hashlib.blake2b(digest_size=8)
+    path = getattr(engine, "__file__", None)
+    if path:
+        code.update(Path(path).read_bytes())
+    return f"{native.version()} {code.hexdigest()}"
+
+
+def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """By a run's identity: the key of its result, or why it cannot be run.
+
+    The key is a hash of the resolved configuration, the program, the limits, the
+    seed and the engine. `folder` takes the designs' files.
+    """
+    found: dict[str, str] = {}
+    wrong: dict[str, str] = {}
+    for run in runs:
+        if run.identity in found or run.identity in wrong:
+            continue
+        try:
+            path = written(run.design, folder)
+            spec = {"machine": run.machine, "designs": [str(path)]}
+            resolved = native.call("resolve", json.dumps(spec))[0]["config"]
+        except UserError as error:
+            wrong[run.identity] = str(error)
+            continue
+        whole = [build(), resolved, run.program.source(), run.limits, run.seed]
+        text = json.dumps(whole, sort_keys=True)
+        found[run.identity] = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return found, wrong
+
+
+def written(design: Design, folder: Path) -> Path:
+    """The design's file; the engine calls a design by its file's name."""
+    text = design.text()
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{design.label}.toml"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return path

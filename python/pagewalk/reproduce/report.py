@@ -1,0 +1,335 @@
+"""What a reproduction leaves behind: pictures, tables, one page, and numbers for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import files, native
+from pagewalk.errors import Failure
+from pagewalk.page import STYLE
+from pagewalk.quantities import significant
+from pagewalk.reproduce import drawing
+from pagewalk.reproduce.figure import Figure, Row
+
+if TYPE_CHECKING:
+    import polars
+
+    from pagewalk.reproduce.cache import Outcome
+    from pagewalk.reproduce.paper import Paper
+    from pagewalk.reproduce.plan import Run
+
+Json = dict[str, Any]
+
+_MORE = """
+td.number { color: #212529; } td.far { color: #c92a2a; } td.near { color: #2b8a3e; }
+p.about { max-width: 76ch; } p.scale { color: #868e96; font-size: 13px; margin: 2px 0 14px; }
+nav a { margin-right: 14px; } a { color: #4c6ef5; text-decoration: none; }
+tr.average td { font-weight: 600; background: #f8f9fa; }
+td.why { color: #c92a2a; }
+table.grid small { display: block; color: #868e96; line-height: 1.1; }
+"""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A figure with its rows and its picture."""
+
+    name: str
+    figure: Figure
+    rows: list[Row]
+    picture: Json | None
+    note: str
+    runs: list[tuple[Run, Outcome]]
+
+    def svg(self) -> str | None:
+        """The picture as SVG; None for a table."""
+        return None if self.picture is None else drawing.svg(self.picture)
+
+
+class Reproduction:
+    """All that was asked for of a paper, at a scale."""
+
+    def __init__(self, paper: Paper, figures: list[Finished]) -> None:
+        self.paper = paper
+        self.figures = figures
+
+    @property
+    def broken(self) -> list[str]:
+        """Runs that gave no result at all, each once, with the reason."""
+        return list(
+            dict.fromkeys(
+                f"{run.name}: {outcome.error}"
+                for finished in self.figures
+                for run, outcome in finished.runs
+                if outcome.error is not None
+            )
+        )
+
+    @property
+    def ended_early(self) -> list[str]:
+        """Runs whose design came to an end that nobody asked for: a result, not a mistake."""
+        return list(
+            dict.fromkeys(
+                f"{run.name}: {outcome.why}"
+                for finished in self.figures
+                for run, outcome in finished.runs
+                if outcome.error is None and outcome.failed
+            )
+        )
+
+    def to_json(self) -> str:
+        """Every number, with the paper's, and where each run's result is found."""
+        data = {
+            "paper": self.paper.name,
+            "title": self.paper.title,
+            "source": self.paper.source,
+            "scale": asdict(self.paper.scale),
+            "full_scale": self.paper.full,
+            "machine": self.paper.machine,
+            "seed": self.paper.seed,
+            "version": native.version(),
+            "figures": [_figure_json(finished) for finished in self.figures],
+        }
+        return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+    def frame(self) -> polars.DataFrame:
+        """A row a number: figure, panel, group, series, part, ours, the paper's, difference."""
+        import polars
+
+        text, number = polars.String(), polars.Float64()
+        schema: dict[str, polars.DataType] = {
+            "figure": text, "panel": text, "group": text, "series": text, "part": text,
+            "average": polars.Boolean(), "value": number, "paper": number, "difference": number,
+            "ratio": number, "unit": text, "place": text, "note": text, "failed": text,
+            "scale": text,
+        }  # fmt: skip
+        rows = [
+            {"figure": finished.name, "scale": finished.note, **_row_json(row)}
+            for finished in self.figures
+            for row in finished.rows
+        ]
+        return polars.DataFrame(
+            {key: [row[key] for row in rows] for key in schema}, schema=schema, strict=False
+        )
+
+    def write(self, folder: Path) -> None:
+        """Pictures, tables, the page, and the numbers as JSON, CSV and Parquet."""
+        pictures = folder / "figures"
+        try:
+            pictures.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"could not make the folder '{pictures}': {error.strerror}") from None
+        for finished in self.figures:
+            if finished.picture is not None:
+                files.write(
+                    str(pictures / f"{finished.name}.svg"), drawing.svg(finished.picture).encode()
+                )
+                files.write(str(pictures / f"{finished.name}.png"), drawing.png(finished.picture))
+        frame = self.frame()
+        for name in frame["figure"].unique(maintain_order=True):
+            table = frame.filter(frame["figure"] == name).drop("figure").write_csv()
+            files.write(str(pictures / f"{name}.csv"), table.encode())
+        files.write(str(folder / "results.json"), self.to_json().encode())
+        files.write(str(folder / "results.csv"), frame.write_csv().encode())
+        self.write_parquet(str(folder / "results.parquet"))
+        files.write(str(folder / "index.html"), self.to_html().encode())
+
+    def write_parquet(self, path: str) -> None:
+        """Writes `frame`."""
+        out = io.BytesIO()
+        about = {"paper": self.paper.name, "scale": self.paper.scale.name}
+        self.frame().write_parquet(out, metadata={"pagewalk": json.dumps(about)})
+        files.write(path, out.getvalue())
+
+    def to_html(self) -> str:
+        """One page that needs nothing but a browser."""
+        paper = self.paper
+        title = escape(f"{paper.title}, reproduced – Pagewalk")
+        links = "".join(f'<a href="#{escape(f.name)}">{escape(f.name)}</a>' for f in self.figures)
+        notes = [f"scale {paper.scale.name}: {paper.scale.about}"] if paper.reduced else []
+        notes += [f"no result: {text}" for text in self.broken]
+        warnings = "".join(f"<p>{escape(text)}</p>" for text in notes)
+        if warnings:
+            warnings = f"<section class=warning>{warnings}</section>\n"
+        facts = f"{paper.source} · machine {paper.machine} · scale {paper.scale.name}"
+        return (
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{title}</title><style>{STYLE}{_MORE}</style></head><body><main>\n"
+            f"<h1>{escape(paper.title)}</h1><p class=facts>{escape(facts)}</p>\n"
+            f"{warnings}<section><p class=about>{escape(paper.about)}</p>"
+            f"<nav>{links}</nav></section>\n"
+            f"{_averages(self.figures)}{''.join(_section(f) for f in self.figures)}"
+            f"<footer>Pagewalk {escape(native.version())}, seed {paper.seed}</footer>\n"
+            f"</main></body></html>\n"
+        )
+
+
+def _row_json(row: Row) -> Json:
+    return {**asdict(row), "difference": row.difference, "ratio": row.ratio}
+
+
+def _figure_json(finished: Finished) -> Json:
+    return {
+        "name": finished.name,
+        "title": finished.figure.title,
+        "place": finished.figure.place,
+        "about": finished.figure.about,
+        "scale": finished.note,
+        "rows": [_row_json(row) for row in finished.rows],
+        "runs": [
+            {
+                "name": run.name,
+                "machine": run.machine,
+                "design": run.design.base,
+                "changes": run.design.changes,
+                "program": run.program.source()["workload"],
+                "limits": run.limits,
+                "seed": run.seed,
+                "result": outcome.key,
+                "status": "error" if outcome.error is not None else outcome.result.status,
+                "why": outcome.why,
+            }
+            for run, outcome in finished.runs
+        ],
+    }
+
+
+def _averages(figures: list[Finished]) -> str:
+    rows = [
+        (finished.name, row)
+        for finished in figures
+        for row in finished.rows
+        if row.average and row.paper is not None
+    ]
+    if not rows:
+        return ""
+    body = "".join(
+        f'<tr><td><a href="#{escape(name)}">{escape(name)}</a></td>'
+        f"<td class=text>{escape(_label(row))}</td>{_numbers(row)}</tr>"
+        for name, row in rows
+    )
+    return (
+        "<section><h2>What the paper's text states</h2><table><thead><tr><th></th>"
+        "<th class=text>quantity</th><th>ours</th><th>paper</th><th>difference</th>"
+        f"</tr></thead><tbody>{body}</tbody></table></section>\n"
+    )
+
+
+def _label(row: Row) -> str:
+    return ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
+
+
+def _section(finished: Finished) -> str:
+    figure = finished.figure
+    parts = [
+        f'<section id="{escape(finished.name)}"><h2>{escape(finished.name)}: '
+        f"{escape(figure.title)}</h2>"
+        f"<p class=scale>{escape(figure.place)} · {escape(finished.note)}</p>"
+    ]
+    if figure.about:
+        parts.append(f"<p class=about>{escape(figure.about)}</p>")
+    picture = finished.svg()
+    if picture:
+        parts.append(picture)
+    else:
+        parts.append(_grid(finished.rows))
+    opened = " open" if picture and len(finished.rows) <= _SHORT else ""
+    parts.append(
+        f"<details{opened}><summary>ours and the paper's, number for number</summary>"
+        f"{_table(finished.rows)}</details>"
+    )
+    return "".join(parts) + "</section>\n"
+
+
+def _grid(rows: list[Row]) -> str:
+    """A table as the paper prints it: ours, the paper's number below in grey."""
+    columns = list(dict.fromkeys(row.series for row in rows if not row.average))
+    places = {(row.group, row.series): row for row in rows if row.series in columns}
+    units = {row.series: row.unit for row in reversed(rows)}
+    head = "".join(
+        f"<th>{escape(column)}{f' ({escape(units[column])})' if units[column] else ''}</th>"
+        for column in columns
+    )
+    body = []
+    for group in dict.fromkeys(group for group, _ in places):
+        cells = []
+        for column in columns:
+            row = places.get((group, column))
+            if row is None:
+                cells.append("<td></td>")
+                continue
+            ours = "✗" if row.failed else number(row.value, "")
+            paper = "" if row.paper is None else f"<small>{escape(number(row.paper, ''))}</small>"
+            cells.append(f'<td title="{escape(row.failed or row.note)}">{escape(ours)}{paper}</td>')
+        average = any(row.average for (g, _), row in places.items() if g == group)
+        kind = " class=average" if average else ""
+        body.append(f"<tr{kind}><td>{escape(group)}</td>{''.join(cells)}</tr>")
+    return (
+        f"<table class=grid><thead><tr><th></th>{head}</tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+def _table(rows: list[Row]) -> str:
+    names = [name for name in ("panel", "part") if any(getattr(row, name) for row in rows)]
+    head = "".join(f"<th class=text>{name}</th>" for name in names)
+    body = []
+    for row in rows:
+        extra = "".join(f"<td class=text>{escape(getattr(row, name))}</td>" for name in names)
+        why = f"<td class='text why'>{escape(row.failed)}</td>" if row.failed else ""
+        remark = "; ".join(part for part in (row.place, row.note) if part)
+        body.append(
+            f"<tr{' class=average' if row.average else ''}><td>{escape(row.group)}</td>"
+            f"<td class=text>{escape(row.series)}</td>{extra}{_numbers(row)}"
+            f"{why or f'<td class=text>{escape(remark)}</td>'}</tr>"
+        )
+    return (
+        f"<table><thead><tr><th></th><th class=text></th>{head}<th>ours</th><th>paper</th>"
+        f"<th>difference</th><th class=text></th></tr></thead>"
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+_NEAR, _FAR = 0.05, 0.25
+_SHORT = 24
+
+
+def _numbers(row: Row) -> str:
+    cells = [f"<td>{escape(number(row.value, row.unit))}</td>"]
+    cells.append(f"<td>{escape(number(row.paper, row.unit))}</td>")
+    shown = difference(row)
+    distance = abs(row.ratio - 1) if row.ratio is not None else None
+    kind = ""
+    if distance is not None:
+        kind = " class=near" if distance <= _NEAR else " class=far" if distance > _FAR else ""
+    cells.append(f"<td{kind}>{escape(shown)}</td>")
+    return "".join(cells)
+
+
+def number(value: float | None, unit: str) -> str:
+    """A value as tables print it."""
+    if value is None:
+        return "–"
+    if float(value).is_integer() and abs(value) < 1e6:
+        text = f"{value:.0f}"
+    else:
+        text = significant(value)
+    return f"{text} {unit}".strip()
+
+
+def difference(row: Row) -> str:
+    """Ours less the paper's, with the share where that has a meaning."""
+    if row.difference is None:
+        return ""
+    text = f"{row.difference:+.4g}"
+    if row.difference == 0:
+        return "0"
+    if row.ratio is not None:
+        text += f" ({(row.ratio - 1) * 100:+.1f} %)"
+    return text

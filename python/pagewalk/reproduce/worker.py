@@ -1,0 +1,80 @@
+"""A process that simulates one batch of runs; spoken to in lines of JSON.
+
+It reads what to do from its standard input and tells progress on its standard
+output. It ends when its standard input does: it does not outlive who started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pagewalk import native
+from pagewalk.errors import PagewalkError
+from pagewalk.reproduce.cache import Cache
+
+Json = dict[str, Any]
+
+
+class _Reporter:
+    def update(self, progress: Json) -> None:
+        say(
+            {
+                "done": progress["done"],
+                "total": progress["total"],
+                "phase": progress["phase"],
+            }
+        )
+
+    def stopping(self) -> None:
+        pass
+
+
+def say(message: Json) -> None:
+    """Tells the parent something."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Simulates a batch and keeps each design's result."""
+    # A Ctrl-C reaches the whole process group; the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        data = native.run(job["spec"], _Reporter())
+    except PagewalkError as error:
+        say({"error": str(error)})
+        return
+    cache = Cache(Path(job["cache"]))
+    shared = {key: data[key] for key in ("version", "seed", "source", "machine", "limits")}
+    for key, design in zip(job["keys"], data["designs"], strict=True):
+        if design["status"] == "partial":
+            say({"error": "the run was stopped before its end"})
+            return
+        cache.write(
+            key,
+            {
+                "name": f"{data['source']['name']}, {design['name']}",
+                **shared,
+                "warnings": data["warnings"],
+                "host": data["host"],
+                "design": design,
+            },
+        )
+    say({"finished": data["host"]})
+
+
+def _leave_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,475 @@
+"""`pagewalk reproduce` on a paper made for the purpose, and what is shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from pagewalk.errors import UserError
+from pagewalk.reproduce import Bars, Design, Figure, Paper, Program, Row, Run, geometric, mean
+from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.cache import Cache, Outcome
+from pagewalk.reproduce.plan import keys
+from pagewalk.reproduce.runner import Silent, batches, simulate
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+PAPER = """
+title = "A paper"
+source = "Nowhere 2026"
+machine = "epyc-milan"
+figures = ["sizes", "times"]
+full = "full"
+
+[scales.full]
+about = "as in the paper"
+instructions = "40K"
+warmup = "0"
+
+[scales.tiny]
+about = "2 thousand instructions, the paper has 40 thousand"
+instructions = "2K"
+warmup = "0"
+
+[designs.A]
+design = "radix"
+
+[designs.B]
+design = "thp"
+set = { "os.fragmentation" = "none" }
+
+[applications.small]
+workload = "gups"
+size = "64KiB"
+
+[applications.large]
+workload = "gups"
+size = "4MiB"
+
+[applications.long]
+workload = "gups"
+size = "4GiB"
+"""
+
+SIZES = """
+from pagewalk.reproduce import Bars, Figure, Panel, Row, mean
+from .shared import UNIT
+
+class Sizes(Figure):
+    title = "Sizes"
+    place = "figure 1"
+    panels = (Panel(Bars("KB")),)
+
+    def runs(self, paper):
+        return paper.cross(["small", "large"], ["A", "B"])
+
+    def rows(self, paper, results):
+        rows = []
+        for (app, design), run in self.runs(paper).items():
+            outcome = results(run)
+            value = outcome.get("page_table_bytes")
+            rows.append(
+                Row(app, design, value and value / 1024, {"A": 20.0}.get(design), UNIT,
+                    failed=outcome.why)
+            )
+        return rows + [Row("mean", "A", mean(r.value for r in rows), 21.0, UNIT, average=True)]
+"""
+
+TIMES = """
+from pagewalk.reproduce import Figure, Row
+
+class Times(Figure):
+    title = "Times"
+    place = "figure 2"
+    timing = True
+
+    def runs(self, paper):
+        return paper.cross(["long"], ["A"], timing=True)
+
+    def rows(self, paper, results):
+        outcome = results(self.runs(paper)["long", "A"])
+        return [Row("long", "A", outcome.get("cycles"), unit="cycles", failed=outcome.why)]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A paper with two figures."""
+    place = tmp_path / "paper"
+    place.mkdir()
+    (place / "paper.toml").write_text(PAPER)
+    (place / "shared.py").write_text('UNIT = "KB"\n')
+    (place / "sizes.py").write_text(SIZES)
+    (place / "times.py").write_text(TIMES)
+    return place
+
+
+def _reproduce(invoke: Invoke, folder: Path, *more: str) -> tuple[int, str, str]:
+    out, cache = folder.parent / "out", folder.parent / "cache"
+    return invoke("reproduce", str(folder), "--out", str(out), "--cache", str(cache), *more)
+
+
+def _numbers(folder: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((folder.parent / "out" / "results.json").read_text())
+    return {f["name"]: {(r["group"], r["series"]): r for r in f["rows"]} for f in data["figures"]}
+
+
+def test_everything_of_a_paper_is_simulated_drawn_and_written(folder: Path, invoke: Invoke) -> None:
+    status, out, err = _reproduce(invoke, folder, "--scale", "tiny")
+    assert status == 0
+    assert "5 runs to simulate: about" in err
+    assert "A paper" in out
+    results = folder.parent / "out"
+    names = {str(p.relative_to(results)) for p in results.rglob("*") if p.is_file()}
+    assert names == {
+        "index.html",
+        "results.json",
+        "results.csv",
+        "results.parquet",
+        "figures/sizes.svg",
+        "figures/sizes.png",
+        "figures/sizes.csv",
+        "figures/times.csv",
+    }
+    numbers = _numbers(folder)
+    small = numbers["sizes"]["small", "A"]
+    # Four nodes of a path, and one for each of the program's other regions.
+    assert small["value"] >= 16
+    assert small["difference"] == small["value"] - 20
+    assert small["ratio"] == small["value"] / 20
+    assert numbers["sizes"]["small", "B"]["paper"] is None
+    assert numbers["times"]["long", "A"]["value"] > 1000
+    frame = polars.read_parquet(results / "results.parquet")
+    assert frame.equals(polars.read_csv(results / "results.csv", schema=frame.schema))
+    assert frame.height == 6
+
+
+def test_every_figure_says_the_scale(folder: Path, invoke: Invoke) -> None:
+    _reproduce(invoke, folder, "--scale", "tiny")
+    results = folder.parent / "out"
+    page = (results / "index.html").read_text()
+    assert page.count("scale tiny: 2 thousand instructions") >= 2  # the page's, the figure's
+    assert "scale tiny: counted at the paper's full footprint" in page
+    assert "full footprint" in (results / "figures" / "sizes.svg").read_text()
+    assert all(
+        figure["scale"].startswith("scale tiny")
+        for figure in json.loads((results / "results.json").read_text())["figures"]
+    )
+    # Nothing is fetched from elsewhere.
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invoke) -> None:
+    _reproduce(invoke, folder, "--scale", "tiny")
+    tiny = _numbers(folder)
+    _, _, err = _reproduce(invoke, folder)
+    full = _numbers(folder)
+    assert "1 runs to simulate, 4 are there from before" in err
+    assert tiny["sizes"] == full["sizes"]
+    assert full["times"]["long", "A"]["value"] > 1.5 * tiny["times"]["long", "A"]["value"]
+
+
+def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: Invoke) -> None:
+    _reproduce(invoke, folder, "sizes")
+    first = _numbers(folder)
+    kept = {p: p.stat().st_mtime_ns for p in (folder.parent / "cache").rglob("*.gz")}
+    assert len(kept) == 4
+    _, _, err = _reproduce(invoke, folder, "sizes")
+    assert "all 4 runs are there from before" in err
+    assert {p: p.stat().st_mtime_ns for p in (folder.parent / "cache").rglob("*.gz")} == kept
+    _, _, err = _reproduce(invoke, folder, "sizes", "--fresh")
+    assert "4 runs to simulate: about" in err
+    assert all(p.stat().st_mtime_ns > before for p, before in kept.items())
+    assert _numbers(folder) == first  # to the last digit
+
+
+def test_what_is_broken_in_the_cache_is_simulated_again(folder: Path, invoke: Invoke) -> None:
+    _reproduce(invoke, folder, "sizes")
+    first = _numbers(folder)
+    paths = sorted((folder.parent / "cache").rglob("*.gz"))
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(paths[1].read_bytes()[:100])
+    _, _, err = _reproduce(invoke, folder, "sizes")
+    assert "2 runs to simulate, 2 are there from before" in err
+    assert _numbers(folder) == first
+
+
+def test_one_figure_simulates_what_it_needs(folder: Path, invoke: Invoke) -> None:
+    _, _, err = _reproduce(invoke, folder, "times", "--scale", "tiny")
+    assert "1 runs to simulate" in err
+    assert list(_numbers(folder)) == ["times"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-paper"], "there is no paper 'no-such-paper'; papers: mehpt"),
+        (["mehp"], "did you mean 'mehpt'?"),
+        (["/tmp"], "there is no paper in '/tmp': it has no paper.toml"),
+        (["PAPER", "size"], "there is no figure 'size'; did you mean 'sizes'? figures of paper"),
+        (["PAPER", "--scale", "huge"], "there is no scale 'huge'; scales: full, tiny"),
+        (["PAPER", "--jobs", "0"], "--jobs: 0 is not possible"),
+        (["PAPER", "--json", "/no/such/x"], "--json: there is no folder '/no/such'"),
+        (["PAPER", "--out", "/etc/passwd"], "'/etc/passwd' is a file; name a folder"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(
+    folder: Path, invoke: Invoke, arguments: list[str], message: str
+) -> None:
+    status, out, err = invoke("reproduce", *[str(folder) if a == "PAPER" else a for a in arguments])
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert message in err
+    assert not (folder.parent / "cache").exists()
+
+
+def test_a_design_that_cannot_finish_is_a_result(folder: Path, invoke: Invoke) -> None:
+    text = PAPER.replace('design = "thp"\n', 'design = "radix"\n').replace(
+        '"os.fragmentation" = "none"', '"os.memory_gb" = 1'
+    )
+    text = text.replace('size = "4MiB"', 'size = "2GiB"')
+    (folder / "paper.toml").write_text(text)
+    status, out, _ = _reproduce(invoke, folder, "sizes")
+    assert status == 0
+    assert "cannot finish: gups 2GiB, B: " in out
+    row = _numbers(folder)["sizes"]["large", "B"]
+    assert row["value"] is None or row["failed"]
+    assert "memory" in row["failed"]
+    picture = (folder.parent / "out" / "figures" / "sizes.svg").read_text()
+    assert "✗" in picture
+    # It is kept like any other.
+    assert "all 4 runs are there" in _reproduce(invoke, folder, "sizes")[2]
+
+
+def test_a_run_that_is_impossible_does_not_take_the_others_along(
+    folder: Path, invoke: Invoke
+) -> None:
+    text = PAPER.replace('size = "4MiB"', 'size = "5MiB"')  # no power of two
+    (folder / "paper.toml").write_text(text)
+    status, out, _ = _reproduce(invoke, folder, "sizes")
+    assert status == 1
+    assert out.count("no result: gups 5MiB") == 2
+    numbers = _numbers(folder)["sizes"]
+    assert numbers["small", "A"]["value"] > 0
+    assert numbers["large", "A"]["value"] is None
+    assert "power" in numbers["large", "A"]["failed"]
+
+    (folder / "paper.toml").write_text(PAPER.replace('"thp"', '"no-such-design"'))
+    status, out, _ = _reproduce(invoke, folder, "sizes")
+    assert status == 1
+    assert "there is no design 'no-such-design'" in out
+    assert _numbers(folder)["sizes"]["large", "A"]["value"] > 0
+
+
+def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
+    # The timed run would take minutes; beside it the others finish.
+    text = PAPER.replace('instructions = "40K"', 'instructions = "20G"')
+    (folder / "paper.toml").write_text(text)
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-m", "pagewalk", "reproduce", str(folder), "--jobs", "2"]
+    command += ["--out", str(tmp_path / "out"), "--cache", str(cache)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        deadline = time.monotonic() + 60
+        while len(list(cache.rglob("[!.]*.gz"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        run.send_signal(signal.SIGKILL)
+    done = len(list(cache.rglob("[!.]*.gz")))
+    assert 2 <= done <= 4
+    assert not (tmp_path / "out").exists()
+    # What it had started ends with it.
+    time.sleep(1.0)
+    assert len(list(cache.rglob("[!.]*.gz"))) == done
+    (folder / "paper.toml").write_text(PAPER)
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert again.returncode == 0
+    assert f"{5 - done} runs to simulate, {done} are there from before" in again.stderr
+
+
+def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
+    def key(run: Run) -> str:
+        found, wrong = keys([run], tmp_path)
+        assert not wrong
+        return found[run.identity]
+
+    run = Run(Program("gups", "4MiB"), Design("A", "radix"), "mehpt-table3", 1000)
+    same = [
+        run,
+        replace(run, design=Design("other label", "radix")),
+        replace(run, program=Program("gups", "4MiB", memory=1, start=9.0)),
+        # The default, spelled out.
+        replace(run, design=Design("A", "radix", {"page_table.radix.levels": 4})),
+    ]
+    assert len({key(r) for r in same}) == 1
+    others = [
+        run,
+        replace(run, design=Design("A", "radix5")),
+        replace(run, design=Design("A", "radix", {"os": {"memory_gb": 65}})),
+        replace(run, machine="epyc-milan"),
+        replace(run, instructions=1001),
+        replace(run, warmup=1),
+        replace(run, seed=2),
+        replace(run, program=Program("gups", "8MiB")),
+        replace(run, program=Program("gups", "4MiB", 2)),
+        replace(run, program=Program("gups", "4MiB", params={"chunk": "7"})),
+    ]
+    assert len({key(r) for r in others}) == len(others)
+
+
+def test_runs_of_one_stream_go_together() -> None:
+    program = Program("gups", "4MiB")
+    designs = [Design(name, "radix", {"os.memory_gb": i}) for i, name in enumerate("abc", 1)]
+    runs = [Run(program, design, "m", 1000) for design in designs]
+    other = Run(Program("gups", "8MiB"), designs[0], "m", 1000)
+    found = batches([*runs, other])
+    assert sorted(len(batch.runs) for batch in found) == [1, 3]
+    # What takes long does not wait for others, unless its start does.
+    slow = [Run(program, design, "m", 1_000_000_000) for design in designs]
+    assert [len(batch.runs) for batch in batches(slow)] == [1, 1, 1]
+    heavy = Program("gups", "4MiB", start=300.0)
+    together = [Run(heavy, design, "m", 1_000_000_000) for design in designs]
+    assert [len(batch.runs) for batch in batches(together)] == [3]
+
+
+def test_what_is_computed_needs_no_engine(tmp_path: Path) -> None:
+    class Watcher(Silent):
+        told: tuple[int, int] | None = None
+
+        def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
+            self.told = (there, missing)
+
+    watcher = Watcher()
+    simulate([], Cache(tmp_path), watcher=watcher)
+    assert watcher.told == (0, 0)
+
+
+def test_means() -> None:
+    assert mean([1, None, 3]) == 2
+    assert mean([None]) is None
+    assert geometric([2, None, 8]) == pytest.approx(4)
+    assert geometric([0, 1]) is None
+
+
+def test_differences_of_a_row() -> None:
+    row = Row("a", "b", 3.0, 2.0)
+    assert row.difference == 1.0
+    assert row.ratio == 1.5
+    assert Row("a", "b", None, 2.0).difference is None
+    assert Row("a", "b", 1.0, 0.0).ratio is None
+
+
+def test_a_bar_of_each_kind_is_drawn(tmp_path: Path) -> None:
+    from pagewalk.reproduce import Lines, Panel, drawing
+
+    class Everything(Figure):
+        title = "Everything"
+        place = "figure 9"
+        panels = (
+            Panel(Bars("log", log=True), "log"),
+            Panel(Bars("stacked", stacked=True), "stacked"),
+            Panel(Lines("x", "y"), "line"),
+            Panel(Bars("nothing"), "empty"),
+        )
+
+        def rows(self, paper: Paper, results: Any) -> list[Row]:
+            return []
+
+    rows = [
+        Row("a", "s", 3e-5, 4e-5, panel="log"),
+        Row("b", "s", 2e9, panel="log"),
+        Row("b", "t", None, failed="cannot", panel="log"),
+        Row("a", "s", 1, part="p", panel="stacked"),
+        Row("a", "s", 2, part="q", panel="stacked"),
+        Row("a", "t", 2, part="q", panel="stacked"),
+        Row("0.5", "s", 1, panel="line"),
+        Row("1", "s", 2, 3, panel="line"),
+        Row("not drawn", "s", 2, 3, panel="line"),
+    ]
+    specification = drawing.chart(Everything(), rows, "at a scale")
+    assert specification is not None
+    picture = drawing.svg(specification)
+    for text in ("Everything", "figure 9", "at a scale", "stacked", "✗"):
+        assert text in picture
+    assert "nothing" not in picture
+    assert drawing.png(specification).startswith(b"\x89PNG")
+
+
+def test_what_is_shipped_is_listed(invoke: Invoke) -> None:
+    status, out, _ = invoke("reproduce")
+    assert status == 0
+    for paper in papers.catalogue():
+        assert paper["name"] in out
+        assert all(figure in out for figure in paper["figures"])
+
+
+@pytest.mark.parametrize("name", list(papers.papers()))
+def test_every_shipped_figure_can_be_planned(name: str, tmp_path: Path) -> None:
+    scales = papers.load(name).scales
+    for scale in scales:
+        paper = papers.load(name, scale)
+        figures = paper.figures()
+        assert list(figures) == paper.order
+        # No file lies about unused.
+        files = {p.stem for p in paper.folder.glob("*.py")} - {"common", "__init__"}
+        assert files == set(paper.order)
+        for figure in figures.values():
+            assert figure.title
+            assert figure.place
+            _, wrong = keys(figure.runs(paper), tmp_path)
+            assert not wrong
+
+
+@pytest.mark.parametrize("name", list(papers.papers()))
+def test_every_shipped_figure_bears_runs_that_failed(name: str) -> None:
+    paper = papers.load(name)
+    for figure in paper.figures().values():
+        rows = figure.rows(paper, lambda _run: Outcome("", None, "no luck"))
+        assert rows
+        assert all(row.value is None or not row.failed for row in rows)
+
+
+def test_a_paper_file_that_lacks_something_is_refused(folder: Path) -> None:
+    (folder / "paper.toml").write_text('title = "x"\n')
+    with pytest.raises(UserError, match="'source' is missing"):
+        papers.load(str(folder))
+    (folder / "paper.toml").write_text("title =\n")
+    with pytest.raises(UserError, match=r"paper\.toml"):
+        papers.load(str(folder))
+    (folder / "paper.toml").write_text(PAPER)
+    (folder / "sizes.py").write_text("")
+    with pytest.raises(UserError, match="expected one Figure in it, found 0"):
+        papers.load(str(folder)).figures()
+
+
+def test_the_paper_of_the_documentation_can_be_reproduced(tmp_path: Path, invoke: Invoke) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "reproduce.md").read_text()
+    place = tmp_path / "mine"
+    place.mkdir()
+    for language, name in (("toml", "paper.toml"), ("python", "misses.py")):
+        (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        (place / name).write_text(block)
+    status, _, _ = _reproduce(invoke, place, "--scale", "smoke")
+    assert status == 0
+    numbers = _numbers(place)["misses"]
+    assert numbers["GUPS", "Radix"]["value"] > numbers["GUPS", "Huge pages"]["value"]
+
+
+def test_numbers_can_go_to_standard_output(folder: Path, invoke: Invoke) -> None:
+    os.environ.pop("XDG_CACHE_HOME", None)
+    status, out, err = _reproduce(invoke, folder, "times", "--scale", "tiny", "--json", "-")
+    assert status == 0
+    assert json.loads(out)["scale"]["name"] == "tiny"
+    assert "A paper" in err

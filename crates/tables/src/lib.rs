@@ -6,6 +6,8 @@
 mod cluster;
 mod clustered;
 mod contract;
+#[allow(dead_code, reason = "the page tables that are made of it follow")]
+mod cuckoo;
 mod hash_dont_cache;
 mod level_hashing;
 mod murmur;
@@ -15,6 +17,7 @@ mod registry;
 mod walk_cache;
 
 pub use contract::*;
+pub use cuckoo::{Choice, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
 pub use hash_dont_cache::HashDontCacheSpec;
 pub use level_hashing::LevelHashingSpec;
 pub use radix::Radix;

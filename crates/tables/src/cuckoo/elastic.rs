@@ -1,0 +1,505 @@
+//! One elastic cuckoo hash table of 64-byte lines (Skarlatos et al., ASPLOS
+//! 2020, and ME-HPT, sections II-B and IV).
+//!
+//! A line lies in one of its ways, in the slot that the way's hash function
+//! names. A resize keeps the hash functions and takes another number of their
+//! low bits, so that a line's slot in the old table, its way's rehash pointer
+//! and one comparison tell where in that way it can be: a lookup never takes
+//! more probes than there are ways, and a line that a larger table receives
+//! always finds its slot free. Only a downsize merges slots.
+
+mod migrate;
+mod resize;
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+
+use pagewalk_units::{Addr, Asid, PageSize, Rng};
+use rand::RngExt;
+
+use super::hash::Hash;
+use super::l2p::L2p;
+use super::line::Format;
+use super::spec::{Choice, ElasticSpec, MAX_WAYS};
+use super::stats::ElasticStats;
+use super::storage::Storage;
+use crate::cluster::Line;
+use crate::{FrameSource, MapWork, NoFrames};
+
+/// A slot of the table. It stays valid until the next insertion or removal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// Which way.
+    pub way: u8,
+    /// In the new table, where a resize out of place is under way.
+    new: bool,
+    slot: u32,
+}
+
+/// What hardware finds in one way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Probe {
+    /// Physical address of the line that it reads.
+    pub at: u64,
+    /// Where that is.
+    pub place: Place,
+    /// Whether the line has the key.
+    pub hit: bool,
+}
+
+/// What a change of the table needs from around it.
+pub(crate) struct Env<'a, A> {
+    /// Where memory comes from.
+    pub frames: &'a mut dyn FrameSource<A>,
+    /// The process's chunk pointers; any, if ways are contiguous.
+    pub l2p: &'a mut L2p,
+    /// What was done.
+    pub work: &'a mut MapWork,
+}
+
+/// A resize under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Flight {
+    /// The new table is larger.
+    up: bool,
+    /// A downsize that was turned round: the pointer moves back.
+    back: bool,
+}
+
+/// One way. The live slot of hash `h` is `h & old_mask` of the old table if
+/// that is not below the rehash pointer, else `h & new_mask` of the new one,
+/// which in an in-place resize is the same memory. Without a resize the masks
+/// are equal and the pointer is zero.
+struct Way<A> {
+    table: Storage<A>,
+    next: Option<Storage<A>>,
+    old_mask: u64,
+    new_mask: u64,
+    pointer: u64,
+    flight: Option<Flight>,
+    /// Lines in it.
+    lines: u64,
+}
+
+impl<A: Addr> Way<A> {
+    fn new(table: Storage<A>) -> Self {
+        let mask = table.slots() - 1;
+        Way {
+            table,
+            next: None,
+            old_mask: mask,
+            new_mask: mask,
+            pointer: 0,
+            flight: None,
+            lines: 0,
+        }
+    }
+    #[inline]
+    fn live(&self, h: u64) -> (bool, u64) {
+        let old = h & self.old_mask;
+        if old >= self.pointer {
+            (false, old)
+        } else {
+            (self.next.is_some(), h & self.new_mask)
+        }
+    }
+    #[inline]
+    fn storage(&self, new: bool) -> &Storage<A> {
+        match &self.next {
+            Some(next) if new => next,
+            _ => &self.table,
+        }
+    }
+    #[inline]
+    fn storage_mut(&mut self, new: bool) -> &mut Storage<A> {
+        match &mut self.next {
+            Some(next) if new => next,
+            _ => &mut self.table,
+        }
+    }
+    /// Slots that the way has, or is about to have when the resize is over.
+    fn slots(&self) -> u64 {
+        match self.flight {
+            Some(Flight { back: true, .. }) => self.old_mask + 1,
+            _ => self.new_mask + 1,
+        }
+    }
+    fn bytes(&self) -> u64 {
+        self.table.bytes() + self.next.as_ref().map_or(0, Storage::bytes)
+    }
+    fn blocks(&self) -> usize {
+        self.table.blocks() + self.next.as_ref().map_or(0, Storage::blocks)
+    }
+}
+
+/// An elastic cuckoo hash table of lines in the format `F`.
+pub(crate) struct Elastic<F, A> {
+    spec: ElasticSpec,
+    /// Whose L2P sub-table the chunks are in; `None`: contiguous ways.
+    size: Option<PageSize>,
+    asid: Asid,
+    salt: u64,
+    rng: Rng,
+    /// Empty until the first insertion.
+    ways: Vec<Way<A>>,
+    lines: u64,
+    /// Where the insertion at hand has displaced lines, in order.
+    displaced: Vec<Place>,
+    stats: ElasticStats,
+    format: PhantomData<fn() -> F>,
+}
+
+impl<F: Format, A: Addr> Elastic<F, A> {
+    /// An empty table, without memory until the first insertion. `size` names
+    /// the sub-tables of the L2P table for ways in chunks (with `None` ways
+    /// are contiguous whatever the parameters say); `salt` seeds hash
+    /// functions and random choices.
+    pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, asid: Asid) -> Self {
+        debug_assert_eq!(spec.check(), Ok(()));
+        Elastic {
+            spec: spec.clone(),
+            size: size.filter(|_| !spec.chunks.is_empty()),
+            asid,
+            salt,
+            rng: pagewalk_units::rng(salt, "tables.cuckoo"),
+            ways: Vec::new(),
+            lines: 0,
+            displaced: Vec::new(),
+            stats: ElasticStats::new(usize::from(spec.ways), spec.max_kicks),
+            format: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: u64) -> Hash {
+        Hash::new(key, self.salt)
+    }
+    /// The one place of `hash` in `way` where a line can be.
+    #[inline]
+    fn live(&self, hash: Hash, way: usize) -> Place {
+        let (new, slot) = self.ways[way].live(hash.of(way, usize::from(self.spec.ways)));
+        Place {
+            way: way as u8,
+            new,
+            slot: slot as u32,
+        }
+    }
+
+    /// Where the line of `key` is.
+    #[inline]
+    pub(crate) fn find(&self, key: u64) -> Option<Place> {
+        let hash = self.hash(key);
+        (0..self.ways.len())
+            .map(|way| self.live(hash, way))
+            .find(|&p| F::is(self.line(p), key))
+    }
+    /// What hardware reads in `way` for `key`; `None` before the first insertion.
+    #[inline]
+    pub(crate) fn probe(&self, key: u64, way: u8) -> Option<Probe> {
+        if self.ways.is_empty() {
+            return None;
+        }
+        let place = self.live(self.hash(key), usize::from(way));
+        Some(Probe {
+            at: self.address(place),
+            place,
+            hit: F::is(self.line(place), key),
+        })
+    }
+    /// The line at `place`.
+    #[inline]
+    pub(crate) fn line(&self, place: Place) -> &Line {
+        let way = &self.ways[usize::from(place.way)];
+        way.storage(place.new).line(u64::from(place.slot))
+    }
+    /// The line at `place`, to change its contents but neither its key nor
+    /// whether it is free; see [`Elastic::insert`] and [`Elastic::remove`].
+    #[inline]
+    pub(crate) fn line_mut(&mut self, place: Place) -> &mut Line {
+        let way = &mut self.ways[usize::from(place.way)];
+        way.storage_mut(place.new).line_mut(u64::from(place.slot))
+    }
+    /// Physical address of the line at `place`.
+    #[inline]
+    pub(crate) fn address(&self, place: Place) -> u64 {
+        let way = &self.ways[usize::from(place.way)];
+        way.storage(place.new).address(u64::from(place.slot))
+    }
+
+    /// Ways of the table.
+    pub(crate) fn ways(&self) -> u8 {
+        self.spec.ways
+    }
+    /// Lines in the table.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
+    }
+    /// Lines in `way`.
+    pub(crate) fn lines_of(&self, way: usize) -> u64 {
+        self.ways.get(way).map_or(0, |w| w.lines)
+    }
+    /// Slots of `way`, those of the new table if a resize is under way.
+    pub(crate) fn slots_of(&self, way: usize) -> u64 {
+        self.ways.get(way).map_or(0, Way::slots)
+    }
+    /// Bytes of simulated memory that `way` holds.
+    pub(crate) fn bytes_of(&self, way: usize) -> u64 {
+        self.ways.get(way).map_or(0, Way::bytes)
+    }
+    /// Bytes of simulated memory that the table holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ways.iter().map(Way::bytes).sum()
+    }
+    /// Largest contiguous block that the table ever held, in bytes.
+    pub(crate) fn largest(&self) -> u64 {
+        self.stats.largest
+    }
+    /// 64-bit registers that a context switch saves: a rehash pointer for each
+    /// way that is being resized, and the base of each block: for ways in
+    /// chunks these are the L2P entries in use.
+    pub(crate) fn registers(&self) -> u32 {
+        let per_way = |w: &Way<A>| w.blocks() as u32 + u32::from(w.flight.is_some());
+        self.ways.iter().map(per_way).sum()
+    }
+    /// Whether a resize is under way.
+    pub(crate) fn resizing(&self) -> bool {
+        self.ways.iter().any(|w| w.flight.is_some())
+    }
+    /// What the table has counted.
+    pub(crate) fn stats(&self) -> &ElasticStats {
+        &self.stats
+    }
+    /// Calls `f` for every line, in no order that means anything.
+    pub(crate) fn for_each(&self, f: &mut dyn FnMut(&Line)) {
+        for way in &self.ways {
+            let next = way.next.iter().flat_map(Storage::lines);
+            for line in way.table.lines().chain(next) {
+                if F::key(line).is_some() {
+                    f(line);
+                }
+            }
+        }
+    }
+
+    /// Inserts the line of `key`, which is not there yet and not a free one.
+    /// `landed` gets the key and way of every line that has come to lie in a
+    /// way which it was not in before, this one included.
+    ///
+    /// When memory is refused nothing has changed, except that a resize under
+    /// way may be further on or over: it is finished when a line finds no
+    /// place, before more memory is asked for.
+    pub(crate) fn insert(
+        &mut self,
+        key: u64,
+        line: Line,
+        env: &mut Env<'_, A>,
+        landed: &mut dyn FnMut(u64, u8),
+    ) -> Result<Place, NoFrames> {
+        debug_assert_eq!(F::key(&line), Some(key));
+        debug_assert!(self.find(key).is_none());
+        let (random, work) = (self.rng.clone(), *env.work);
+        if self.ways.is_empty()
+            && let Err(refusal) = self.start(env)
+        {
+            *env.work = work;
+            return Err(refusal);
+        }
+        let due = self.upsizes_due();
+        let begun = due & !self.in_flight();
+        let placed = self.begin_upsizes(begun, env).and_then(|()| {
+            let placed = self.place_or_resize(key, line, env);
+            if placed.is_err() {
+                self.cancel_upsizes(begun, env);
+            }
+            placed
+        });
+        let place = match placed {
+            Ok(place) => place,
+            Err(refusal) => {
+                self.rng = random;
+                *env.work = work;
+                return Err(refusal);
+            }
+        };
+        if env.work.allocated != work.allocated {
+            self.note();
+        }
+        self.lines += 1;
+        self.stats.inserted += 1;
+        self.tell(landed);
+        if self.in_flight() != 0 {
+            self.stats.coexisting_insertions += 1;
+            self.hurry(due & !begun, env, landed);
+            self.migrate(self.spec.migrated_per_insertion, env, landed);
+        }
+        // What has moved since may have been this line.
+        Ok(self.find(key).unwrap_or(place))
+    }
+
+    /// An entry has gone into a line that is there: the kernel was at work on
+    /// the table, and that may count for migration.
+    pub(crate) fn merged(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
+        self.stats.merged += 1;
+        if self.spec.merge_counts && self.in_flight() != 0 {
+            self.migrate(self.spec.migrated_per_insertion, env, landed);
+        }
+    }
+
+    /// Frees the slot at `place`. May start a downsize or go on with one; a
+    /// downsize that gets no memory does not happen.
+    pub(crate) fn remove(
+        &mut self,
+        place: Place,
+        env: &mut Env<'_, A>,
+        landed: &mut dyn FnMut(u64, u8),
+    ) {
+        *self.line_mut(place) = [0; 8];
+        self.ways[usize::from(place.way)].lines -= 1;
+        self.lines -= 1;
+        self.stats.removed += 1;
+        let due = self.downsizes_due();
+        let flying = self.in_flight();
+        if due & flying != 0 {
+            self.finish_now(due & flying, env, landed);
+        }
+        if due & !flying != 0 {
+            self.begin_downsizes(due & !flying, env);
+            self.note();
+        }
+        if self.in_flight() != 0 {
+            self.migrate(self.spec.migrated_per_insertion, env, landed);
+        }
+    }
+
+    /// Gives all memory back; the table is empty afterwards.
+    pub(crate) fn release(&mut self, env: &mut Env<'_, A>) {
+        for way in 0..self.ways.len() {
+            let w = &mut self.ways[way];
+            let blocks = w.blocks();
+            env.work.freed += w.bytes();
+            if let Some(size) = self.size {
+                env.l2p.give_back(way, size, blocks);
+            }
+        }
+        for way in self.ways.drain(..) {
+            way.table.free(env.frames);
+            if let Some(next) = way.next {
+                next.free(env.frames);
+            }
+        }
+        self.lines = 0;
+    }
+
+    /// Reports the lines that the last insertion has displaced.
+    fn tell(&mut self, landed: &mut dyn FnMut(u64, u8)) {
+        for i in 0..self.displaced.len() {
+            let place = self.displaced[i];
+            if let Some(key) = F::key(self.line(place)) {
+                landed(key, place.way);
+            }
+        }
+    }
+
+    /// The way that a line goes to, not one of `not` (a bit a way): each with
+    /// the same chance, or by its free slots with per-way resizing (ME-HPT,
+    /// section IV-D).
+    fn choose(&mut self, not: u8) -> usize {
+        let allowed = |way: &usize| not >> way & 1 == 0;
+        let n = self.ways.len();
+        if self.spec.per_way {
+            let mut weights = [0u64; MAX_WAYS];
+            let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
+            for way in (0..n).filter(allowed) {
+                let w = &self.ways[way];
+                if w.slots() == smallest || !self.full(w.lines, w.slots()) {
+                    weights[way] = w.slots().saturating_sub(w.lines);
+                }
+            }
+            let sum: u64 = weights.iter().sum();
+            if sum > 0 {
+                let mut r = self.rng.random_range(0..sum);
+                for (way, &weight) in weights.iter().enumerate() {
+                    if r < weight {
+                        return way;
+                    }
+                    r -= weight;
+                }
+            }
+        }
+        let left = (0..n).filter(allowed).count();
+        let nth = self.rng.random_range(0..left);
+        (0..n).filter(allowed).nth(nth).expect("one of those left")
+    }
+
+    /// The way that the line of `hash` goes to, not `not`.
+    fn choose_for(&mut self, hash: Hash, not: Option<usize>) -> usize {
+        let not = not.map_or(0, |way| 1 << way);
+        if self.spec.choice == Choice::PreferEmpty {
+            let taken = (0..self.ways.len())
+                .filter(|&way| F::key(self.line(self.live(hash, way))).is_some())
+                .fold(not, |taken: u8, way| taken | 1 << way);
+            if taken.count_ones() < self.ways.len() as u32 {
+                return self.choose(taken);
+            }
+        }
+        self.choose(not)
+    }
+
+    /// Puts `line` into a way other than `from`; the line that was there goes
+    /// to another way, and so on, until a slot is free. `Err` after too many,
+    /// when everything is as it was.
+    ///
+    /// `self.displaced` then has every place that has got another line, the
+    /// last of them being the one that was free.
+    fn place(&mut self, key: u64, line: Line, from: Option<usize>) -> Result<(), ()> {
+        let way = self.choose_for(self.hash(key), from);
+        self.displaced.clear();
+        let start = self.live(self.hash(key), way);
+        self.place_at(start, line)
+    }
+
+    /// [`Elastic::place`] with the first place given.
+    fn place_at(&mut self, start: Place, mut line: Line) -> Result<(), ()> {
+        self.displaced.clear();
+        let mut place = start;
+        loop {
+            std::mem::swap(self.line_mut(place), &mut line);
+            self.displaced.push(place);
+            let Some(key) = F::key(&line) else {
+                self.ways[usize::from(place.way)].lines += 1;
+                self.stats.placed(self.displaced.len() - 1);
+                return Ok(());
+            };
+            if self.displaced.len() > self.spec.max_kicks as usize {
+                break;
+            }
+            let hash = self.hash(key);
+            let way = self.choose_for(hash, Some(usize::from(place.way)));
+            place = self.live(hash, way);
+        }
+        while let Some(place) = self.displaced.pop() {
+            std::mem::swap(self.line_mut(place), &mut line);
+        }
+        self.stats.exhausted += 1;
+        Err(())
+    }
+
+    /// Puts `line` somewhere; if it takes too many re-insertions, makes room.
+    fn place_or_resize(
+        &mut self,
+        key: u64,
+        line: Line,
+        env: &mut Env<'_, A>,
+    ) -> Result<Place, NoFrames> {
+        while self.place(key, line, None).is_err() {
+            self.make_room(env)?;
+        }
+        let kicks = self.displaced.len() as u32 - 1;
+        env.work.kicks += kicks;
+        if self.size.is_some() {
+            env.work.l2p_accesses += kicks;
+        }
+        Ok(self.displaced[0])
+    }
+}

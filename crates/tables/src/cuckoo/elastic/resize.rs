@@ -1,0 +1,358 @@
+//! When ways are resized, and the memory that it takes.
+
+use pagewalk_units::{Addr, Frame};
+
+use super::{Elastic, Env, Flight, Way};
+use crate::cuckoo::l2p::Growth;
+use crate::cuckoo::line::Format;
+use crate::cuckoo::storage::{LINE_BYTES, Storage};
+use crate::{NoFrames, Purpose, Want};
+
+/// How a way gets to another number of slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plan {
+    /// In the same memory, and so many more blocks of `bytes`.
+    InPlace { blocks: usize, bytes: u64 },
+    /// In new memory: so many blocks of `bytes`.
+    OutOfPlace { blocks: usize, bytes: u64 },
+}
+
+impl Plan {
+    fn blocks(self) -> (usize, u64) {
+        match self {
+            Plan::InPlace { blocks, bytes } | Plan::OutOfPlace { blocks, bytes } => (blocks, bytes),
+        }
+    }
+}
+
+impl<F: Format, A: Addr> Elastic<F, A> {
+    /// Ways that are being resized, a bit each.
+    pub(super) fn in_flight(&self) -> u8 {
+        let flying = |w: &Way<A>| u8::from(w.flight.is_some());
+        (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | flying(w) << i)
+    }
+    fn all(&self) -> u8 {
+        ((1u32 << self.ways.len()) - 1) as u8
+    }
+
+    /// Whether one more line would take `lines` of `slots` above the threshold.
+    #[inline]
+    pub(super) fn full(&self, lines: u64, slots: u64) -> bool {
+        (lines + 1) as f64 > self.spec.upsize_at * slots as f64
+    }
+    /// Ways to upsize before another line comes: all when the table is full,
+    /// or each that is full and not larger than another (ME-HPT, section IV-D).
+    pub(super) fn upsizes_due(&self) -> u8 {
+        if !self.spec.per_way {
+            let slots = self.ways.iter().map(Way::slots).sum();
+            return if self.full(self.lines, slots) {
+                self.all()
+            } else {
+                0
+            };
+        }
+        let smallest = self.ways.iter().map(Way::slots).min();
+        let due = |w: &Way<A>| Some(w.slots()) == smallest && self.full(w.lines, w.slots());
+        (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | u8::from(due(w)) << i)
+    }
+    /// Ways to downsize: all when the table has become empty enough, or each
+    /// that has and is not smaller than another. Never below the initial size.
+    pub(super) fn downsizes_due(&self) -> u8 {
+        let empty = |lines: u64, slots: u64| (lines as f64) < self.spec.downsize_at * slots as f64;
+        if !self.spec.per_way {
+            let slots: u64 = self.ways.iter().map(Way::slots).sum();
+            let least = self.spec.initial_slots * self.ways.len() as u64;
+            return if slots > least && empty(self.lines, slots) {
+                self.all()
+            } else {
+                0
+            };
+        }
+        let largest = self.ways.iter().map(Way::slots).max();
+        let due = |w: &Way<A>| {
+            Some(w.slots()) == largest
+                && w.slots() > self.spec.initial_slots
+                && empty(w.lines, w.slots())
+        };
+        (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | u8::from(due(w)) << i)
+    }
+
+    /// The ways' first memory.
+    pub(super) fn start(&mut self, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+        let slots = self.spec.initial_slots;
+        let mut ways: Vec<Way<A>> = Vec::with_capacity(usize::from(self.spec.ways));
+        for i in 0..usize::from(self.spec.ways) {
+            let bytes = self.chunk().unwrap_or(slots * LINE_BYTES);
+            let plan = Plan::OutOfPlace {
+                blocks: (slots * LINE_BYTES).div_ceil(bytes) as usize,
+                bytes,
+            };
+            match self.acquire(i, plan, Growth::Change, env) {
+                Ok(blocks) => ways.push(Way::new(self.storage(slots, bytes, blocks))),
+                Err(refusal) => {
+                    for (i, way) in ways.into_iter().enumerate() {
+                        self.give_back(i, way.table, env);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        self.ways = ways;
+        Ok(())
+    }
+    /// The smallest chunk size, if ways are in chunks.
+    fn chunk(&self) -> Option<u64> {
+        self.size.and(self.spec.chunks.first().copied())
+    }
+    fn storage(&self, slots: u64, bytes: u64, blocks: Vec<Frame<A>>) -> Storage<A> {
+        match self.size {
+            Some(_) => Storage::chunked(slots, bytes, blocks),
+            None => Storage::contiguous(slots, blocks[0]),
+        }
+    }
+
+    /// L2P entries and memory for `plan`, or neither.
+    fn acquire(
+        &self,
+        way: usize,
+        plan: Plan,
+        growth: Growth,
+        env: &mut Env<'_, A>,
+    ) -> Result<Vec<Frame<A>>, NoFrames> {
+        let (n, bytes) = plan.blocks();
+        if let Some(size) = self.size
+            && !env.l2p.take(way, size, n, growth)
+        {
+            return Err(NoFrames { bytes });
+        }
+        let mut blocks = Vec::with_capacity(n);
+        for _ in 0..n {
+            let want = Want {
+                bytes,
+                asid: self.asid,
+                purpose: Purpose::Way,
+            };
+            match env.frames.alloc(want) {
+                Ok(block) => blocks.push(block),
+                Err(refusal) => {
+                    for block in blocks.into_iter().rev() {
+                        env.frames.free(block, bytes);
+                    }
+                    if let Some(size) = self.size {
+                        env.l2p.give_back(way, size, n);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        if n > 0 {
+            env.work.allocated += n as u64 * bytes;
+            env.work.largest = env.work.largest.max(bytes);
+            env.work.registers_changed = true;
+        }
+        Ok(blocks)
+    }
+    /// Gives memory of `way` back, and its L2P entries.
+    pub(super) fn give_back(&self, way: usize, table: Storage<A>, env: &mut Env<'_, A>) {
+        let (blocks, bytes) = table.free(env.frames);
+        self.gave_back(way, blocks, bytes, env);
+    }
+    pub(super) fn gave_back(&self, way: usize, blocks: usize, bytes: u64, env: &mut Env<'_, A>) {
+        env.work.freed += bytes;
+        env.work.registers_changed |= blocks > 0;
+        if let Some(size) = self.size {
+            env.l2p.give_back(way, size, blocks);
+        }
+    }
+
+    /// The ways in which `way` could get to `slots`, the best first, each with
+    /// the claim that it has on the L2P table.
+    fn plans(&self, way: usize, slots: u64) -> Vec<(Plan, Growth)> {
+        let w = &self.ways[way];
+        let bytes = slots * LINE_BYTES;
+        let up = slots > w.table.slots();
+        let Some(now) = w.table.chunk() else {
+            let plan = match self.spec.in_place {
+                true if up => Plan::InPlace {
+                    blocks: 1,
+                    bytes: w.table.slots() * LINE_BYTES,
+                },
+                true => Plan::InPlace { blocks: 0, bytes },
+                false => Plan::OutOfPlace { blocks: 1, bytes },
+            };
+            return vec![(plan, Growth::Same)];
+        };
+        let chunks_of = |chunk: u64| bytes.div_ceil(chunk) as usize;
+        let same = if self.spec.in_place {
+            Plan::InPlace {
+                blocks: chunks_of(now).saturating_sub(w.table.blocks()),
+                bytes: now,
+            }
+        } else {
+            Plan::OutOfPlace {
+                blocks: chunks_of(now),
+                bytes: now,
+            }
+        };
+        let same = (same, Growth::Same);
+        if !self.spec.change_chunks {
+            return vec![same];
+        }
+        let change = |chunk: u64| {
+            let plan = Plan::OutOfPlace {
+                blocks: chunks_of(chunk),
+                bytes: chunk,
+            };
+            (plan, Growth::Change)
+        };
+        let chunks = self.spec.chunks.iter().copied();
+        if up {
+            let larger = chunks.filter(|&c| c > now).map(change);
+            std::iter::once(same).chain(larger).collect()
+        } else {
+            // Back to smaller chunks when one of the present size is too much.
+            let smaller = chunks.filter(|&c| c < now && bytes < now).map(change);
+            smaller.rev().chain([same]).collect()
+        }
+    }
+
+    /// Gets the memory for `slots` in `way` and sets the rehash pointer to its start.
+    fn begin(&mut self, way: usize, slots: u64, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+        let mut refused = None;
+        for (plan, growth) in self.plans(way, slots) {
+            let (n, bytes) = plan.blocks();
+            if let Some(size) = self.size
+                && !env.l2p.has_room(way, size, n, growth)
+            {
+                // The next larger chunks need fewer entries.
+                refused = Some(NoFrames { bytes });
+                continue;
+            }
+            let blocks = self.acquire(way, plan, growth, env)?;
+            let next = match plan {
+                Plan::InPlace { .. } => None,
+                Plan::OutOfPlace { .. } => Some(self.storage(slots, bytes, blocks.clone())),
+            };
+            let w = &mut self.ways[way];
+            let up = slots > w.table.slots();
+            if next.is_none() && up {
+                w.table.double(blocks);
+            }
+            w.next = next;
+            w.new_mask = slots - 1;
+            w.pointer = 0;
+            w.flight = Some(Flight { up, back: false });
+            let stats = &mut self.stats.ways[way];
+            stats.chunk_changes += u64::from(growth == Growth::Change);
+            if up {
+                stats.upsizes += 1;
+            } else {
+                stats.downsizes += 1;
+            }
+            env.work.registers_changed = true;
+            return Ok(());
+        }
+        Err(refused.expect("there is at least one plan"))
+    }
+
+    /// Begins to upsize all of `ways` (a bit each), or none of them.
+    pub(super) fn begin_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+        let growth = u64::from(self.spec.growth);
+        for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            let slots = growth * self.ways[way].slots();
+            if let Err(refusal) = self.begin(way, slots, env) {
+                self.cancel_upsizes(ways & ((1 << way) - 1), env);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+    /// Takes upsizes back that have migrated nothing yet.
+    pub(super) fn cancel_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
+        for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            let w = &mut self.ways[way];
+            if w.flight
+                != Some(Flight {
+                    up: true,
+                    back: false,
+                })
+                || w.pointer != 0
+            {
+                continue;
+            }
+            w.flight = None;
+            w.new_mask = w.old_mask;
+            let stats = &mut self.stats.ways[way];
+            stats.upsizes -= 1;
+            match w.next.take() {
+                Some(next) => {
+                    stats.chunk_changes -= u64::from(next.chunk() != w.table.chunk());
+                    self.give_back(way, next, env);
+                }
+                None => {
+                    let (blocks, bytes) = w.table.halve(env.frames);
+                    self.gave_back(way, blocks, bytes, env);
+                }
+            }
+        }
+    }
+    /// Begins to downsize those of `ways` for which there is memory; in the
+    /// whole table all or none.
+    pub(super) fn begin_downsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
+        for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            let slots = self.ways[way].slots() / 2;
+            if self.begin(way, slots, env).is_err() && !self.spec.per_way {
+                self.cancel_downsizes(ways & ((1 << way) - 1), env);
+                return;
+            }
+        }
+    }
+    fn cancel_downsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
+        for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            let w = &mut self.ways[way];
+            w.flight = None;
+            w.new_mask = w.old_mask;
+            let stats = &mut self.stats.ways[way];
+            stats.downsizes -= 1;
+            if let Some(next) = w.next.take() {
+                stats.chunk_changes -= u64::from(next.chunk() != w.table.chunk());
+                self.give_back(way, next, env);
+            }
+        }
+    }
+
+    /// Makes it likelier that a line finds a place, after an insertion that
+    /// took too many re-insertions: a resize under way is finished (and a
+    /// downsize taken back); without one, the table or its fullest way among
+    /// the smallest is upsized.
+    pub(super) fn make_room(&mut self, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+        let flying = self.in_flight();
+        if flying != 0 {
+            self.turn_round(flying);
+            self.finish_now(flying, env, &mut |_, _| {});
+            return Ok(());
+        }
+        let smallest = self.ways.iter().map(Way::slots).min();
+        let ways = if self.spec.per_way {
+            let fullest = (0..self.ways.len())
+                .filter(|&i| Some(self.ways[i].slots()) == smallest)
+                .max_by_key(|&i| self.ways[i].lines);
+            1 << fullest.expect("there are ways")
+        } else {
+            self.all()
+        };
+        self.begin_upsizes(ways, env)?;
+        self.stats.forced_upsizes += 1;
+        Ok(())
+    }
+
+    /// Keeps the peaks up.
+    pub(super) fn note(&mut self) {
+        for (w, stats) in self.ways.iter().zip(&mut self.stats.ways) {
+            stats.peak_bytes = stats.peak_bytes.max(w.bytes());
+            let next = w.next.as_ref().map_or(0, Storage::largest);
+            self.stats.largest = self.stats.largest.max(w.table.largest()).max(next);
+        }
+        self.stats.peak_bytes = self.stats.peak_bytes.max(self.bytes());
+    }
+}

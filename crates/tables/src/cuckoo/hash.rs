@@ -1,0 +1,137 @@
+//! The hash functions of the ways: fields of one CRC-64.
+//!
+//! ECPT and ME-HPT hash with CRC units (ME-HPT, table III). A CRC is linear:
+//! another initial value only adds a constant to every hash, and two keys that
+//! collide in one way would collide in all. So each way takes a field of its
+//! own of the one 64-bit CRC of a key, 21 bits from the next way's; since the
+//! CRC of a 64-bit key is a permutation, two keys never agree in all of it.
+//!
+//! Linearity also means that a dense range of keys may reach only half of a
+//! way's slots. Of the 64 rotations the one is taken with which it reaches all
+//! of them in each of three ways, for every way size of up to 2^22 slots and a
+//! range of twice as many keys (a test computes the ranks).
+
+/// CRC-64 of ECMA-182, most significant bit first.
+const POLYNOMIAL: u64 = 0x42f0_e1eb_a9ea_3693;
+/// Where the first way's field starts in the CRC.
+const FIRST_FIELD: u32 = 52;
+/// Bits from one way's field to the next one's, for up to three ways.
+const FIELD: u32 = 21;
+
+/// `TABLES[i][b]`: the CRC of byte `b` followed by `i` zero bytes.
+static TABLES: [[u64; 256]; 8] = tables();
+
+const fn tables() -> [[u64; 256]; 8] {
+    let mut t = [[0; 256]; 8];
+    let mut b = 0;
+    while b < 256 {
+        let mut crc = (b as u64) << 56;
+        let mut i = 0;
+        while i < 8 {
+            crc = crc << 1 ^ (if crc >> 63 == 1 { POLYNOMIAL } else { 0 });
+            i += 1;
+        }
+        t[0][b] = crc;
+        b += 1;
+    }
+    let mut i = 1;
+    while i < 8 {
+        let mut b = 0;
+        while b < 256 {
+            let crc = t[i - 1][b];
+            t[i][b] = crc << 8 ^ t[0][(crc >> 56) as usize];
+            b += 1;
+        }
+        i += 1;
+    }
+    t
+}
+
+/// The hash of a key: all ways' at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    /// The hash of `key`, where `salt` is the CRC's initial value.
+    #[inline]
+    pub(crate) fn new(key: u64, salt: u64) -> Self {
+        let x = key ^ salt;
+        let t = |i: usize| TABLES[i][(x >> (8 * i)) as usize & 0xff];
+        Hash(t(0) ^ t(1) ^ t(2) ^ t(3) ^ t(4) ^ t(5) ^ t(6) ^ t(7))
+    }
+    /// The function of `way`; a slot is its low bits.
+    #[inline]
+    pub(crate) fn of(self, way: usize, ways: usize) -> u64 {
+        let apart = if ways <= 3 { FIELD } else { 64 / ways as u32 };
+        self.0.rotate_right(FIRST_FIELD + apart * way as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bit_by_bit(key: u64) -> u64 {
+        (0..64).fold(key, |r, _| {
+            r << 1 ^ if r >> 63 == 1 { POLYNOMIAL } else { 0 }
+        })
+    }
+
+    fn rank(columns: impl Iterator<Item = u64>) -> u32 {
+        let mut basis = [0u64; 64];
+        let mut rank = 0;
+        for mut v in columns {
+            while v != 0 {
+                let top = 63 - v.leading_zeros() as usize;
+                if basis[top] == 0 {
+                    basis[top] = v;
+                    rank += 1;
+                    break;
+                }
+                v ^= basis[top];
+            }
+        }
+        rank
+    }
+
+    #[test]
+    fn it_is_crc_64_of_ecma_182() {
+        // The check value of the catalogue of parametrised CRC algorithms,
+        // "123456789", by feeding eight bytes and then the ninth.
+        let eight = u64::from_be_bytes(*b"12345678");
+        let crc = Hash::new(eight, 0).0;
+        let check = crc << 8 ^ TABLES[0][(crc >> 56) as usize ^ usize::from(b'9')];
+        assert_eq!(check, 0x6c40_df5f_0b49_7347);
+        for key in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+            assert_eq!(Hash::new(key, 7).0, bit_by_bit(key ^ 7));
+        }
+    }
+
+    #[test]
+    fn a_dense_range_of_keys_reaches_every_slot_of_every_way() {
+        for way in 0..3 {
+            for bits in 1..=22 {
+                let mask = (1u64 << bits) - 1;
+                let columns = (0..=bits).map(|i| {
+                    let zero = Hash::new(0, 0).of(way, 3);
+                    (Hash::new(1 << i, 0).of(way, 3) ^ zero) & mask
+                });
+                assert_eq!(rank(columns), bits, "way {way}, 2^{bits} slots");
+            }
+        }
+    }
+
+    #[test]
+    fn ways_disagree_about_which_keys_collide() {
+        let mask = (1 << 12) - 1;
+        let slots = |key, way| Hash::new(key, 0).of(way, 3) & mask;
+        let (a, mut both) = (0x1_2345u64, 0);
+        let mut one = 0;
+        for b in 0..1u64 << 18 {
+            let same = |way| b != a && slots(a, way) == slots(b, way);
+            one += u32::from(same(0));
+            both += u32::from(same(0) && same(1));
+        }
+        assert!(one >= 32 && both <= 2, "{one} {both}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What lies in a slot: a line of 64 bytes that keeps its own key.
+
+use crate::cluster::{Line, PteCluster};
+
+/// How a line keeps its key in bits that its contents leave over, so that a
+/// probe is one access and a tag costs no memory (ME-HPT, section II-B).
+pub(crate) trait Format {
+    /// The key; `None` in a free slot.
+    fn key(line: &Line) -> Option<u64>;
+    /// Whether the slot is not free and has this key.
+    #[inline]
+    fn is(line: &Line, key: u64) -> bool {
+        Self::key(line) == Some(key)
+    }
+}
+
+impl Format for PteCluster {
+    #[inline]
+    fn key(line: &Line) -> Option<u64> {
+        PteCluster::key(line)
+    }
+}
+
+/// Sections that a line of a cuckoo walk table describes, a byte each.
+pub(crate) const SECTIONS: usize = 64;
+/// Bits of a section's byte that describe it; the rest of six of them holds
+/// the key, that of three others the number of sections in use.
+const HEADER: u8 = (1 << HEADER_BITS) - 1;
+const HEADER_BITS: u32 = 5;
+const SPARE_BITS: u32 = 8 - HEADER_BITS;
+/// Sections that hold three bits of the key each (18 in all; 18 are needed for
+/// the table of 2 MB pages and 9 for that of 1 GB pages).
+const KEYED: usize = 6;
+/// Sections that hold three bits of the count of sections in use.
+const COUNTED: usize = 3;
+
+/// A line of a cuckoo walk table: 64 section headers of five bits (which page
+/// sizes are there, and in which way the large one is).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CwtLine;
+
+impl CwtLine {
+    /// A line of `key` whose headers are all zero: free until one is set.
+    pub(crate) fn empty(key: u64) -> Line {
+        debug_assert!(key >> (SPARE_BITS * KEYED as u32) == 0);
+        let mut bytes = [0u8; SECTIONS];
+        for (i, b) in bytes.iter_mut().take(KEYED).enumerate() {
+            *b = ((key >> (SPARE_BITS * i as u32)) as u8) << HEADER_BITS;
+        }
+        Self::line(bytes)
+    }
+    /// The header of `section`.
+    #[inline]
+    pub(crate) fn header(line: &Line, section: usize) -> u8 {
+        (line[section / 8] >> (section % 8 * 8)) as u8 & HEADER
+    }
+    /// Replaces the header of `section`; the line is free when all are zero.
+    pub(crate) fn set(line: &mut Line, section: usize, header: u8) {
+        debug_assert!(header & !HEADER == 0);
+        let before = Self::header(line, section) != 0;
+        let shift = section % 8 * 8;
+        let word = &mut line[section / 8];
+        *word = *word & !(u64::from(HEADER) << shift) | u64::from(header) << shift;
+        let used = Self::used(line) + u32::from(header != 0) - u32::from(before);
+        for i in 0..COUNTED {
+            let section = SECTIONS - COUNTED + i;
+            let shift = section % 8 * 8 + HEADER_BITS as usize;
+            let bits =
+                u64::from(used >> (SPARE_BITS * i as u32)) & u64::from(u8::MAX >> HEADER_BITS);
+            let word = &mut line[section / 8];
+            *word = *word & !(u64::from(u8::MAX >> HEADER_BITS) << shift) | bits << shift;
+        }
+    }
+    /// Sections in use: those whose header is not zero.
+    #[inline]
+    pub(crate) fn used(line: &Line) -> u32 {
+        (0..COUNTED).fold(0, |n, i| {
+            n | u32::from(Self::spare(line, SECTIONS - COUNTED + i)) << (SPARE_BITS * i as u32)
+        })
+    }
+    #[inline]
+    fn spare(line: &Line, section: usize) -> u8 {
+        (line[section / 8] >> (section % 8 * 8)) as u8 >> HEADER_BITS
+    }
+    fn line(bytes: [u8; SECTIONS]) -> Line {
+        std::array::from_fn(|i| u64::from_le_bytes(std::array::from_fn(|j| bytes[8 * i + j])))
+    }
+}
+
+impl Format for CwtLine {
+    #[inline]
+    fn key(line: &Line) -> Option<u64> {
+        (CwtLine::used(line) != 0).then(|| {
+            (0..KEYED).fold(0, |key, i| {
+                key | u64::from(CwtLine::spare(line, i)) << (SPARE_BITS * i as u32)
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_table_line_keeps_key_and_headers_apart() {
+        for key in [0, 1, 0x2_aaaa, 0x1_5555, (1 << 18) - 1] {
+            let mut line = CwtLine::empty(key);
+            assert_eq!(CwtLine::key(&line), None);
+            for section in 0..SECTIONS {
+                let header = (section * 7 % 31) as u8 | 1;
+                CwtLine::set(&mut line, section, HEADER);
+                CwtLine::set(&mut line, section, header);
+                assert_eq!(CwtLine::used(&line), 1 + section as u32);
+                assert_eq!(CwtLine::key(&line), Some(key));
+                assert!(CwtLine::is(&line, key) && !CwtLine::is(&line, key ^ 1));
+            }
+            for section in 0..SECTIONS {
+                let header = (section * 7 % 31) as u8 | 1;
+                assert_eq!(CwtLine::header(&line, section), header);
+                CwtLine::set(&mut line, section, 0);
+            }
+            assert_eq!(CwtLine::key(&line), None);
+        }
+    }
+}

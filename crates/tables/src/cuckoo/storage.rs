@@ -1,0 +1,198 @@
+//! The memory of one way: its lines, and where they lie in physical memory.
+
+use pagewalk_units::{Addr, Frame};
+
+use crate::FrameSource;
+use crate::cluster::Line;
+
+/// Bytes of a line.
+pub(crate) const LINE_BYTES: u64 = 64;
+
+/// How a way's physical memory is cut up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cut {
+    /// One block; resized in place, each doubling adds a block as large as all
+    /// there was, and each halving gives the last one back.
+    Doubling {
+        /// log2 of the slots of the first block.
+        first: u32,
+    },
+    /// Chunks of one size, found through the L2P table.
+    Chunks {
+        /// log2 of the slots of a chunk.
+        shift: u32,
+    },
+}
+
+/// Lines and blocks of one generation of a way.
+///
+/// The host's memory comes zeroed in one piece and one more for each doubling
+/// in place; the host's kernel backs it where it is touched.
+pub(crate) struct Storage<A> {
+    pieces: Vec<Box<[Line]>>,
+    /// log2 of the lines of the first piece.
+    first: u32,
+    cut: Cut,
+    block_bytes: u64,
+    blocks: Vec<Frame<A>>,
+}
+
+/// `n` free lines.
+fn zeroed(n: u64) -> Box<[Line]> {
+    vec![[0; 8]; n as usize].into_boxed_slice()
+}
+
+impl<A: Addr> Storage<A> {
+    /// `slots` free lines (a power of two) in one block.
+    pub(crate) fn contiguous(slots: u64, block: Frame<A>) -> Self {
+        let first = slots.ilog2();
+        Storage {
+            pieces: vec![zeroed(slots)],
+            first,
+            cut: Cut::Doubling { first },
+            block_bytes: slots * LINE_BYTES,
+            blocks: vec![block],
+        }
+    }
+    /// `slots` free lines in chunks of `chunk` bytes, which may be more than is needed.
+    pub(crate) fn chunked(slots: u64, chunk: u64, blocks: Vec<Frame<A>>) -> Self {
+        debug_assert!(blocks.len() as u64 * chunk >= slots * LINE_BYTES);
+        Storage {
+            pieces: vec![zeroed(slots)],
+            first: slots.ilog2(),
+            cut: Cut::Chunks {
+                shift: (chunk / LINE_BYTES).ilog2(),
+            },
+            block_bytes: chunk,
+            blocks,
+        }
+    }
+
+    /// Slots, free or not.
+    pub(crate) fn slots(&self) -> u64 {
+        1 << (self.first + self.pieces.len() as u32 - 1)
+    }
+    /// Bytes of simulated memory, including what chunks hold beyond the slots.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.cut {
+            Cut::Doubling { .. } => self.slots() * LINE_BYTES,
+            Cut::Chunks { .. } => self.block_bytes * self.blocks.len() as u64,
+        }
+    }
+    /// Blocks of simulated memory.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+    /// Bytes of a chunk; `None` if the memory is not cut into chunks.
+    pub(crate) fn chunk(&self) -> Option<u64> {
+        matches!(self.cut, Cut::Chunks { .. }).then_some(self.block_bytes)
+    }
+    /// Bytes of block `index`.
+    fn bytes_of(&self, index: usize) -> u64 {
+        match self.cut {
+            Cut::Doubling { first } if index > 0 => LINE_BYTES << (first + index as u32 - 1),
+            Cut::Doubling { first } => LINE_BYTES << first,
+            Cut::Chunks { .. } => self.block_bytes,
+        }
+    }
+
+    /// Bytes of the largest block.
+    pub(crate) fn largest(&self) -> u64 {
+        self.bytes_of(self.blocks.len() - 1)
+    }
+
+    /// The piece of `slot` and its place in there.
+    #[inline]
+    fn locate(&self, slot: u64) -> (usize, usize) {
+        doubling(self.first, slot)
+    }
+    /// The line of `slot`.
+    #[inline]
+    pub(crate) fn line(&self, slot: u64) -> &Line {
+        let (piece, at) = self.locate(slot);
+        &self.pieces[piece][at]
+    }
+    /// The line of `slot`.
+    #[inline]
+    pub(crate) fn line_mut(&mut self, slot: u64) -> &mut Line {
+        let (piece, at) = self.locate(slot);
+        &mut self.pieces[piece][at]
+    }
+    /// Where `slot` lies in physical memory.
+    #[inline]
+    pub(crate) fn address(&self, slot: u64) -> u64 {
+        let (block, at) = match self.cut {
+            Cut::Doubling { first } => doubling(first, slot),
+            Cut::Chunks { shift } => (
+                (slot >> shift) as usize,
+                (slot & ((1 << shift) - 1)) as usize,
+            ),
+        };
+        self.blocks[block].base.raw() + at as u64 * LINE_BYTES
+    }
+
+    /// Twice as many slots in the same place; `blocks` is what they need beyond
+    /// what is there: chunks, or one block as large as the way.
+    pub(crate) fn double(&mut self, blocks: Vec<Frame<A>>) {
+        let slots = self.slots();
+        self.pieces.push(zeroed(slots));
+        self.blocks.extend(blocks);
+        debug_assert!(self.blocks_for(2 * slots) == self.blocks.len());
+    }
+    /// Half as many slots in the same place, the upper half being free of
+    /// entries; gives the blocks back that nothing is left in. Returns their
+    /// number and bytes.
+    pub(crate) fn halve(&mut self, frames: &mut dyn FrameSource<A>) -> (usize, u64) {
+        let slots = self.slots() / 2;
+        if self.pieces.len() > 1 {
+            self.pieces.pop();
+        } else {
+            let mut lines = std::mem::take(&mut self.pieces[0]).into_vec();
+            lines.truncate(slots as usize);
+            self.pieces[0] = lines.into_boxed_slice();
+            self.first -= 1;
+        }
+        let (mut blocks, mut bytes) = (0, 0);
+        while self.blocks.len() > self.blocks_for(slots) {
+            let size = self.bytes_of(self.blocks.len() - 1);
+            let block = self.blocks.pop().expect("more than are needed");
+            frames.free(block, size);
+            blocks += 1;
+            bytes += size;
+        }
+        (blocks, bytes)
+    }
+    /// Blocks that `slots` take as this memory is cut.
+    fn blocks_for(&self, slots: u64) -> usize {
+        match self.cut {
+            Cut::Doubling { first } => (slots.ilog2() - first.min(slots.ilog2())) as usize + 1,
+            Cut::Chunks { shift } => (slots >> shift).max(1) as usize,
+        }
+    }
+    /// Gives all memory back; returns its blocks and bytes.
+    pub(crate) fn free(self, frames: &mut dyn FrameSource<A>) -> (usize, u64) {
+        let bytes = (0..self.blocks.len()).map(|i| self.bytes_of(i)).sum();
+        for (i, &block) in self.blocks.iter().enumerate() {
+            frames.free(block, self.bytes_of(i));
+        }
+        (self.blocks.len(), bytes)
+    }
+    /// All lines in order of their slots.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.pieces.iter().flat_map(|p| p.iter())
+    }
+}
+
+/// Where `slot` is when the first piece has `2^first` slots and each further
+/// one as many as all before it: which piece, and the place in it.
+#[inline]
+fn doubling(first: u32, slot: u64) -> (usize, usize) {
+    let piece = (u64::BITS - (slot >> first).leading_zeros()) as usize;
+    // The highest bit of a slot beyond the first piece says which piece it is in.
+    let top = if piece == 0 {
+        0
+    } else {
+        1 << (first + piece as u32 - 1)
+    };
+    (piece, (slot ^ top) as usize)
+}

@@ -377,7 +377,6 @@ fn seeds_change_the_stream_and_repeat_it() {
         ("gups", vec![]),
         ("bfs", vec![]),
         ("sysbench", vec![("access", "random")]),
-        ("churn", vec![]),
         ("xsbench", vec![]),
         ("dlrm", vec![]),
         ("kmer", vec![]),

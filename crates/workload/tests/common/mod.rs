@@ -75,15 +75,18 @@ pub fn first(_: &[u32]) -> usize {
 }
 
 pub fn mappings(given: &BTreeMap<u32, Given>) -> Vec<(u64, u64)> {
-    let maps = given[&0].events.iter().filter_map(|(_, e)| match e {
+    maps_of(&given[&0]).collect()
+}
+
+fn maps_of(given: &Given) -> impl Iterator<Item = (u64, u64)> {
+    given.events.iter().filter_map(|(_, e)| match e {
         Event::Map { at, bytes, .. } => Some((at.0, at.0 + bytes)),
         _ => None,
-    });
-    maps.collect()
+    })
 }
 
 pub fn check_stream(given: &BTreeMap<u32, Given>) {
-    let mut maps = mappings(given);
+    let mut maps: Vec<_> = given.values().flat_map(maps_of).collect();
     maps.sort_unstable();
     // What grows by `brk` is one.
     maps.dedup_by(|next, last| {

@@ -2,43 +2,11 @@
 
 mod common;
 
-use common::{Step, Table, dense, random_steps};
-use pagewalk_tables::{HashDontCacheSpec, LevelHashingSpec, PageTableSpec};
-use pagewalk_units::Asid;
+use common::dense;
+use common::long::{every_refusal, tides};
+use common::steps::{Step, random_steps};
+use common::tables::{Case, cases};
 use proptest::prelude::*;
-
-/// One line a table; the number is how much more than a 512th of a dense range it may take.
-fn tables() -> Vec<(PageTableSpec, f64)> {
-    let small = HashDontCacheSpec {
-        initial_slots: 64,
-        initial_huge_slots: 64,
-        downsize_at: 0.2,
-        ..HashDontCacheSpec::default()
-    };
-    let smallest = LevelHashingSpec {
-        initial_slots: 128,
-        downsize_at: 0.1,
-        ..LevelHashingSpec::default()
-    };
-    vec![
-        (PageTableSpec::Radix { levels: 4 }, 1.02),
-        (PageTableSpec::Radix { levels: 5 }, 1.02),
-        // 16,384 lines in 65,536, where it starts.
-        (
-            PageTableSpec::HashDontCache(HashDontCacheSpec::default()),
-            4.1,
-        ),
-        (PageTableSpec::HashDontCache(small), 2.1),
-        (
-            PageTableSpec::LevelHashing(LevelHashingSpec::default()),
-            4.0,
-        ),
-    ]
-}
-
-fn make(spec: &PageTableSpec) -> impl Fn(Asid) -> Table + '_ {
-    |asid| spec.build(asid).expect("a valid table")
-}
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -52,21 +20,61 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_table_agrees_with_a_plain_map(steps in prop::collection::vec(step(), 1..400)) {
-        for (spec, _) in tables() {
-            let first = random_steps(&make(&spec), &steps);
-            let second = random_steps(&make(&spec), &steps);
+        for case in cases() {
+            let first = random_steps(&case, &steps);
+            let second = random_steps(&case, &steps);
             prop_assert_eq!(first, second, "the same steps take the same frames");
         }
     }
 }
 
+/// Whether the table moves lines to another place in memory as it grows.
+fn resizes(case: &Case) -> bool {
+    !case.name.starts_with("radix")
+}
+
+#[test]
+fn hundreds_of_thousands_of_changes_in_tides() {
+    for case in cases() {
+        let small = case.name.contains("small") || case.name.contains("steep");
+        let (_, [refused, moved, grown, shrunk]) = tides(&case, 1, 300_000, 6);
+        let counts = format!("{}: {refused} {moved} {grown} {shrunk}", case.name);
+        println!("{counts}");
+        assert_eq!(moved > 0, resizes(&case), "{counts}");
+        assert!(
+            !small || refused > 0 && grown >= 10 && shrunk >= 6,
+            "{counts}"
+        );
+    }
+}
+
+#[test]
+fn the_same_changes_take_the_same_memory() {
+    for case in cases() {
+        let first = tides(&case, 2, 20_000, 4);
+        assert_eq!(first, tides(&case, 2, 20_000, 4), "{}", case.name);
+        assert_ne!(first, tides(&case, 3, 20_000, 4), "{}", case.name);
+    }
+}
+
+#[test]
+fn every_refusal_of_memory_leaves_a_table_as_it_was() {
+    for case in cases() {
+        // Of a radix table nearly every change wants memory, and is looked at.
+        let steps = if resizes(&case) { 4_000 } else { 600 };
+        let refused = every_refusal(&case, 4, steps);
+        println!("{}: {refused}", case.name);
+        assert!(refused >= 5, "{}: {refused}", case.name);
+    }
+}
+
 #[test]
 fn neighbours_share_a_line_and_the_table_is_a_512th() {
-    for (spec, slack) in tables() {
-        dense(&make(&spec), 1 << 17, slack);
+    for case in cases() {
+        dense(&case, 1 << 17);
     }
 }

@@ -5,6 +5,9 @@ use crate::limits::Phase;
 
 impl Machine {
     pub(super) fn enter_phase(&mut self) {
+        if !self.plan.phase.skips() {
+            self.forget_skipped();
+        }
         if self.plan.phase.measures() {
             let (tree, times) = (self.tree(), self.times());
             self.measured.begin(tree, times, self.executed);

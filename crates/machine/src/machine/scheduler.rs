@@ -27,6 +27,7 @@ impl Machine {
             self.on_core[core] = Some(id);
             let ready_at = thread.ready_at;
             self.cores[core].idle(ready_at);
+            self.catch_up(core);
             if let Some(last) = self.ran[core].replace(id).filter(|&last| last != id) {
                 let pid = |thread| self.processes[&self.threads[&thread].process].pid;
                 let (from, to) = (pid(last), pid(id));
@@ -35,7 +36,28 @@ impl Machine {
                     self.cores[core].kernel(cost);
                 }
             }
-            self.slice_end[core] = self.cores[core].now() + self.config.schedule.time_slice_cycles;
+            self.slice_end[core] = self.local_time(core) + self.config.schedule.time_slice_cycles;
+        }
+    }
+
+    /// While no time passes, a core that had nothing to run is where those are
+    /// that had: what comes to it now did not happen before.
+    fn catch_up(&mut self, core: usize) {
+        if !self.plan.phase.skips() {
+            return;
+        }
+        let others = (0..self.on_core.len()).filter(|&c| c != core && self.on_core[c].is_some());
+        let Some(there) = others.map(|c| self.local_time(c)).min() else {
+            return;
+        };
+        let behind = there.saturating_sub(self.local_time(core));
+        self.skipped[core] += behind;
+    }
+
+    /// Skipping is over: from now on the clocks alone tell whose turn it is.
+    pub(super) fn forget_skipped(&mut self) {
+        for (end, skipped) in self.slice_end.iter_mut().zip(&mut self.skipped) {
+            *end = end.saturating_sub(std::mem::take(skipped));
         }
     }
 
@@ -70,7 +92,7 @@ impl Machine {
 
     /// A thread whose time slice is over goes to the end of the queue.
     pub(super) fn preempt(&mut self, core: usize) {
-        if self.ready.is_empty() || self.cores[core].now() < self.slice_end[core] {
+        if self.ready.is_empty() || self.local_time(core) < self.slice_end[core] {
             return;
         }
         if let Some(id) = self.on_core[core] {

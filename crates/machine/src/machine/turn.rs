@@ -72,17 +72,22 @@ impl Machine {
                 return Ok(None);
             }
         }
-        if self.plan.phase.skips() {
-            self.skip(id, core)
+        let faulted = if self.plan.phase.skips() {
+            self.skip(id, core)?;
+            false
         } else {
-            self.simulate(id, core)
-        }?;
-        self.preempt(core);
+            self.simulate(id, core)?
+        };
+        // The core knows how much of the op that faulted is done.
+        if !faulted {
+            self.preempt(core);
+        }
         Ok(None)
     }
 
-    /// Timed or warming execution of one core's thread.
-    fn simulate(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+    /// Timed or warming execution of one core's thread; whether an op faulted,
+    /// which is to be run again.
+    fn simulate(&mut self, id: ThreadId, core: usize) -> Result<bool, Outcome> {
         let until = self.until(core);
         if self.shared.has_snoops(core as u8) {
             self.shared.take_snoops(core as u8, &mut self.snoops);
@@ -131,9 +136,10 @@ impl Machine {
         let done = c.instructions() - before;
         self.harvest_walks();
         self.count(done);
-        if let Stop::Fault(f) = ran.stop {
-            self.fault(core, process, f.va, f.access)?;
-        }
-        Ok(())
+        let Stop::Fault(f) = ran.stop else {
+            return Ok(false);
+        };
+        self.fault(core, process, f.va, f.access)?;
+        Ok(true)
     }
 }

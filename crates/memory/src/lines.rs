@@ -28,6 +28,8 @@ const LEVEL_SHIFT: u32 = 52;
 /// Cycles of a ready word; above them the cycles that the fetch takes.
 const READY_BITS: u32 = 48;
 const READY_MASK: u64 = (1 << READY_BITS) - 1;
+/// A fetch that takes as many cycles, or more: how many is not known.
+const LONG: u64 = u16::MAX as u64;
 
 /// Most-distant re-reference of 2-bit SRRIP: the victim.
 const RRPV_MAX: u8 = 3;
@@ -290,7 +292,7 @@ impl Lines {
         // Asked for by a request from a later time than this one (requests do
         // not come in order of time): this one brings the line, the other merges.
         let takes = word >> READY_BITS;
-        if now + takes < ready {
+        if takes < LONG && now + takes < ready {
             ready = now + takes;
             *self.ready_word(at) = ready | takes << READY_BITS;
         }
@@ -374,7 +376,7 @@ impl Lines {
         asked: Cycle,
         ready: Cycle,
     ) -> Victim {
-        let takes = ready.saturating_sub(asked).min(u64::from(u16::MAX));
+        let takes = ready.saturating_sub(asked).min(LONG);
         let old = self.put(line, flags, from, ready | takes << READY_BITS);
         self.counts.fills += 1;
         self.counts.evictions += u64::from(old & LINE_MASK != EMPTY);

@@ -54,6 +54,32 @@ fn a_walk_enters_at_the_l2_and_pays_its_latency() {
 }
 
 #[test]
+fn a_line_that_takes_very_long_is_waited_for_to_its_end() {
+    let far = pagewalk_memory::SharedSpec {
+        dram: pagewalk_memory::DramSpec::Fixed {
+            latency_ns: 100_000.0,
+        },
+        ..shared()
+    };
+    let mut m = machine(&private(), &far);
+    let first = m.load(0, 100);
+    assert_eq!(first.at, 100 + L3 + 100_000);
+    assert_eq!(m.load(8, 150).at, first.at);
+    assert_eq!(m.load(16, 99_000).at, first.at);
+}
+
+#[test]
+fn the_reads_of_a_memory_with_a_fixed_latency_take_it() {
+    let mut m = machine(&private(), &shared());
+    for line in 0..7 {
+        m.load(line * 64, line * 1000);
+    }
+    m.load(0, 10_000);
+    let dram = |name| m.get("dram.0", name);
+    assert_eq!((dram("reads"), dram("latency_ps")), (7, 7 * FIXED * 1000));
+}
+
+#[test]
 fn a_line_on_its_way_is_waited_for_and_asked_for_once() {
     let mut m = machine(&private(), &shared());
     let first = m.load(0, 100);

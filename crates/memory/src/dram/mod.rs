@@ -20,7 +20,11 @@ pub(crate) struct Dram {
 
 #[derive(Clone, Debug)]
 enum Model {
-    Fixed { latency: Cycle, stats: DramStats },
+    Fixed {
+        latency: Cycle,
+        latency_ps: u64,
+        stats: DramStats,
+    },
     Ddr(Box<Ddr>),
 }
 
@@ -31,6 +35,7 @@ impl Dram {
         let model = match *spec {
             DramSpec::Fixed { latency_ns } => Model::Fixed {
                 latency: (latency_ns * frequency_ghz).round() as Cycle,
+                latency_ps: (latency_ns * 1000.0).round() as u64,
                 stats: DramStats::default(),
             },
             DramSpec::Ddr { .. } => Model::Ddr(Box::new(Ddr::new(spec)?)),
@@ -42,8 +47,13 @@ impl Dram {
     #[inline]
     pub fn read(&mut self, line: u64, now: Cycle) -> Cycle {
         match &mut self.model {
-            Model::Fixed { latency, stats } => {
+            Model::Fixed {
+                latency,
+                latency_ps,
+                stats,
+            } => {
                 stats.reads += 1;
+                stats.latency_ps += *latency_ps;
                 now + *latency
             }
             Model::Ddr(ddr) => {

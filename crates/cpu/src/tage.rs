@@ -80,7 +80,7 @@ impl Tage {
         }
     }
 
-    /// History folded for the last table but `back`, for others that predict by it.
+    /// History folded for `table`, for others that predict by it.
     #[inline]
     pub fn history(&self, table: usize) -> u32 {
         self.folded[table]

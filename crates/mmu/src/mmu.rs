@@ -231,8 +231,11 @@ impl Mmu {
     }
 
     /// The first-level lookup runs beside that of a cache with this load-to-use:
-    /// only what exceeds it delays an access.
+    /// only what exceeds it delays an access. A perfect MMU looks nothing up.
     pub fn run_beside(&mut self, load_to_use: Cycle) {
+        if self.perfect {
+            return;
+        }
         for side in 0..2 {
             self.exceeds[side] = self.l1[side].latency.saturating_sub(load_to_use);
         }

@@ -264,9 +264,9 @@ pub(crate) fn combine(
     guest: &Translation<GuestPhysAddr>,
     va: VirtAddr,
     pa: PhysAddr,
-    hostranslationsize: PageSize,
+    host_size: PageSize,
 ) -> Translation<PhysAddr> {
-    let size = guest.size.min(hostranslationsize);
+    let size = guest.size.min(host_size);
     Translation {
         frame: pagewalk_units::Frame {
             base: PhysAddr(pa.0 - (va.0 & (size.bytes() - 1))),

@@ -360,7 +360,10 @@ fn lookups_hits_and_misses_add_up() {
 fn a_perfect_mmu_answers_at_once_and_is_never_slower() {
     let mut spec = mmu();
     spec.perfect = true;
+    // Slower than the cache beside it, which is the real one's loss alone.
+    spec.l1d.get_mut("main").expect("main").latency = L1 + 2;
     let mut perfect = Bench::new(&spec);
+    perfect.mmu.run_beside(L1);
     let mut real = Bench::new(&mmu());
     for (va, access, at) in program(2, 5000) {
         let p = perfect.try_ask(va, access, at).expect("mapped");

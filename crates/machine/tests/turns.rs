@@ -142,7 +142,7 @@ fn an_op_that_faults_is_counted_once_however_threads_take_turns() {
             ..Op::default()
         })
     };
-    let mut first = VecDeque::from([map(CODE, 4096), map(DATA, 2 * PAGES << 12)]);
+    let mut first = VecDeque::from([map(CODE, 4096), map(DATA, (2 * PAGES) << 12)]);
     first.push_back(event(Event::Spawn { thread: 1 }));
     first.push_back((touches(DATA).collect(), End::More));
     let second = (touches(DATA + (PAGES << 12)).collect(), End::More);

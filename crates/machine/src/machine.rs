@@ -112,7 +112,7 @@ impl Machine {
         let n = config.cores as usize;
         let mut cores = Vec::with_capacity(n);
         for core in 0..config.cores {
-            let mmu = Mmu::new(&config.mmu, core)?;
+            let mmu = Mmu::new(&config.mmu, core)?.serving(config.page_table.walk_caches());
             let private = Private::new(&config.caches, core)?;
             cores.push(Core::new(&config.core, mmu, private, core)?);
         }
@@ -178,10 +178,17 @@ impl Machine {
             core.report(&format!("core.{i}"), &mut tree);
         }
         self.shared.report("", &mut tree);
-        self.os.report("os", &mut tree);
+        tree.rows.append(&mut self.kernel_tree().rows);
         // No design has a speculation engine, so nothing of theirs can move.
         tree.rows
             .retain(|r| !r.definition.name.starts_with("speculative_"));
+        tree
+    }
+
+    /// The counters of the operating system and of the page tables.
+    pub(crate) fn kernel_tree(&self) -> Tree {
+        let mut tree = Tree::default();
+        self.os.report("os", &mut tree);
         tree
     }
 

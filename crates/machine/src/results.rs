@@ -88,6 +88,10 @@ pub struct DesignResult {
     pub cycle_stack: Vec<Share>,
     /// Every counter.
     pub stats: Vec<Stat>,
+    /// The counters of the operating system and of the page tables since the
+    /// machine booted: tables grow most while a program fills its memory, before
+    /// the measured part.
+    pub since_boot: Vec<Stat>,
     /// Interval statistics.
     pub intervals: Vec<IntervalResult>,
     /// The estimate from samples.
@@ -156,6 +160,18 @@ pub struct Sampling {
     pub confidence: f64,
 }
 
+fn statistics(tree: &Tree) -> Vec<Stat> {
+    let rows = tree.rows.iter().map(|r| Stat {
+        path: r.path.clone(),
+        name: r.definition.name,
+        unit: r.definition.unit,
+        meaning: r.definition.meaning,
+        gauge: r.definition.gauge,
+        value: r.value,
+    });
+    rows.collect()
+}
+
 pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult {
     let m = &machine.measured;
     let empty = Tree::default();
@@ -195,18 +211,8 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
         },
         speedup: None,
         cycle_stack: summary::cycle_stack(tree),
-        stats: tree
-            .rows
-            .iter()
-            .map(|r| Stat {
-                path: r.path.clone(),
-                name: r.definition.name,
-                unit: r.definition.unit,
-                meaning: r.definition.meaning,
-                gauge: r.definition.gauge,
-                value: r.value,
-            })
-            .collect(),
+        stats: statistics(tree),
+        since_boot: statistics(&machine.kernel_tree()),
         intervals: m
             .intervals
             .iter()

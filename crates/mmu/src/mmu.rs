@@ -8,7 +8,7 @@ mod warm;
 use pagewalk_memory::{Below, Level as Served, Private};
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Occupancy, equal_bytes};
-use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheSet};
+use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 use crate::level::{Found, Level, Presence};
@@ -148,6 +148,8 @@ pub struct Mmu {
     /// Second level; the second entry is the instructions' own, if they have one.
     l2: [Option<Box<Level>>; 2],
     pwc: WalkCacheSet,
+    /// Which of the walk caches the tables use.
+    uses: WalkCacheKind,
     /// A walk's length is unknown when it starts: admitted first, held when its end is known.
     walkers: Occupancy,
     flight_keys: Box<[u64; IN_FLIGHT]>,
@@ -202,7 +204,7 @@ impl Mmu {
             },
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
-        let pwc = WalkCacheSet::new(&spec.walk_caches, PWC_ARRAYS);
+        let pwc = WalkCacheSet::new(&spec.walk_caches, PWC_ARRAYS).with_cuckoo(&spec.cuckoo);
         let l1 = [Level::new(&spec.l1d), Level::new(&spec.l1i)];
         let counts = |l: &Level| !spec.perfect && l.counts_uses();
         Ok(Mmu {
@@ -214,6 +216,7 @@ impl Mmu {
             l2: [level(&spec.l2), level(&spec.l2i)],
             nested_pwc: pwc.clone(),
             pwc,
+            uses: WalkCacheKind::default(),
             walkers: Occupancy::new(spec.walkers as usize),
             flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
             flight_prints: [[0; 16]; IN_FLIGHT / 16],
@@ -228,6 +231,13 @@ impl Mmu {
             stats: MmuStats::default(),
             records: None,
         })
+    }
+
+    /// The same for tables whose walks look into `caches`: only these are reported.
+    #[must_use]
+    pub fn serving(mut self, caches: WalkCacheKind) -> Self {
+        self.uses = caches;
+        self
     }
 
     /// The first-level lookup runs beside that of a cache with this load-to-use:
@@ -352,11 +362,22 @@ impl Mmu {
                 level.report(&format!("{path}.{name}"), None, tree);
             }
         }
-        for (i, &[lookups, hits]) in self.pwc.counts.iter().enumerate() {
-            tree.add(
-                &format!("{path}.pwc.{}", i + 2),
-                &PwcStats { lookups, hits },
-            );
+        match self.uses {
+            WalkCacheKind::Levels => {
+                for (i, &[lookups, hits]) in self.pwc.counts.iter().enumerate() {
+                    tree.add(
+                        &format!("{path}.pwc.{}", i + 2),
+                        &PwcStats { lookups, hits },
+                    );
+                }
+            }
+            WalkCacheKind::Cuckoo => {
+                tree.add(&format!("{path}.cuckoo"), self.pwc.cuckoo_stats());
+                for (name, counts) in self.pwc.cwc_stats() {
+                    tree.add(&format!("{path}.cwc.{name}"), counts);
+                }
+            }
+            WalkCacheKind::Nothing => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_tables::WalkCacheSpec;
+use pagewalk_tables::{CuckooWalkSpec, WalkCacheSpec};
 use pagewalk_units::{Cycle, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub struct MmuSpec {
     pub l2i: BTreeMap<String, TlbSpec>,
     /// Page-walk caches.
     pub walk_caches: WalkCacheSpec,
+    /// What walks of elastic cuckoo page tables use in place of page-walk caches.
+    #[serde(default)]
+    pub cuckoo: CuckooWalkSpec,
     /// Walks at a time.
     pub walkers: u32,
     /// Every translation is known at once (no TLB misses): the limit that designs are held against.
@@ -137,6 +140,7 @@ impl MmuSpec {
                 w.ways, w.entries
             ));
         }
+        self.cuckoo.check()?;
         if self.walkers == 0 || self.walkers > 256 {
             return Err(format!(
                 "mmu.walkers is {}; expected 1 to 256",

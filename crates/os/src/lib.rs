@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
 pub use crate::buddy::Buddy;
 pub use crate::price::Prices;
@@ -91,6 +91,9 @@ pub enum OsError {
     Bad(String),
 }
 
+/// Where the counters of page tables hang.
+const TABLES: &str = "page_table";
+
 /// A process inside the OS; numbers are never used again.
 pub type Pid = u32;
 
@@ -101,6 +104,8 @@ pub struct Os {
     objects: Objects,
     placement: Box<dyn Placement>,
     page_table: PageTableSpec,
+    /// What the page tables counted of the processes that are gone.
+    gone: Tree,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -123,7 +128,12 @@ impl Os {
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
             ));
         }
+        // Which rows there are does not depend on the process.
+        let mut gone = Tree::default();
+        let empty = table.build::<VirtAddr, PhysAddr>(Asid(0))?;
+        empty.report(TABLES, &mut gone);
         Ok(Os {
+            gone,
             kernel: Kernel {
                 memory: Memory::new(spec, seed),
                 prices: Prices::new(&spec.prices, frequency_ghz),
@@ -213,9 +223,17 @@ impl Os {
         }
     }
 
-    /// Adds the counters under `path`.
+    /// Adds the counters under `path`, and what the page tables of all processes
+    /// count themselves under `page_table`: those of processes that are gone too.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
+        let mut tables = self.gone.clone();
+        for space in self.alive_spaces() {
+            let mut own = Tree::default();
+            space.table.report(TABLES, &mut own);
+            tables.merge(&own);
+        }
+        tree.rows.append(&mut tables.rows);
     }
 
     fn alive_spaces(&self) -> impl Iterator<Item = &Space> {

@@ -1,11 +1,12 @@
 //! Processes: spawn, fork, exec, exit.
 
+use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, NoFrames};
 use pagewalk_units::Asid;
 
 use crate::memory::order;
 use crate::space::Space;
-use crate::{Effects, Os, OsError, Pid};
+use crate::{Effects, Os, OsError, Pid, TABLES};
 
 impl Os {
     /// A new, empty process. `infer`: the aligned 2 MB around an unknown address
@@ -109,6 +110,9 @@ impl Os {
         };
         fx.cycles += self.kernel.prices.syscall;
         space.clear(&mut self.kernel, fx);
+        let mut counted = Tree::default();
+        space.table.report(TABLES, &mut counted);
+        self.gone.merge(&counted);
         self.free_asids.insert(space.asid.0);
         self.kernel.stats.processes -= 1;
         self.objects.sweep(&mut self.kernel);

@@ -18,6 +18,9 @@ pub struct Definition {
     /// Counts accumulate, and the measured part is a difference; a gauge is a
     /// state, and the measured part is its value at the end.
     pub gauge: bool,
+    /// A gauge that tells the most there ever was: of several components the
+    /// largest value is told, not the sum.
+    pub peak: bool,
 }
 
 /// A component's counters.
@@ -29,7 +32,7 @@ pub trait Counters {
 }
 
 /// Declares a struct of counters: `name: "unit", "definition";` a line, with
-/// `gauge` before the name for a state.
+/// `gauge` before the name for a state, `peak` for the most there ever was.
 ///
 /// ```
 /// pagewalk_stats::counters! {
@@ -46,25 +49,26 @@ pub trait Counters {
 /// ```
 #[macro_export]
 macro_rules! counters {
-    (@gauge) => { false };
-    (@gauge gauge) => { true };
     ($(#[$doc:meta])* pub struct $name:ident { $($rest:tt)* }) => {
         $crate::counters!(@munch [$(#[$doc])*] $name [] $($rest)*);
     };
     (@munch [$($doc:tt)*] $name:ident [$($done:tt)*] gauge $field:ident : $unit:literal, $meaning:literal; $($rest:tt)*) => {
-        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning true)] $($rest)*);
+        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning true false)] $($rest)*);
+    };
+    (@munch [$($doc:tt)*] $name:ident [$($done:tt)*] peak $field:ident : $unit:literal, $meaning:literal; $($rest:tt)*) => {
+        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning true true)] $($rest)*);
     };
     (@munch [$($doc:tt)*] $name:ident [$($done:tt)*] $field:ident : $unit:literal, $meaning:literal; $($rest:tt)*) => {
-        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning false)] $($rest)*);
+        $crate::counters!(@munch [$($doc)*] $name [$($done)* ($field $unit $meaning false false)] $($rest)*);
     };
-    (@munch [$($doc:tt)*] $name:ident [$(($field:ident $unit:literal $meaning:literal $gauge:literal))*]) => {
+    (@munch [$($doc:tt)*] $name:ident [$(($field:ident $unit:literal $meaning:literal $gauge:literal $peak:literal))*]) => {
         $($doc)*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $(#[doc = $meaning] pub $field: u64),* }
         impl $crate::Counters for $name {
             fn definitions(&self) -> &'static [$crate::Definition] {
                 const D: &[$crate::Definition] = &[$($crate::Definition {
-                    name: stringify!($field), unit: $unit, meaning: $meaning, gauge: $gauge,
+                    name: stringify!($field), unit: $unit, meaning: $meaning, gauge: $gauge, peak: $peak,
                 }),*];
                 D
             }
@@ -140,6 +144,20 @@ impl Tree {
             })
             .collect();
         Tree { rows }
+    }
+
+    /// Adds what another component of the same kind reports: the same rows, of
+    /// which counts and states add up, and peaks give the largest.
+    pub fn merge(&mut self, other: &Tree) {
+        debug_assert_eq!(self.rows.len(), other.rows.len());
+        for (own, other) in self.rows.iter_mut().zip(&other.rows) {
+            debug_assert_eq!((&own.path, own.definition), (&other.path, other.definition));
+            if own.definition.peak {
+                own.value = own.value.max(other.value);
+            } else {
+                own.value += other.value;
+            }
+        }
     }
 
     /// The value of `name` at `path`, if there is one.

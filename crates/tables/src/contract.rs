@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use arrayvec::ArrayVec;
+use pagewalk_stats::Tree;
 use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
 
 use crate::WalkCaches;
@@ -154,6 +155,10 @@ pub trait PageTable<In: Addr, Out: Addr>: Walk<In, Out> + Send + Sync {
     fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags));
     /// Gives all of the table's own memory back (not the program's pages).
     fn release(&mut self, frames: &mut dyn FrameSource<Out>);
+    /// Adds the table's own counters at and below `path`. Which rows there are
+    /// depends on the kind of table only, so that those of several processes
+    /// can be added up; a table without counters adds none.
+    fn report(&self, _path: &str, _tree: &mut Tree) {}
     /// The hardware's face of the same table.
     fn hardware(&self) -> &dyn Walk<In, Out>;
 }
@@ -177,7 +182,9 @@ pub struct Group<Out> {
     pub at: ArrayVec<Out, MOST_PARALLEL>,
     /// The read that gives the answer: the walk may go on when it is back.
     pub matching: Option<u8>,
-    /// Costs bandwidth, not latency (fetches of walk tables).
+    /// Costs bandwidth, not latency (fetches of walk tables): asked for together
+    /// with the group before it, and the walk does not wait. When it is back is
+    /// then in [`WalkCaches::back`].
     pub off_path: bool,
     /// Level of the table that is read, for the records: 4..1 in a radix table.
     pub level: u8,

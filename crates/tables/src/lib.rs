@@ -6,8 +6,8 @@
 mod cluster;
 mod clustered;
 mod contract;
-#[allow(dead_code, reason = "the page tables that are made of it follow")]
 mod cuckoo;
+mod cwc;
 mod hash_dont_cache;
 mod level_hashing;
 mod murmur;
@@ -17,12 +17,13 @@ mod registry;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
 pub use hash_dont_cache::HashDontCacheSpec;
 pub use level_hashing::LevelHashingSpec;
 pub use radix::Radix;
 pub use registry::PageTableSpec;
-pub use walk_cache::{WalkCacheSet, WalkCacheSpec, WalkCaches};
+pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 
 /// The worked example of the documentation: it compiles, and runs, as it stands.
 #[cfg(doctest)]

@@ -5,6 +5,9 @@ use pagewalk_units::{Asid, Cycle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cwc::{Cached, CuckooWalk, Cwt};
+use crate::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
+
 /// Page-walk caches: one array a level of the table above the leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +18,18 @@ pub struct WalkCacheSpec {
     pub ways: u32,
     /// Cycles from the start of a walk to the answer of all arrays, looked up in parallel.
     pub latency: Cycle,
+}
+
+/// Which walk caches the walks of a table look into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WalkCacheKind {
+    /// One array a level of the table: [`WalkCacheSpec`].
+    #[default]
+    Levels,
+    /// Caches of cuckoo walk tables: [`CuckooWalkSpec`].
+    Cuckoo,
+    /// None.
+    Nothing,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -28,6 +43,7 @@ struct Entry {
 pub struct WalkCacheSet {
     arrays: Vec<SetAssoc<Entry>>,
     latency: Cycle,
+    cuckoo: CuckooWalk,
     /// Lookups and hits of each array.
     pub counts: Vec<[u64; 2]>,
     /// Whether lookups are counted: not while warming.
@@ -43,9 +59,27 @@ impl WalkCacheSet {
         WalkCacheSet {
             arrays: vec![SetAssoc::new(sets, ways); n],
             latency: if n == 0 { 0 } else { spec.latency },
+            cuckoo: CuckooWalk::none(),
             counts: vec![[0; 2]; n],
             counting: true,
         }
+    }
+
+    /// The same with the caches and latencies that walks of cuckoo tables need.
+    #[must_use]
+    pub fn with_cuckoo(mut self, spec: &CuckooWalkSpec) -> Self {
+        self.cuckoo = CuckooWalk::new(spec);
+        self
+    }
+
+    /// What walks of cuckoo tables counted.
+    pub fn cuckoo_stats(&self) -> &CuckooWalkStats {
+        &self.cuckoo.stats
+    }
+
+    /// What each cache of cuckoo walk tables counted, by name.
+    pub fn cwc_stats(&self) -> impl Iterator<Item = (&'static str, &CwcStats)> {
+        self.cuckoo.caches()
     }
 
     /// Forgets everything of `asid` (an INVLPG drops all paging-structure
@@ -54,6 +88,7 @@ impl WalkCacheSet {
         for a in &mut self.arrays {
             a.retain(|k, _| k >> 48 != u64::from(asid.0));
         }
+        self.cuckoo.retain(|k| k >> 48 != u64::from(asid.0));
     }
 }
 
@@ -67,6 +102,8 @@ pub struct WalkCaches<'a> {
     pub now: Cycle,
     /// Cycles that lookups have cost since the last group.
     pub spent: Cycle,
+    /// When the last group that was off the walk's path is back.
+    pub back: Cycle,
 }
 
 impl<'a> WalkCaches<'a> {
@@ -77,6 +114,7 @@ impl<'a> WalkCaches<'a> {
             space: u64::from(asid.0) << 48,
             now,
             spent: 0,
+            back: now,
         }
     }
 
@@ -112,5 +150,38 @@ impl<'a> WalkCaches<'a> {
         if let Some(array) = self.set.arrays.get_mut(id) {
             array.insert(key, k, Entry { payload, ready });
         }
+    }
+
+    /// Starts a walk of cuckoo tables: the hash functions, and beside each other
+    /// the caches of walk tables and, with `l2p`, the L2P table.
+    #[inline]
+    pub(crate) fn begin_cuckoo(&mut self, l2p: bool) {
+        self.spent = self.set.cuckoo.before(l2p);
+    }
+
+    /// What is known of `section` in the line of `key` of a cuckoo walk table.
+    #[inline]
+    pub(crate) fn section(&mut self, cwt: Cwt, key: u64, section: usize) -> Cached {
+        let (k, counted) = (self.key(key), self.set.counting);
+        self.set.cuckoo.header(cwt, k, section, self.now, counted)
+    }
+
+    /// Whether there is a cache of this walk table.
+    #[inline]
+    pub(crate) fn caches(&self, cwt: Cwt) -> bool {
+        self.set.cuckoo.has(cwt)
+    }
+
+    /// Keeps a line of a cuckoo walk table that has been read off the path.
+    pub(crate) fn keep_line(&mut self, cwt: Cwt, key: u64, headers: [u64; 8]) {
+        let k = self.key(key);
+        self.set.cuckoo.keep(cwt, k, headers, self.back);
+    }
+
+    /// Where a walk of cuckoo tables counts itself; nowhere while warming.
+    #[inline]
+    pub(crate) fn cuckoo_stats(&mut self) -> Option<&mut CuckooWalkStats> {
+        let set = &mut *self.set;
+        set.counting.then_some(&mut set.cuckoo.stats)
     }
 }

@@ -205,6 +205,7 @@ pub fn mmu() -> MmuSpec {
             ways: 4,
             latency: 2,
         },
+        cuckoo: Default::default(),
         walkers: 4,
         perfect: false,
     }

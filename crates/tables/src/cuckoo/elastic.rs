@@ -71,6 +71,7 @@ struct Flight {
 /// that is not below the rehash pointer, else `h & new_mask` of the new one,
 /// which in an in-place resize is the same memory. Without a resize the masks
 /// are equal and the pointer is zero.
+#[derive(Clone)]
 struct Way<A> {
     table: Storage<A>,
     next: Option<Storage<A>>,
@@ -134,6 +135,7 @@ impl<A: Addr> Way<A> {
 }
 
 /// An elastic cuckoo hash table of lines in the format `F`.
+#[derive(Clone)]
 pub(crate) struct Elastic<F, A> {
     spec: ElasticSpec,
     /// Whose L2P sub-table the chunks are in; `None`: contiguous ways.
@@ -308,7 +310,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let due = self.upsizes_due();
         let begun = due & !self.in_flight();
         let placed = self.begin_upsizes(begun, env).and_then(|()| {
-            let placed = self.place_or_resize(key, line, env);
+            let placed = self.place_or_resize(key, line, env, landed);
             if placed.is_err() {
                 self.cancel_upsizes(begun, env);
             }
@@ -491,9 +493,10 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         key: u64,
         line: Line,
         env: &mut Env<'_, A>,
+        landed: &mut dyn FnMut(u64, u8),
     ) -> Result<Place, NoFrames> {
         while self.place(key, line, None).is_err() {
-            self.make_room(env)?;
+            self.make_room(env, landed)?;
         }
         let kicks = self.displaced.len() as u32 - 1;
         env.work.kicks += kicks;

@@ -1,5 +1,13 @@
-//! Elastic cuckoo page tables, and the memory-efficient ones that grew out of them.
+//! Elastic cuckoo page tables: ECPT (Skarlatos et al., ASPLOS 2020) and ME-HPT
+//! (Stojkovic et al., HPCA 2023), one engine with the latter's four techniques
+//! as switches.
+//!
+//! A process has one elastic cuckoo table a page size, whose slots are clusters
+//! of eight neighbouring entries, and two cuckoo walk tables, which tell the
+//! hardware where not to look. This file is the kernel's face, `walk` the
+//! hardware's.
 
+mod cwt;
 mod elastic;
 mod hash;
 mod l2p;
@@ -7,5 +15,334 @@ mod line;
 mod spec;
 mod stats;
 mod storage;
+mod walk;
 
-pub use spec::{Choice, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+use std::marker::PhantomData;
+
+use pagewalk_stats::Tree;
+use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
+
+use self::cwt::WalkTables;
+use self::elastic::{Elastic, Env};
+use self::l2p::L2p;
+pub(crate) use self::spec::ElasticSpec;
+pub use self::spec::{Choice, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+use self::walk::{MAX_WAYS, Ways};
+use crate::cluster::{self, PTES, PteCluster};
+use crate::cwc::Cwt;
+use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk};
+
+/// Whether the parameters make sense; an error begins with the key.
+pub(crate) fn check(spec: &ElasticSpec) -> Result<(), String> {
+    if spec.ways > MAX_WAYS {
+        // A walk table names a way in two bits.
+        return Err(format!("ways is {}; expected 2 to {MAX_WAYS}", spec.ways));
+    }
+    spec.check()
+}
+
+/// Clusters of 4 KB pages in 2 MB.
+const CLUSTERS_IN_HUGE: u64 = 64;
+
+/// The elastic cuckoo page tables of a process.
+pub struct Cuckoo<In, Out> {
+    /// By page size.
+    tables: [Elastic<PteCluster, Out>; 3],
+    walk: WalkTables<Out>,
+    l2p: L2p,
+    /// Ways that have memory.
+    live: Ways,
+    /// The hardware may go on at the probe that matches.
+    early: bool,
+    /// Ways lie in chunks that an L2P table finds.
+    chunked: bool,
+    /// Clusters that came to lie in another way during a change.
+    landed: Vec<(u64, u8)>,
+    addresses: PhantomData<fn(In) -> Out>,
+}
+
+impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
+    /// Empty elastic cuckoo page tables for the address space `asid`.
+    pub fn elastic(spec: &ElasticCuckooSpec, asid: Asid) -> Self {
+        Self::new(&spec.into(), asid)
+    }
+    /// Empty memory-efficient hashed page tables for the address space `asid`.
+    pub fn memory_efficient(spec: &MemoryEfficientSpec, asid: Asid) -> Self {
+        Self::new(&spec.into(), asid)
+    }
+
+    fn new(spec: &ElasticSpec, asid: Asid) -> Self {
+        let salt = |size: PageSize| size.index() as u64;
+        let table = |size| Elastic::new(spec, Some(size), salt(size), asid);
+        Cuckoo {
+            tables: PageSize::ALL.map(table),
+            walk: WalkTables::new(&cwt::spec(spec), asid),
+            l2p: L2p::new(usize::from(spec.ways), spec.l2p_entries as usize),
+            live: Ways::NONE,
+            early: spec.wait_for == WaitFor::Matching,
+            chunked: !spec.chunks.is_empty(),
+            landed: Vec::new(),
+            addresses: PhantomData,
+        }
+    }
+
+    /// The entry of exactly the page of `size` at `va`.
+    #[inline]
+    fn entry(&self, va: u64, size: PageSize) -> Option<u64> {
+        let (key, index) = PteCluster::place(va, size);
+        let table = &self.tables[size.index()];
+        let place = table.find(key)?;
+        PteCluster::get(table.line(place), index)
+    }
+
+    /// Whether a page of another size has a byte in common with the page of
+    /// `size` at `va`, whose cluster is there (`known`) or not.
+    fn overlapped(&self, va: u64, size: PageSize, known: bool) -> bool {
+        match size {
+            // A larger page covers all of a cluster or nothing of it.
+            PageSize::K4 | PageSize::M2 if known => {}
+            PageSize::K4 => {
+                if self.entry(va, PageSize::M2).is_some() || self.entry(va, PageSize::G1).is_some()
+                {
+                    return true;
+                }
+            }
+            PageSize::M2 => {
+                if self.entry(va, PageSize::G1).is_some() {
+                    return true;
+                }
+            }
+            PageSize::G1 => {}
+        }
+        match size {
+            PageSize::K4 => false,
+            PageSize::M2 => {
+                let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+                let section = cwt::section_of(Cwt::Pmd, low);
+                self.walk.header(Cwt::Pmd, section) & cwt::SMALL != 0 && {
+                    let (first, _) = PteCluster::place(va, PageSize::K4);
+                    let small = &self.tables[PageSize::K4.index()];
+                    (first..first + CLUSTERS_IN_HUGE).any(|key| small.find(key).is_some())
+                }
+            }
+            PageSize::G1 => self
+                .walk
+                .any_below_giant(va & ((1 << cluster::ADDRESS_BITS) - 1)),
+        }
+    }
+
+    fn translation(&self, entry: u64, leaf: u64, size: PageSize) -> Translation<Out> {
+        Translation {
+            frame: Frame {
+                base: Out::new(cluster::frame(entry)),
+            },
+            size,
+            flags: cluster::flags(entry),
+            leaf: Out::new(leaf),
+        }
+    }
+
+    /// Brings the walk tables up to date with the clusters that have moved.
+    fn note_landed(&mut self, size: PageSize) {
+        for (key, way) in self.landed.drain(..) {
+            self.walk.landed(size, key, way);
+        }
+    }
+
+    /// The hardware has ways to probe once a table has memory.
+    #[inline]
+    fn note_live(&mut self, size: PageSize) {
+        self.live = self
+            .live
+            .with(size, (1 << self.tables[size.index()].ways()) - 1);
+    }
+}
+
+/// Notes where clusters land, unless nobody asks: the ways of small pages are in
+/// no walk table.
+fn noting(size: PageSize, landed: &mut Vec<(u64, u8)>) -> impl FnMut(u64, u8) {
+    move |key, way| {
+        if size != PageSize::K4 {
+            landed.push((key, way));
+        }
+    }
+}
+
+impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
+    fn map(
+        &mut self,
+        page: Page<In>,
+        frame: Frame<Out>,
+        flags: Flags,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Result<MapWork, MapError> {
+        let (va, size) = (page.base.raw(), page.size);
+        debug_assert_eq!(cluster::extend(va), va, "the address is canonical");
+        let (key, index) = PteCluster::place(va, size);
+        let entry = cluster::entry(frame.base.raw(), flags, size);
+        let mut work = MapWork::default();
+        self.landed.clear();
+        let table = &mut self.tables[size.index()];
+        if let Some(place) = table.find(key) {
+            if PteCluster::get(table.line(place), index).is_some()
+                || self.overlapped(va, size, true)
+            {
+                return Err(MapError::Occupied);
+            }
+            let table = &mut self.tables[size.index()];
+            PteCluster::put(table.line_mut(place), index, entry);
+            let env = &mut Env {
+                frames,
+                l2p: &mut self.l2p,
+                work: &mut work,
+            };
+            table.merged(env, &mut noting(size, &mut self.landed));
+        } else {
+            if self.overlapped(va, size, false) {
+                return Err(MapError::Occupied);
+            }
+            let added = self.walk.prepare(size, key, frames, &mut work)?;
+            let line = PteCluster::with(key, index, entry);
+            let env = &mut Env {
+                frames,
+                l2p: &mut self.l2p,
+                work: &mut work,
+            };
+            let done = {
+                let note = &mut noting(size, &mut self.landed);
+                self.tables[size.index()].insert(key, line, env, note)
+            };
+            match done {
+                Ok(_) => self.walk.commit(size, key, added, frames),
+                Err(refusal) => {
+                    if let Some(added) = added {
+                        self.walk.undo(*added, frames);
+                    }
+                    // A resize may have gone on.
+                    self.note_landed(size);
+                    return Err(refusal.into());
+                }
+            }
+        }
+        self.note_landed(size);
+        self.note_live(size);
+        Ok(work)
+    }
+
+    fn unmap(
+        &mut self,
+        page: Page<In>,
+        frames: &mut dyn FrameSource<Out>,
+    ) -> Option<(Frame<Out>, Flags, MapWork)> {
+        let (va, size) = (page.base.raw(), page.size);
+        if cluster::extend(va) != va {
+            return None;
+        }
+        let (key, index) = PteCluster::place(va, size);
+        let table = &mut self.tables[size.index()];
+        let place = table.find(key)?;
+        let entry = PteCluster::get(table.line(place), index)?;
+        let mut work = MapWork::default();
+        let line = table.line_mut(place);
+        PteCluster::take(line, index);
+        if PteCluster::valid(line) == 0 {
+            self.landed.clear();
+            let env = &mut Env {
+                frames,
+                l2p: &mut self.l2p,
+                work: &mut work,
+            };
+            table.remove(place, env, &mut noting(size, &mut self.landed));
+            self.walk.removed(size, key, frames, &mut work);
+            self.note_landed(size);
+        }
+        let base = Out::new(cluster::frame(entry));
+        Some((Frame { base }, cluster::flags(entry), work))
+    }
+
+    fn set_flags(&mut self, page: Page<In>, flags: Flags) -> bool {
+        let (va, size) = (page.base.raw(), page.size);
+        if cluster::extend(va) != va {
+            return false;
+        }
+        let (key, index) = PteCluster::place(va, size);
+        let table = &mut self.tables[size.index()];
+        let Some(place) = table.find(key) else {
+            return false;
+        };
+        let line = table.line_mut(place);
+        let Some(old) = PteCluster::get(line, index) else {
+            return false;
+        };
+        let entry = cluster::entry(cluster::frame(old), flags, size);
+        PteCluster::put(line, index, entry);
+        true
+    }
+
+    fn registers(&self) -> u32 {
+        let pages: u32 = self.tables.iter().map(Elastic::registers).sum();
+        pages + self.walk.registers()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.tables.iter().map(Elastic::bytes).sum::<u64>() + self.walk.bytes()
+    }
+
+    fn largest_contiguous(&self) -> u64 {
+        let pages = self.tables.iter().map(Elastic::largest).max();
+        pages.unwrap_or(0).max(self.walk.largest())
+    }
+
+    fn for_each(&self, f: &mut dyn FnMut(Page<In>, Frame<Out>, Flags)) {
+        let keys = [0, 1, 2].map(|i| {
+            let mut keys = Vec::new();
+            self.tables[i].for_each(&mut |line| keys.extend(PteCluster::key(line)));
+            keys.sort_unstable();
+            keys
+        });
+        // Clusters of two sizes may interleave, pages do not: the sizes are
+        // merged page by page. Addresses in the order of unsigned numbers.
+        let mut pages = [0, 1, 2].map(|i| {
+            let (size, table) = (PageSize::ALL[i], &self.tables[i]);
+            let entries = keys[i].iter().flat_map(move |&key| {
+                let line = table.find(key).map(|place| *table.line(place));
+                (0..PTES).filter_map(move |index| {
+                    let entry = PteCluster::get(&line?, index)?;
+                    Some((PteCluster::address(key, index, size), entry))
+                })
+            });
+            entries.peekable()
+        });
+        loop {
+            let next = (0..3).filter_map(|i| Some((pages[i].peek()?.0, i))).min();
+            let Some((_, i)) = next else { break };
+            let Some((va, entry)) = pages[i].next() else {
+                break;
+            };
+            let page = Page {
+                base: In::new(va),
+                size: PageSize::ALL[i],
+            };
+            let base = Out::new(cluster::frame(entry));
+            f(page, Frame { base }, cluster::flags(entry));
+        }
+    }
+
+    fn release(&mut self, frames: &mut dyn FrameSource<Out>) {
+        let work = &mut MapWork::default();
+        for table in &mut self.tables {
+            let l2p = &mut self.l2p;
+            table.release(&mut Env { frames, l2p, work });
+        }
+        self.walk.release(frames);
+        self.live = Ways::NONE;
+    }
+
+    fn report(&self, path: &str, tree: &mut Tree) {
+        let _ = (path, tree);
+    }
+
+    fn hardware(&self) -> &dyn Walk<In, Out> {
+        self
+    }
+}

@@ -28,6 +28,7 @@ enum Cut {
 ///
 /// The host's memory comes zeroed in one piece and one more for each doubling
 /// in place; the host's kernel backs it where it is touched.
+#[derive(Clone)]
 pub(crate) struct Storage<A> {
     pieces: Vec<Box<[Line]>>,
     /// log2 of the lines of the first piece.

@@ -7,8 +7,8 @@ pub mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_tables::{
-    Flags, FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkCacheSet, WalkCacheSpec,
-    WalkCaches, WalkState, Want,
+    CuckooWalkSpec, Flags, FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkCacheSet,
+    WalkCacheSpec, WalkCaches, WalkState, Want,
 };
 use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
@@ -105,8 +105,13 @@ pub fn caches(entries: u32) -> Caches {
         ways: entries.max(1),
         latency: 4,
     };
+    let cuckoo = CuckooWalkSpec {
+        pmd_cwc_entries: entries,
+        pud_cwc_entries: entries.min(2),
+        ..CuckooWalkSpec::default()
+    };
     Caches {
-        set: WalkCacheSet::new(&spec, 4),
+        set: WalkCacheSet::new(&spec, 4).with_cuckoo(&cuckoo),
         now: 0,
         off_path: Vec::new(),
     }

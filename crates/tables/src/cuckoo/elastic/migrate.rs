@@ -38,7 +38,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 .nth(nth);
             let way = way.expect("one of those counted");
             if self.step(way, env, landed) == Step::Stuck {
-                self.turn_round(1 << way);
+                // Ways of one size stay of one size.
+                self.turn_round(if self.spec.per_way { 1 << way } else { u8::MAX });
             }
             self.close(env);
         }

@@ -325,11 +325,15 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// took too many re-insertions: a resize under way is finished (and a
     /// downsize taken back); without one, the table or its fullest way among
     /// the smallest is upsized.
-    pub(super) fn make_room(&mut self, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+    pub(super) fn make_room(
+        &mut self,
+        env: &mut Env<'_, A>,
+        landed: &mut dyn FnMut(u64, u8),
+    ) -> Result<(), NoFrames> {
         let flying = self.in_flight();
         if flying != 0 {
             self.turn_round(flying);
-            self.finish_now(flying, env, &mut |_, _| {});
+            self.finish_now(flying, env, landed);
             return Ok(());
         }
         let smallest = self.ways.iter().map(Way::slots).min();

@@ -1,0 +1,312 @@
+//! The hardware's face: which probes a walk makes, and what it learns for the
+//! next ones.
+//!
+//! The caches of the walk tables say which ways of which tables can hold the
+//! page, and these are read in parallel. Where nothing matches, since a cached
+//! line is older than the walk tables, all ways of all tables are read before the
+//! walk faults. Lines of walk tables that were missing, or proved to be out of
+//! date, are fetched beside the walk.
+//!
+//! Group levels, for the records: 1 is a page table, 2 a walk table.
+
+use arrayvec::ArrayVec;
+use pagewalk_units::{Addr, PageSize};
+
+use super::Cuckoo;
+use super::cwt::{self, GIANT, HUGE, SMALL};
+use crate::cluster::{self, PteCluster};
+use crate::cwc::{Cached, Cwt};
+use crate::{Group, Next, Translation, Walk, WalkCaches, WalkState};
+
+/// Registers of a walk: what it is at, the entry found and where that lies.
+const PLAN: usize = 0;
+const ENTRY: usize = 1;
+const LEAF: usize = 2;
+
+/// The plan's bits: the page size of the entry found, plus one.
+const FOUND: u64 = 3;
+/// All ways of all tables are asked for.
+const ALL: u64 = 1 << 2;
+/// Lines of walk tables are on their way.
+const FETCHING: u64 = 1 << 3;
+/// Lines of walk tables to be fetched: a bit a [`Cwt`] from here on.
+const WANTED: u32 = 4;
+/// Cached lines of walk tables that the first probes relied on, likewise.
+const TRUSTED: u32 = 6;
+const BOTH: u64 = 3;
+
+fn bit(cwt: Cwt) -> u64 {
+    1 << cwt as u64
+}
+
+/// Ways to be probed: a bit each, [`MAX_WAYS`] for each page size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ways(u16);
+
+/// Most ways of a table.
+pub(super) const MAX_WAYS: u8 = 4;
+
+impl Ways {
+    pub(super) const NONE: Ways = Ways(0);
+
+    #[inline]
+    fn of(self, size: PageSize) -> u16 {
+        self.0 >> (u32::from(MAX_WAYS) * size.index() as u32) & ((1 << MAX_WAYS) - 1)
+    }
+    #[inline]
+    pub(super) fn with(self, size: PageSize, ways: u16) -> Ways {
+        Ways(self.0 | ways << (u32::from(MAX_WAYS) * size.index() as u32))
+    }
+}
+
+/// What the caches made of a walk.
+struct Narrowed {
+    ways: Ways,
+    /// [`TRUSTED`] and [`WANTED`].
+    trusted: u64,
+    wanted: u64,
+}
+
+impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
+    /// All ways of the table of `size`; none as long as it has no memory.
+    #[inline]
+    fn ways(&self, size: PageSize) -> u16 {
+        self.live.of(size)
+    }
+
+    /// Both caches are looked up in parallel; that of the PMD-CWT counts where
+    /// that of the PUD-CWT leaves the page size open.
+    #[inline]
+    fn narrow(&self, low: u64, caches: &mut WalkCaches<'_>) -> Narrowed {
+        let mut wanted = 0;
+        let mut look = |cwt: Cwt| {
+            let (key, at) = cwt::place_of(cwt::section_of(cwt, low));
+            let found = caches.section(cwt, key, at);
+            if found == Cached::Absent && caches.caches(cwt) {
+                wanted |= bit(cwt);
+            }
+            found
+        };
+        let small = || Ways::NONE.with(PageSize::K4, self.ways(PageSize::K4));
+        let giant = |h| Ways::NONE.with(PageSize::G1, 1 << cwt::way_of(h));
+        let pud = look(Cwt::Pud);
+        let conclusive = match pud {
+            Cached::Header(h) => match h & cwt::PRESENT {
+                SMALL => Some(small()),
+                GIANT => Some(giant(h)),
+                0 => Some(Ways::NONE),
+                _ => None,
+            },
+            Cached::Pending | Cached::Absent => None,
+        };
+        let (ways, trusted) = if let Some(ways) = conclusive {
+            (ways, bit(Cwt::Pud))
+        } else if let Cached::Header(h) = look(Cwt::Pmd) {
+            let mut ways = Ways::NONE;
+            if h & SMALL != 0 {
+                ways = small();
+            }
+            if h & HUGE != 0 {
+                ways = ways.with(PageSize::M2, 1 << cwt::way_of(h));
+            }
+            (ways, bit(Cwt::Pmd))
+        } else if let Cached::Header(h) = pud {
+            let mut ways = Ways::NONE;
+            if h & SMALL != 0 {
+                ways = small();
+            }
+            if h & HUGE != 0 {
+                ways = ways.with(PageSize::M2, self.ways(PageSize::M2));
+            }
+            if h & GIANT != 0 {
+                ways = Ways(ways.0 | giant(h).0);
+            }
+            (ways, bit(Cwt::Pud))
+        } else {
+            (self.live, 0)
+        };
+        Narrowed {
+            ways,
+            trusted,
+            wanted,
+        }
+    }
+
+    /// The probes of `ways`, which are what hardware reads next. Notes the entry
+    /// if one of them has it.
+    #[inline]
+    fn probe(&self, va: u64, ways: Ways, state: &mut WalkState) -> Next<Out> {
+        let mut group = Group {
+            at: ArrayVec::new(),
+            matching: None,
+            off_path: false,
+            level: 1,
+        };
+        let mut plan = state.regs[PLAN];
+        for size in PageSize::ALL {
+            let mut left = ways.of(size);
+            if left == 0 {
+                continue;
+            }
+            let (key, index) = PteCluster::place(va, size);
+            let table = &self.tables[size.index()];
+            while left != 0 {
+                let way = left.trailing_zeros() as u8;
+                left &= left - 1;
+                let Some(probe) = table.probe(key, way) else {
+                    continue;
+                };
+                if probe.hit
+                    && let Some(entry) = PteCluster::get(table.line(probe.place), index)
+                {
+                    plan |= size.index() as u64 + 1;
+                    if plan & ALL != 0 {
+                        // Not where the cached lines said: they are out of date.
+                        plan |= (plan >> TRUSTED & BOTH) << WANTED;
+                    }
+                    state.regs[ENTRY] = entry;
+                    state.regs[LEAF] = probe.at + 8 * index as u64;
+                    if self.early {
+                        group.matching = Some(group.at.len() as u8);
+                    }
+                }
+                group.at.push(Out::new(probe.at));
+            }
+        }
+        state.regs[PLAN] = plan;
+        state.step += 1;
+        Next::Read(group)
+    }
+
+    #[inline]
+    fn begin(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
+        let all = self.live;
+        if all == Ways::NONE || cluster::extend(va) != va {
+            return Next::Fault;
+        }
+        caches.begin_cuckoo(self.chunked);
+        let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+        let Narrowed {
+            mut ways,
+            trusted,
+            wanted,
+        } = self.narrow(low, caches);
+        let mut plan = trusted << TRUSTED | wanted << WANTED;
+        let complete = trusted == 0 || ways == Ways::NONE;
+        if complete {
+            ways = all;
+            plan |= ALL;
+        }
+        if let Some(stats) = caches.cuckoo_stats() {
+            let probes = ways.0.count_ones();
+            let sizes = PageSize::ALL.into_iter().filter(|&s| ways.of(s) != 0);
+            *match probes {
+                _ if complete => &mut stats.complete,
+                1 => &mut stats.direct,
+                _ if sizes.count() == 1 => &mut stats.size,
+                _ => &mut stats.partial,
+            } += 1;
+            stats.probes += u64::from(probes);
+        }
+        state.regs[PLAN] = plan;
+        self.probe(va, ways, state)
+    }
+
+    /// The lines of walk tables that are wanted.
+    #[cold]
+    fn fetch(
+        &self,
+        low: u64,
+        state: &mut WalkState,
+        caches: &mut WalkCaches<'_>,
+    ) -> Option<Next<Out>> {
+        let mut at = ArrayVec::new();
+        for cwt in [Cwt::Pmd, Cwt::Pud] {
+            if state.regs[PLAN] >> WANTED & bit(cwt) != 0 {
+                let table = self.walk.table(cwt);
+                let (key, _) = cwt::place_of(cwt::section_of(cwt, low));
+                let probes = (0..table.ways()).filter_map(|way| table.probe(key, way));
+                at.extend(probes.map(|p| Out::new(p.at)));
+            }
+        }
+        if at.is_empty() {
+            // No such walk table: nothing of its page sizes was ever mapped.
+            state.regs[PLAN] &= !(BOTH << WANTED);
+            return None;
+        }
+        if let Some(stats) = caches.cuckoo_stats() {
+            stats.cwt_fetches += at.len() as u64;
+        }
+        state.regs[PLAN] |= FETCHING;
+        state.step += 1;
+        Some(Next::Read(Group {
+            at,
+            matching: None,
+            off_path: true,
+            level: 2,
+        }))
+    }
+
+    /// The lines that have been fetched are kept.
+    #[cold]
+    fn fetched(&self, low: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) {
+        for cwt in [Cwt::Pmd, Cwt::Pud] {
+            if state.regs[PLAN] >> WANTED & bit(cwt) != 0 {
+                let table = self.walk.table(cwt);
+                let (key, _) = cwt::place_of(cwt::section_of(cwt, low));
+                if let Some(place) = table.find(key) {
+                    caches.keep_line(cwt, key, *table.line(place));
+                }
+            }
+        }
+        state.regs[PLAN] &= !(FETCHING | BOTH << WANTED);
+    }
+}
+
+impl<In: Addr, Out: Addr> Walk<In, Out> for Cuckoo<In, Out> {
+    fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out> {
+        let va = va.raw();
+        if state.step == 0 {
+            return self.begin(va, state, caches);
+        }
+        let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+        if state.regs[PLAN] & FETCHING != 0 {
+            self.fetched(low, state, caches);
+        }
+        if state.regs[PLAN] >> WANTED & BOTH != 0
+            && let Some(fetch) = self.fetch(low, state, caches)
+        {
+            return fetch;
+        }
+        let plan = state.regs[PLAN];
+        if plan & FOUND != 0 {
+            let size = PageSize::ALL[(plan & FOUND) as usize - 1];
+            return Next::Done(self.translation(state.regs[ENTRY], state.regs[LEAF], size));
+        }
+        if plan & ALL != 0 {
+            return Next::Fault;
+        }
+        // The caches are out of date, or nothing is mapped there.
+        if let Some(stats) = caches.cuckoo_stats() {
+            stats.retried += 1;
+            stats.probes += u64::from(self.live.0.count_ones());
+        }
+        state.regs[PLAN] |= ALL;
+        self.probe(va, self.live, state)
+    }
+
+    fn translate(&self, va: In) -> Option<Translation<Out>> {
+        let va = va.raw();
+        if cluster::extend(va) != va {
+            return None;
+        }
+        PageSize::ALL.into_iter().find_map(|size| {
+            let (key, index) = PteCluster::place(va, size);
+            let table = &self.tables[size.index()];
+            let place = table.find(key)?;
+            let entry = PteCluster::get(table.line(place), index)?;
+            let leaf = table.address(place) + 8 * index as u64;
+            Some(self.translation(entry, leaf, size))
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! What a walker of elastic cuckoo page tables has of its own: caches of cuckoo
+//! walk tables (CWCs), and fixed latencies.
+
+use pagewalk_structures::SetAssoc;
+use pagewalk_units::Cycle;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The walker of elastic cuckoo page tables. Defaults: ME-HPT, table III.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CuckooWalkSpec {
+    /// Lines of the cuckoo walk table of 2 MB pages that are cached, fully
+    /// associative; 0 for no such cache. Default 16.
+    pub pmd_cwc_entries: u32,
+    /// Lines of the cuckoo walk table of 1 GB pages that are cached, fully
+    /// associative; 0 for no such cache. Default 2.
+    pub pud_cwc_entries: u32,
+    /// Cycles of a lookup in both caches, which are looked up in parallel. Default 4.
+    pub cwc_latency: Cycle,
+    /// Cycles of the hash functions. Default 2.
+    pub hash_latency: Cycle,
+    /// Cycles of the shift, the access to the L2P table and the mask, beside the
+    /// lookup in the caches. Default 4.
+    pub l2p_latency: Cycle,
+}
+
+impl Default for CuckooWalkSpec {
+    fn default() -> Self {
+        CuckooWalkSpec {
+            pmd_cwc_entries: 16,
+            pud_cwc_entries: 2,
+            cwc_latency: 4,
+            hash_latency: 2,
+            l2p_latency: 4,
+        }
+    }
+}
+
+impl CuckooWalkSpec {
+    /// Most lines of one cache.
+    const MAX_ENTRIES: u32 = 1 << 12;
+    /// Longest latency, as that of caches.
+    const MAX_LATENCY: Cycle = 1 << 20;
+
+    /// Whether the values make sense; an error names the key below `mmu.cuckoo`
+    /// and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, entries) in [
+            ("pmd_cwc_entries", self.pmd_cwc_entries),
+            ("pud_cwc_entries", self.pud_cwc_entries),
+        ] {
+            if entries > Self::MAX_ENTRIES {
+                return Err(format!(
+                    "mmu.cuckoo.{key} is {entries}; expected at most {}",
+                    Self::MAX_ENTRIES
+                ));
+            }
+        }
+        for (key, cycles) in [
+            ("cwc_latency", self.cwc_latency),
+            ("hash_latency", self.hash_latency),
+            ("l2p_latency", self.l2p_latency),
+        ] {
+            if cycles > Self::MAX_LATENCY {
+                return Err(format!(
+                    "mmu.cuckoo.{key} is {cycles}; expected at most {} cycles",
+                    Self::MAX_LATENCY
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What a walker of elastic cuckoo page tables counted.
+    pub struct CuckooWalkStats {
+        direct: "walks", "Walks for which the walk caches named one way of one table";
+        size: "walks", "Walks for which the walk caches named the page size: all ways of one table";
+        partial: "walks", "Walks for which the walk caches left out some ways or page sizes";
+        complete: "walks", "Walks that began with all ways of all tables, since the walk caches named none";
+        retried: "walks", "Walks that went on with all ways of all tables, since nothing matched where the walk caches had sent them";
+        probes: "reads", "Lines of page tables that walks asked for";
+        cwt_fetches: "reads", "Lines of cuckoo walk tables that were asked for, off the walks' path";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one cache of a cuckoo walk table counted.
+    pub struct CwcStats {
+        lookups: "lookups", "Lookups in this cache of a cuckoo walk table";
+        hits: "lookups", "Lookups that found a line that was ready";
+    }
+}
+
+/// Which cuckoo walk table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cwt {
+    /// Of 2 MB pages: a section of 16 MB, a line of 1 GB.
+    Pmd,
+    /// Of 1 GB pages: a section of 8 GB, a line of 512 GB.
+    Pud,
+}
+
+/// What a cache knows of a section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cached {
+    /// The section's header, as it was when the line was fetched.
+    Header(u8),
+    /// The line is on its way.
+    Pending,
+    /// Nothing.
+    Absent,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Line {
+    headers: [u64; 8],
+    ready: Cycle,
+}
+
+/// The part of a core's walk caches that belongs to cuckoo tables.
+#[derive(Clone, Debug)]
+pub(crate) struct CuckooWalk {
+    /// By [`Cwt`].
+    arrays: [Option<SetAssoc<Line>>; 2],
+    counts: [CwcStats; 2],
+    pub(crate) stats: CuckooWalkStats,
+    /// Cycles before the first probe: without and with an L2P table.
+    before: [Cycle; 2],
+}
+
+impl CuckooWalk {
+    /// No caches and no latencies.
+    pub(crate) fn none() -> Self {
+        CuckooWalk {
+            arrays: [None, None],
+            counts: [CwcStats::default(); 2],
+            stats: CuckooWalkStats::default(),
+            before: [0; 2],
+        }
+    }
+
+    pub(crate) fn new(spec: &CuckooWalkSpec) -> Self {
+        let array = |n: u32| (n > 0).then(|| SetAssoc::new(1, n as usize));
+        let arrays = [array(spec.pmd_cwc_entries), array(spec.pud_cwc_entries)];
+        let cwc = if arrays.iter().any(Option::is_some) {
+            spec.cwc_latency
+        } else {
+            0
+        };
+        CuckooWalk {
+            arrays,
+            before: [
+                spec.hash_latency + cwc,
+                spec.hash_latency + cwc.max(spec.l2p_latency),
+            ],
+            ..CuckooWalk::none()
+        }
+    }
+
+    /// Cycles from the start of a walk to its first probe.
+    #[inline]
+    pub(crate) fn before(&self, l2p: bool) -> Cycle {
+        self.before[usize::from(l2p)]
+    }
+
+    /// Counters of the caches that there are, by name.
+    pub(crate) fn caches(&self) -> impl Iterator<Item = (&'static str, &CwcStats)> {
+        ["pmd", "pud"]
+            .into_iter()
+            .zip(&self.counts)
+            .zip(&self.arrays)
+            .filter_map(|(row, array)| array.is_some().then_some(row))
+    }
+
+    /// The header of `section` in the line of `key`.
+    #[inline]
+    pub(crate) fn header(
+        &mut self,
+        cwt: Cwt,
+        key: u64,
+        section: usize,
+        now: Cycle,
+        counted: bool,
+    ) -> Cached {
+        let Some(array) = &mut self.arrays[cwt as usize] else {
+            return Cached::Absent;
+        };
+        let counts = &mut self.counts[cwt as usize];
+        counts.lookups += u64::from(counted);
+        match array.lookup(key, key) {
+            Some(line) if line.ready <= now => {
+                counts.hits += u64::from(counted);
+                Cached::Header((line.headers[section / 8] >> (section % 8 * 8)) as u8)
+            }
+            Some(_) => Cached::Pending,
+            None => Cached::Absent,
+        }
+    }
+
+    /// Puts a line in that answers from `ready` on.
+    pub(crate) fn keep(&mut self, cwt: Cwt, key: u64, headers: [u64; 8], ready: Cycle) {
+        if let Some(array) = &mut self.arrays[cwt as usize] {
+            array.insert(key, key, Line { headers, ready });
+        }
+    }
+
+    pub(crate) fn has(&self, cwt: Cwt) -> bool {
+        self.arrays[cwt as usize].is_some()
+    }
+
+    /// Keeps the lines whose key `keep` accepts.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        for array in self.arrays.iter_mut().flatten() {
+            array.retain(|k, _| keep(k));
+        }
+    }
+}

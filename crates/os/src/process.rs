@@ -56,7 +56,8 @@ impl Os {
         copy.vmas = parent.vmas.clone();
         let mut pages = Vec::new();
         let mut protected = false;
-        for key in parent.regions.overlapping(0, u64::MAX) {
+        let mut done = Ok(());
+        'pages: for key in parent.regions.overlapping(0, u64::MAX) {
             pages.clear();
             parent.pages_of(key, 0, u64::MAX, &mut pages);
             for &p in &pages {
@@ -73,7 +74,10 @@ impl Os {
                 } else {
                     t.flags.without(Flags::WRITABLE)
                 };
-                copy.map_page(k, p, frame, flags, fx)?;
+                done = copy.map_page(k, p, frame, flags, fx);
+                if done.is_err() {
+                    break 'pages;
+                }
                 k.memory.share(frame, order(p.size));
                 if flags != t.flags {
                     parent.table.set_flags(p, flags);
@@ -81,10 +85,11 @@ impl Os {
                 }
             }
         }
+        // After a refusal, too: the next attempt finds these pages protected.
         if protected {
             parent.invalidate_all(k, fx);
         }
-        Ok(())
+        done
     }
 
     /// The address space is emptied; the process and its address-space

@@ -3,7 +3,7 @@
 use super::{GB, HEAP, MB, World, reservation, spec};
 use pagewalk_os::{Effects, FragmentationSpec};
 use pagewalk_tables::{Flags, Invalidation};
-use pagewalk_units::{Backing, PageSize};
+use pagewalk_units::{Access, Backing, PageSize};
 
 /// 30 % of 512 pages are 153.6: 153 are not above it, 154 are.
 #[test]
@@ -126,4 +126,44 @@ fn shared_memory_and_moved_pages_break_up_the_reservation_around_them() {
         w.os.exit(w.pid, &mut w.fx);
         assert_eq!(w.stats().free_bytes, GB);
     }
+}
+
+/// A fork that found no memory for its last nodes, and found it after a reclaim.
+#[test]
+fn a_fork_that_takes_two_attempts_protects_the_parents_pages_in_its_tlbs() {
+    let mut w = World::new(&spec(FragmentationSpec::None), &reservation(0.5));
+    // One page to be written, then pages that nobody writes, a node for each.
+    w.map(HEAP, 4096, true, Backing::Stack);
+    w.write(HEAP);
+    let only_read = HEAP.offset(GB);
+    w.map(only_read, 100 * 2 * MB, false, Backing::File);
+    for i in 0..100 {
+        w.fault(only_read.offset(i * 2 * MB), Access::Read)
+            .expect("a page of a file");
+    }
+    // Another process has reserved what is left, but for a few frames.
+    let other = w.os.spawn(false).expect("a process");
+    let parent = std::mem::replace(&mut w.pid, other);
+    w.heap(GB);
+    let mut i = 0;
+    while w.stats().free_2mb_blocks > 0 {
+        w.write(HEAP.offset(i * 2 * MB));
+        i += 1;
+    }
+    let stack = HEAP.offset(2 * GB);
+    w.map(stack, 2 * MB, true, Backing::Stack);
+    let mut i = 0;
+    while w.stats().free_bytes > 40 * 4096 {
+        w.write(stack.offset(i * 4096));
+        i += 1;
+    }
+    w.fx = Effects::default();
+
+    let before = w.stats().demotions;
+    w.os.fork(parent, &mut w.fx).expect("a child");
+    assert!(w.stats().demotions > before, "there was memory enough");
+    w.pid = parent;
+    assert!(!w.at(HEAP).expect("mapped").flags.contains(Flags::WRITABLE));
+    let asid = w.os.asid(parent);
+    assert!(w.fx.invalidate.contains(&Invalidation::Space { asid }));
 }

@@ -148,7 +148,7 @@ impl Machine {
             touched: TouchFilter::new(),
             snoops: Vec::new(),
             effects: Effects::default(),
-            measured: Measured::new(interval, n),
+            measured: Measured::new(interval, limits.sample.map(|s| s.length), n),
             plan,
             executed: 0,
             cpi_milli: 1000,

@@ -31,11 +31,14 @@ pub(crate) struct Measured {
     pub(crate) cycles: Cycle,
     /// Instructions of all threads in the measured phases.
     pub(crate) instructions: u64,
-    /// (instructions, cycles) of each measured phase.
+    /// (instructions, cycles) of each sample of whole length: one that the end of
+    /// the measured part has cut is no sample of the same population.
     pub(crate) samples: Vec<(u64, Cycle)>,
     /// Interval statistics.
     pub(crate) intervals: Vec<Interval>,
     every: Option<u64>,
+    /// Instructions of a whole sample.
+    sample: Option<u64>,
     open: Option<Open>,
     /// Start of the interval that runs.
     last: Option<Open>,
@@ -53,7 +56,7 @@ fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
 }
 
 impl Measured {
-    pub(crate) fn new(every: Option<u64>, cores: usize) -> Self {
+    pub(crate) fn new(every: Option<u64>, sample: Option<u64>, cores: usize) -> Self {
         Measured {
             tree: None,
             core_cycles: vec![0; cores],
@@ -62,6 +65,7 @@ impl Measured {
             samples: Vec::new(),
             intervals: Vec::new(),
             every: every.filter(|&n| n > 0),
+            sample,
             open: None,
             last: None,
             number: 0,
@@ -126,7 +130,9 @@ impl Measured {
         if instructions == 0 {
             return None;
         }
-        self.samples.push((instructions, cycles));
+        if self.sample.is_some_and(|whole| instructions >= whole) {
+            self.samples.push((instructions, cycles));
+        }
         Some(cycles as f64 / instructions as f64)
     }
 
@@ -205,6 +211,19 @@ mod tests {
         let (mean, half) = confidence(&[(10, 10), (10, 20), (10, 30)]).unwrap();
         assert!((mean - 2.0).abs() < 1e-12);
         assert!((half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_sample_that_was_cut_does_not_count_as_one() {
+        let mut m = Measured::new(None, Some(100), 1);
+        let (mut executed, mut time) = (0, 0);
+        for (instructions, cycles) in [(100, 150), (103, 155), (1, 400)] {
+            m.begin(Tree::default(), vec![time], executed);
+            (executed, time) = (executed + instructions, time + cycles);
+            assert!(m.end(&Tree::default(), &[time], executed).is_some());
+        }
+        assert_eq!(m.samples, [(100, 150), (103, 155)]);
+        assert_eq!((m.instructions, m.cycles), (204, 705), "but is measured");
     }
 
     #[test]

@@ -57,6 +57,21 @@ fn below_core(path: &str, part: &str) -> bool {
     rest == part || rest.strip_prefix(part).is_some_and(|r| r.starts_with('.'))
 }
 
+/// Lookups of a level of TLBs in `rows` of path, name and value, core by core:
+/// its arrays are looked up side by side, so that each of a core's has them all.
+fn level_lookups<'a>(rows: impl Iterator<Item = (&'a str, &'a str, u64)>, level: &str) -> u64 {
+    let (mut sum, mut counted) = (0, "");
+    for (path, _, value) in rows.filter(|r| r.1 == "lookups" && below_core(r.0, level)) {
+        let core = path.strip_prefix("core.").unwrap_or(path);
+        let core = core.split_once('.').map_or(core, |(number, _)| number);
+        if core != counted {
+            counted = core;
+            sum += value;
+        }
+    }
+    sum
+}
+
 fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
@@ -77,8 +92,9 @@ impl Counted<'_> {
     /// Misses of a level whose arrays are looked up side by side: a lookup that
     /// none of them answered.
     fn level_misses(&self, level: &str) -> f64 {
-        let main = format!("{level}.main");
-        self.sum(&main, "lookups") - self.sum(level, "hits")
+        let rows = self.tree.rows.iter();
+        let rows = rows.map(|r| (r.path.as_str(), r.definition.name, r.value));
+        level_lookups(rows, level) as f64 - self.sum(level, "hits")
     }
     fn per_kilo(&self, n: f64) -> Option<f64> {
         ratio(n * 1000.0, self.instructions)
@@ -272,7 +288,8 @@ pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
             .filter(|s| below_core(&s.path, part) && s.name == name);
         rows.map(|s| s.value).sum::<u64>()
     };
-    let l1 = total("mmu.l1d.main", "lookups").saturating_sub(total("mmu.l1d", "hits"));
+    let rows = d.stats.iter().map(|s| (s.path.as_str(), s.name, s.value));
+    let l1 = level_lookups(rows, "mmu.l1d").saturating_sub(total("mmu.l1d", "hits"));
     let mmu = |name: &str| {
         d.stats
             .iter()
@@ -291,7 +308,26 @@ pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewalk_mmu::TlbStats;
     use pagewalk_os::OsStats;
+
+    #[test]
+    fn misses_of_a_level_are_those_of_all_its_arrays_whatever_they_are_called() {
+        let mut tree = Tree::default();
+        for core in 0..12 {
+            for (array, hits) in [("huge", 20), ("small", 70)] {
+                let stats = TlbStats {
+                    lookups: 100,
+                    hits,
+                    ..TlbStats::default()
+                };
+                tree.add(&format!("core.{core}.mmu.l1d.{array}"), &stats);
+            }
+        }
+        let summary = summarise(&tree, 12_000, 1);
+        let misses = summary.iter().find(|m| m.name == "l1d_tlb_mpki");
+        assert_eq!(misses.and_then(|m| m.value), Some(10.0));
+    }
 
     #[test]
     fn every_fault_counts_once_and_what_the_laboratory_touched_is_none() {

@@ -64,6 +64,17 @@ impl PteCluster {
         })
     }
 
+    /// Whether the line is that of `key`: [`PteCluster::key`] compared, faster.
+    #[inline]
+    pub(crate) fn holds(line: &Line, key: u64) -> bool {
+        let differs = |i: usize| (line[i] >> SPARE_SHIFT ^ key >> (SPARE_BITS * i as u32)) as u8;
+        let few = 1 << SPARE_BITS;
+        // Most lines of another key differ in the lowest bits.
+        differs(0) % few == 0
+            && (1..KEYED).fold(0, |all, i| all | differs(i)) % few == 0
+            && Self::valid(line) > 0
+    }
+
     /// Valid entries; 0 in a free line.
     #[inline]
     pub(crate) fn valid(line: &Line) -> u32 {
@@ -168,12 +179,17 @@ mod tests {
             }
             for index in 0..8 {
                 assert_eq!(PteCluster::key(&line), Some(key));
+                assert!(
+                    keys.iter()
+                        .all(|&k| PteCluster::holds(&line, k) == (k == key))
+                );
                 let e = PteCluster::get(&line, index).expect("valid");
                 assert_eq!(frame(e), (index as u64) << 12);
                 PteCluster::take(&mut line, index);
                 assert_eq!(PteCluster::get(&line, index), None);
             }
             assert_eq!(PteCluster::key(&line), None);
+            assert!(!PteCluster::holds(&line, key));
         }
     }
 

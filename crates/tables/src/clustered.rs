@@ -17,17 +17,47 @@ pub(crate) const LINE_BYTES: u64 = size_of::<Line>() as u64;
 pub(crate) struct Block<A> {
     base: Frame<A>,
     /// What they hold; zeroed ones cost the host no memory.
-    pub lines: Vec<Line>,
+    words: Vec<u64>,
+    /// The first of them on a cache line of the host's.
+    first: usize,
+    slots: usize,
 }
 
 impl<A: Addr> Block<A> {
+    fn new(base: Frame<A>, slots: usize) -> Self {
+        let words = vec![0; (slots + 1) * PTES];
+        let past = words.as_ptr().addr() / size_of::<u64>() % PTES;
+        Block {
+            base,
+            words,
+            first: (PTES - past) % PTES,
+            slots,
+        }
+    }
+    /// How many.
+    #[inline]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+    /// All of them.
+    #[inline]
+    pub fn lines(&self) -> &[Line] {
+        self.words[self.first..][..self.slots * PTES].as_chunks().0
+    }
+    /// All of them, to change.
+    #[inline]
+    pub fn lines_mut(&mut self) -> &mut [Line] {
+        self.words[self.first..][..self.slots * PTES]
+            .as_chunks_mut()
+            .0
+    }
     /// The physical address of line `i`.
     #[inline]
     pub fn address(&self, i: usize) -> u64 {
         self.base.base.raw() + i as u64 * LINE_BYTES
     }
     pub fn bytes(&self) -> u64 {
-        self.lines.len() as u64 * LINE_BYTES
+        self.slots as u64 * LINE_BYTES
     }
     /// Gives the memory back.
     pub fn free(self, frames: &mut dyn FrameSource<A>) {
@@ -54,10 +84,7 @@ impl<A: Addr> Pool<'_, A> {
         self.work.allocated += bytes;
         self.work.largest = self.work.largest.max(bytes);
         self.work.registers_changed = true;
-        Ok(Block {
-            base,
-            lines: vec![[0; PTES]; lines],
-        })
+        Ok(Block::new(base, lines))
     }
     /// Gives `block` back.
     pub fn free(&mut self, block: Block<A>) {

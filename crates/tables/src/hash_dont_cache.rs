@@ -148,15 +148,13 @@ impl<A: Addr> Linear<A> {
         loop {
             let line = &lines[(start + probes) & mask];
             probes += 1;
-            match PteCluster::key(line) {
-                Some(k) if k != key => {}
-                found => {
-                    return Search {
-                        start,
-                        probes,
-                        found: found.is_some(),
-                    };
-                }
+            let found = PteCluster::holds(line, key);
+            if found || PteCluster::valid(line) == 0 {
+                return Search {
+                    start,
+                    probes,
+                    found,
+                };
             }
         }
     }
@@ -173,9 +171,9 @@ impl<A: Addr> Linear<A> {
     fn resize(&mut self, slots: usize, pool: &mut Pool<'_, A>) -> Result<(), NoFrames> {
         let mut new = pool.alloc(slots)?;
         if let Some(old) = self.block.take() {
-            for line in &old.lines {
+            for line in old.lines() {
                 if let Some(key) = PteCluster::key(line) {
-                    self.put(key, *line, &mut new.lines);
+                    self.put(key, *line, new.lines_mut());
                 }
             }
             pool.work.moved += self.used as u32;
@@ -186,7 +184,7 @@ impl<A: Addr> Linear<A> {
     }
 
     fn slots(&self) -> usize {
-        self.block.as_ref().map_or(0, |b| b.lines.len())
+        self.block.as_ref().map_or(0, |b| b.slots())
     }
 }
 
@@ -195,18 +193,22 @@ impl<A: Addr> Store<A> for Linear<A> {
 
     #[inline]
     fn find(&self, key: u64) -> Option<usize> {
-        let lines = &self.block.as_ref()?.lines;
+        let lines = self.block.as_ref()?.lines();
         let end = self.search(key, lines);
         end.found
             .then_some((end.start + end.probes - 1) & (lines.len() - 1))
     }
     #[inline]
     fn line(&self, place: usize) -> &Line {
-        &self.block.as_ref().expect("a place is in memory").lines[place]
+        &self.block.as_ref().expect("a place is in memory").lines()[place]
     }
     #[inline]
     fn line_mut(&mut self, place: usize) -> &mut Line {
-        &mut self.block.as_mut().expect("a place is in memory").lines[place]
+        &mut self
+            .block
+            .as_mut()
+            .expect("a place is in memory")
+            .lines_mut()[place]
     }
     #[inline]
     fn address(&self, place: usize) -> u64 {
@@ -222,7 +224,7 @@ impl<A: Addr> Store<A> for Linear<A> {
             self.resize(slots * self.spec.growth as usize, pool)?;
         }
         let mut block = self.block.take().expect("there is memory by now");
-        self.put(key, line, &mut block.lines);
+        self.put(key, line, block.lines_mut());
         self.block = Some(block);
         self.used += 1;
         Ok(())
@@ -233,7 +235,7 @@ impl<A: Addr> Store<A> for Linear<A> {
     /// over tombstones.
     fn remove(&mut self, place: usize, pool: &mut Pool<'_, A>) {
         let mut block = self.block.take().expect("a place is in memory");
-        let lines = &mut block.lines;
+        let lines = block.lines_mut();
         let mask = lines.len() - 1;
         let (mut hole, mut next) = (place, place);
         loop {
@@ -270,7 +272,7 @@ impl<A: Addr> Store<A> for Linear<A> {
         u32::from(self.block.is_some())
     }
     fn for_each(&self, f: &mut dyn FnMut(u64, &Line)) {
-        for line in self.block.iter().flat_map(|b| &b.lines) {
+        for line in self.block.iter().flat_map(Block::lines) {
             if let Some(key) = PteCluster::key(line) {
                 f(key, line);
             }
@@ -340,11 +342,11 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
                 let store = &self.stores[size.index()];
                 if let Some(block) = &store.block {
                     let (key, index) = PteCluster::place(va, size);
-                    let mut search = store.search(key, &block.lines);
+                    let mut search = store.search(key, block.lines());
                     if search.found {
                         // The key without a valid entry: the answer is no.
                         let last = search.start + search.probes - 1;
-                        let line = &block.lines[last & (block.lines.len() - 1)];
+                        let line = &block.lines()[last & (block.slots() - 1)];
                         search.found = PteCluster::get(line, index).is_some();
                     }
                     state.regs[size.index()] = search.pack();
@@ -367,7 +369,7 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for HashDontCache<In, Out> {
             if search.found {
                 matching = Some(at.len() as u8);
             }
-            let line = (search.start + read) & (block.lines.len() - 1);
+            let line = (search.start + read) & (block.slots() - 1);
             at.push(Out::new(block.address(line)));
         }
         state.step = state.step.saturating_add(1);

@@ -153,7 +153,7 @@ impl<A: Addr> TwoLevels<A> {
 
     fn place(&mut self, key: u64, line: Line) -> Option<u32> {
         let [top, bottom] = self.levels.as_mut()?;
-        let mut levels = [&mut top.lines[..], &mut bottom.lines[..]];
+        let mut levels = [top.lines_mut(), bottom.lines_mut()];
         place(&mut levels, self.salt, self.grown, key, line)
     }
 
@@ -163,13 +163,13 @@ impl<A: Addr> TwoLevels<A> {
     /// so that no two lines meet.
     fn grow(&mut self, pool: &mut Pool<'_, A>) -> Result<Block<A>, NoFrames> {
         let [old_top, old_bottom] = self.levels.as_ref().expect("a table that grows is there");
-        let mut new = pool.alloc(old_top.lines.len() * 2)?;
-        for (i, line) in old_bottom.lines.iter().enumerate() {
+        let mut new = pool.alloc(old_top.slots() * 2)?;
+        for (i, line) in old_bottom.lines().iter().enumerate() {
             if let Some(key) = PteCluster::key(line) {
-                let function = usize::from(i >= old_bottom.lines.len() / 2);
-                let to = buckets(key, self.salt, new.lines.len())[function];
-                debug_assert_eq!(PteCluster::valid(&new.lines[to]), 0);
-                new.lines[to] = *line;
+                let function = usize::from(i >= old_bottom.slots() / 2);
+                let to = buckets(key, self.salt, new.slots())[function];
+                debug_assert_eq!(PteCluster::valid(&new.lines()[to]), 0);
+                new.lines_mut()[to] = *line;
                 pool.work.moved += 1;
             }
         }
@@ -183,16 +183,16 @@ impl<A: Addr> TwoLevels<A> {
     /// if there is no memory or not a place for every line.
     fn shrink(&mut self, pool: &mut Pool<'_, A>) {
         let [old_top, old_bottom] = self.levels.as_mut().expect("a table that shrinks is there");
-        let Ok(mut new) = pool.alloc(old_bottom.lines.len() / 2) else {
+        let Ok(mut new) = pool.alloc(old_bottom.slots() / 2) else {
             return;
         };
-        let mut top = old_bottom.lines.clone();
+        let mut top = old_bottom.lines().to_vec();
         let (mut moved, mut kicks) = (0, 0);
-        for line in &old_top.lines {
+        for line in old_top.lines() {
             let Some(key) = PteCluster::key(line) else {
                 continue;
             };
-            let mut levels = [&mut top[..], &mut new.lines[..]];
+            let mut levels = [&mut top[..], new.lines_mut()];
             let Some(movements) = place(&mut levels, self.salt, false, key, *line) else {
                 self.refused = self.used;
                 pool.free(new);
@@ -203,7 +203,7 @@ impl<A: Addr> TwoLevels<A> {
         }
         pool.work.moved += moved;
         pool.work.kicks += kicks;
-        old_bottom.lines = top;
+        old_bottom.lines_mut().copy_from_slice(&top);
         let [old_top, old_bottom] = self.levels.take().expect("as above");
         self.levels = Some([old_bottom, new]);
         self.grown = false;
@@ -212,7 +212,7 @@ impl<A: Addr> TwoLevels<A> {
 
     /// Lines of both levels.
     fn slots(&self) -> usize {
-        self.levels.iter().flatten().map(|b| b.lines.len()).sum()
+        self.levels.iter().flatten().map(Block::slots).sum()
     }
 }
 
@@ -223,8 +223,8 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
     fn find(&self, key: u64) -> Option<Bucket> {
         let levels = self.levels.as_ref()?;
         for (level, block) in levels.iter().enumerate() {
-            for index in buckets(key, self.salt, block.lines.len()) {
-                if PteCluster::key(&block.lines[index]) == Some(key) {
+            for index in buckets(key, self.salt, block.slots()) {
+                if PteCluster::holds(&block.lines()[index], key) {
                     return Some(Bucket { level, index });
                 }
             }
@@ -233,11 +233,11 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
     }
     #[inline]
     fn line(&self, at: Bucket) -> &Line {
-        &self.levels.as_ref().expect("a place is in memory")[at.level].lines[at.index]
+        &self.levels.as_ref().expect("a place is in memory")[at.level].lines()[at.index]
     }
     #[inline]
     fn line_mut(&mut self, at: Bucket) -> &mut Line {
-        &mut self.levels.as_mut().expect("a place is in memory")[at.level].lines[at.index]
+        &mut self.levels.as_mut().expect("a place is in memory")[at.level].lines_mut()[at.index]
     }
     #[inline]
     fn address(&self, at: Bucket) -> u64 {
@@ -307,7 +307,7 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
         self.levels.iter().flatten().count() as u32
     }
     fn for_each(&self, f: &mut dyn FnMut(u64, &Line)) {
-        for line in self.levels.iter().flatten().flat_map(|b| &b.lines) {
+        for line in self.levels.iter().flatten().flat_map(Block::lines) {
             if let Some(key) = PteCluster::key(line) {
                 f(key, line);
             }
@@ -375,10 +375,9 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
             };
             let (key, entry) = PteCluster::place(va, size);
             for (level, block) in levels.iter().enumerate() {
-                for index in buckets(key, store.salt, block.lines.len()) {
-                    let line = &block.lines[index];
-                    let valid = PteCluster::get(line, entry).is_some();
-                    if valid && PteCluster::key(line) == Some(key) {
+                for index in buckets(key, store.salt, block.slots()) {
+                    let line = &block.lines()[index];
+                    if PteCluster::holds(line, key) && PteCluster::get(line, entry).is_some() {
                         group.matching = Some(group.at.len() as u8);
                         state.regs[SIZE] = 1 + size.index() as u64;
                         state.regs[LEVEL] = level as u64;

@@ -1,0 +1,39 @@
+//! Any sequence of changes, on one of the tables of the contract suite, against
+//! a plain map: six bytes a step, behind one that names the table.
+#![no_main]
+
+#[path = "../../tests/common/mod.rs"]
+#[allow(dead_code, reason = "the suite's other half runs by itself")]
+mod common;
+
+use common::steps::{Step, random_steps};
+use common::tables::cases;
+use libfuzzer_sys::fuzz_target;
+
+fn step(b: &[u8; 6]) -> Step {
+    let slot = u16::from_le_bytes([b[1], b[2]]);
+    let (size, flags, starve) = (b[3], b[4], b[5]);
+    match b[0] % 16 {
+        0..=8 => Step::Map {
+            slot,
+            size,
+            flags,
+            starve,
+        },
+        9..=12 => Step::Unmap { slot, size },
+        13 => Step::Flags { slot, size, flags },
+        _ => Step::Probe {
+            slot,
+            offset: u32::from_le_bytes([b[3], b[4], b[5], 0]),
+        },
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&which, rest)) = input.split_first() else {
+        return;
+    };
+    let cases = cases();
+    let steps: Vec<_> = rest.as_chunks().0.iter().map(step).collect();
+    random_steps(&cases[usize::from(which) % cases.len()], &steps);
+});

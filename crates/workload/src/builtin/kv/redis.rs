@@ -41,6 +41,8 @@ pub(super) const TYPE: u64 = MAP;
 pub(super) const TABLES: u64 = MAP + 0x10;
 pub(super) const TABLE_BYTES: u64 = 0x20;
 pub(super) const REHASH: u64 = MAP + 0x50;
+/// Tables of the dictionary of keys that expire, which is empty.
+const EXPIRES: u64 = MAP + 0x290;
 /// The type's functions, the hash's key and the clock.
 const FUNCTIONS: u64 = MAP + 0x100;
 const SEED: u64 = MAP + 0x200;
@@ -435,18 +437,25 @@ impl Index for Dictionary {
         found
     }
 
-    /// `setKey`: a look for the key, and `dbAdd` when there is none.
+    /// `setKey`: a look for the key, `dbAdd` when there is none, `removeExpire`.
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step {
         let found = self.find_entry(e, heap, (0x80, 4), key, sp);
         e.branch(0x88, 0x90, 2, found.is_none(), [NONE; 2]);
-        Step::Done(match found {
+        let found = match found {
             None => self.add(e, heap, key, sp),
             Some(_) => {
                 // dbOverwrite looks again.
                 let again = self.find_entry(e, heap, (0x8c, 3), key, sp);
                 again.unwrap_or_else(|| self.add(e, heap, key, sp))
             }
-        })
+        };
+        // removeExpire asserts that the key is there; no key ever expires.
+        self.find_entry(e, heap, (0xa0, 4), key, sp);
+        e.branch(0xa8, 0xe0, 2, false, [NONE; 2]);
+        let first = e.load(0xb0, 2, EXPIRES + 0x18, 8, [NONE; 2]);
+        e.load(0xb4, 1, EXPIRES + TABLE_BYTES + 0x18, 8, [NONE; 2]);
+        e.branch(0xb8, 0xc0, 1, true, [first, NONE]);
+        Step::Done(found)
     }
 
     /// Nothing takes long here.
@@ -551,6 +560,20 @@ mod tests {
             assert_eq!(used, table.used);
         }
         assert!(seen.iter().all(|n| *n == 1));
+    }
+
+    /// What is left in the smaller table after 18,000 SETs of new keys: of Redis
+    /// 7.0.15 by `DEBUG HTSTATS` 8,666, 8,735 and 8,658 keys, with three hash keys.
+    #[test]
+    fn moves_as_many_buckets_a_set_as_redis() {
+        let mut dictionary = Dictionary::new(64);
+        let mut heap = Dictionary::heap(Layout::new());
+        for n in 0..18_000 {
+            let key = check::key(super::super::ycsb::fnv64(n));
+            dictionary.entry(&mut super::super::emit::Quiet, &mut heap, &key, 1 << 40);
+        }
+        let left = dictionary.tables[0].used;
+        assert!((8_686 - 350..8_686 + 350).contains(&left), "{left}");
     }
 
     proptest::proptest! {

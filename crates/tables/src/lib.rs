@@ -17,7 +17,7 @@ mod registry;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
 pub use hash_dont_cache::HashDontCacheSpec;
 pub use level_hashing::LevelHashingSpec;

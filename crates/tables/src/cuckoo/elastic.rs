@@ -175,7 +175,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
 
     #[inline]
     fn hash(&self, key: u64) -> Hash {
-        Hash::new(key, self.salt)
+        Hash::new(self.spec.hash, key, self.salt)
     }
     /// The one place of `hash` in `way` where a line can be.
     #[inline]

@@ -162,3 +162,90 @@ impl L2p {
         Some(places)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PageSize::{G1, K4, M2};
+
+    fn map(l2p: &L2p) -> String {
+        let letter = |at| l2p.owner(0, at).map_or('.', |s| ['4', '2', '1'][s.index()]);
+        (0..3 * l2p.entries).map(letter).collect()
+    }
+
+    #[test]
+    fn sub_tables_grow_and_steal_as_in_figure_6() {
+        let mut l2p = L2p::new(1, 32);
+        assert!(l2p.take(0, K4, 2, Growth::Same) && l2p.take(0, M2, 2, Growth::Same));
+        assert_eq!(map(&l2p), format!("44{}22", ".".repeat(92)));
+        // 4 KB takes all of its own, then those of 1 GB.
+        assert!(l2p.take(0, K4, 30, Growth::Same));
+        assert_eq!(l2p.steals(), 0);
+        assert!(l2p.take(0, K4, 32, Growth::Same));
+        assert_eq!(map(&l2p), format!("{}{}22", "4".repeat(64), ".".repeat(30)));
+        assert_eq!(l2p.steals(), 1);
+        // No further within the chunk size.
+        assert!(!l2p.take(0, K4, 1, Growth::Same));
+        // 1 GB gets the most significant entry of 2 MB.
+        assert!(l2p.take(0, G1, 1, Growth::Same));
+        assert_eq!(
+            map(&l2p),
+            format!("{}1{}22", "4".repeat(64), ".".repeat(29))
+        );
+        assert_eq!(l2p.steals(), 2);
+        // A change of the chunk size still finds an entry for the first new chunk.
+        assert!(l2p.take(0, K4, 1, Growth::Change));
+        assert_eq!(l2p.used_by(0, K4), 65);
+        l2p.give_back(0, K4, 64);
+        assert_eq!(
+            map(&l2p),
+            format!("4{}1{}22", ".".repeat(63), ".".repeat(29))
+        );
+        assert_eq!((l2p.used(), l2p.peak(), l2p.peak_of(0, K4)), (4, 68, 65));
+    }
+
+    #[test]
+    fn entries_of_1_gb_pages_in_use_cannot_be_stolen() {
+        for (size, other) in [(K4, M2), (M2, K4)] {
+            let mut l2p = L2p::new(1, 32);
+            assert!(l2p.take(0, G1, 1, Growth::Same) && l2p.take(0, size, 32, Growth::Same));
+            assert!(!l2p.take(0, size, 32, Growth::Same));
+            l2p.give_back(0, G1, 1);
+            assert!(l2p.take(0, size, 32, Growth::Same));
+            assert!(l2p.take(0, other, 16, Growth::Same));
+            // One entry stays for a change of the chunk size.
+            assert!(!l2p.take(0, other, 16, Growth::Same));
+            assert!(l2p.take(0, other, 15, Growth::Same) && l2p.take(0, size, 1, Growth::Change));
+            assert_eq!(l2p.used(), 96);
+            assert!(!l2p.take(0, G1, 1, Growth::Same));
+        }
+    }
+
+    /// Table II: what fits when every way has 64 chunks of one size.
+    #[test]
+    fn the_largest_way_and_what_it_maps_are_those_of_table_2() {
+        let (kb, mb, gb, tb) = (1u64 << 10, 1u64 << 20, 1u64 << 30, 1u64 << 40);
+        let table = [
+            (8 * kb, 512 * kb, 768 * mb, 384 * gb),
+            (mb, 64 * mb, 96 * gb, 48 * tb),
+            (8 * mb, 512 * mb, 768 * gb, 384 * tb),
+            // The paper rounds 3072 TB.
+            (64 * mb, 4 * gb, 6 * tb, 3072 * tb),
+        ];
+        for (chunk, way, small, large) in table {
+            for (size, maps) in [(K4, small), (M2, large)] {
+                let mut l2p = L2p::new(3, 32);
+                for w in 0..3 {
+                    let mut used = 1;
+                    assert!(l2p.take(w, size, 1, Growth::Same));
+                    while l2p.take(w, size, used, Growth::Same) {
+                        used *= 2;
+                    }
+                    assert_eq!(used as u64 * chunk, way);
+                }
+                let lines = u64::from(l2p.used()) * chunk / 64;
+                assert_eq!(lines * 8 * size.bytes(), maps);
+            }
+        }
+    }
+}

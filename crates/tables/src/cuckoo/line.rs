@@ -19,6 +19,10 @@ impl Format for PteCluster {
     fn key(line: &Line) -> Option<u64> {
         PteCluster::key(line)
     }
+    #[inline]
+    fn is(line: &Line, key: u64) -> bool {
+        PteCluster::holds(line, key)
+    }
 }
 
 /// Sections that a line of a cuckoo walk table describes, a byte each.

@@ -26,7 +26,7 @@ use self::cwt::WalkTables;
 use self::elastic::{Elastic, Env};
 use self::l2p::L2p;
 pub(crate) use self::spec::ElasticSpec;
-pub use self::spec::{Choice, ElasticCuckooSpec, MemoryEfficientSpec, WaitFor};
+pub use self::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
 use self::walk::{MAX_WAYS, Ways};
 use crate::cluster::{self, PTES, PteCluster};
 use crate::cwc::Cwt;

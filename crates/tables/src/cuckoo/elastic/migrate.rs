@@ -3,7 +3,8 @@
 use pagewalk_units::Addr;
 use rand::RngExt;
 
-use super::{Elastic, Env, Flight, Place};
+use super::{Elastic, Env, Flight, Place, Way};
+use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 
 /// What became of one step of a migration.
@@ -94,12 +95,16 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Downsizes among `ways` (a bit each) go back to where they came from;
-    /// this needs no memory, and lines find their old slots free.
+    /// this needs no memory, and lines find their old slots free. One stays
+    /// that would leave its way more than twice as large as another.
     pub(super) fn turn_round(&mut self, ways: u8) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
+            let balanced = !self.spec.per_way || self.ways[way].old_mask < 2 * smallest;
             let flight = &mut self.ways[way].flight;
             if let Some(Flight { up: false, back }) = flight
                 && !*back
+                && balanced
             {
                 *back = true;
                 self.stats.turned_round += 1;
@@ -147,7 +152,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
 
     /// Moves the rehash pointer of `way` by one slot.
     fn step(&mut self, way: usize, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) -> Step {
-        let ways = usize::from(self.spec.ways);
+        let (function, salt, ways) = (self.spec.hash, self.salt, usize::from(self.spec.ways));
+        let hash = |key| Hash::new(function, key, salt).of(way, ways);
         let w = &mut self.ways[way];
         let flight = w.flight.expect("the way is being resized");
         env.work.registers_changed = true;
@@ -159,7 +165,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             let Some(key) = F::key(&line) else {
                 return Step::Done;
             };
-            let home = super::Hash::new(key, self.salt).of(way, ways) & w.old_mask;
+            let home = hash(key) & w.old_mask;
             if home != old || in_place && old == new {
                 return Step::Done;
             }
@@ -177,7 +183,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let Some(key) = F::key(&line) else {
             return Step::Done;
         };
-        let new = super::Hash::new(key, self.salt).of(way, ways) & w.new_mask;
+        let new = hash(key) & w.new_mask;
         if in_place && new == old {
             self.count(in_place, false, env);
             self.stats.placed(0);

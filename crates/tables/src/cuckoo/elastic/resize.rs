@@ -322,9 +322,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Makes it likelier that a line finds a place, after an insertion that
-    /// took too many re-insertions: a resize under way is finished (and a
-    /// downsize taken back); without one, the table or its fullest way among
-    /// the smallest is upsized.
+    /// took too many re-insertions: resizes under way are finished (and
+    /// downsizes taken back); if there is none that could be, the table or its
+    /// fullest way among the smallest is upsized.
     pub(super) fn make_room(
         &mut self,
         env: &mut Env<'_, A>,
@@ -334,14 +334,19 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         if flying != 0 {
             self.turn_round(flying);
             self.finish_now(flying, env, landed);
-            return Ok(());
+            if self.in_flight() != flying {
+                return Ok(());
+            }
         }
-        let smallest = self.ways.iter().map(Way::slots).min();
         let ways = if self.spec.per_way {
+            // A smallest way is never stuck in a resize: larger, it would not
+            // be more than twice as large as another.
+            let smallest = self.ways.iter().map(Way::slots).min();
             let fullest = (0..self.ways.len())
+                .filter(|&i| self.ways[i].flight.is_none())
                 .filter(|&i| Some(self.ways[i].slots()) == smallest)
                 .max_by_key(|&i| self.ways[i].lines);
-            1 << fullest.expect("there are ways")
+            1 << fullest.expect("a smallest way")
         } else {
             self.all()
         };

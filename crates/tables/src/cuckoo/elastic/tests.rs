@@ -1,32 +1,38 @@
 //! The table against a plain map, with resizes under way.
 
+mod growth;
+mod sharing;
+
 use std::collections::BTreeMap;
 
 use pagewalk_units::{Asid, Frame, PageSize, PhysAddr};
+use proptest::prelude::*;
+use rand::RngExt;
 
 use super::*;
+use crate::Want;
 use crate::cluster::PteCluster;
-use crate::cuckoo::spec::{ElasticCuckooSpec, MemoryEfficientSpec};
-use crate::{FrameSource, Want};
+use crate::cuckoo::spec::{ElasticCuckooSpec, HashFunction, MemoryEfficientSpec};
 
-/// Memory that refuses from the request on that `left` says.
-pub(super) struct Source {
+/// Memory that refuses once `left` requests have been granted.
+#[derive(Clone)]
+struct Source {
     next: u64,
     owned: BTreeMap<u64, u64>,
-    pub(super) left: u64,
-    pub(super) asked: u64,
+    left: u64,
+    granted: u64,
 }
 
 impl Source {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Source {
             next: 1 << 40,
             owned: BTreeMap::new(),
             left: u64::MAX,
-            asked: 0,
+            granted: 0,
         }
     }
-    pub(super) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.owned.values().sum()
     }
 }
@@ -34,11 +40,11 @@ impl Source {
 impl FrameSource<PhysAddr> for Source {
     fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
         assert!(want.bytes >= 4096 && want.bytes.is_power_of_two());
-        self.asked += 1;
         if self.left == 0 {
             return Err(NoFrames { bytes: want.bytes });
         }
         self.left -= 1;
+        self.granted += 1;
         let base = self.next.next_multiple_of(want.bytes);
         self.next = base + want.bytes;
         self.owned.insert(base, want.bytes);
@@ -51,23 +57,28 @@ impl FrameSource<PhysAddr> for Source {
     }
 }
 
-pub(super) type Table = Elastic<PteCluster, PhysAddr>;
+type Table = Elastic<PteCluster, PhysAddr>;
 
 /// A table with all that it stands on, and the map that it has to agree with.
-pub(super) struct Bench {
-    pub(super) table: Table,
-    pub(super) source: Source,
-    pub(super) l2p: L2p,
-    pub(super) work: MapWork,
-    pub(super) oracle: BTreeMap<u64, Line>,
+#[derive(Clone)]
+struct Bench {
+    table: Table,
+    source: Source,
+    l2p: L2p,
+    work: MapWork,
+    oracle: BTreeMap<u64, Line>,
 }
 
-pub(super) fn line_of(key: u64) -> Line {
+fn line_of(key: u64) -> Line {
     PteCluster::with(key, (key % 8) as usize, 1 | (key & 0xff_ffff) << 12)
 }
 
+/// Anything that a failed insertion must not change: where every line is, and
+/// how much memory there is.
+type State = (Vec<(u64, Place)>, u64, u64, Vec<(u64, u64, u64)>, u32, u64);
+
 impl Bench {
-    pub(super) fn new(spec: &ElasticSpec, seed: u64) -> Self {
+    fn new(spec: &ElasticSpec, seed: u64) -> Self {
         assert_eq!(spec.check(), Ok(()));
         Bench {
             table: Table::new(spec, Some(PageSize::K4), seed, Asid(1)),
@@ -77,7 +88,8 @@ impl Bench {
             oracle: BTreeMap::new(),
         }
     }
-    pub(super) fn insert(&mut self, key: u64) -> Result<(), NoFrames> {
+
+    fn insert(&mut self, key: u64) -> Result<(), NoFrames> {
         let mut env = Env {
             frames: &mut self.source,
             l2p: &mut self.l2p,
@@ -97,53 +109,348 @@ impl Bench {
         self.oracle.insert(key, line);
         Ok(())
     }
-    pub(super) fn remove(&mut self, key: u64) {
+
+    fn remove(&mut self, key: u64) {
         let place = self.table.find(key).expect("it is there");
         let mut env = Env {
             frames: &mut self.source,
             l2p: &mut self.l2p,
             work: &mut self.work,
         };
-        self.table.remove(place, &mut env, &mut |_, _| {});
+        let mut ways = BTreeMap::new();
+        let mut landed = |key, way| {
+            ways.insert(key, way);
+        };
+        self.table.remove(place, &mut env, &mut landed);
+        for (key, way) in ways {
+            assert_eq!(self.table.find(key).map(|p| p.way), Some(way));
+        }
+        assert_eq!(self.table.find(key), None);
         self.oracle.remove(&key);
     }
-    pub(super) fn check(&self) {
-        for (&key, line) in &self.oracle {
-            let place = self
-                .table
-                .find(key)
-                .unwrap_or_else(|| panic!("{key:#x} is lost"));
-            assert_eq!(self.table.line(place), line);
+
+    /// One probe a way finds the line, in exactly one way, and `find` the same.
+    fn check_key(&self, key: u64) {
+        let hits: Vec<_> = (0..self.table.ways())
+            .filter_map(|way| self.table.probe(key, way))
+            .filter(|p| p.hit)
+            .collect();
+        let [hit] = hits[..] else {
+            panic!("{key:#x} is found {} times", hits.len());
+        };
+        assert_eq!(Some(hit.place), self.table.find(key));
+        assert_eq!(hit.at, self.table.address(hit.place));
+        assert_eq!(*self.table.line(hit.place), self.oracle[&key]);
+        let owned = self.source.owned.range(..=hit.at).next_back();
+        assert!(owned.is_some_and(|(base, bytes)| hit.at + 64 <= base + bytes));
+    }
+
+    /// What holds at any time, whatever is under way.
+    fn check_shape(&self) {
+        let t = &self.table;
+        assert_eq!(t.lines(), self.oracle.len() as u64);
+        assert_eq!(t.bytes(), self.source.bytes());
+        let lines: u64 = (0..t.ways.len()).map(|way| t.lines_of(way)).sum();
+        assert_eq!(lines, t.lines());
+        assert!(self.l2p.used() <= 9 * t.spec.l2p_entries);
+        if t.spec.per_way && !t.ways.is_empty() {
+            let slots = t.ways.iter().map(Way::slots);
+            assert!(slots.clone().max() <= slots.min().map(|s| 2 * s));
+        }
+        for (i, w) in t.ways.iter().enumerate() {
+            let (old, new) = ((w.old_mask + 1) * 64, (w.new_mask + 1) * 64);
+            let round = |bytes: u64| bytes.next_multiple_of(w.table.chunk().unwrap_or(64));
+            match &w.next {
+                // In place: never more than the larger of the two.
+                None => assert_eq!(w.bytes(), round(old.max(new))),
+                Some(next) => assert!(!t.spec.in_place || w.table.chunk() != next.chunk()),
+            }
+            if t.size.is_some() {
+                let entries = self.l2p.used_by(i, PageSize::K4);
+                assert_eq!(entries as usize, w.blocks());
+                assert!(entries <= 2 * t.spec.l2p_entries + 1);
+            }
+        }
+    }
+
+    fn check_all(&self) {
+        self.check_shape();
+        for &key in self.oracle.keys() {
+            self.check_key(key);
         }
         let mut n = 0;
         self.table.for_each(&mut |_| n += 1);
-        assert_eq!(
-            (n, self.table.lines()),
-            (self.oracle.len(), self.oracle.len() as u64)
-        );
-        assert_eq!(self.table.bytes(), self.source.bytes());
+        assert_eq!(n, self.oracle.len());
+    }
+
+    fn state(&self) -> State {
+        let t = &self.table;
+        let place = |&key: &u64| (key, t.find(key).expect("it is there"));
+        (
+            self.oracle.keys().map(place).collect(),
+            t.lines(),
+            t.bytes(),
+            (t.ways.iter())
+                .map(|w| (w.pointer, w.old_mask, w.new_mask))
+                .collect(),
+            self.l2p.used(),
+            self.source.bytes(),
+        )
+    }
+}
+
+/// Every technique alone, all and none, and the other choices there are.
+fn specs() -> Vec<(&'static str, ElasticSpec)> {
+    let ecpt = ElasticSpec::from(&ElasticCuckooSpec::default());
+    let mehpt = ElasticSpec::from(&MemoryEfficientSpec::default());
+    let chunks = mehpt.chunks.clone();
+    let with = |change: &dyn Fn(&mut ElasticSpec), spec: &ElasticSpec| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        spec
+    };
+    vec![
+        ("ecpt", ecpt.clone()),
+        ("mehpt", mehpt.clone()),
+        (
+            "one chunk size",
+            with(
+                &|s| {
+                    s.chunks = vec![64 << 10];
+                },
+                &ecpt,
+            ),
+        ),
+        (
+            "chunks alone",
+            with(
+                &|s| {
+                    s.chunks = chunks.clone();
+                    s.change_chunks = true;
+                },
+                &ecpt,
+            ),
+        ),
+        (
+            "another hash function",
+            with(&|s| s.hash = HashFunction::Murmur, &mehpt),
+        ),
+        ("in place alone", with(&|s| s.in_place = true, &ecpt)),
+        ("per way alone", with(&|s| s.per_way = true, &ecpt)),
+        ("without in place", with(&|s| s.in_place = false, &mehpt)),
+        ("without per way", with(&|s| s.per_way = false, &mehpt)),
+        (
+            "two ways, few kicks",
+            with(
+                &|s| {
+                    s.ways = 2;
+                    s.max_kicks = 6;
+                },
+                &mehpt,
+            ),
+        ),
+        ("two ways of a walk table", with(&|s| s.ways = 2, &ecpt)),
+        (
+            "fourfold, slow",
+            with(
+                &|s| {
+                    s.growth = 4;
+                    s.downsize_at = 0.1;
+                    s.migrated_per_insertion = 1;
+                },
+                &ecpt,
+            ),
+        ),
+        (
+            "slow in place, free slots first, half a chunk",
+            with(
+                &|s| {
+                    s.migrated_per_insertion = 1;
+                    s.choice = Choice::PreferEmpty;
+                    s.initial_slots = 64;
+                },
+                &mehpt,
+            ),
+        ),
+    ]
+}
+
+/// A scattered key of a space of `keys`.
+fn key(n: u64, keys: u64) -> u64 {
+    ((n % keys) * 0x9_2f31) & ((1 << 33) - 1)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Runs of insertions and removals, short of memory now and then.
+    #[test]
+    fn every_line_is_found_after_every_step(
+        which in 0..specs().len(),
+        seed: u64,
+        runs in prop::collection::vec((any::<bool>(), 1u64..260, 0u64..12), 1..7),
+    ) {
+        let (_, mut spec) = specs().swap_remove(which);
+        spec.initial_slots = 64;
+        let mut b = Bench::new(&spec, seed);
+        let mut rng = pagewalk_units::rng(seed, "test");
+        for (grow, steps, left) in runs {
+            b.source.left = if left < 4 { left } else { u64::MAX };
+            for _ in 0..steps {
+                if grow {
+                    let key = key(rng.random(), 2000);
+                    if !b.oracle.contains_key(&key) && b.insert(key).is_err() {
+                        b.source.left = u64::MAX;
+                    }
+                } else if !b.oracle.is_empty() {
+                    let at = key(rng.random(), 2000);
+                    let any = b.oracle.range(at..).next().or(b.oracle.iter().next());
+                    b.remove(*any.unwrap().0);
+                }
+                b.check_all();
+            }
+        }
     }
 }
 
 #[test]
-fn lines_come_and_go() {
-    for spec in [
-        ElasticSpec::from(&ElasticCuckooSpec::default()),
-        ElasticSpec::from(&MemoryEfficientSpec::default()),
-    ] {
-        let mut b = Bench::new(&spec, 1);
-        for k in 0..20000 {
-            b.insert(k * 7).unwrap();
-            if k % 1000 == 0 {
-                b.check();
+fn millions_of_steps_agree_with_a_map() {
+    for (name, spec) in specs() {
+        let mut b = Bench::new(&spec, 42);
+        let mut rng = pagewalk_units::rng(42, name);
+        let mut keys: Vec<u64> = Vec::new();
+        // Up and down with turns on the way, so that resizes of both
+        // directions are met in any state by both kinds of steps.
+        let targets = [
+            3000, 500, 2500, 60, 40_000, 9000, 14_000, 100, 30_000, 20_000, 0,
+        ];
+        let mut step = 0u64;
+        for target in targets {
+            while keys.len() != target {
+                step += 1;
+                let towards = rng.random_range(0..8) != 0;
+                if keys.is_empty() || (keys.len() < target) == towards {
+                    let key = key(rng.random(), 1 << 24);
+                    if !b.oracle.contains_key(&key) {
+                        b.insert(key).expect("there is memory");
+                        keys.push(key);
+                    }
+                } else {
+                    let at = rng.random_range(0..keys.len());
+                    b.remove(keys.swap_remove(at));
+                }
+                b.check_shape();
+                if !keys.is_empty() {
+                    b.check_key(keys[rng.random_range(0..keys.len())]);
+                }
+                if step.is_multiple_of(20_000) {
+                    b.check_all();
+                }
             }
+            b.check_all();
         }
-        for k in 0..20000 {
-            b.remove(k * 7);
-            if k % 1000 == 0 {
-                b.check();
-            }
-        }
-        b.check();
+        let stats = b.table.stats();
+        assert!(
+            stats.ways.iter().all(|w| w.upsizes > 5 && w.downsizes > 5),
+            "{name}: {stats:?}"
+        );
+        assert!(stats.turned_round > 0, "{name}: {stats:?}");
+        let mut env = Env {
+            frames: &mut b.source,
+            l2p: &mut b.l2p,
+            work: &mut b.work,
+        };
+        b.table.release(&mut env);
+        assert_eq!((b.source.bytes(), b.l2p.used()), (0, 0));
+        assert!(b.work.allocated == b.work.freed && b.work.allocated > 0);
     }
+}
+
+#[test]
+fn a_refused_request_changes_nothing() {
+    for (name, spec) in specs() {
+        let keys: Vec<u64> = (0..3000).map(|n| key(n * 7919, 1 << 24)).collect();
+        let mut free = Bench::new(&spec, 3);
+        for &key in &keys {
+            free.insert(key).unwrap();
+        }
+        // Every request is refused once.
+        let mut b = Bench::new(&spec, 3);
+        let mut refusals = 0;
+        b.source.left = 0;
+        for &key in &keys {
+            let before = (b.state(), b.work, b.table.stats().drained);
+            let mut granted = 0;
+            while b.insert(key).is_err() {
+                // A resize that was finished to find a place stays finished.
+                let now = (b.state(), b.work, b.table.stats().drained);
+                assert!(now == before || now.2 > before.2, "{name}");
+                assert!(now.0.0.iter().map(|(key, _)| key).eq(b.oracle.keys()));
+                b.check_shape();
+                refusals += 1;
+                granted += 1;
+                b.source.left = granted;
+            }
+            b.source.left = 0;
+        }
+        b.check_all();
+        assert!(refusals >= 6, "{name}: {refusals}");
+        if b.table.stats().forced_upsizes == 0 {
+            assert_eq!(b.state().0, free.state().0, "{name}");
+            assert_eq!(b.table.rng, free.table.rng);
+        }
+    }
+}
+
+#[test]
+fn a_downsize_without_memory_does_not_happen() {
+    let (_, spec) = specs().swap_remove(0);
+    let mut b = Bench::new(&spec, 5);
+    for n in 0..3000 {
+        b.insert(key(n, 1 << 20)).unwrap();
+    }
+    b.source.left = 0;
+    let bytes = b.table.bytes();
+    while let Some((&key, _)) = b.oracle.iter().next() {
+        b.remove(key);
+    }
+    assert!(b.table.bytes() <= bytes && b.table.stats().ways[0].downsizes == 0);
+    b.source.left = u64::MAX;
+    for n in 0..200 {
+        b.insert(key(n, 1 << 20)).unwrap();
+    }
+    b.remove(key(0, 1 << 20));
+    assert_eq!(b.table.stats().ways[0].downsizes, 1);
+    b.check_all();
+}
+
+#[test]
+fn without_its_techniques_it_is_ecpt_byte_for_byte() {
+    let off = MemoryEfficientSpec {
+        chunks: Vec::new(),
+        change_chunks: false,
+        in_place: false,
+        per_way: false,
+        ..MemoryEfficientSpec::default()
+    };
+    let specs = [
+        ElasticSpec::from(&off),
+        ElasticSpec::from(&ElasticCuckooSpec::default()),
+    ];
+    let [a, b] = specs.map(|spec| {
+        let mut b = Bench::new(&spec, 11);
+        for n in 0..20_000 {
+            b.insert(key(n, 1 << 24)).unwrap();
+            if n % 3 == 0 {
+                b.remove(key(n / 2, 1 << 24));
+            }
+        }
+        b
+    });
+    let address = |b: &Bench| {
+        let at = |key: &u64| b.table.address(b.table.find(*key).unwrap());
+        b.oracle.keys().map(at).collect::<Vec<_>>()
+    };
+    assert_eq!((a.state(), address(&a)), (b.state(), address(&b)));
+    assert_eq!((a.work, a.table.stats()), (b.work, b.table.stats()));
 }

@@ -1,0 +1,223 @@
+//! When ways grow and shrink, and what a resize does with their lines.
+
+use super::*;
+
+fn ecpt() -> ElasticSpec {
+    ElasticSpec::from(&ElasticCuckooSpec::default())
+}
+fn mehpt() -> ElasticSpec {
+    ElasticSpec::from(&MemoryEfficientSpec::default())
+}
+
+fn slots(b: &Bench) -> Vec<u64> {
+    (0..3).map(|way| b.table.slots_of(way)).collect()
+}
+
+#[test]
+fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
+    let mut b = Bench::new(&ecpt(), 1);
+    let mut expected = 3 * 128;
+    for n in 0..100_000u64 {
+        b.insert(key(n, 1 << 24)).unwrap();
+        // 0.6 exactly: more than three fifths of the slots.
+        if 5 * (n + 1) > 3 * expected {
+            expected *= 2;
+        }
+        assert_eq!(slots(&b), [expected / 3; 3], "{n}");
+    }
+    assert_eq!(b.table.stats().forced_upsizes, 0);
+    for n in (0..100_000u64).rev() {
+        let flying = b.table.resizing();
+        b.remove(key(n, 1 << 24));
+        // A downsize that is due while a resize is under way waits for its end.
+        if !flying && 5 * n < expected && expected > 3 * 128 {
+            expected /= 2;
+        }
+        assert_eq!(slots(&b), [expected / 3; 3], "{n}");
+    }
+    for n in 0..400 {
+        b.insert(key(n, 1 << 24)).unwrap();
+        if n > 200 && !b.table.resizing() {
+            break;
+        }
+    }
+    assert!(b.table.bytes() <= 4 * 3 * 128 * 64);
+}
+
+#[test]
+fn a_way_grows_exactly_when_it_is_full_and_no_larger_than_another() {
+    let mut b = Bench::new(&mehpt(), 1);
+    b.insert(0).unwrap();
+    for n in 1..100_000u64 {
+        let (before, lines): (Vec<_>, Vec<_>) = (0..3)
+            .map(|way| (b.table.slots_of(way), b.table.lines_of(way)))
+            .unzip();
+        let flying: Vec<_> = b.table.ways.iter().map(|w| w.flight.is_some()).collect();
+        b.insert(key(n, 1 << 24)).unwrap();
+        let least = *before.iter().min().unwrap();
+        for way in 0..3 {
+            let due = 5 * (lines[way] + 1) > 3 * before[way] && before[way] == least;
+            let grown = if due && !flying[way] { 2 } else { 1 };
+            assert_eq!(
+                b.table.slots_of(way),
+                grown * before[way],
+                "way {way}, line {n}"
+            );
+        }
+    }
+    assert_eq!(b.table.stats().forced_upsizes, 0);
+    // No way can take what the thresholds would let all of them have.
+    let total: u64 = slots(&b).iter().sum();
+    assert!(
+        100_000 * 5 <= 3 * total && total <= 3 * 2 * 100_000 * 5 / 3,
+        "{total}"
+    );
+}
+
+#[test]
+fn about_half_of_the_lines_stay_when_a_way_doubles_in_place() {
+    // Dense keys, keys a page-table node apart, and scattered ones.
+    for stride in [1, 64, 0x9_2f31] {
+        let mut b = Bench::new(&mehpt(), 1);
+        for n in 0..150_000 {
+            b.insert((n * stride) & ((1 << 33) - 1)).unwrap();
+        }
+        let s = b.table.stats();
+        let moved = s.moved as f64 / (s.moved + s.stayed) as f64;
+        assert!((moved - 0.5).abs() < 0.02, "{stride}: {moved}");
+        assert!(
+            s.moved + s.stayed > 50_000 && s.moved_out_of_place > 5_000,
+            "{s:?}"
+        );
+    }
+}
+
+#[test]
+fn upsizes_never_displace_a_line() {
+    // All re-insertions are due to insertions: each rehash finds its slot free.
+    let mut b = Bench::new(&mehpt(), 1);
+    for n in 0..50_000 {
+        b.insert(key(n, 1 << 24)).unwrap();
+    }
+    let s = b.table.stats();
+    let rehashes = s.moved + s.stayed + s.moved_out_of_place;
+    assert_eq!(s.insertions_and_rehashes(), s.inserted + rehashes);
+    assert!(s.by_reinsertions[0] >= rehashes);
+    let sum: u64 = (s.by_reinsertions.iter().zip(0..))
+        .map(|(n, kicks)| n * kicks)
+        .sum();
+    assert_eq!(sum, s.reinsertions);
+    assert_eq!(u64::from(b.work.kicks), s.reinsertions);
+    assert_eq!(b.work.l2p_accesses, b.work.kicks);
+    assert_eq!(u64::from(b.work.moved), s.moved + s.moved_out_of_place);
+}
+
+/// Part of the insertions during which two tables live side by side, averaged
+/// over the sizes at which a program may stop growing.
+fn coexistence(spec: &ElasticSpec) -> (f64, u64) {
+    let mut b = Bench::new(spec, 1);
+    let (mut sum, mut samples) = (0.0, 0);
+    // Ten sizes for each doubling between two thresholds of the same phase.
+    let mut next = 2.0 * 0.6 * 3.0 * 1024.0;
+    for n in 0..4 * 3686u64 {
+        b.insert(key(n, 1 << 24)).unwrap();
+        if n as f64 > next {
+            let s = b.table.stats();
+            sum += s.coexisting_insertions as f64 / s.inserted as f64;
+            samples += 1;
+            next *= 2f64.powf(0.1);
+        }
+    }
+    assert!(samples >= 9);
+    (sum / f64::from(samples), b.table.stats().drained)
+}
+
+#[test]
+fn two_slots_an_insertion_come_nearest_to_the_coexistence_that_the_paper_measures() {
+    let of = |migrated| {
+        coexistence(&ElasticSpec {
+            migrated_per_insertion: migrated,
+            ..ecpt()
+        })
+    };
+    // The old table fills up before it is empty, and lines find no place.
+    let (one, drained) = of(1);
+    assert!(one < 0.5 && drained > 0, "{one}");
+    let (two, drained) = of(2);
+    assert!((two - 0.873).abs() < 0.03 && drained == 0, "{two}");
+    let (three, _) = of(3);
+    assert!(three < 0.70, "{three}");
+    assert_eq!(ecpt().migrated_per_insertion, 2);
+}
+
+#[test]
+fn without_room_for_a_line_the_table_grows_before_its_threshold() {
+    // Two ways hold half as many lines as slots; the threshold is never reached.
+    let mut spec = ecpt();
+    spec.ways = 2;
+    spec.upsize_at = 0.9;
+    let mut b = Bench::new(&spec, 1);
+    for n in 0..5000 {
+        b.insert(key(n, 1 << 24)).unwrap();
+    }
+    b.check_all();
+    let s = b.table.stats();
+    assert!(
+        s.forced_upsizes > 3 && s.exhausted >= s.forced_upsizes,
+        "{s:?}"
+    );
+}
+
+#[test]
+fn chunks_change_as_a_way_outgrows_its_table() {
+    let mut b = Bench::new(&mehpt(), 1);
+    let (mut n, mut sizes) = (0, vec![]);
+    let chunk = |b: &Bench, way: usize| {
+        let w = &b.table.ways[way];
+        w.next.as_ref().unwrap_or(&w.table).chunk().unwrap()
+    };
+    // 64 chunks of 8 KB, then one of 1 MB (figure 3).
+    while chunk(&b.clone_started(), 0) == 8 << 10 {
+        b.insert(key(n, 1 << 24)).unwrap();
+        n += 1;
+        sizes.push(b.table.slots_of(0) * 64);
+    }
+    sizes.dedup();
+    assert_eq!(sizes, (13..=20).map(|s| 1 << s).collect::<Vec<_>>());
+    assert_eq!(
+        b.l2p.used_by(0, PageSize::K4),
+        65,
+        "the old chunks and the first new one"
+    );
+    while b.table.resizing() {
+        b.insert(key(n, 1 << 24)).unwrap();
+        n += 1;
+    }
+    assert_eq!(b.l2p.used(), 3);
+    assert_eq!(b.l2p.peak(), 3 * 65, "the most of figure 14: MUMmer's 195");
+    assert_eq!(b.table.largest(), 1 << 20);
+    for way in 0..3 {
+        assert_eq!(b.table.stats().ways[way].chunk_changes, 1);
+    }
+    // And back: 64 chunks of 8 KB again, and less.
+    for n in 0..n {
+        b.remove(key(n, 1 << 24));
+    }
+    for n in 0..60 {
+        b.insert(key(n, 1 << 24)).unwrap();
+    }
+    assert!((0..3).all(|way| chunk(&b, way) == 8 << 10));
+    assert!(b.l2p.used() <= 3 * 16, "{}", b.l2p.used());
+    b.check_all();
+}
+
+impl Bench {
+    /// Itself, or with a line in it if it has no memory yet.
+    fn clone_started(&self) -> Bench {
+        let mut b = self.clone();
+        if b.table.ways.is_empty() {
+            b.insert(1).unwrap();
+        }
+        b
+    }
+}

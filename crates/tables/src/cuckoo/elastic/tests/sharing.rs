@@ -1,0 +1,107 @@
+//! Tables of several page sizes in one L2P table.
+
+use super::*;
+
+struct Process {
+    tables: [Table; 3],
+    source: Source,
+    l2p: L2p,
+}
+
+impl Process {
+    fn new() -> Self {
+        let spec = ElasticSpec::from(&MemoryEfficientSpec::default());
+        let table = |size: PageSize| Table::new(&spec, Some(size), size as u64, Asid(1));
+        Process {
+            tables: PageSize::ALL.map(table),
+            source: Source::new(),
+            l2p: L2p::new(3, 32),
+        }
+    }
+    fn insert(&mut self, size: PageSize, key: u64) {
+        let mut env = Env {
+            frames: &mut self.source,
+            l2p: &mut self.l2p,
+            work: &mut MapWork::default(),
+        };
+        let table = &mut self.tables[size.index()];
+        table
+            .insert(key, line_of(key), &mut env, &mut |_, _| {})
+            .expect("there is memory");
+        for way in 0..3 {
+            let used = |size| self.l2p.used_by(way, size);
+            assert!(PageSize::ALL.map(used).iter().sum::<u32>() <= 96);
+            for (table, size) in self.tables.iter().zip(PageSize::ALL) {
+                let blocks = table.ways.get(way).map_or(0, Way::blocks);
+                assert_eq!(used(size) as usize, blocks);
+                assert!(used(size) <= 65);
+            }
+        }
+    }
+    fn remove(&mut self, size: PageSize, key: u64) {
+        let mut env = Env {
+            frames: &mut self.source,
+            l2p: &mut self.l2p,
+            work: &mut MapWork::default(),
+        };
+        let table = &mut self.tables[size.index()];
+        let place = table.find(key).unwrap();
+        table.remove(place, &mut env, &mut |_, _| {});
+    }
+}
+
+#[test]
+fn page_sizes_grow_in_each_others_way_and_none_is_refused() {
+    // Each order of who is large first, with all three in the end.
+    use PageSize::{G1, K4, M2};
+    for order in [
+        [K4, M2, G1],
+        [M2, K4, G1],
+        [G1, K4, M2],
+        [K4, G1, M2],
+        [M2, G1, K4],
+    ] {
+        let mut p = Process::new();
+        let mut n = [0u64; 3];
+        for size in order {
+            // As far as 16 MB a way; 1 GB pages stay few.
+            let lines = if size == G1 { 300 } else { 300_000 };
+            while n[size.index()] < lines {
+                p.insert(size, n[size.index()]);
+                n[size.index()] += 1;
+            }
+        }
+        for size in order {
+            for key in (0..n[size.index()]).rev() {
+                p.remove(size, key);
+            }
+            // A downsize ends with the insertions after it.
+            for key in 0..40 {
+                p.insert(size, key);
+            }
+        }
+        for size in order {
+            for key in 0..40 {
+                assert!(p.tables[size.index()].find(key).is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn both_sizes_of_clusters_grow_together() {
+    let mut p = Process::new();
+    for n in 0..60_000 {
+        for size in [PageSize::K4, PageSize::M2] {
+            p.insert(size, n);
+        }
+        if n % 500 == 0 {
+            p.insert(PageSize::G1, n / 500);
+        }
+    }
+    for n in 0..60_000 {
+        for size in [PageSize::K4, PageSize::M2] {
+            assert!(p.tables[size.index()].find(n).is_some());
+        }
+    }
+}

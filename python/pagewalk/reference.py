@@ -28,7 +28,10 @@ def statistics(definitions: Json) -> str:
         "# Statistics\n",
         "Every result holds the numbers of the summary and, for each component of the simulated "
         "machine, its counters. `pagewalk explain NAME` prints the same definitions. All count "
-        "the measured part only: after skipping and warm-up.\n",
+        "the measured part only: after skipping and warm-up. Page tables grow most before that, "
+        "while a program fills its memory: what is under `os` and `page_table` is given a second "
+        "time, counted since the machine booted, as `since_boot` of each design in `--json` and in "
+        "Python.\n",
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
         "## Counters\n",

@@ -183,6 +183,7 @@ def compare(result: Result, out: Console) -> None:
         ("walk_reads_per_walk", "reads\na walk", significant),
         ("page_faults", "page\nfaults", count),
         ("page_table_bytes", "page\ntables", size),
+        ("largest_contiguous_bytes", "largest\nblock", size),
     ]
     shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)

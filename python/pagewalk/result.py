@@ -67,9 +67,21 @@ class Sampling:
     confidence: float
 
 
+def _statistics(rows: list[Json]) -> list[Statistic]:
+    return [
+        Statistic(s["path"], s["name"], s["value"], s["unit"], s["meaning"], s["gauge"])
+        for s in rows
+    ]
+
+
 @dataclass(frozen=True)
 class DesignResult:
-    """The result of one design."""
+    """The result of one design.
+
+    `statistics` count the measured part. `since_boot` are those of the operating
+    system and of the page tables since the machine booted: tables grow most while
+    a program fills its memory, before the measured part.
+    """
 
     name: str
     description: str
@@ -82,6 +94,7 @@ class DesignResult:
     statistics: list[Statistic]
     intervals: list[Interval] = field(default_factory=list)
     sampling: Sampling | None = None
+    since_boot: list[Statistic] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -97,10 +110,8 @@ class DesignResult:
             ],
             speedup=data.get("speedup"),
             cycle_stack=[Share(s["cause"], s["cycles"], s["share"]) for s in data["cycle_stack"]],
-            statistics=[
-                Statistic(s["path"], s["name"], s["value"], s["unit"], s["meaning"], s["gauge"])
-                for s in data["stats"]
-            ],
+            statistics=_statistics(data["stats"]),
+            since_boot=_statistics(data.get("since_boot") or []),
             intervals=[
                 Interval(i["instructions"], i["cycles"], i["values"])
                 for i in data.get("intervals") or []

@@ -35,9 +35,17 @@ pub struct Explanation {
 /// The shipped files are not there or do not fit.
 pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let mut out: Vec<Explanation> = Vec::new();
-    for machine in data.list(Shipped::Machine).map_err(|e| e.to_string())? {
+    let names = |kind| -> Result<Vec<String>, String> {
+        let files = data.list(kind).map_err(|e| e.to_string())?;
+        Ok(files.into_iter().map(|f| f.name).collect())
+    };
+    // Machines differ in their parts and designs in theirs, each on its own.
+    let (machines, designs) = (names(Shipped::Machine)?, names(Shipped::Design)?);
+    let all = machines.iter().map(|m| (m.as_str(), "radix"));
+    let first = machines.first().map(String::as_str).unwrap_or_default();
+    for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
         let config = data
-            .resolve(&machine.name, "radix", &[])
+            .resolve(machine, design, &[])
             .map_err(|e| e.to_string())?
             .config;
         let facts = Facts {

@@ -176,6 +176,7 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
     let m = &machine.measured;
     let empty = Tree::default();
     let tree = m.tree.as_ref().unwrap_or(&empty);
+    let since_boot = machine.kernel_tree();
     let (status, message) = match &machine.outcome {
         Some(Outcome::Complete) => ("complete", None),
         Some(Outcome::Stopped) | None => ("partial", Some("stopped before the end".to_owned())),
@@ -205,14 +206,14 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
         message,
         config: design.config.clone(),
         summary: if m.tree.is_some() {
-            summary::summarise(tree, m.instructions, m.cycles)
+            summary::summarise(tree, Some(&since_boot), m.instructions, m.cycles)
         } else {
             vec![]
         },
         speedup: None,
         cycle_stack: summary::cycle_stack(tree),
         stats: statistics(tree),
-        since_boot: statistics(&machine.kernel_tree()),
+        since_boot: statistics(&since_boot),
         intervals: m
             .intervals
             .iter()
@@ -221,7 +222,7 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
                 IntervalResult {
                     instructions: i.instructions,
                     cycles: i.cycles,
-                    values: summary::summarise(&i.tree, insns, i.cycles)
+                    values: summary::summarise(&i.tree, None, insns, i.cycles)
                         .into_iter()
                         .filter_map(|m| Some((m.name, m.value?)))
                         .collect(),

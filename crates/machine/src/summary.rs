@@ -32,6 +32,8 @@ pub struct MetricDefinition {
 
 struct Counted<'a> {
     tree: &'a Tree,
+    /// The kernel's and the page tables' counters since the machine booted.
+    since_boot: Option<&'a Tree>,
     instructions: f64,
     cycles: f64,
 }
@@ -95,6 +97,22 @@ impl Counted<'_> {
         let rows = self.tree.rows.iter();
         let rows = rows.map(|r| (r.path.as_str(), r.definition.name, r.value));
         level_lookups(rows, level) as f64 - self.sum(level, "hits")
+    }
+    /// Sum of a counter over the hashed page tables of the three page sizes since
+    /// the machine booted; `None` where there are no such tables.
+    fn tables(&self, name: &str) -> Option<f64> {
+        let of_a_size = |path: &str| {
+            let size = path.strip_prefix("page_table.");
+            size.is_some_and(|size| ["4kb", "2mb", "1gb"].contains(&size))
+        };
+        let rows = &self.since_boot?.rows;
+        let mut values = rows
+            .iter()
+            .filter(|r| r.definition.name == name && of_a_size(&r.path))
+            .map(|r| r.value)
+            .peekable();
+        values.peek()?;
+        Some(values.sum::<u64>() as f64)
     }
     fn per_kilo(&self, n: f64) -> Option<f64> {
         ratio(n * 1000.0, self.instructions)
@@ -210,6 +228,29 @@ pub const METRICS: &[MetricDefinition] = &[
         value: |c| Some(c.os("largest_contiguous_bytes")),
     },
     MetricDefinition {
+        name: "table_resizes",
+        unit: "resizes",
+        meaning: "Upsizes and downsizes of ways of cuckoo page tables since the machine booted",
+        value: |c| Some(c.tables("upsizes")? + c.tables("downsizes")?),
+    },
+    MetricDefinition {
+        name: "table_reinsertions_mean",
+        unit: "re-insertions",
+        meaning: "Mean number of re-insertions of an insertion or rehash in cuckoo page tables since the machine booted",
+        value: |c| {
+            ratio(
+                c.tables("reinsertions")?,
+                c.tables("insertions_and_rehashes")?,
+            )
+        },
+    },
+    MetricDefinition {
+        name: "l2p_entries",
+        unit: "entries",
+        meaning: "Most entries of the L2P table that one process had in use since the machine booted",
+        value: |c| Some(c.since_boot?.get("page_table.l2p", "entries_peak")? as f64),
+    },
+    MetricDefinition {
         name: "mapped_4kb",
         unit: "bytes",
         meaning: "Memory mapped by 4 KB pages at the end, of the processes that then live",
@@ -229,9 +270,15 @@ pub const METRICS: &[MetricDefinition] = &[
     },
 ];
 
-pub(crate) fn summarise(tree: &Tree, instructions: u64, cycles: u64) -> Vec<Metric> {
+pub(crate) fn summarise(
+    tree: &Tree,
+    since_boot: Option<&Tree>,
+    instructions: u64,
+    cycles: u64,
+) -> Vec<Metric> {
     let c = Counted {
         tree,
+        since_boot,
         instructions: instructions as f64,
         cycles: cycles as f64,
     };
@@ -324,7 +371,7 @@ mod tests {
                 tree.add(&format!("core.{core}.mmu.l1d.{array}"), &stats);
             }
         }
-        let summary = summarise(&tree, 12_000, 1);
+        let summary = summarise(&tree, None, 12_000, 1);
         let misses = summary.iter().find(|m| m.name == "l1d_tlb_mpki");
         assert_eq!(misses.and_then(|m| m.value), Some(10.0));
     }
@@ -341,7 +388,7 @@ mod tests {
             ..OsStats::default()
         };
         tree.add("os", &os);
-        let summary = summarise(&tree, 0, 0);
+        let summary = summarise(&tree, None, 0, 0);
         let faults = summary.iter().find(|m| m.name == "page_faults");
         assert_eq!(faults.and_then(|m| m.value), Some(40.0));
     }

@@ -265,6 +265,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.ways.iter().map(per_way).sum()
     }
     /// Whether a resize is under way.
+    #[cfg(test)]
     pub(crate) fn resizing(&self) -> bool {
         self.ways.iter().any(|w| w.flight.is_some())
     }

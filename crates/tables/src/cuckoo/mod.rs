@@ -12,6 +12,7 @@ mod elastic;
 mod hash;
 mod l2p;
 mod line;
+mod report;
 mod spec;
 mod stats;
 mod storage;
@@ -339,7 +340,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Cuckoo<In, Out> {
     }
 
     fn report(&self, path: &str, tree: &mut Tree) {
-        let _ = (path, tree);
+        self.report_to(path, tree);
     }
 
     fn hardware(&self) -> &dyn Walk<In, Out> {

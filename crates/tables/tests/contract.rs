@@ -38,17 +38,18 @@ fn resizes(case: &Case) -> bool {
 }
 
 #[test]
-fn hundreds_of_thousands_of_changes_in_tides() {
+fn millions_of_changes_in_tides() {
     for case in cases() {
-        let small = case.name.contains("small") || case.name.contains("steep");
-        let (_, [refused, moved, grown, shrunk]) = tides(&case, 1, 300_000, 6);
-        let counts = format!("{}: {refused} {moved} {grown} {shrunk}", case.name);
+        let (_, seen) = tides(&case, 1, 200_000, 6);
+        let [refused, moved, grown, begun, shrunk] = seen;
+        let counts = format!("{}: {seen:?}", case.name);
         println!("{counts}");
         assert_eq!(moved > 0, resizes(&case), "{counts}");
-        assert!(
-            !small || refused > 0 && grown >= 10 && shrunk >= 6,
-            "{counts}"
-        );
+        if case.small {
+            assert!(refused > 0 && grown >= 20 && shrunk >= 6, "{counts}");
+        }
+        // The first memory of each page size, and of the walk tables, apart.
+        assert!(!case.settles || begun >= 15, "{counts}");
     }
 }
 

@@ -21,11 +21,15 @@ pub struct Run<'a> {
     frames: u64,
     /// Steps before memory is plenty again.
     spell: u32,
-    /// Changes that were refused, that moved something, and by direction that
-    /// left the table larger or smaller without a page of its own.
+    /// Changes that were refused.
     pub refused: u64,
+    /// Entries that were moved.
     pub moved: u64,
+    /// Mappings for which memory was taken.
     pub grown: u64,
+    /// Those of them that gave none back: old and new table are both there.
+    pub begun: u64,
+    /// Removals after which memory went back, or smaller memory was taken.
     pub shrunk: u64,
 }
 
@@ -44,6 +48,7 @@ impl<'a> Run<'a> {
             refused: 0,
             moved: 0,
             grown: 0,
+            begun: 0,
             shrunk: 0,
         }
     }
@@ -74,15 +79,16 @@ impl<'a> Run<'a> {
         VirtAddr(va & ((1 << 47) - 1)).page(size)
     }
 
-    fn account(&mut self, before: (u64, u32), work: &MapWork) {
+    fn account(&mut self, before: (u64, u32), work: &MapWork, up: bool) {
         let after = (self.table.bytes(), self.table.registers());
         assert_eq!(before.0 + work.allocated - work.freed, after.0);
         assert!(work.largest <= work.allocated);
         assert!(work.largest <= self.table.largest_contiguous());
         assert!(work.registers_changed || before.1 == after.1);
         self.moved += u64::from(work.moved);
-        self.grown += u64::from(work.freed > 0 && after.0 > before.0);
-        self.shrunk += u64::from(work.freed > 0 && after.0 < before.0);
+        self.grown += u64::from(up && work.allocated > 0);
+        self.begun += u64::from(up && work.allocated > 0 && work.freed == 0);
+        self.shrunk += u64::from(!up && work.allocated + work.freed > 0);
     }
 
     pub fn map(&mut self, page: Page<VirtAddr>) -> Result<(), MapError> {
@@ -97,7 +103,7 @@ impl<'a> Run<'a> {
         match &done {
             Ok(work) => {
                 assert!(!overlaps(&self.oracle, page), "{page:?}");
-                self.account(before, work);
+                self.account(before, work, true);
                 self.oracle.insert(page.base.0, (page.size, base, flags));
                 self.mapped.push(page);
             }
@@ -121,7 +127,7 @@ impl<'a> Run<'a> {
         let (frame, flags, work) = gone.expect("it is mapped");
         let expected = self.oracle.remove(&page.base.0);
         assert_eq!(expected, Some((page.size, frame.base.0, flags)));
-        self.account(before, &work);
+        self.account(before, &work, false);
         self.caches.set.invalidate(Asid(7));
     }
 
@@ -157,7 +163,7 @@ impl<'a> Run<'a> {
         }
         self.source.left = match self.spell {
             0 => u64::MAX,
-            _ => self.below(3),
+            _ => self.below(6).saturating_sub(3),
         };
         let page = self.draw();
         let touched = match self.below(16) {
@@ -272,7 +278,7 @@ pub struct Picture {
 }
 
 /// `steps` changes in tides: mostly mapping, mostly unmapping, and so on.
-pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 4]) {
+pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 5]) {
     let mut run = Run::new(case, seed);
     for i in 0..steps {
         let rising = (i * tides / steps).is_multiple_of(2);
@@ -288,7 +294,7 @@ pub fn tides(case: &Case, seed: u64, steps: u64, tides: u64) -> (u64, [u64; 4]) 
         run.unmap(at);
     }
     run.compare();
-    let seen = [run.refused, run.moved, run.grown, run.shrunk];
+    let seen = [run.refused, run.moved, run.grown, run.begun, run.shrunk];
     (run.finish(), seen)
 }
 

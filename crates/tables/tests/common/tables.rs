@@ -1,7 +1,8 @@
 //! Every page table that the contract suite runs over.
 
 use pagewalk_tables::{
-    ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, PageTableSpec,
+    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec,
+    PageTableSpec, WaitFor,
 };
 use pagewalk_units::Asid;
 
@@ -17,6 +18,8 @@ pub struct Case {
     pub groups: usize,
     /// Most reads of a group.
     pub reads: usize,
+    /// It starts as small as can be, and shrinks as well as grows.
+    pub small: bool,
     /// A refused change may have finished a resize that was under way.
     pub settles: bool,
 }
@@ -32,6 +35,7 @@ impl Case {
 pub fn cases() -> Vec<Case> {
     let case = |name, spec, slack, groups, reads| Case {
         name,
+        small: false,
         slack,
         groups,
         reads,
@@ -71,60 +75,62 @@ pub fn cases() -> Vec<Case> {
         l2p_entries: 4,
         ..MemoryEfficientSpec::default()
     };
+    // The techniques one at a time, and the other choices.
+    let chunked = ElasticCuckooSpec {
+        chunks: vec![8 << 10, 1 << 20],
+        l2p_entries: 8,
+        change_chunks: true,
+        ..elastic_small.clone()
+    };
+    let in_place = ElasticCuckooSpec {
+        in_place: true,
+        ..elastic_small.clone()
+    };
+    let per_way = ElasticCuckooSpec {
+        per_way: true,
+        ..elastic_small.clone()
+    };
+    let otherwise = ElasticCuckooSpec {
+        ways: 4,
+        growth: 4,
+        downsize_at: 0.1,
+        max_kicks: 32,
+        choice: Choice::PreferEmpty,
+        wait_for: WaitFor::All,
+        merge_counts: true,
+        ..elastic_small.clone()
+    };
     let (elastic, efficient) = Default::default();
     let open = HashDontCacheSpec::default();
     let level = LevelHashingSpec::default();
+    let small = |c| Case { small: true, ..c };
+    let ecpt = |name, spec| case(name, PageTableSpec::ElasticCuckoo(spec), 4.6, 2, 9);
+    let mehpt = |name, spec| case(name, PageTableSpec::MemoryEfficient(spec), 4.6, 2, 9);
+    let hdc = |name, spec, slack| case(name, PageTableSpec::HashDontCache(spec), slack, 4096, 3);
+    let lh = |name, spec| case(name, PageTableSpec::LevelHashing(spec), 4.0, 1, 12);
     vec![
         case("radix", PageTableSpec::Radix { levels: 4 }, 1.02, 4, 1),
         case("radix5", PageTableSpec::Radix { levels: 5 }, 1.02, 5, 1),
         // The 16,384 lines are a third to 0.6 of the slots, and the old table is
         // still there; or chunks of 1 MB, and old ones of 8 KB. A walk that the
         // walk caches sent to the wrong place begins anew, once.
-        case("elastic", PageTableSpec::ElasticCuckoo(elastic), 4.6, 2, 9),
-        case(
-            "elastic, small",
-            PageTableSpec::ElasticCuckoo(elastic_small),
-            4.6,
-            2,
-            9,
-        ),
-        case(
-            "efficient",
-            PageTableSpec::MemoryEfficient(efficient),
-            4.6,
-            2,
-            9,
-        ),
-        case(
-            "efficient, small",
-            PageTableSpec::MemoryEfficient(efficient_small),
-            4.6,
-            2,
-            9,
-        ),
+        ecpt("elastic", elastic),
+        small(ecpt("elastic, small", elastic_small)),
+        small(ecpt("elastic, chunks", chunked)),
+        small(ecpt("elastic, in place", in_place)),
+        small(ecpt("elastic, per way", per_way)),
+        Case {
+            reads: 12,
+            slack: 8.0,
+            ..small(ecpt("elastic, otherwise", otherwise))
+        },
+        mehpt("efficient", efficient),
+        small(mehpt("efficient, small", efficient_small)),
         // A run of used lines has no bound but the table's size. 16,384 lines lie in 65,536.
-        case("open", PageTableSpec::HashDontCache(open), 4.1, 4096, 3),
-        case(
-            "open, small",
-            PageTableSpec::HashDontCache(open_small),
-            2.1,
-            4096,
-            3,
-        ),
-        case(
-            "open, steep",
-            PageTableSpec::HashDontCache(open_steep),
-            2.1,
-            4096,
-            3,
-        ),
-        case("level", PageTableSpec::LevelHashing(level), 4.0, 1, 12),
-        case(
-            "level, small",
-            PageTableSpec::LevelHashing(level_small),
-            4.0,
-            1,
-            12,
-        ),
+        hdc("open", open, 4.1),
+        small(hdc("open, small", open_small, 2.1)),
+        small(hdc("open, steep", open_steep, 2.1)),
+        lh("level", level),
+        small(lh("level, small", level_small)),
     ]
 }

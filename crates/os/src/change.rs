@@ -184,7 +184,7 @@ impl Os {
                     .vmas
                     .find(p.base.0)
                     .is_some_and(|v| v.object.is_some());
-                let frame = t.frame.base.0 >> 12;
+                let frame = t.frame;
                 let flags = if !writable {
                     t.flags.without(Flags::WRITABLE)
                 } else if shared || !k.memory.is_shared(frame, order(p.size)) {
@@ -266,7 +266,7 @@ fn relocate(
         let Some(t) = space.table.translate(p.base) else {
             continue;
         };
-        let frame = t.frame.base.0 >> 12;
+        let frame = t.frame;
         if let Err(refusal) = space.map_page(k, moved(p), frame, t.flags, fx) {
             for &q in &pages[..i] {
                 space.unmap_page(k, moved(q), fx);

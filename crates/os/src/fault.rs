@@ -39,7 +39,10 @@ impl Os {
         self.alive(pid)?;
         loop {
             match action(self, fx) {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    self.back(fx)?;
+                    return Ok(value);
+                }
                 Err(refusal) => {
                     if !self
                         .placement
@@ -83,8 +86,16 @@ impl Os {
             match space.table.translate(at) {
                 Some(t) if access == Access::Write && !t.flags.contains(Flags::WRITABLE) => {
                     let base = at.page(t.size).base;
-                    let frame = t.frame.base.0 >> 12;
-                    copy_on_write(space, &mut os.kernel, at, base, frame, t.size, t.flags, fx)
+                    copy_on_write(
+                        space,
+                        &mut os.kernel,
+                        at,
+                        base,
+                        t.frame,
+                        t.size,
+                        t.flags,
+                        fx,
+                    )
                 }
                 Some(_) => {
                     os.kernel.stats.spurious_faults += 1;

@@ -6,6 +6,7 @@
 mod buddy;
 mod change;
 mod fault;
+mod host;
 mod memory;
 mod object;
 mod placement;
@@ -17,6 +18,7 @@ mod share;
 mod space;
 mod spec;
 mod stats;
+mod table;
 mod vma;
 
 use std::collections::BTreeSet;
@@ -24,19 +26,21 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
 pub use crate::price::Prices;
 pub use crate::spec::{
-    CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode,
+    CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
 };
 pub use crate::stats::OsStats;
 
+use crate::host::Host;
 use crate::memory::{HUGE_ORDER, Memory};
 use crate::object::Objects;
 use crate::placement::Placement;
 use crate::space::{Kernel, Space};
+use crate::table::{Role, Table};
 
 /// What a call did to the rest of the machine.
 #[derive(Clone, Debug, Default)]
@@ -86,13 +90,13 @@ pub enum OsError {
         /// What was tried.
         access: Access,
     },
+    /// The host of a virtual machine could not back the guest's memory.
+    #[error("the host: {0}")]
+    Host(Box<OsError>),
     /// A call that makes no sense; one sentence says why.
     #[error("{0}")]
     Bad(String),
 }
-
-/// Where the counters of page tables hang.
-const TABLES: &str = "page_table";
 
 /// A process inside the OS; numbers are never used again.
 pub type Pid = u32;
@@ -106,6 +110,9 @@ pub struct Os {
     page_table: PageTableSpec,
     /// What the page tables counted of the processes that are gone.
     gone: Tree,
+    role: Role,
+    /// Of a guest.
+    host: Option<Box<Host>>,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -114,6 +121,17 @@ impl Os {
     /// The system of a machine of `frequency_ghz` that has just booted; an error
     /// names the key that makes no sense and what was expected.
     pub fn new(
+        spec: &OsSpec,
+        placement: &PlacementSpec,
+        table: &PageTableSpec,
+        frequency_ghz: f64,
+        seed: u64,
+    ) -> Result<Self, String> {
+        Self::of(Role::Native, spec, placement, table, frequency_ghz, seed)
+    }
+
+    fn of(
+        role: Role,
         spec: &OsSpec,
         placement: &PlacementSpec,
         table: &PageTableSpec,
@@ -130,8 +148,8 @@ impl Os {
         }
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
-        let empty = table.build::<VirtAddr, PhysAddr>(Asid(0))?;
-        empty.report(TABLES, &mut gone);
+        let empty = Table::build(table, role, Asid(0))?;
+        empty.report(role.tables(), &mut gone);
         Ok(Os {
             gone,
             kernel: Kernel {
@@ -144,6 +162,8 @@ impl Os {
             objects: Objects::default(),
             placement: placement::build(placement),
             page_table: table.clone(),
+            role,
+            host: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,
         })
@@ -157,9 +177,17 @@ impl Os {
     /// What the walker of a thread of `pid` sees. Panics if the process is gone:
     /// its threads are gone with it.
     pub fn view(&self, pid: Pid) -> View<'_> {
-        match self.space(pid) {
-            Ok(space) => View::Native(space.table.hardware()),
-            Err(_) => panic!("process {pid} is gone and has no address space"),
+        let Ok(space) = self.space(pid) else {
+            panic!("process {pid} is gone and has no address space");
+        };
+        let host = self.host.as_ref().and_then(|h| h.os.space(h.machine).ok());
+        match (&space.table, host.map(|s| &s.table)) {
+            (Table::Native(table), _) => View::Native(table.hardware()),
+            (Table::Guest(guest), Some(Table::Host(host))) => View::Nested {
+                guest: guest.hardware(),
+                host: host.hardware(),
+            },
+            _ => panic!("process {pid} has a table of the wrong kind"),
         }
     }
 
@@ -224,16 +252,20 @@ impl Os {
     }
 
     /// Adds the counters under `path`, and what the page tables of all processes
-    /// count themselves under `page_table`: those of processes that are gone too.
+    /// count themselves under `page_table`: those of processes that are gone too. A
+    /// host's follow under `host` and `host.page_table`.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
         let mut tables = self.gone.clone();
         for space in self.alive_spaces() {
             let mut own = Tree::default();
-            space.table.report(TABLES, &mut own);
+            space.table.report(self.role.tables(), &mut own);
             tables.merge(&own);
         }
         tree.rows.append(&mut tables.rows);
+        if let Some(host) = &self.host {
+            host.os.report("host", tree);
+        }
     }
 
     fn alive_spaces(&self) -> impl Iterator<Item = &Space> {

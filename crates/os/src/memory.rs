@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pagewalk_tables::{FrameSource, NoFrames, Want};
-use pagewalk_units::{Cycle, Frame, PageSize, PhysAddr, Rng, rng};
+use pagewalk_tables::{FrameSource, NoFrames, Purpose, Want};
+use pagewalk_units::{Addr, Cycle, Frame, PageSize, Rng, rng};
 use rand::RngExt;
 
 use crate::buddy::{Buddy, MAX_ORDER};
@@ -54,6 +54,12 @@ pub struct Memory {
     /// Share of 2 MB requests that are served, when it is set.
     served: Option<(f64, Rng)>,
     kernel_frames: u64,
+    /// Of a guest: addresses above its memory in which ways of hashed page tables
+    /// lie. They are contiguous there, and the host backs them page by page.
+    window: Option<Buddy>,
+    /// Of a guest: first frame and number of the frames that were put to use and
+    /// that the host has not been asked for yet.
+    touched: Option<Vec<(u64, u64)>>,
     /// Bytes that page tables hold, now and at most, and the largest block that they asked for.
     pub table_bytes: u64,
     /// See `table_bytes`.
@@ -100,6 +106,8 @@ impl Memory {
             compaction: spec.compaction,
             served,
             kernel_frames: first,
+            window: None,
+            touched: None,
             table_bytes: 0,
             table_peak: 0,
             table_largest: 0,
@@ -127,6 +135,33 @@ impl Memory {
                 self.pins.insert(frame);
             }
         }
+    }
+
+    /// Makes it the memory of a guest: of `frames` frames in all, those beyond its
+    /// own are the window for ways.
+    pub fn virtualise(&mut self) -> u64 {
+        let own = self.buddy.frames();
+        let mut window = Buddy::new(2 * own);
+        window.free_range(own, 2 * own);
+        self.window = Some(window);
+        self.touched = Some(Vec::new());
+        2 * own
+    }
+
+    /// Frames are put to use, and a host has to back them.
+    #[inline]
+    pub fn used(&mut self, frame: u64, frames: u64) {
+        if let Some(touched) = &mut self.touched {
+            touched.push((frame, frames));
+        }
+    }
+
+    /// What was put to use since the last time.
+    pub fn take_used(&mut self) -> Vec<(u64, u64)> {
+        self.touched
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// A frame for a 4 KB page.
@@ -269,34 +304,44 @@ pub struct TableFrames<'a> {
     pub cycles: Cycle,
 }
 
-impl FrameSource<PhysAddr> for TableFrames<'_> {
-    fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
+impl<A: Addr> FrameSource<A> for TableFrames<'_> {
+    fn alloc(&mut self, want: Want) -> Result<Frame<A>, NoFrames> {
         let bytes = want.bytes.next_power_of_two().max(4096);
         let order = (bytes >> 12).ilog2() as u8;
         let m = &mut *self.memory;
-        let frame = m.alloc_contiguous(order).ok_or(NoFrames { bytes })?;
+        let (frame, index) = match &mut m.window {
+            Some(window) if want.purpose == Purpose::Way => (window.alloc(order), 0.0),
+            _ => (m.alloc_contiguous(order), m.index),
+        };
+        let frame = frame.ok_or(NoFrames { bytes })?;
+        m.used(frame, 1 << order);
         m.table_bytes += bytes;
         m.table_peak = m.table_peak.max(m.table_bytes);
         m.table_largest = m.table_largest.max(bytes);
         m.table_blocks[class(bytes)] += 1;
-        self.cycles += self.prices.allocation(bytes, m.index);
+        self.cycles += self.prices.allocation(bytes, index);
         Ok(Frame {
-            base: PhysAddr(frame << 12),
+            base: A::new(frame << 12),
         })
     }
 
-    fn free(&mut self, frame: Frame<PhysAddr>, bytes: u64) {
+    fn free(&mut self, frame: Frame<A>, bytes: u64) {
         let bytes = bytes.next_power_of_two().max(4096);
         self.memory.table_bytes -= bytes;
         let order = (bytes >> 12).ilog2() as u8;
-        self.memory.buddy.free(frame.base.0 >> 12, order);
+        let m = &mut *self.memory;
+        let frame = frame.base.raw() >> 12;
+        match &mut m.window {
+            Some(window) if frame >= m.buddy.frames() => window.free(frame, order),
+            _ => m.buddy.free(frame, order),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use pagewalk_tables::Purpose;
-    use pagewalk_units::Asid;
+    use pagewalk_units::{Asid, PhysAddr};
 
     use super::*;
     use crate::spec::PriceSpec;
@@ -328,7 +373,7 @@ mod tests {
             asid: Asid(1),
             purpose: Purpose::Way,
         };
-        let frame = source.alloc(want)?;
+        let frame: Frame<PhysAddr> = source.alloc(want)?;
         Ok((frame.base.0, source.cycles))
     }
 

@@ -45,7 +45,13 @@ impl Os {
         done
     }
 
-    fn touch_all(&mut self, pid: Pid, from: u64, to: u64, fx: &mut Effects) -> Result<(), OsError> {
+    pub(crate) fn touch_all(
+        &mut self,
+        pid: Pid,
+        from: u64,
+        to: u64,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
         let mut at = from;
         while at < to {
             // Finds or infers the area; a read, since read-only areas are read.

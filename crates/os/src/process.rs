@@ -6,7 +6,8 @@ use pagewalk_units::Asid;
 
 use crate::memory::order;
 use crate::space::Space;
-use crate::{Effects, Os, OsError, Pid, TABLES};
+use crate::table::Table;
+use crate::{Effects, Os, OsError, Pid};
 
 impl Os {
     /// A new, empty process. `infer`: the aligned 2 MB around an unknown address
@@ -19,7 +20,7 @@ impl Os {
         let Some(asid) = asid else {
             return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
         };
-        let table = self.page_table.build(Asid(asid)).map_err(OsError::Bad)?;
+        let table = Table::build(&self.page_table, self.role, Asid(asid)).map_err(OsError::Bad)?;
         let space = Space::new(Asid(asid), infer, table);
         self.spaces.push(Some(Box::new(space)));
         self.kernel.stats.processes += 1;
@@ -64,7 +65,7 @@ impl Os {
                 let Some(t) = parent.table.translate(p.base) else {
                     continue;
                 };
-                let frame = t.frame.base.0 >> 12;
+                let frame = t.frame;
                 let shared = parent
                     .vmas
                     .find(p.base.0)
@@ -116,7 +117,7 @@ impl Os {
         fx.cycles += self.kernel.prices.syscall;
         space.clear(&mut self.kernel, fx);
         let mut counted = Tree::default();
-        space.table.report(TABLES, &mut counted);
+        space.table.report(self.role.tables(), &mut counted);
         self.gone.merge(&counted);
         self.free_asids.insert(space.asid.0);
         self.kernel.stats.processes -= 1;

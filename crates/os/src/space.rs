@@ -1,13 +1,14 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
-use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, NoFrames, PageTable};
-use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
+use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, NoFrames};
+use pagewalk_units::{Asid, Cycle, Page, PageSize, VirtAddr};
 
 use crate::Effects;
 use crate::memory::{GIANT_ORDER, HUGE_ORDER, Memory, TableFrames, order};
 use crate::price::Prices;
 use crate::region::{Kind, Region, Regions};
 use crate::stats::OsStats;
+use crate::table::Table;
 use crate::vma::Vmas;
 
 /// What all address spaces share.
@@ -57,7 +58,7 @@ pub struct Space {
     /// It has been forked or is a fork: pages may wait for copy-on-write.
     pub forked: bool,
     /// Its page table.
-    pub table: Box<dyn PageTable<VirtAddr, PhysAddr>>,
+    pub table: Table,
 }
 
 fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
@@ -66,7 +67,7 @@ fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
 
 impl Space {
     /// An empty address space.
-    pub fn new(asid: Asid, infer: bool, table: Box<dyn PageTable<VirtAddr, PhysAddr>>) -> Self {
+    pub fn new(asid: Asid, infer: bool, table: Table) -> Self {
         Space {
             asid,
             infer,
@@ -93,12 +94,11 @@ impl Space {
             prices: &k.prices,
             cycles: 0,
         };
-        let base = PhysAddr(frame << 12);
-        let done = self.table.map(page, Frame { base }, flags, &mut source);
+        let done = self.table.map(page, frame, flags, &mut source);
         let cycles = source.cycles;
         k.charge(cycles, done.as_ref().ok(), fx);
         match done {
-            Ok(_) => {}
+            Ok(_) => k.memory.used(frame, page.size.frames()),
             Err(MapError::NoFrames(refusal)) => {
                 k.refused = page.base;
                 return Err(refusal);
@@ -156,7 +156,7 @@ impl Space {
             self.regions.remove(key);
         }
         self.mapped[page.size.index()] -= 1;
-        (frame.base.0 >> 12, flags)
+        (frame, flags)
     }
 
     /// The pages of region `key` in `from..to`.
@@ -336,13 +336,13 @@ impl Space {
         let (regions, memory) = (&self.regions, &mut k.memory);
         // A reserved block goes back as a whole, below. Pages come in order.
         let mut last = (u64::MAX, false);
-        self.table.for_each(&mut |p, frame, _| {
+        self.table.for_each(&mut |p, frame| {
             let key = p.base.0 >> 21;
             if last.0 != key {
                 last = (key, regions.get(key).is_some_and(|r| r.reserved.is_some()));
             }
             if !last.1 {
-                memory.put(frame.base.0 >> 12, order(p.size));
+                memory.put(frame, order(p.size));
             }
         });
         for (_, region) in self.regions.iter() {

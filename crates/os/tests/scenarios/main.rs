@@ -4,6 +4,7 @@ mod huge;
 mod reservations;
 mod spaces;
 mod system;
+mod virtual_machines;
 
 use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,

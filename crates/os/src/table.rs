@@ -1,0 +1,164 @@
+//! Page tables as the kernel handles them: the same calls, whichever addresses
+//! they translate into which. Frames are numbers, as everywhere in this crate.
+
+use pagewalk_stats::Tree;
+use pagewalk_tables::{Flags, MapError, MapWork, PageTable, PageTableSpec, Translation};
+use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
+
+use crate::memory::TableFrames;
+
+/// Whose kernel it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Of a machine without virtualisation.
+    Native,
+    /// Of a guest: its physical memory is a virtual machine's.
+    Guest,
+    /// Of the host: its processes are virtual machines.
+    Host,
+}
+
+impl Role {
+    /// Where the counters of its page tables hang.
+    pub fn tables(self) -> &'static str {
+        match self {
+            Role::Native | Role::Guest => "page_table",
+            Role::Host => "host.page_table",
+        }
+    }
+}
+
+/// The page table of an address space.
+pub enum Table {
+    /// Of a process.
+    Native(Box<dyn PageTable<VirtAddr, PhysAddr>>),
+    /// Of a process of a guest.
+    Guest(Box<dyn PageTable<VirtAddr, GuestPhysAddr>>),
+    /// Of a virtual machine: its virtual addresses are the guest's physical ones.
+    Host(Box<dyn PageTable<GuestPhysAddr, PhysAddr>>),
+}
+
+/// What a table says of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// First frame of the page.
+    pub frame: u64,
+    /// Its size.
+    pub size: PageSize,
+    /// Its flags.
+    pub flags: Flags,
+}
+
+macro_rules! each {
+    ($table:expr, $t:ident => $call:expr) => {
+        match $table {
+            Table::Native($t) => $call,
+            Table::Guest($t) => $call,
+            Table::Host($t) => $call,
+        }
+    };
+}
+
+fn as_page<A: Addr>(page: Page<VirtAddr>) -> Page<A> {
+    Page {
+        base: A::new(page.base.0),
+        size: page.size,
+    }
+}
+
+fn number<A: Addr>(frame: Frame<A>) -> u64 {
+    frame.base.raw() >> 12
+}
+
+fn map<In: Addr, Out: Addr>(
+    table: &mut dyn PageTable<In, Out>,
+    page: Page<VirtAddr>,
+    frame: u64,
+    flags: Flags,
+    source: &mut TableFrames<'_>,
+) -> Result<MapWork, MapError> {
+    let base = Out::new(frame << 12);
+    table.map(as_page(page), Frame { base }, flags, source)
+}
+
+fn mapped<Out: Addr>(t: &Translation<Out>) -> Mapped {
+    Mapped {
+        frame: number(t.frame),
+        size: t.size,
+        flags: t.flags,
+    }
+}
+
+impl Table {
+    /// An empty table of `spec` for a kernel of `role`.
+    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid) -> Result<Self, String> {
+        Ok(match role {
+            Role::Native => Table::Native(spec.build(asid)?),
+            Role::Guest => Table::Guest(spec.build(asid)?),
+            Role::Host => Table::Host(spec.build(asid)?),
+        })
+    }
+
+    /// See [`PageTable::map`].
+    #[inline]
+    pub fn map(
+        &mut self,
+        page: Page<VirtAddr>,
+        frame: u64,
+        flags: Flags,
+        source: &mut TableFrames<'_>,
+    ) -> Result<MapWork, MapError> {
+        each!(self, t => map(&mut **t, page, frame, flags, source))
+    }
+
+    /// See [`PageTable::unmap`].
+    #[inline]
+    pub fn unmap(
+        &mut self,
+        page: Page<VirtAddr>,
+        source: &mut TableFrames<'_>,
+    ) -> Option<(u64, Flags, MapWork)> {
+        each!(self, t => {
+            let (frame, flags, work) = t.unmap(as_page(page), source)?;
+            Some((number(frame), flags, work))
+        })
+    }
+
+    /// See [`PageTable::set_flags`].
+    pub fn set_flags(&mut self, page: Page<VirtAddr>, flags: Flags) -> bool {
+        each!(self, t => t.set_flags(as_page(page), flags))
+    }
+
+    /// See [`PageTable::registers`].
+    pub fn registers(&self) -> u32 {
+        each!(self, t => t.registers())
+    }
+
+    /// What is mapped at `at`.
+    #[inline]
+    pub fn translate(&self, at: VirtAddr) -> Option<Mapped> {
+        match self {
+            Table::Native(t) => t.translate(at).as_ref().map(mapped),
+            Table::Guest(t) => t.translate(at).as_ref().map(mapped),
+            Table::Host(t) => t.translate(GuestPhysAddr(at.0)).as_ref().map(mapped),
+        }
+    }
+
+    /// See [`PageTable::for_each`].
+    pub fn for_each(&self, f: &mut dyn FnMut(Page<VirtAddr>, u64)) {
+        each!(self, t => t.for_each(&mut |page, frame, _| f(as_page(Page {
+            base: VirtAddr(page.base.raw()),
+            size: page.size,
+        }), number(frame))));
+    }
+
+    /// See [`PageTable::release`].
+    pub fn release(&mut self, source: &mut TableFrames<'_>) {
+        each!(self, t => t.release(source));
+    }
+
+    /// See [`PageTable::report`].
+    pub fn report(&self, path: &str, tree: &mut Tree) {
+        each!(self, t => t.report(path, tree));
+    }
+}

@@ -1,0 +1,272 @@
+//! Guests and their host.
+
+use super::{GB, HEAP, MB, spec, thp};
+use pagewalk_os::{
+    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, VirtualSpec,
+};
+use pagewalk_tables::{Translation, View};
+use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
+
+const RADIX: PageTableSpec = PageTableSpec::Radix { levels: 4 };
+
+fn on(placement: PlacementSpec) -> VirtualSpec {
+    VirtualSpec {
+        page_table: RADIX,
+        placement,
+        memory_gb: None,
+        fragmentation: FragmentationSpec::None,
+        exit_ns: 500.0,
+    }
+}
+
+struct Guest {
+    os: Os,
+    pid: Pid,
+    fx: Effects,
+}
+
+fn boot(host: &OsSpec, placement: &PlacementSpec, machine: &VirtualSpec) -> Guest {
+    let mut os = Os::virtualised(host, placement, &RADIX, machine, 2.0, 1).expect("valid");
+    let pid = os.spawn(false).expect("the first process");
+    Guest {
+        os,
+        pid,
+        fx: Effects::default(),
+    }
+}
+
+impl Guest {
+    fn heap(&mut self, bytes: u64) {
+        self.os
+            .map(
+                self.pid,
+                HEAP,
+                bytes,
+                true,
+                Backing::Anonymous,
+                &mut self.fx,
+            )
+            .expect("mmap");
+    }
+    fn write(&mut self, at: VirtAddr) {
+        self.os
+            .fault(self.pid, at, Access::Write, &mut self.fx)
+            .expect("a write that is allowed");
+    }
+    /// The guest's and the host's translation of an address.
+    fn at(&self, at: VirtAddr) -> (Translation<GuestPhysAddr>, Translation<PhysAddr>) {
+        let View::Nested { guest, host } = self.os.view(self.pid) else {
+            panic!("a guest's view is nested");
+        };
+        let g = guest.translate(at).expect("the guest maps it");
+        let gpa = GuestPhysAddr(g.frame.base.0 + (at.0 & (g.size.bytes() - 1)));
+        (g, host.translate(gpa).expect("the host backs it"))
+    }
+}
+
+#[test]
+fn what_the_guest_uses_the_host_backs_page_by_page() {
+    for (guest, host, sizes) in [
+        (
+            PlacementSpec::Buddy {},
+            PlacementSpec::Buddy {},
+            [PageSize::K4; 2],
+        ),
+        (thp(), thp(), [PageSize::M2; 2]),
+        (thp(), PlacementSpec::Buddy {}, [PageSize::M2, PageSize::K4]),
+        (PlacementSpec::Buddy {}, thp(), [PageSize::K4, PageSize::M2]),
+    ] {
+        let mut w = boot(&spec(FragmentationSpec::None), &guest, &on(host));
+        w.heap(2 * MB);
+        w.write(HEAP);
+        let (g, h) = w.at(HEAP);
+        assert_eq!([g.size, h.size], sizes);
+        let own = w.os.stats();
+        let host = w.os.host_stats().expect("there is a host");
+        // The page and the tables' nodes, in the host's pages.
+        let used = own.mapped_4kb_bytes + own.mapped_2mb_bytes + own.page_table_bytes;
+        let backed = host.mapped_4kb_bytes + host.mapped_2mb_bytes;
+        match sizes[1] {
+            PageSize::K4 => assert_eq!(backed, used),
+            _ => assert!(backed >= used && backed.is_multiple_of(2 * MB)),
+        }
+        let faults = host.faults_4kb + host.faults_2mb;
+        assert_eq!(faults, backed / sizes[1].bytes());
+        assert_eq!(
+            host.populated_pages, 0,
+            "faults of the host, not the laboratory's"
+        );
+        // Each costs the exit, the host's trap, its zeroing and its tables.
+        let tables = host.page_table_bytes / 4096 * 1024;
+        assert_eq!(
+            host.fault_cycles,
+            faults * (1000 + 1000) + backed / 4 + tables
+        );
+        assert_eq!(w.os.host_stats().map(|s| s.processes), Some(1));
+    }
+}
+
+#[test]
+fn a_fault_of_the_guest_pays_for_those_of_the_host() {
+    let mut w = boot(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy {},
+        &on(PlacementSpec::Buddy {}),
+    );
+    w.heap(2 * MB);
+    w.write(HEAP);
+    w.fx.cycles = 0;
+    // One frame of the guest's, one of the host's: trap and zeroing twice, one exit.
+    w.write(HEAP.offset(4096));
+    assert_eq!(w.fx.cycles, 2 * (1000 + 1024) + 1000);
+    w.fx.cycles = 0;
+    // Memory that the guest has freed stays backed: no further fault of the host.
+    let before = w.os.host_stats();
+    w.os.unmap(w.pid, HEAP, 4096, &mut w.fx).expect("munmap");
+    w.heap(4096);
+    w.fx.cycles = 0;
+    w.write(HEAP);
+    assert_eq!(w.fx.cycles, 1000 + 1024);
+    assert_eq!(w.os.host_stats(), before);
+}
+
+#[test]
+fn populating_a_guest_backs_it_too_and_takes_no_time() {
+    let mut w = boot(
+        &spec(FragmentationSpec::None),
+        &thp(),
+        &on(PlacementSpec::Buddy {}),
+    );
+    w.heap(16 * MB);
+    w.fx.cycles = 0;
+    w.os.populate(w.pid, HEAP, 16 * MB, &mut w.fx)
+        .expect("memory is plenty");
+    assert_eq!(w.fx.cycles, 0);
+    for i in 0..16 * MB / 4096 {
+        w.at(HEAP.offset(i * 4096));
+    }
+    let host = w.os.host_stats().expect("there is a host");
+    assert_eq!(
+        host.faults_4kb * 4096,
+        16 * MB + w.os.stats().page_table_bytes
+    );
+    // What it would have cost is the guest's and the host's.
+    let own = 8 * (1000 + 2 * MB / 4) + 3 * 1024;
+    assert_eq!(w.os.stats().populate_cycles, own + host.fault_cycles);
+}
+
+#[test]
+fn a_host_without_memory_is_told_apart_from_a_guest_without() {
+    let mut machine = on(PlacementSpec::Buddy {});
+    machine.memory_gb = Some(2);
+    let mut w = boot(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy {},
+        &machine,
+    );
+    w.heap(2 * GB);
+    let done = w.os.populate(w.pid, HEAP, 2 * GB, &mut w.fx);
+    assert!(matches!(done, Err(OsError::Host(_))), "{done:?}");
+    let e = done.expect_err("just seen").to_string();
+    assert!(e.starts_with("the host: out of memory"), "{e}");
+    machine.memory_gb = Some(1);
+    let mut w = boot(
+        &OsSpec {
+            memory_gb: 4,
+            ..spec(FragmentationSpec::None)
+        },
+        &PlacementSpec::Buddy {},
+        &machine,
+    );
+    w.heap(2 * GB);
+    let done = w.os.populate(w.pid, HEAP, 2 * GB, &mut w.fx);
+    assert!(matches!(done, Err(OsError::OutOfMemory { .. })), "{done:?}");
+}
+
+#[test]
+fn an_address_without_backing_is_a_fault_of_the_host() {
+    let mut w = boot(
+        &spec(FragmentationSpec::None),
+        &thp(),
+        &on(PlacementSpec::Buddy {}),
+    );
+    let at = GuestPhysAddr(123 << 12 | 8);
+    assert!(!w.os.is_backed(at));
+    w.os.host_fault(at, &mut w.fx).expect("memory is plenty");
+    assert!(w.os.is_backed(at));
+    assert_eq!(w.fx.cycles, 1000 + 1000 + 1024 + 4 * 1024);
+    let mut native = super::World::new(&spec(FragmentationSpec::None), &thp());
+    assert!(native.os.host_fault(at, &mut native.fx).is_err());
+}
+
+#[test]
+fn a_hosts_reservation_that_becomes_a_page_makes_the_guest_forget() {
+    let machine = on(super::reservation(0.0));
+    let mut w = boot(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy {},
+        &machine,
+    );
+    w.heap(2 * MB);
+    w.fx.invalidate.clear();
+    w.write(HEAP);
+    let asid = w.os.asid(w.pid);
+    assert!(
+        w.fx.invalidate
+            .contains(&pagewalk_tables::Invalidation::Space { asid })
+    );
+    assert_eq!(w.at(HEAP).1.size, PageSize::M2);
+}
+
+#[test]
+fn wrong_virtual_machines_are_named() {
+    let refused = |machine: &VirtualSpec, key: &str| {
+        let e = Os::virtualised(
+            &spec(FragmentationSpec::None),
+            &thp(),
+            &RADIX,
+            machine,
+            2.0,
+            1,
+        )
+        .err()
+        .expect(key);
+        assert!(e.contains(key), "{e}");
+    };
+    let good = on(thp());
+    refused(
+        &VirtualSpec {
+            memory_gb: Some(0),
+            ..good.clone()
+        },
+        "virtual.memory_gb",
+    );
+    refused(
+        &VirtualSpec {
+            exit_ns: -1.0,
+            ..good.clone()
+        },
+        "virtual.exit_ns",
+    );
+    refused(
+        &VirtualSpec {
+            page_table: PageTableSpec::Radix { levels: 3 },
+            ..good.clone()
+        },
+        "virtual.page_table.radix.levels",
+    );
+    refused(
+        &VirtualSpec {
+            placement: super::reservation(2.0),
+            ..good.clone()
+        },
+        "virtual.placement.reservation",
+    );
+    refused(
+        &VirtualSpec {
+            fragmentation: FragmentationSpec::Available2mb(2.0),
+            ..good
+        },
+        "virtual.fragmentation.available_2mb",
+    );
+}

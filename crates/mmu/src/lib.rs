@@ -20,5 +20,6 @@ mod walk;
 
 pub use mmu::{Answer, Fault, From, Mmu, MmuStats, PwcStats};
 pub use record::{ReadRecord, WalkRecord};
-pub use spec::{MmuSpec, TlbReplacement, TlbSpec};
+pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;
+pub use walk::NestedStats;

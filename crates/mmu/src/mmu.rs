@@ -14,7 +14,7 @@ use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, Vir
 use crate::level::{Found, Level, Presence};
 use crate::tlb::{Entry, key, print};
 use crate::walk::{LEVELS, Missing, Nesting, Physical, Warming, combine, walk, walk_nested};
-use crate::{MmuSpec, ReadRecord, WalkRecord};
+use crate::{MmuSpec, NestedTlbSpec, ReadRecord, WalkRecord};
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,9 @@ pub struct Mmu {
     next_flight: usize,
     /// End of the latest walk: where warming's clock stands.
     latest: Cycle,
+    /// Made when a guest runs for the first time.
     nesting: Option<Box<Nesting>>,
+    nested_tlb: NestedTlbSpec,
     nested_pwc: WalkCacheSet,
     /// Page key, frame with bit 0 = writable: what a perfect MMU was told.
     remembered: Box<[(u64, u64)]>,
@@ -214,6 +216,7 @@ impl Mmu {
             perfect: spec.perfect,
             l1,
             l2: [level(&spec.l2), level(&spec.l2i)],
+            nested_tlb: spec.nested_tlb,
             nested_pwc: pwc.clone(),
             pwc,
             uses: WalkCacheKind::default(),
@@ -238,6 +241,19 @@ impl Mmu {
     pub fn serving(mut self, caches: WalkCacheKind) -> Self {
         self.uses = caches;
         self
+    }
+
+    /// The same for a core that runs guests: what it keeps of the host is reported.
+    #[must_use]
+    pub fn nested(mut self) -> Self {
+        self.nesting();
+        self
+    }
+
+    fn nesting(&mut self) -> &mut Nesting {
+        self.nesting.get_or_insert_with(|| {
+            Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
+        })
     }
 
     /// The first-level lookup runs beside that of a cache with this load-to-use:

@@ -40,6 +40,28 @@ pub struct TlbSpec {
     pub replacement: TlbReplacement,
 }
 
+/// What a core keeps of the host's translations while it runs a guest: from a
+/// guest-physical 4 KB page to where it lies, looked up before each walk of the
+/// host's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NestedTlbSpec {
+    /// Entries, fully associative; 0: none. Default 64 (ours: no paper gives the
+    /// size; in the range of what is published for paging-structure caches).
+    pub entries: u32,
+    /// Cycles of a lookup. Default 2 (ours).
+    pub latency: Cycle,
+}
+
+impl Default for NestedTlbSpec {
+    fn default() -> Self {
+        NestedTlbSpec {
+            entries: 64,
+            latency: 2,
+        }
+    }
+}
+
 /// The MMU of one core. Arrays of a level are looked up in parallel; the one that
 /// serves 4 KB pages is named `main` in every shipped machine. A page of a size
 /// that no array of a level holds is cached there in pieces of the next smaller
@@ -61,6 +83,9 @@ pub struct MmuSpec {
     /// What walks of elastic cuckoo page tables use in place of page-walk caches.
     #[serde(default)]
     pub cuckoo: CuckooWalkSpec,
+    /// Of virtual machines: the host's translations of guest-physical pages.
+    #[serde(default)]
+    pub nested_tlb: NestedTlbSpec,
     /// Walks at a time.
     pub walkers: u32,
     /// Every translation is known at once (no TLB misses): the limit that designs are held against.
@@ -141,6 +166,13 @@ impl MmuSpec {
             ));
         }
         self.cuckoo.check()?;
+        let n = self.nested_tlb;
+        if n.entries > MAX_WALK_CACHE || n.latency > MAX_LATENCY {
+            return Err(format!(
+                "mmu.nested_tlb has {} entries and a latency of {}; expected at most {MAX_WALK_CACHE} entries and {MAX_LATENCY} cycles",
+                n.entries, n.latency
+            ));
+        }
         if self.walkers == 0 || self.walkers > 256 {
             return Err(format!(
                 "mmu.walkers is {}; expected 1 to 256",

@@ -5,7 +5,7 @@ use pagewalk_structures::SetAssoc;
 use pagewalk_tables::{Group, Next, Translation, Walk, WalkCacheSet, WalkCaches, WalkState};
 use pagewalk_units::{Addr, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::ReadRecord;
+use crate::{NestedTlbSpec, ReadRecord};
 
 /// Why a walk found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,31 +159,43 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
     }
 }
 
-/// What a core keeps of the host's translations while it runs a guest.
-pub(crate) struct Nesting {
-    /// Guest-physical 4 KB page to host frame: the nested TLB.
-    tlb: SetAssoc<(u64, Cycle)>,
-    pwc: WalkCacheSet,
+pagewalk_stats::counters! {
+    /// What one core counted of guest-physical addresses.
+    pub struct NestedStats {
+        lookups: "lookups", "Guest-physical addresses looked up in the nested TLB: those of the guest's page-table entries and of what they point to";
+        hits: "lookups", "Lookups that found a translation that was ready";
+        host_walks: "walks", "Walks of the host's page table, those that found nothing among them";
+    }
 }
 
-/// Entries of the nested TLB, fully associative. No paper gives its size; 64
-/// entries of 2 cycles lie in the range of what is published for paging-structure caches.
-const NESTED_TLB_ENTRIES: usize = 64;
-/// Cycles of a lookup in it.
-const NESTED_TLB_LATENCY: Cycle = 2;
+/// What a core keeps of the host's translations while it runs a guest.
+pub(crate) struct Nesting {
+    /// Guest-physical 4 KB page to host frame: the nested TLB, if there is one.
+    tlb: Option<SetAssoc<(u64, Cycle)>>,
+    latency: Cycle,
+    /// Walk caches of the host's table.
+    pub pwc: WalkCacheSet,
+    pub stats: NestedStats,
+}
+
 /// The host's tables are not told apart by the guest's address spaces.
 const HOST: Asid = Asid(0);
 
 impl Nesting {
-    pub fn new(pwc: WalkCacheSet) -> Self {
+    pub fn new(spec: &NestedTlbSpec, pwc: WalkCacheSet) -> Self {
+        let entries = spec.entries as usize;
         Nesting {
-            tlb: SetAssoc::new(1, NESTED_TLB_ENTRIES),
+            tlb: (entries > 0).then(|| SetAssoc::new(1, entries)),
+            latency: if entries > 0 { spec.latency } else { 0 },
             pwc,
+            stats: NestedStats::default(),
         }
     }
     /// Forgets all: which guest-physical pages changed is not known.
     pub fn clear(&mut self) {
-        self.tlb.retain(|_, _| false);
+        if let Some(tlb) = &mut self.tlb {
+            tlb.retain(|_, _| false);
+        }
         self.pwc.invalidate(HOST);
     }
 
@@ -196,21 +208,27 @@ impl Nesting {
         now: Cycle,
     ) -> Result<(PhysAddr, PageSize, Cycle), (Cycle, Missing)> {
         let page = gpa.0 >> 12;
-        let t = now + NESTED_TLB_LATENCY;
-        if let Some(&mut (packed, ready)) = self.tlb.lookup(page, page)
+        let t = now + self.latency;
+        let counted = u64::from(self.pwc.counting);
+        self.stats.lookups += counted * u64::from(self.tlb.is_some());
+        if let Some(tlb) = &mut self.tlb
+            && let Some(&mut (packed, ready)) = tlb.lookup(page, page)
             && ready <= t
         {
+            self.stats.hits += counted;
             let size = PageSize::ALL[(packed & 3) as usize];
             return Ok((PhysAddr(packed & !0xfff | gpa.0 & 0xfff), size, t));
         }
+        self.stats.host_walks += counted;
         let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, |t| *t);
         let found = match found {
             Ok(found) => found,
             Err(_) => return Err((end, Missing::Host(gpa))),
         };
         let pa = found.frame.base.0 + (gpa.0 & (found.size.bytes() - 1));
-        self.tlb
-            .insert(page, page, (pa & !0xfff | found.size as u64, end));
+        if let Some(tlb) = &mut self.tlb {
+            tlb.insert(page, page, (pa & !0xfff | found.size as u64, end));
+        }
         Ok((PhysAddr(pa), found.size, end))
     }
 }

@@ -127,9 +127,9 @@ impl Mmu {
                 walk(table, va, asid, &mut self.pwc, &mut port, start, Found::of)
             }
             View::Nested { guest, host } => {
-                let nesting = self
-                    .nesting
-                    .get_or_insert_with(|| Box::new(Nesting::new(self.nested_pwc.clone())));
+                let nesting = self.nesting.get_or_insert_with(|| {
+                    Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
+                });
                 let (end, found) = walk_nested(
                     guest,
                     host,

@@ -70,9 +70,10 @@ impl Mmu {
         let (_, found) = match *view {
             View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, now, Found::of),
             View::Nested { guest, host } => {
-                let nesting = self
-                    .nesting
-                    .get_or_insert_with(|| Box::new(Nesting::new(self.nested_pwc.clone())));
+                let nesting = self.nesting.get_or_insert_with(|| {
+                    Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
+                });
+                nesting.pwc.counting = false;
                 let (end, found) = walk_nested(
                     guest,
                     host,
@@ -83,6 +84,7 @@ impl Mmu {
                     &mut port,
                     now,
                 );
+                nesting.pwc.counting = true;
                 (end, found.map(|t| Found::of(&t)))
             }
         };

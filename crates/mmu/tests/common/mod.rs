@@ -206,6 +206,7 @@ pub fn mmu() -> MmuSpec {
             latency: 2,
         },
         cuckoo: Default::default(),
+        nested_tlb: Default::default(),
         walkers: 4,
         perfect: false,
     }

@@ -112,17 +112,19 @@ impl Machine {
         let n = config.cores as usize;
         let mut cores = Vec::with_capacity(n);
         for core in 0..config.cores {
-            let mmu = Mmu::new(&config.mmu, core)?.serving(config.page_table.walk_caches());
+            let mut mmu = Mmu::new(&config.mmu, core)?.serving(config.page_table.walk_caches());
+            if let Some(v) = &config.virtual_machine {
+                mmu = mmu.nested(v.page_table.walk_caches());
+            }
             let private = Private::new(&config.caches, core)?;
             cores.push(Core::new(&config.core, mmu, private, core)?);
         }
-        let mut os = Os::new(
-            &config.os,
-            &config.placement,
-            &config.page_table,
-            config.frequency_ghz,
-            seed,
-        )?;
+        let (placement, table) = (&config.placement, &config.page_table);
+        let ghz = config.frequency_ghz;
+        let mut os = match &config.virtual_machine {
+            None => Os::new(&config.os, placement, table, ghz, seed)?,
+            Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
+        };
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;

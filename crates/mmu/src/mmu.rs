@@ -150,6 +150,7 @@ pub struct Mmu {
     pwc: WalkCacheSet,
     /// Which of the walk caches the tables use.
     uses: WalkCacheKind,
+    host_uses: Option<WalkCacheKind>,
     /// A walk's length is unknown when it starts: admitted first, held when its end is known.
     walkers: Occupancy,
     flight_keys: Box<[u64; IN_FLIGHT]>,
@@ -220,6 +221,7 @@ impl Mmu {
             nested_pwc: pwc.clone(),
             pwc,
             uses: WalkCacheKind::default(),
+            host_uses: None,
             walkers: Occupancy::new(spec.walkers as usize),
             flight_keys: Box::new([u64::MAX; IN_FLIGHT]),
             flight_prints: [[0; 16]; IN_FLIGHT / 16],
@@ -243,17 +245,16 @@ impl Mmu {
         self
     }
 
-    /// The same for a core that runs guests: what it keeps of the host is reported.
+    /// The same for a core that runs guests, on a host whose tables' walks look
+    /// into `caches`: what it keeps of the host is reported too.
     #[must_use]
-    pub fn nested(mut self) -> Self {
-        self.nesting();
+    pub fn nested(mut self, caches: WalkCacheKind) -> Self {
+        self.host_uses = Some(caches);
+        self.nesting = Some(Box::new(Nesting::new(
+            &self.nested_tlb,
+            self.nested_pwc.clone(),
+        )));
         self
-    }
-
-    fn nesting(&mut self) -> &mut Nesting {
-        self.nesting.get_or_insert_with(|| {
-            Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
-        })
     }
 
     /// The first-level lookup runs beside that of a cache with this load-to-use:
@@ -378,23 +379,33 @@ impl Mmu {
                 level.report(&format!("{path}.{name}"), None, tree);
             }
         }
-        match self.uses {
-            WalkCacheKind::Levels => {
-                for (i, &[lookups, hits]) in self.pwc.counts.iter().enumerate() {
-                    tree.add(
-                        &format!("{path}.pwc.{}", i + 2),
-                        &PwcStats { lookups, hits },
-                    );
-                }
-            }
-            WalkCacheKind::Cuckoo => {
-                tree.add(&format!("{path}.cuckoo"), self.pwc.cuckoo_stats());
-                for (name, counts) in self.pwc.cwc_stats() {
-                    tree.add(&format!("{path}.cwc.{name}"), counts);
-                }
-            }
-            WalkCacheKind::Nothing => {}
+        report_caches(self.uses, &self.pwc, path, tree);
+        if let (Some(nesting), Some(uses)) = (&self.nesting, self.host_uses) {
+            let path = format!("{path}.nested");
+            tree.add(&path, &nesting.stats);
+            report_caches(uses, &nesting.pwc, &path, tree);
         }
+    }
+}
+
+/// What the walk caches counted that tables which use them look into.
+fn report_caches(uses: WalkCacheKind, pwc: &WalkCacheSet, path: &str, tree: &mut Tree) {
+    match uses {
+        WalkCacheKind::Levels => {
+            for (i, &[lookups, hits]) in pwc.counts.iter().enumerate() {
+                tree.add(
+                    &format!("{path}.pwc.{}", i + 2),
+                    &PwcStats { lookups, hits },
+                );
+            }
+        }
+        WalkCacheKind::Cuckoo => {
+            tree.add(&format!("{path}.cuckoo"), pwc.cuckoo_stats());
+            for (name, counts) in pwc.cwc_stats() {
+                tree.add(&format!("{path}.cwc.{name}"), counts);
+            }
+        }
+        WalkCacheKind::Nothing => {}
     }
 }
 

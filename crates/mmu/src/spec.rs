@@ -98,6 +98,8 @@ const MAX_ENTRIES: u32 = 1 << 24;
 
 /// Most entries of one walk cache.
 const MAX_WALK_CACHE: u32 = 1 << 20;
+/// Most ways of a walk cache, and entries of the nested TLB.
+const MAX_WAYS: u32 = 1 << 16;
 /// Longest latency, as that of caches.
 const MAX_LATENCY: Cycle = 1 << 20;
 
@@ -159,18 +161,25 @@ impl MmuSpec {
                 w.latency
             ));
         }
-        if w.entries > 0 && (w.ways == 0 || !w.entries.is_multiple_of(w.ways)) {
+        if w.entries > 0 && (w.ways == 0 || w.ways > MAX_WAYS || !w.entries.is_multiple_of(w.ways))
+        {
             return Err(format!(
-                "mmu.walk_caches.ways is {}; expected a divisor of mmu.walk_caches.entries ({})",
+                "mmu.walk_caches.ways is {}; expected a divisor of mmu.walk_caches.entries ({}), at most {MAX_WAYS}",
                 w.ways, w.entries
             ));
         }
         self.cuckoo.check()?;
         let n = self.nested_tlb;
-        if n.entries > MAX_WALK_CACHE || n.latency > MAX_LATENCY {
+        if n.entries > MAX_WAYS {
             return Err(format!(
-                "mmu.nested_tlb has {} entries and a latency of {}; expected at most {MAX_WALK_CACHE} entries and {MAX_LATENCY} cycles",
-                n.entries, n.latency
+                "mmu.nested_tlb.entries is {}; expected at most {MAX_WAYS}",
+                n.entries
+            ));
+        }
+        if n.latency > MAX_LATENCY {
+            return Err(format!(
+                "mmu.nested_tlb.latency is {}; expected at most {MAX_LATENCY} cycles",
+                n.latency
             ));
         }
         if self.walkers == 0 || self.walkers > 256 {

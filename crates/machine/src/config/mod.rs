@@ -14,7 +14,7 @@ pub use schema::{Key, keys, root_schema};
 use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{PrivateSpec, SharedSpec};
 use pagewalk_mmu::MmuSpec;
-use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec};
+use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,10 @@ pub struct Config {
     pub placement: PlacementSpec,
     /// Which page table.
     pub page_table: PageTableSpec,
+    /// The program runs in a virtual machine, whose host this describes; placement
+    /// and page table above are then the guest's. Default: none.
+    #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
+    pub virtual_machine: Option<VirtualSpec>,
     /// How simulated time is shared out.
     pub schedule: ScheduleSpec,
 }
@@ -93,6 +97,9 @@ impl Config {
         self.os.check()?;
         self.placement.check()?;
         self.page_table.check()?;
+        if let Some(v) = &self.virtual_machine {
+            v.check()?;
+        }
         if self.caches.l2.latency > self.memory.l3.latency {
             return Err(format!(
                 "memory.l3.latency ({}) is below caches.l2.latency ({}); latencies count from the core's request to its data and grow with the level",

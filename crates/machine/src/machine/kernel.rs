@@ -2,7 +2,7 @@
 
 use pagewalk_os::{Effects, OsError};
 use pagewalk_stream::ProcessId;
-use pagewalk_units::{Access, VirtAddr};
+use pagewalk_units::{Access, GuestPhysAddr, VirtAddr};
 
 use super::{Machine, Outcome};
 
@@ -18,6 +18,20 @@ impl Machine {
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.fault(pid, va, access, &mut fx);
+        self.spread(core, process, &mut fx);
+        self.effects = fx;
+        result.map_err(|e| self.os_error(&e))
+    }
+
+    /// Serves a fault of the host: nothing lies behind `at`.
+    pub(super) fn host_fault(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        at: GuestPhysAddr,
+    ) -> Result<(), Outcome> {
+        let mut fx = std::mem::take(&mut self.effects);
+        let result = self.os.host_fault(at, &mut fx);
         self.spread(core, process, &mut fx);
         self.effects = fx;
         result.map_err(|e| self.os_error(&e))
@@ -59,10 +73,21 @@ impl Machine {
     /// What a refusal of the kernel means for the run.
     pub(super) fn os_error(&self, e: &OsError) -> Outcome {
         match e {
-            OsError::OutOfMemory { .. } => Outcome::OutOfMemory(format!(
-                "{e}; enlarge the machine's memory (os.memory_gb = {}) or shrink the program",
-                self.config.os.memory_gb
-            )),
+            OsError::Host(inner) => match self.os_error(inner) {
+                Outcome::OutOfMemory(why) => Outcome::OutOfMemory(format!("the host: {why}")),
+                Outcome::CannotFinish(why) => Outcome::CannotFinish(format!("the host: {why}")),
+                other => other,
+            },
+            OsError::OutOfMemory { .. } => {
+                let guest = self.config.virtual_machine.as_ref();
+                let (key, gb) = match guest.and_then(|v| v.memory_gb) {
+                    Some(gb) => ("virtual.memory_gb", gb),
+                    None => ("os.memory_gb", self.config.os.memory_gb),
+                };
+                Outcome::OutOfMemory(format!(
+                    "{e}; enlarge the machine's memory ({key} = {gb}) or shrink the program"
+                ))
+            }
             OsError::NoContiguous { .. } => Outcome::CannotFinish(format!(
                 "cannot finish: {e}. That was after {} instructions; lower the fragmentation (os.fragmentation) or choose a page table of smaller pieces",
                 self.executed

@@ -139,7 +139,10 @@ impl Machine {
         let Stop::Fault(f) = ran.stop else {
             return Ok(false);
         };
-        self.fault(core, process, f.va, f.access)?;
+        match f.host {
+            None => self.fault(core, process, f.va, f.access)?,
+            Some(at) => self.host_fault(core, process, at)?,
+        }
         Ok(true)
     }
 }

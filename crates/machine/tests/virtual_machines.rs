@@ -1,0 +1,116 @@
+//! Virtual machines from outside: walks in two dimensions, and what they cost.
+
+mod common;
+
+use common::{metric, one, run, run_spec, spec, sum};
+
+const MACHINE: &str = "mehpt-table3";
+const N: u64 = 200_000;
+
+/// Without walk caches and nested TLB every walk of radix over radix makes the 24
+/// references of the textbook: four host reads for each of the guest's four entries
+/// and for the page itself, and the four entries.
+#[test]
+fn a_cold_walk_of_radix_over_radix_makes_24_references() {
+    let warm = |set: &[&str]| {
+        // The first page of code is not populated.
+        let mut s = spec(MACHINE, &["radix-virtual"], "gups 64MB", N, set);
+        s.limits.warmup = 1000;
+        run_spec(&s).expect("it runs").designs.remove(0)
+    };
+    let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];
+    let d = warm(&set);
+    let mmu = |path: &str| path.ends_with(".mmu");
+    assert!(sum(&d, "walks", mmu) > 1000);
+    let faults = sum(&d, "faults", mmu);
+    assert_eq!(faults, 0, "all was populated, in guest and host");
+    assert_eq!(sum(&d, "walk_reads", mmu), 24 * sum(&d, "walks", mmu));
+    assert_eq!(metric(&d, "walk_reads_per_walk"), 24.0);
+    // With 2 MB pages of the host one of its levels is gone: 5 * 3 + 4.
+    let huge = [set[0], set[1], "virtual.placement.thp.mode=always"];
+    let d = warm(&huge);
+    assert_eq!(metric(&d, "walk_reads_per_walk"), 19.0);
+}
+
+#[test]
+fn every_table_serves_as_guest_and_host() {
+    for design in ["radix-virtual", "ecpt-virtual", "mehpt-virtual"] {
+        let d = one(MACHINE, design, "gups 64MB populate=no", N, &[]);
+        let mmu = |path: &str| path.ends_with(".mmu");
+        assert!(sum(&d, "walks", mmu) > 1000, "{design}");
+        let nested = |path: &str| path.ends_with(".mmu.nested");
+        assert!(
+            sum(&d, "lookups", nested) > sum(&d, "hits", nested),
+            "{design}"
+        );
+        assert!(sum(&d, "host_walks", nested) > 0, "{design}");
+        // What the guest mapped and its tables lie in pages of the host.
+        let host = |path: &str| path == "host";
+        let guest = |path: &str| path == "os";
+        let backed = sum(&d, "mapped_4kb_bytes", host);
+        let mapped = sum(&d, "mapped_4kb_bytes", guest);
+        assert!(backed >= mapped + sum(&d, "page_table_bytes", guest));
+        // What old tables have left stays backed.
+        let peak = sum(&d, "page_table_peak_bytes", guest);
+        assert!(
+            backed <= mapped + 2 * peak,
+            "{design}: {backed} {mapped} {peak}"
+        );
+        assert!(sum(&d, "fault_cycles", host) > 0);
+    }
+}
+
+#[test]
+fn a_virtual_machine_is_slower_than_none_and_a_perfect_mmu_tells_no_difference() {
+    let r = run(
+        MACHINE,
+        &[
+            "radix",
+            "radix-virtual",
+            "ecpt",
+            "ecpt-virtual",
+            "mehpt",
+            "mehpt-virtual",
+        ],
+        "gups 256MB",
+        N,
+        &[],
+    );
+    for pair in r.designs.chunks(2) {
+        let [native, nested] = pair else {
+            unreachable!("an even number")
+        };
+        assert_eq!(
+            (native.status, nested.status),
+            ("complete", "complete"),
+            "{:?}",
+            nested.message
+        );
+        assert!(
+            metric(nested, "cycles") > metric(native, "cycles"),
+            "{}",
+            nested.name
+        );
+        let walk = |d| metric(d, "walk_cycles_mean");
+        assert!(walk(nested) > walk(native), "{}", nested.name);
+    }
+    let perfect = |d: &str| {
+        metric(
+            &one(MACHINE, d, "gups 64MB", N, &["mmu.perfect=true"]),
+            "l2_tlb_mpki",
+        )
+    };
+    assert_eq!(perfect("radix-virtual"), 0.0);
+}
+
+/// The nested TLB is what its keys say.
+#[test]
+fn a_larger_nested_tlb_has_fewer_host_walks() {
+    let walks = |entries: u32| {
+        let set = format!("mmu.nested_tlb.entries={entries}");
+        let d = one(MACHINE, "radix-virtual", "gups 64MB", N, &[&set]);
+        sum(&d, "host_walks", |p| p.ends_with(".mmu.nested"))
+    };
+    let (none, some, many) = (walks(0), walks(64), walks(65_536));
+    assert!(none > some && some > many, "{none} {some} {many}");
+}

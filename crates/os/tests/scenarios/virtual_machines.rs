@@ -270,3 +270,60 @@ fn wrong_virtual_machines_are_named() {
         "virtual.fragmentation.available_2mb",
     );
 }
+
+/// ME-HPT, section V-C: a guest's ways are not cut into chunks, so a switch between
+/// its processes saves no L2P entries, and none of the host's.
+#[test]
+fn a_guest_has_no_l2p_table_to_save() {
+    let table = |text: &str| {
+        #[derive(serde::Deserialize)]
+        struct File {
+            page_table: PageTableSpec,
+        }
+        toml::from_str::<File>(text).expect(text).page_table
+    };
+    let chunked = table("[page_table.memory_efficient]");
+    let whole = table("[page_table.memory_efficient]\nchunks = []");
+    let machine = VirtualSpec {
+        page_table: chunked.clone(),
+        ..on(PlacementSpec::Buddy {})
+    };
+    let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
+    let placement = PlacementSpec::Buddy {};
+    let native = Os::new(&fragmented, &placement, &chunked, 2.0, 1).expect("valid");
+    let guest = Os::virtualised(&fragmented, &placement, &whole, &machine, 2.0, 1).expect("valid");
+    let switch = |mut os: Os| {
+        let (a, b) = (os.spawn(false).expect("one"), os.spawn(false).expect("two"));
+        let mut fx = Effects::default();
+        for pid in [a, b] {
+            os.map(pid, HEAP, 64 * MB, true, Backing::Anonymous, &mut fx)
+                .expect("mmap");
+            os.populate(pid, HEAP, 64 * MB, &mut fx)
+                .expect("memory is plenty");
+        }
+        let cost = os.context_switch(a, b);
+        let s = os.stats();
+        assert_eq!(
+            s.registers_saved, s.registers_restored,
+            "both hold the same"
+        );
+        // 2 cycles a register, on top of 1,400.
+        assert_eq!(cost, 1400 + 2 * (s.registers_saved + s.registers_restored));
+        (
+            s.registers_saved,
+            s.largest_contiguous_bytes,
+            os.host_stats(),
+        )
+    };
+    let (native, chunk, _) = switch(native);
+    let (guest, way, host) = switch(guest);
+    // 64 MB are 2048 lines in 3 ways: with 8 KB chunks of 128 lines at least 8 L2P
+    // entries a way; a way that grew in place has one base for each doubling.
+    assert!(native >= 3 * 8, "{native}");
+    assert!(guest < native, "{native} {guest}");
+    assert!(chunk <= 1 << 20 && way > 8 << 10, "{chunk} {way}");
+    // The host's own table is cut into chunks: what is contiguous to the guest is not.
+    let host = host.expect("there is a host");
+    assert!(host.largest_contiguous_bytes <= 1 << 20);
+    assert_eq!(host.registers_saved, 0);
+}

@@ -129,6 +129,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
         (["--workload", "gups", "--json", "/tmp"], "is a folder"),
         (["--workload", "gups", "--json", "-", "--html", "-"], "--json and --html both write '-'"),
         (["--workload", "gups", "--parquet", "-", "--interval", "1M"], "intervals go to a second"),
+        (["--workload", "gups", "--perfetto", "-"], "--perfetto -: it is not written to standard"),
         (["--size", "4GiB", "--", "ls"], "--size belongs to a built-in program"),
         (["--wrkload", "gups"], "--workload"),
     ],
@@ -142,6 +143,12 @@ def test_a_users_mistake_is_one_sentence_and_status_2(
     assert message in err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+
+
+def test_a_trace_does_not_go_to_standard_output(engine: fake.Engine, invoke: Invoke) -> None:
+    status, out, err = invoke("record", "--workload", "gups", "-o", "-")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: --out -: ")
     assert engine.specs == []
 
 

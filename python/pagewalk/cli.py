@@ -116,6 +116,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     _check_outputs(outputs)
     if flags["parquet"] == "-" and flags["interval"] is not None:
         raise UserError("--parquet -: intervals go to a second file beside it; name a file")
+    if flags["perfetto"] == "-":
+        raise UserError("--perfetto -: it is not written to standard output; name a file")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         result = Result(native.run(spec, bar))
     # Standard output is the program's, or a file's that was asked to go there.
@@ -217,6 +219,8 @@ def record(
     from pagewalk.tables import pairs
 
     flags = locals()
+    if out == "-":
+        raise UserError("--out -: a trace is not written to standard output; name a file")
     sources.check_seed(seed)
     program = _program(ctx, extra)
     limits = sources.limits(instructions=instructions, endless=workload is not None)

@@ -328,6 +328,9 @@ pub fn new_thread(vcpu: usize) {
             call(maker).spawned = true;
             producer(vcpu).starts_from(producer(maker));
             producer(maker).push(record::word(record::SPAWN, slot as u64));
+            // The new thread may run before the maker's call is over, and others
+            // may change what it uses: the reader has to know of it before.
+            producer(maker).publish();
         }
     }
 }

@@ -358,7 +358,10 @@ fn listen(listener: &UnixListener, shared: &Shared) {
             continue;
         };
         if let Some(handle) = open_process(hello.pid) {
-            shared.state().handles.insert(hello.pid, handle);
+            let handles = &mut shared.state().handles;
+            // A program may make more processes than there are descriptors.
+            handles.retain(|_, h| !has_died(h));
+            handles.insert(hello.pid, handle);
         }
         // First the entry, then the answer: the process runs only when it is known.
         shared.state().hellos.push(hello);

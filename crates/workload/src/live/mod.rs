@@ -131,7 +131,14 @@ impl Program for Live {
         let end = self.next(thread as usize, &mut batch.ops)?;
         let t = &mut self.threads[thread as usize];
         t.starving = matches!(end, End::Empty | End::Blocked);
-        t.ended |= end == End::Exit;
+        if end == End::Exit && !t.ended {
+            t.end();
+            let process = &mut self.processes[t.process];
+            let over = |t: &ThreadId| self.threads[*t as usize].ended;
+            if process.threads.iter().all(over) {
+                process.release();
+            }
+        }
         Ok(end)
     }
 

@@ -194,6 +194,13 @@ impl Process {
         })
     }
 
+    /// All its threads have been read to their end: nothing is asked of it any more.
+    pub fn release(&mut self) {
+        (self.dead, self.ended) = (true, true);
+        (self.shared, self.handle) = (None, None);
+        (self.blocks, self.addresses) = (Vec::new(), Vec::new());
+    }
+
     /// Asks the kernel whether the process is gone.
     pub fn look_for_death(&mut self) {
         if self.dead {

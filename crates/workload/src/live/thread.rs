@@ -121,6 +121,14 @@ impl Thread {
         self.queue.push_front(Piece::Ops(ops));
     }
 
+    /// Nothing follows: what it held is not needed any more.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.ring = None;
+        (self.words, self.at) = (Vec::new(), 0);
+        (self.queue, self.met_within) = (Queue::new(), Vec::new());
+    }
+
     /// Moves a full ring into host memory. Returns whether it was full.
     pub fn relieve(&mut self) -> bool {
         let waits = self
@@ -390,6 +398,8 @@ impl Live {
             record::ENTER => t.in_kernel = true,
             record::RETURN => {
                 t.in_kernel = false;
+                // What was to take its place does not run after all.
+                t.untraced = false;
                 if std::mem::take(&mut t.told_blocked) {
                     // It goes on, even if what it does is not known yet.
                     t.queue.push_back(Piece::End(End::More));

@@ -12,7 +12,7 @@ use std::io::{Read, Seek};
 
 use driver::Outcome;
 use pagewalk_stream::{Backing, Event, Kind, Op, Program, ProgramError, flags};
-use pagewalk_workload::live::{Live, LiveOptions};
+use pagewalk_workload::live::{Live, LiveOptions, launch};
 use tools::{compile, plugin, present};
 
 /// A run with everything that the program wrote.
@@ -277,6 +277,29 @@ fn children_and_what_they_execute_are_followed() {
         r.outcome.processes
     );
     assert_eq!(count(|e| matches!(e, Event::ProcessExit { status: 3 })), 1);
+}
+
+#[test]
+fn processes_that_are_over_hold_neither_memory_nor_descriptors() {
+    if !present() {
+        return;
+    }
+    const CHILDREN: usize = 150;
+    let script = format!("i=0; while [ $i -lt {CHILDREN} ]; do (exit 0); i=$((i+1)); done");
+    let mut live = launch(options(&["sh", "-c", &script])).unwrap();
+    let outcome = driver::run(live.as_mut(), |_, _, _| (), |_, _, _| ()).unwrap();
+    assert_eq!(outcome.processes, CHILDREN + 1);
+    // Other tests run beside this one, each with a few processes.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rings = maps.lines().filter(|l| l.contains("memfd:pagewalk "));
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = links.filter_map(|d| std::fs::read_link(d.path()).ok());
+    let handles = links.filter(|to| to.to_string_lossy().contains("[pidfd]"));
+    let (rings, handles) = (rings.count(), handles.count());
+    assert!(
+        rings < CHILDREN / 2 && handles < CHILDREN,
+        "{rings}, {handles}"
+    );
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) measured: Measured,
     /// Instructions of all threads since the start.
     pub(crate) executed: u64,
+    /// Those of them that were not skipped.
+    pub(crate) simulated: u64,
     /// Milli-cycles an instruction of the last sample: the clock between samples.
     cpi_milli: u64,
     pub(crate) outcome: Option<Outcome>,
@@ -153,6 +155,7 @@ impl Machine {
             measured: Measured::new(interval, limits.sample.map(|s| s.length), n),
             plan,
             executed: 0,
+            simulated: 0,
             cpi_milli: 1000,
             outcome: None,
             roi_seen: false,

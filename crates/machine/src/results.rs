@@ -59,7 +59,7 @@ pub struct Source {
 pub struct Host {
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Instructions simulated by all designs together, a second.
+    /// Instructions simulated by all designs together, measured or not, a second.
     pub simulated_instructions_per_second: f64,
     /// Host threads used.
     pub threads: usize,
@@ -96,6 +96,9 @@ pub struct DesignResult {
     pub intervals: Vec<IntervalResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
+    /// Instructions simulated, measured or not, for the host's speed.
+    #[serde(skip)]
+    pub(crate) simulated: u64,
     /// Why some of the program's system calls were left out, for the warnings.
     #[serde(skip)]
     pub(crate) refused: Option<String>,
@@ -230,6 +233,7 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
             })
             .collect(),
         sampling,
+        simulated: machine.simulated,
         refused: match &machine.refused {
             (0, _) | (_, None) => None,
             (n, Some(first)) => Some(format!(
@@ -266,12 +270,7 @@ pub(crate) fn run_result(
             .filter(|(_, own)| *own > 0.0)
             .map(|(b, own)| b / own);
     }
-    let simulated: f64 = designs
-        .iter()
-        .flat_map(|d| &d.stats)
-        .filter(|s| s.name == "instructions" && summary::is_core(&s.path))
-        .map(|s| s.value as f64)
-        .sum();
+    let simulated: u64 = designs.iter().map(|d| d.simulated).sum();
     RunResult {
         version: env!("CARGO_PKG_VERSION"),
         partial: designs.iter().any(|d| d.status != "complete"),
@@ -290,7 +289,7 @@ pub(crate) fn run_result(
         host: Host {
             seconds,
             simulated_instructions_per_second: if seconds > 0.0 {
-                simulated / seconds
+                simulated as f64 / seconds
             } else {
                 0.0
             },

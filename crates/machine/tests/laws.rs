@@ -475,3 +475,12 @@ fn a_page_fault_costs_the_trap_and_the_zeroing() {
         );
     }
 }
+
+#[test]
+fn the_hosts_speed_counts_what_was_simulated_and_not_measured() {
+    let mut s = spec(MACHINE, &["radix", "thp"], "gups 16MB", 50_000, &[]);
+    s.limits.warmup = 150_000;
+    let host = run_spec(&s).expect("a run").host;
+    let done = host.simulated_instructions_per_second * host.seconds;
+    assert!((done - 400_000.0).abs() < 1000.0, "{done}");
+}

@@ -30,6 +30,9 @@ impl Machine {
     /// Instructions were done: intervals and phases end where they were asked to.
     pub(super) fn count(&mut self, instructions: u64) {
         self.executed += instructions;
+        if !self.plan.phase.skips() {
+            self.simulated += instructions;
+        }
         if self.measured.until_interval(self.executed) == 0 {
             let (tree, times) = (self.tree(), self.times());
             self.measured.interval(tree, times, self.executed);

@@ -2,10 +2,11 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewalk_tables::{
-    Flags, FrameSource, HashDontCacheSpec, LevelHashingSpec, Next, NoFrames, PageTable,
-    PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState, Want,
+    CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, HashDontCacheSpec, LevelHashingSpec,
+    MemoryEfficientSpec, Next, NoFrames, PageTable, PageTableSpec, WalkCacheSet, WalkCacheSpec,
+    WalkCaches, WalkState, Want,
 };
-use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
 struct Bump(u64);
 
@@ -26,6 +27,14 @@ fn tables() -> Vec<(&'static str, PageTableSpec)> {
     vec![
         ("radix", PageTableSpec::Radix { levels: 4 }),
         (
+            "ecpt",
+            PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default()),
+        ),
+        (
+            "mehpt",
+            PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default()),
+        ),
+        (
             "hash-dont-cache",
             PageTableSpec::HashDontCache(HashDontCacheSpec::default()),
         ),
@@ -36,11 +45,16 @@ fn tables() -> Vec<(&'static str, PageTableSpec)> {
     ]
 }
 
-fn fill(spec: &PageTableSpec, pages: u64) -> (Table, Bump) {
+/// The `i`th page of a table: neighbours, or one in each line.
+fn page(i: u64, stride: u64) -> Page<VirtAddr> {
+    VirtAddr(i * stride << 12).page(PageSize::K4)
+}
+
+fn fill(spec: &PageTableSpec, pages: u64, stride: u64) -> (Table, Bump) {
     let mut table: Table = spec.build(Asid(1)).expect("a valid table");
     let mut frames = Bump(1 << 36);
     for i in 0..pages {
-        let page = VirtAddr(i << 12).page(PageSize::K4);
+        let page = page(i, stride);
         let frame = Frame {
             base: PhysAddr(i << 12),
         };
@@ -63,32 +77,40 @@ fn walk(table: &Table, va: VirtAddr, set: &mut WalkCacheSet) -> u32 {
 }
 
 fn bench(c: &mut Criterion) {
-    const PAGES: u64 = 1 << 20;
     for (name, spec) in tables() {
         let mut group = c.benchmark_group(name);
-        group
-            .sample_size(10)
-            .throughput(Throughput::Elements(PAGES));
-        group.bench_function("map 4 GB in order", |b| b.iter(|| fill(&spec, PAGES)));
-        group.bench_function("unmap 4 GB in order", |b| {
-            b.iter_batched(
-                || fill(&spec, PAGES),
-                |(mut table, mut frames)| {
-                    for i in 0..PAGES {
-                        table.unmap(VirtAddr(i << 12).page(PageSize::K4), &mut frames);
-                    }
-                },
-                BatchSize::PerIteration,
-            );
-        });
-        let (table, _) = fill(&spec, PAGES);
-        let walk_caches = WalkCacheSpec {
-            entries: 32,
-            ways: 4,
-            latency: 2,
-        };
-        let mut set = WalkCacheSet::new(&walk_caches, 3);
+        group.sample_size(10);
+        // 4 GB of neighbours; or a page in each cluster, which is what the
+        // hashed tables move and resize.
+        for (what, pages, stride) in [("4 GB in order", 1 << 20, 1), ("lone pages", 1 << 18, 9)] {
+            group.throughput(Throughput::Elements(pages));
+            group.bench_function(format!("map {what}"), |b| {
+                b.iter_with_large_drop(|| fill(&spec, pages, stride));
+            });
+            group.bench_function(format!("unmap {what}"), |b| {
+                b.iter_batched(
+                    || fill(&spec, pages, stride),
+                    |(mut table, mut frames)| {
+                        for i in 0..pages {
+                            table.unmap(page(i, stride), &mut frames);
+                        }
+                        table
+                    },
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+        const PAGES: u64 = 1 << 20;
+        group.throughput(Throughput::Elements(PAGES));
         group.bench_function("walk at random in 4 GB", |b| {
+            let (table, _) = fill(&spec, PAGES, 1);
+            let walk_caches = WalkCacheSpec {
+                entries: 32,
+                ways: 4,
+                latency: 2,
+            };
+            let mut set =
+                WalkCacheSet::new(&walk_caches, 3).with_cuckoo(&CuckooWalkSpec::default());
             b.iter(|| {
                 let mut x = 1u64;
                 let mut reads = 0;

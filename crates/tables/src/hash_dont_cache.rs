@@ -14,8 +14,7 @@ use crate::murmur::murmur;
 use crate::walk_cache::WalkCaches;
 
 /// An open-addressed hashed page table, one for each page size. Initial sizes,
-/// threshold and growth are those of the released Virtuoso simulator; the
-/// paper's own table does not resize.
+/// threshold and growth are those of the released Virtuoso simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HashDontCacheSpec {

@@ -15,6 +15,8 @@ mod tests;
 
 use std::marker::PhantomData;
 
+use arrayvec::ArrayVec;
+use pagewalk_structures::prefetch;
 use pagewalk_units::{Addr, Asid, PageSize, Rng};
 use rand::RngExt;
 
@@ -192,9 +194,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<Place> {
         let hash = self.hash(key);
-        (0..self.ways.len())
-            .map(|way| self.live(hash, way))
-            .find(|&p| F::is(self.line(p), key))
+        let mut places = ArrayVec::<Place, MAX_WAYS>::new();
+        for way in 0..self.ways.len() {
+            let place = self.live(hash, way);
+            prefetch(self.line(place));
+            places.push(place);
+        }
+        places.into_iter().find(|&p| F::is(self.line(p), key))
     }
     /// What hardware reads in `way` for `key`; `None` before the first insertion.
     #[inline]

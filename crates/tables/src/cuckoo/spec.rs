@@ -188,8 +188,8 @@ impl ElasticSpec {
                 "a power of two from 64 to 67108864",
             );
         }
-        if !(self.upsize_at > 0.0 && self.upsize_at <= 0.95) {
-            return wrong("upsize_at", &self.upsize_at, "more than 0 and at most 0.95");
+        if !(0.1..=0.95).contains(&self.upsize_at) {
+            return wrong("upsize_at", &self.upsize_at, "0.1 to 0.95");
         }
         if self.growth != 2 && (self.growth != 4 || self.in_place) {
             return wrong("growth", &self.growth, "2, or 4 if in_place is false");

@@ -30,7 +30,7 @@ enum Cut {
 /// in place; the host's kernel backs it where it is touched.
 #[derive(Clone)]
 pub(crate) struct Storage<A> {
-    pieces: Vec<Box<[Line]>>,
+    pieces: Vec<Piece>,
     /// log2 of the lines of the first piece.
     first: u32,
     cut: Cut,
@@ -38,9 +38,41 @@ pub(crate) struct Storage<A> {
     blocks: Vec<Frame<A>>,
 }
 
-/// `n` free lines.
-fn zeroed(n: u64) -> Box<[Line]> {
-    vec![[0; 8]; n as usize].into_boxed_slice()
+/// Lines, each on one cache line of the host's.
+#[derive(Clone)]
+struct Piece {
+    words: Vec<u64>,
+    /// The first word of them.
+    first: usize,
+}
+
+const WORDS: usize = (LINE_BYTES / 8) as usize;
+
+impl Piece {
+    /// `n` free lines.
+    fn new(n: u64) -> Self {
+        let words = vec![0; (n as usize + 1) * WORDS - 1];
+        let past = words.as_ptr().addr() / size_of::<u64>() % WORDS;
+        let first = (WORDS - past) % WORDS;
+        Piece { words, first }
+    }
+    #[inline]
+    fn line(&self, i: usize) -> &Line {
+        let at = self.first + i * WORDS;
+        self.words[at..].first_chunk().expect("a line of it")
+    }
+    #[inline]
+    fn line_mut(&mut self, i: usize) -> &mut Line {
+        let at = self.first + i * WORDS;
+        self.words[at..].first_chunk_mut().expect("a line of it")
+    }
+    fn lines(&self) -> &[Line] {
+        self.words[self.first..].as_chunks().0
+    }
+    fn truncate(&mut self, n: u64) {
+        self.words.truncate((n as usize + 1) * WORDS - 1);
+        self.words.shrink_to_fit();
+    }
 }
 
 impl<A: Addr> Storage<A> {
@@ -48,7 +80,7 @@ impl<A: Addr> Storage<A> {
     pub(crate) fn contiguous(slots: u64, block: Frame<A>) -> Self {
         let first = slots.ilog2();
         Storage {
-            pieces: vec![zeroed(slots)],
+            pieces: vec![Piece::new(slots)],
             first,
             cut: Cut::Doubling { first },
             block_bytes: slots * LINE_BYTES,
@@ -59,7 +91,7 @@ impl<A: Addr> Storage<A> {
     pub(crate) fn chunked(slots: u64, chunk: u64, blocks: Vec<Frame<A>>) -> Self {
         debug_assert!(blocks.len() as u64 * chunk >= slots * LINE_BYTES);
         Storage {
-            pieces: vec![zeroed(slots)],
+            pieces: vec![Piece::new(slots)],
             first: slots.ilog2(),
             cut: Cut::Chunks {
                 shift: (chunk / LINE_BYTES).ilog2(),
@@ -111,13 +143,13 @@ impl<A: Addr> Storage<A> {
     #[inline]
     pub(crate) fn line(&self, slot: u64) -> &Line {
         let (piece, at) = self.locate(slot);
-        &self.pieces[piece][at]
+        self.pieces[piece].line(at)
     }
     /// The line of `slot`.
     #[inline]
     pub(crate) fn line_mut(&mut self, slot: u64) -> &mut Line {
         let (piece, at) = self.locate(slot);
-        &mut self.pieces[piece][at]
+        self.pieces[piece].line_mut(at)
     }
     /// Where `slot` lies in physical memory.
     #[inline]
@@ -136,7 +168,7 @@ impl<A: Addr> Storage<A> {
     /// what is there: chunks, or one block as large as the way.
     pub(crate) fn double(&mut self, blocks: Vec<Frame<A>>) {
         let slots = self.slots();
-        self.pieces.push(zeroed(slots));
+        self.pieces.push(Piece::new(slots));
         self.blocks.extend(blocks);
         debug_assert!(self.blocks_for(2 * slots) == self.blocks.len());
     }
@@ -148,9 +180,7 @@ impl<A: Addr> Storage<A> {
         if self.pieces.len() > 1 {
             self.pieces.pop();
         } else {
-            let mut lines = std::mem::take(&mut self.pieces[0]).into_vec();
-            lines.truncate(slots as usize);
-            self.pieces[0] = lines.into_boxed_slice();
+            self.pieces[0].truncate(slots);
             self.first -= 1;
         }
         let (mut blocks, mut bytes) = (0, 0);
@@ -180,7 +210,7 @@ impl<A: Addr> Storage<A> {
     }
     /// All lines in order of their slots.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
-        self.pieces.iter().flat_map(|p| p.iter())
+        (self.pieces.iter()).flat_map(Piece::lines)
     }
 }
 

@@ -273,6 +273,20 @@ fn a_forwarded_load_takes_the_stores_data() {
 }
 
 #[test]
+fn what_a_store_does_not_have_of_a_load_over_two_lines_comes_from_the_caches() {
+    let mut b = Bench::new(&spec());
+    b.run(&[load(0)]);
+    // Its first four bytes are the store's, the others in a line that is not here.
+    let at = 1 << 20;
+    let ops = [store(at + 56), load(at + 60), after(compute(1, 1), 1)];
+    let cycles = b.run(&ops);
+    assert!(cycles >= DRAM, "{cycles}");
+    let s = b.stats();
+    assert_eq!((s.forwarded_loads, s.split_accesses), (1, 1));
+    assert_eq!(b.get("core.0.l1d", "loads"), 2);
+}
+
+#[test]
 fn a_fence_waits_for_all_that_is_older() {
     let mut b = Bench::new(&spec());
     b.run(&[load(0)]);

@@ -154,3 +154,24 @@ fn an_op_that_faults_is_counted_once_however_threads_take_turns() {
     assert!(sum(&d, "faults_4kb", |p| p == "os") >= 2 * PAGES);
     assert_eq!(instructions(&d, 0), 2 * PAGES * 50);
 }
+
+#[test]
+fn both_pages_of_a_skipped_access_are_there_when_it_is_over() {
+    let load = Op {
+        pc: CODE,
+        va: DATA + 4092,
+        insns: 1,
+        kind: Kind::Load,
+        size: 8,
+        ..Op::default()
+    };
+    let mut first = VecDeque::from([map(CODE, 4096), map(DATA, 8192)]);
+    first.push_back((vec![load; 200], End::More));
+    let limits = Limits {
+        skip: 100,
+        ..Limits::default()
+    };
+    let d = run(vec![first], &[], limits);
+    assert_eq!(instructions(&d, 0), 100);
+    assert_eq!(sum(&d, "faults_4kb", |p| p == "os"), 0);
+}

@@ -198,20 +198,21 @@ impl Core {
         let (known, waited) = (later.at, waited_for(later));
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
+        // Each line from an older store if that has some of it, else from the caches.
         let stores = &self.stores;
-        let a = stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask);
-        let b = stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask);
-        if let Some(data) = a.max(b) {
-            self.stats.forwarded_loads += 1;
-            return Ok((
-                known.max(data) + self.load_to_use,
-                known,
-                waited,
-                Cause::L1d,
-            ));
-        }
-        let a = self.ask(Ask::Load, t.pa, op.pc, t.at, below);
-        let b = self.ask(Ask::Load, u.pa, op.pc, u.at, below);
+        let halves = [
+            stores.forward(line, low as u8, LINE_BYTES as u8 - 1, ask),
+            stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask),
+        ];
+        let mut half = |data: Option<Cycle>, t: &Answer| match data {
+            Some(data) => Done {
+                at: t.at.max(data) + self.load_to_use,
+                level: Level::L1,
+            },
+            None => self.ask(Ask::Load, t.pa, op.pc, t.at, below),
+        };
+        let (a, b) = (half(halves[0], &t), half(halves[1], &u));
+        self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));
         let last = if b.at > a.at { b } else { a };
         Ok((last.at, known, waited, served(last.level)))
     }

@@ -56,10 +56,17 @@ impl Machine {
                 pc_page = op.pc >> 12;
                 self.touch(core, process, asid, op.pc, Access::Fetch)?;
             }
-            match op.kind {
-                Kind::Load => self.touch(core, process, asid, op.va, Access::Read)?,
-                Kind::Store => self.touch(core, process, asid, op.va, Access::Write)?,
-                Kind::Compute | Kind::Branch => {}
+            let access = match op.kind {
+                Kind::Load => Some(Access::Read),
+                Kind::Store => Some(Access::Write),
+                Kind::Compute | Kind::Branch => None,
+            };
+            if let Some(access) = access {
+                self.touch(core, process, asid, op.va, access)?;
+                let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
+                if last >> 12 != op.va >> 12 {
+                    self.touch(core, process, asid, last, access)?;
+                }
             }
             done += u64::from(op.insns);
             at += 1;

@@ -27,6 +27,9 @@ pub(crate) enum Supply {
     Ahead,
 }
 
+/// Threads that a program may make. A recording that names more is damaged.
+const MOST_THREADS: ThreadId = 1 << 20;
+
 /// Batches that a machine may be ahead of the slowest one, for each thread.
 const WINDOW: u64 = 64;
 
@@ -64,6 +67,21 @@ impl State {
                 ..Queue::default()
             });
         }
+    }
+}
+
+/// Refuses a thread whose number only damage can explain.
+fn plausible(end: End) -> Result<End, ProgramError> {
+    match &end {
+        End::Event {
+            event: Event::Spawn { thread } | Event::Fork { thread, .. },
+            ..
+        } if *thread >= MOST_THREADS => Err(ProgramError {
+            message: format!(
+                "the program starts a thread of number {thread}; expected a number below {MOST_THREADS}: the recording is damaged"
+            ),
+        }),
+        _ => Ok(end),
     }
 }
 
@@ -151,7 +169,7 @@ impl Hub {
                 Err(TryLockError::WouldBlock) => return None,
             };
             let mut batch = state.pool.pop().unwrap_or_default();
-            let end = match program.fill(thread, &mut batch) {
+            let end = match program.fill(thread, &mut batch).and_then(plausible) {
                 Ok(end) => end,
                 Err(e) => {
                     state.threads[thread as usize].error = Some(e.clone());

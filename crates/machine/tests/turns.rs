@@ -62,6 +62,12 @@ fn plain(batches: usize) -> impl Iterator<Item = (Vec<Op>, End)> {
 }
 
 fn run(threads: Vec<VecDeque<(Vec<Op>, End)>>, set: &[&str], limits: Limits) -> DesignResult {
+    let d = outcome(threads, set, limits);
+    assert_eq!(d.status, "complete", "{:?}", d.message);
+    d
+}
+
+fn outcome(threads: Vec<VecDeque<(Vec<Op>, End)>>, set: &[&str], limits: Limits) -> DesignResult {
     let spec: RunSpec = serde_json::from_value(serde_json::json!({
         "machine": "revelator-table1", "designs": ["radix"], "set": set, "limits": limits,
     }))
@@ -69,9 +75,7 @@ fn run(threads: Vec<VecDeque<(Vec<Op>, End)>>, set: &[&str], limits: Limits) -> 
     let mut result = installation()
         .run_program(&spec, Box::new(Script(threads)), &mut |_| true)
         .unwrap_or_else(|e| panic!("{e}"));
-    let d = result.designs.remove(0);
-    assert_eq!(d.status, "complete", "{:?}", d.message);
-    d
+    result.designs.remove(0)
 }
 
 fn instructions(d: &DesignResult, core: usize) -> u64 {
@@ -174,4 +178,18 @@ fn both_pages_of_a_skipped_access_are_there_when_it_is_over() {
     let d = run(vec![first], &[], limits);
     assert_eq!(instructions(&d, 0), 100);
     assert_eq!(sum(&d, "faults_4kb", |p| p == "os"), 0);
+}
+
+#[test]
+fn a_thread_that_cannot_be_is_refused() {
+    for (thread, why) in [(0, "twice"), (1 << 20, "below"), (u32::MAX, "below")] {
+        let mut first = VecDeque::from([map(CODE, 4096)]);
+        first.extend(plain(1));
+        first.push_back(event(Event::Spawn { thread }));
+        first.extend(plain(1));
+        let d = outcome(vec![first], &["cores=2"], Limits::default());
+        let message = d.message.unwrap_or_default();
+        assert_eq!(d.status, "program_error", "{thread}: {message}");
+        assert!(message.contains(why), "{thread}: {message}");
+    }
 }

@@ -83,7 +83,8 @@ pagewalk_stats::counters! {
 /// Arrays of walk caches that are kept: array `k` holds entries of level `k + 2`
 /// of a radix table, and five levels are the most there are.
 const PWC_ARRAYS: usize = 4;
-/// Walks remembered for merging: more than a window has outstanding.
+/// Walks remembered for merging. Where a window has more outstanding, a page of the
+/// oldest is walked to again.
 const IN_FLIGHT: usize = 64;
 /// Translations that a perfect MMU remembers, only to be fast on the host.
 const REMEMBERED: usize = 1024;

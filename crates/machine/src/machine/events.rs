@@ -69,6 +69,13 @@ impl Machine {
     ) -> Result<(), Outcome> {
         let process = self.threads[&id].process;
         let pid = self.processes[&process].pid;
+        if let Event::Spawn { thread } | Event::Fork { thread, .. } = &event
+            && self.threads.contains_key(thread)
+        {
+            return Err(Outcome::Program(format!(
+                "the program starts thread {thread} twice: the recording is damaged"
+            )));
+        }
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
         let result = match event {

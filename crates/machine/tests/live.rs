@@ -289,8 +289,9 @@ fn children_run_beside_their_parent_and_copy_what_they_write() {
         return;
     }
     let program = compile("forks", FORKS);
-    for cores in ["cores=1", "cores=4"] {
-        let result = run(&spec(&["radix", "perfect-tlb"], &[cores], &[&program]));
+    let designs = ["radix", "perfect-tlb", "ecpt", "mehpt-thp", "mehpt-virtual"];
+    for cores in ["cores=1", "cores=8"] {
+        let result = run(&spec(&designs, &[cores], &[&program]));
         assert_eq!(result.source.exit_status, Some(60), "{cores}");
         for d in &result.designs {
             let copies = os(d, "cow_faults");

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ThpMode,
+    PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
-use pagewalk_units::{Access, Advice, Asid, Backing, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
 use proptest::prelude::*;
 
 /// The window in which all happens: 8 regions of 2 MB.
@@ -128,14 +128,43 @@ fn va(page: usize) -> VirtAddr {
     VirtAddr(BASE + page as u64 * 4096)
 }
 
+/// What a table says of a page beside its frame.
+#[derive(Clone, Copy)]
+struct Found {
+    size: PageSize,
+    flags: Flags,
+}
+
+impl Found {
+    fn of<A>(t: &Translation<A>) -> Self {
+        Found {
+            size: t.size,
+            flags: t.flags,
+        }
+    }
+}
+
 impl World {
-    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Translation<PhysAddr>)> {
-        let View::Native(table) = self.os.view(pid) else {
-            return None;
-        };
+    /// In a guest it is the guest's frame, and the host has to back it.
+    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Found)> {
         let at = va(page);
-        let t = table.translate(at)?;
-        Some(((t.frame.base.0 + (at.0 & (t.size.bytes() - 1))) >> 12, t))
+        let (base, found) = match self.os.view(pid) {
+            View::Native(table) => {
+                let t = table.translate(at)?;
+                (t.frame.base.0, Found::of(&t))
+            }
+            View::Nested { guest, host } => {
+                let t = guest.translate(at)?;
+                let within = at.0 & (t.size.bytes() - 1);
+                let gpa = GuestPhysAddr(t.frame.base.0 + within);
+                assert!(
+                    host.translate(gpa).is_some(),
+                    "the host does not back {gpa}"
+                );
+                (t.frame.base.0, Found::of(&t))
+            }
+        };
+        Some(((base + (at.0 & (found.size.bytes() - 1))) >> 12, found))
     }
 
     fn step(&mut self, who: u8, op: &Op) {
@@ -250,7 +279,7 @@ impl World {
                     Err(OsError::SegmentationFault { at: where_, .. }) => {
                         assert_eq!(hole.map(|h| va(at + h)), Some(where_));
                     }
-                    Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                    Err(e) => assert!(is_lack(&e), "{e}"),
                 }
                 assert_eq!(fx.cycles, 0, "takes no simulated time");
             }
@@ -263,7 +292,7 @@ impl World {
                 match done {
                     Ok(()) => assert!(allowed, "{op:?} is not allowed"),
                     Err(OsError::SegmentationFault { .. }) => assert!(!allowed),
-                    Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                    Err(e) => assert!(is_lack(&e), "{e}"),
                 }
                 self.forget(&fx);
                 fx = Effects::default();
@@ -289,7 +318,7 @@ impl World {
                             let copy = self.model[&pid].clone();
                             self.model.insert(child, copy);
                         }
-                        Err(e) => assert!(matches!(e, OsError::OutOfMemory { .. }), "{e}"),
+                        Err(e) => assert!(is_lack(&e), "{e}"),
                     }
                 }
             }
@@ -458,16 +487,30 @@ impl World {
     }
 }
 
+/// Whether memory is used up, or in pieces.
+fn is_lack(e: &OsError) -> bool {
+    matches!(
+        e,
+        OsError::OutOfMemory { .. } | OsError::NoContiguous { .. }
+    )
+}
+
 /// True if it succeeded; nothing but a lack of memory may be in its way.
 fn oom(done: Result<(), OsError>) -> bool {
     match done {
         Ok(()) => true,
-        Err(OsError::OutOfMemory { .. }) => false,
+        Err(e) if is_lack(&e) => false,
         Err(e) => panic!("{e}"),
     }
 }
 
-fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(u8, Op)]) {
+fn run(
+    placement: &PlacementSpec,
+    kernel_reserved: f64,
+    available: f64,
+    table: &Tables,
+    ops: &[(u8, Op)],
+) {
     let spec = OsSpec {
         memory_gb: 1,
         kernel_reserved,
@@ -475,8 +518,34 @@ fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
     };
-    let table = PageTableSpec::Radix { levels: 4 };
-    let mut os = Os::new(&spec, placement, &table, 2.0, 3).expect("a valid system");
+    if table.host.is_some() && kernel_reserved > 0.0 {
+        // A guest's kernel keeps nothing for itself: no scarcity to be had.
+        return;
+    }
+    let own = table_of(table.own);
+    let mut os = match table.host {
+        None => Os::new(&spec, placement, &own, 2.0, 3),
+        Some(host) => {
+            let machine = VirtualSpec {
+                page_table: table_of(host),
+                placement: thp(),
+                memory_gb: None,
+                fragmentation: spec.fragmentation,
+                exit_ns: 500.0,
+            };
+            // The guest has what the native machine has; the host has enough.
+            let host = OsSpec {
+                memory_gb: 4,
+                ..spec
+            };
+            let guest = VirtualSpec {
+                memory_gb: Some(1),
+                ..machine
+            };
+            Os::virtualised(&host, placement, &own, &guest, 2.0, 3)
+        }
+    }
+    .expect("a valid system");
     let empty = os.stats().free_bytes;
     let pid = os.spawn(false).expect("the first process");
     let mut world = World {
@@ -524,6 +593,43 @@ fn run(placement: &PlacementSpec, kernel_reserved: f64, available: f64, ops: &[(
     assert_eq!(s.mapped_4kb_bytes + s.mapped_2mb_bytes + s.reservations, 0);
 }
 
+/// A page table, and the host's if it is a guest's.
+#[derive(Clone, Copy, Debug)]
+struct Tables {
+    own: &'static str,
+    host: Option<&'static str>,
+}
+
+const RADIX: &str = "radix.levels = 4";
+const ECPT: &str = "elastic_cuckoo = {}";
+const MEHPT: &str = "memory_efficient = {}";
+/// Small, so that it is resized all the time, with chunks that change.
+const SMALL: &str =
+    "memory_efficient = { initial_slots = 64, chunks = [4096, 16384], l2p_entries = 4 }";
+
+fn table_of(text: &str) -> PageTableSpec {
+    toml::from_str(text).expect(text)
+}
+
+fn tables() -> impl Strategy<Value = Tables> {
+    let native = |own| Tables { own, host: None };
+    let guest = |own, host| Tables {
+        own,
+        host: Some(host),
+    };
+    prop::sample::select(vec![
+        native(RADIX),
+        native(ECPT),
+        native(MEHPT),
+        native(SMALL),
+        native("hash_dont_cache = {}"),
+        native("level_hashing = {}"),
+        // Guests' nodes come from their memory, where every frame is counted.
+        guest(RADIX, RADIX),
+        guest(RADIX, MEHPT),
+    ])
+}
+
 fn thp() -> PlacementSpec {
     PlacementSpec::Thp {
         mode: ThpMode::Always,
@@ -544,27 +650,27 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn small_pages(ops in prop::collection::vec(op(), 1..50)) {
-        run(&PlacementSpec::Buddy {}, 0.0, 1.0, &ops);
+    fn small_pages(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&PlacementSpec::Buddy {}, 0.0, 1.0, &table, &ops);
     }
 
     #[test]
-    fn huge_pages(ops in prop::collection::vec(op(), 1..50)) {
-        run(&thp(), 0.0, 0.7, &ops);
+    fn huge_pages(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&thp(), 0.0, 0.7, &table, &ops);
     }
 
     #[test]
-    fn reservations(ops in prop::collection::vec(op(), 1..50)) {
-        run(&reservation(), 0.0, 0.7, &ops);
+    fn reservations(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&reservation(), 0.0, 0.7, &table, &ops);
     }
 
     #[test]
-    fn huge_pages_when_memory_is_scarce(ops in prop::collection::vec(op(), 1..50)) {
-        run(&thp(), SCARCE, 0.8, &ops);
+    fn huge_pages_when_memory_is_scarce(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&thp(), SCARCE, 0.8, &table, &ops);
     }
 
     #[test]
-    fn reservations_when_memory_is_scarce(ops in prop::collection::vec(op(), 1..50)) {
-        run(&reservation(), SCARCE, 0.8, &ops);
+    fn reservations_when_memory_is_scarce(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
+        run(&reservation(), SCARCE, 0.8, &table, &ops);
     }
 }

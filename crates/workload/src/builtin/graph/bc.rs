@@ -35,9 +35,9 @@ use std::sync::{Arc, OnceLock};
 use pagewalk_stream::flags::TAKEN;
 use pagewalk_stream::{Program, ProgramError};
 
-use super::kernel::{Extras, World, launch_with};
-use super::layout::{Csr, Field, Layout, OpenG, Properties};
-use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::kernel::{Extras, Kernel, World, launch};
+use super::layout::{Field, Layout, Properties};
+use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread, share};
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
@@ -111,59 +111,55 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Centrality>), Pr
         searches: AtomicU64::new(0),
         sides: OnceLock::new(),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, sources, &found),
-        Kind::OpenG => build::<OpenG>(setup, sources, &found),
+    let kernel = Searches {
+        sources,
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, sources: u64, found: &Arc<Centrality>) -> Code {
-    let found = found.clone();
-    let extras = Extras {
-        barriers: true,
-        ..Extras::default()
-    };
-    launch_with::<L, _, _>(setup, &PROPERTIES, extras, move |world, t, thread| {
-        searches(world, t, thread, sources, found.clone())
-    })
-}
-
-async fn searches<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
+/// A search from each of the first `sources` vertices.
+struct Searches {
     sources: u64,
     found: Arc<Centrality>,
-) -> Thread {
-    if thread == 0 {
-        let mut heap = world.heap();
-        let (n, m) = (world.graph.vertices(), world.graph.edges());
-        let sides: Vec<side::Places> = (0..world.threads)
-            .map(|_| side::Places::new(&mut heap, n, m))
-            .collect();
-        heap.announce_untouched(&mut t).await;
-        world.give_back(heap);
-        for side in &sides {
-            side.touch(&mut t, n).await;
-        }
-        let _ = found.sides.set(sides);
-    }
-    if world.threads > 1 {
-        world.barrier(&mut t, 0xf00).await;
-    }
-    let places = found.sides.get().and_then(|s| s.get(thread as usize));
-    let Some(places) = places.copied() else {
-        return t;
+}
+
+impl Kernel for Searches {
+    const EXTRAS: Extras = Extras {
+        barriers: true,
+        ..Extras::NONE
     };
-    let mut side = Side::new(places, world.graph.vertices());
-    for source in share(sources, thread, world.threads) {
-        side.clear(&mut t, source as u32).await;
-        forth(&world, &mut t, &mut side, source as u32).await;
-        back(&world, &mut t, &mut side, source as u32, &found).await;
-        found.searches.fetch_add(1, Relaxed);
+
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let found = &self.found;
+        if thread == 0 {
+            let mut heap = world.heap();
+            let (n, m) = (world.graph.vertices(), world.graph.edges());
+            let sides: Vec<side::Places> = (0..world.threads)
+                .map(|_| side::Places::new(&mut heap, n, m))
+                .collect();
+            heap.announce_untouched(t).await;
+            world.give_back(heap);
+            for side in &sides {
+                side.touch(t, n).await;
+            }
+            let _ = found.sides.set(sides);
+        }
+        if world.threads > 1 {
+            world.barrier(t, 0xf00).await;
+        }
+        let places = found.sides.get().and_then(|s| s.get(thread as usize));
+        let Some(places) = places.copied() else {
+            return;
+        };
+        let mut side = Side::new(places, world.graph.vertices());
+        for source in share(self.sources, thread, world.threads) {
+            side.clear(t, source as u32).await;
+            forth(world, t, &mut side, source as u32).await;
+            back(world, t, &mut side, source as u32, found).await;
+            found.searches.fetch_add(1, Relaxed);
+        }
     }
-    t
 }
 
 /// The search, which counts shortest paths and lists parents.

@@ -30,10 +30,10 @@ use pagewalk_stream::ProgramError;
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread, Value};
 use super::containers::Deque;
-use super::kernel::{World, launch};
-use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
+use super::kernel::{Kernel, World, launch};
+use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
-use super::params::{self, Kind, Setup};
+use super::params::{self, Setup};
 use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -133,52 +133,48 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> 
         searches: AtomicU64::new(0),
         root: AtomicU32::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, searches, &found),
-        Kind::OpenG => build::<OpenG>(setup, searches, &found),
+    let kernel = Searches {
+        seed: setup.seed,
+        searches,
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, searches: u64, found: &Arc<Found>) -> Code {
-    let (seed, found) = (setup.seed, found.clone());
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, t, thread| {
-        searches_of(world, t, thread, seed, searches, found.clone())
-    })
-}
-
-async fn searches_of<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
+/// Searches one after the other, from roots by `seed`.
+struct Searches {
     seed: u64,
     searches: u64,
     found: Arc<Found>,
-) -> Thread {
-    let mut roots = Roots::new(seed);
-    for search in 0..searches {
-        let root = roots.next(&world.graph);
-        if search > 0 {
-            reset(&world, &mut t, thread, &found).await;
-        }
-        if thread == 0 {
-            found.root.store(root, Relaxed);
-        }
-        if world.threads == 1 {
-            alone(&world, &mut t, root, &found).await;
-        } else {
-            let claim = Claim {
-                level: LEVEL,
-                level_bytes: 8,
-                label: None,
-            };
-            sweep(&world, &mut t, thread, root, claim, &found.levels, |_| {}).await;
-        }
-        if thread == 0 {
-            found.searches.fetch_add(1, Relaxed);
+}
+
+impl Kernel for Searches {
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let found = &self.found;
+        let mut roots = Roots::new(self.seed);
+        for search in 0..self.searches {
+            let root = roots.next(&world.graph);
+            if search > 0 {
+                reset(world, t, thread, found).await;
+            }
+            if thread == 0 {
+                found.root.store(root, Relaxed);
+            }
+            if world.threads == 1 {
+                alone(world, t, root, found).await;
+            } else {
+                let claim = Claim {
+                    level: LEVEL,
+                    level_bytes: 8,
+                    label: None,
+                };
+                sweep(world, t, thread, root, claim, &found.levels, |_| {}).await;
+            }
+            if thread == 0 {
+                found.searches.fetch_add(1, Relaxed);
+            }
         }
     }
-    t
 }
 
 /// `reset_graph`: one thread walks the list and sets all properties.

@@ -37,10 +37,10 @@ use super::super::program::Code;
 use super::super::thread::{NONE, Thread, Value};
 use super::bfs::NOT_REACHED;
 use super::containers::Deque;
-use super::kernel::{World, launch};
-use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
+use super::kernel::{Kernel, World, launch};
+use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
-use super::params::{self, Kind, Setup};
+use super::params::{self, Setup};
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -112,31 +112,33 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> 
         labels: array(),
         root: AtomicU32::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, rounds, &found),
-        Kind::OpenG => build::<OpenG>(setup, rounds, &found),
+    let kernel = Rounds {
+        rounds,
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, rounds: u64, found: &Arc<Found>) -> Code {
-    let found = found.clone();
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, mut t, thread| {
-        let found = found.clone();
-        async move {
-            for round in 0..rounds {
-                if round > 0 {
-                    reset(&world, &mut t, thread, &found).await;
-                }
-                if world.threads == 1 {
-                    alone(&world, &mut t, &found).await;
-                } else {
-                    together(&world, &mut t, thread, &found).await;
-                }
+/// The same again and again.
+struct Rounds {
+    rounds: u64,
+    found: Arc<Found>,
+}
+
+impl Kernel for Rounds {
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let found = &self.found;
+        for round in 0..self.rounds {
+            if round > 0 {
+                reset(world, t, thread, found).await;
             }
-            t
+            if world.threads == 1 {
+                alone(world, t, found).await;
+            } else {
+                together(world, t, thread, found).await;
+            }
         }
-    })
+    }
 }
 
 /// `reset_graph`: the first thread walks the list.

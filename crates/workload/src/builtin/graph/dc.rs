@@ -25,9 +25,9 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread};
-use super::kernel::{World, launch};
-use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
-use super::params::{self, Kind, Setup};
+use super::kernel::{Kernel, World, launch};
+use super::layout::{Field, Layout, Properties, Vertex};
+use super::params::{self, Setup};
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -80,26 +80,25 @@ type Degrees = Vec<[AtomicU64; 2]>;
 fn program(values: &Values<'_>, degrees: Option<Arc<Degrees>>) -> Result<Code, ProgramError> {
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read(values, &PROPERTIES)?;
-    Ok(match setup.kind {
-        Kind::Csr => build::<Csr>(setup, rounds, &degrees),
-        Kind::OpenG => build::<OpenG>(setup, rounds, &degrees),
-    })
+    Ok(launch(setup, &PROPERTIES, Rounds { rounds, degrees }))
 }
 
-fn build<L: Layout>(setup: Setup, rounds: u64, degrees: &Option<Arc<Degrees>>) -> Code {
-    let degrees = degrees.clone();
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, mut t, thread| {
-        let degrees = degrees.clone();
-        async move {
-            for round in 0..rounds {
-                if round > 0 {
-                    reset(&world, &mut t, thread, degrees.as_deref()).await;
-                }
-                run(&world, &mut t, thread, degrees.as_deref()).await;
+/// The same again and again.
+struct Rounds {
+    rounds: u64,
+    degrees: Option<Arc<Degrees>>,
+}
+
+impl Kernel for Rounds {
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let degrees = self.degrees.as_deref();
+        for round in 0..self.rounds {
+            if round > 0 {
+                reset(world, t, thread, degrees).await;
             }
-            t
+            run(world, t, thread, degrees).await;
         }
-    })
+    }
 }
 
 /// `reset_graph`: the first thread walks the list.

@@ -30,9 +30,9 @@ use super::super::program::Code;
 use super::super::thread::{NONE, Thread};
 use super::bfs::{NOT_REACHED, Roots, count};
 use super::containers::Deque;
-use super::kernel::{World, launch};
-use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
-use super::params::{self, Kind, Setup};
+use super::kernel::{Kernel, World, launch};
+use super::layout::{Field, Layout, Properties, Vertex};
+use super::params::{self, Setup};
 use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -93,30 +93,34 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), ProgramError> 
         order,
         root: AtomicU32::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, searches, &found),
-        Kind::OpenG => build::<OpenG>(setup, searches, &found),
+    let kernel = Searches {
+        seed: setup.seed,
+        searches,
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, searches: u64, found: &Arc<Found>) -> Code {
-    let (seed, found) = (setup.seed, found.clone());
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, mut t, _| {
-        let found = found.clone();
-        async move {
-            let mut roots = Roots::new(seed);
-            for search in 0..searches {
-                let root = roots.next(&world.graph);
-                if search > 0 {
-                    reset(&world, &mut t, &found).await;
-                }
-                found.root.store(root, Relaxed);
-                run(&world, &mut t, root, &found).await;
+/// Searches one after the other, from roots by `seed`.
+struct Searches {
+    seed: u64,
+    searches: u64,
+    found: Arc<Found>,
+}
+
+impl Kernel for Searches {
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, _: u32) {
+        let found = &self.found;
+        let mut roots = Roots::new(self.seed);
+        for search in 0..self.searches {
+            let root = roots.next(&world.graph);
+            if search > 0 {
+                reset(world, t, found).await;
             }
-            t
+            found.root.store(root, Relaxed);
+            run(world, t, root, found).await;
         }
-    })
+    }
 }
 
 /// `reset_graph`.

@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use pagewalk_stream::flags::TAKEN;
 use pagewalk_stream::{Program, ProgramError};
 
-use super::kernel::{Extras, World, bounds, launch_with};
-use super::layout::{Csr, Field, Layout, OpenG, Properties};
+use super::kernel::{Extras, Kernel, World, bounds, launch};
+use super::layout::{Field, Layout, Properties};
 use super::level_sync::{DIVIDE, gather};
-use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use super::source::mix;
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread};
@@ -96,54 +96,50 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Colors>), Progra
         rounds: AtomicU64::new(0),
         seed: setup.seed,
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, &found),
-        Kind::OpenG => build::<OpenG>(setup, &found),
+    let kernel = Coloring {
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, found: &Arc<Colors>) -> Code {
-    let found = found.clone();
-    let extras = Extras {
-        lists: true,
-        ..Extras::default()
-    };
-    launch_with::<L, _, _>(setup, &PROPERTIES, extras, move |world, t, thread| {
-        rounds(world, t, thread, found.clone())
-    })
-}
-
-async fn rounds<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
+/// Rounds of a colour each.
+struct Coloring {
     found: Arc<Colors>,
-) -> Thread {
-    let (lists, threads) = (world.lists(), world.threads);
-    // Every vertex is on its owner's list before the measured part.
-    let n = world.graph.vertices();
-    let mut input: Vec<u32> = (0..n as u32).filter(|v| v % threads == thread).collect();
-    let (list, header) = lists.input(thread);
-    t.touch(list, 8 * input.len() as u64).await;
-    t.touch(header, 24).await;
-    let mut color = 0;
-    loop {
-        world.barrier(&mut t, 0x1dc).await;
-        world.set_stop(true);
-        t.store(0x1eb, 4, lists.stop, 1, NONE, NONE);
-        round(&world, &mut t, thread, &input, color, &found).await;
-        world.barrier(&mut t, 0x3d3).await;
-        input = gather(&world, &mut t, thread).await;
-        color += 1;
-        if thread == 0 {
-            found.rounds.fetch_add(1, Relaxed);
-        }
-        world.barrier(&mut t, 0x644).await;
-        let stop = t.load(0x64e, 3, lists.stop, 1, [NONE; 2]);
-        t.branch(0x651, 0x1dc, 1, !world.stop(), [stop, NONE]);
-        if world.stop() {
-            break t;
+}
+
+impl Kernel for Coloring {
+    const EXTRAS: Extras = Extras {
+        lists: true,
+        ..Extras::NONE
+    };
+
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let found = &self.found;
+        let (lists, threads) = (world.lists(), world.threads);
+        // Every vertex is on its owner's list before the measured part.
+        let n = world.graph.vertices();
+        let mut input: Vec<u32> = (0..n as u32).filter(|v| v % threads == thread).collect();
+        let (list, header) = lists.input(thread);
+        t.touch(list, 8 * input.len() as u64).await;
+        t.touch(header, 24).await;
+        let mut color = 0;
+        loop {
+            world.barrier(t, 0x1dc).await;
+            world.set_stop(true);
+            t.store(0x1eb, 4, lists.stop, 1, NONE, NONE);
+            round(world, t, thread, &input, color, found).await;
+            world.barrier(t, 0x3d3).await;
+            input = gather(world, t, thread).await;
+            color += 1;
+            if thread == 0 {
+                found.rounds.fetch_add(1, Relaxed);
+            }
+            world.barrier(t, 0x644).await;
+            let stop = t.load(0x64e, 3, lists.stop, 1, [NONE; 2]);
+            t.branch(0x651, 0x1dc, 1, !world.stop(), [stop, NONE]);
+            if world.stop() {
+                break;
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use super::super::heap::Heap;
 use super::super::layout;
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread, Value};
-use super::layout::{Layout, Properties, Vertex};
-use super::params::Setup;
+use super::layout::{Csr, Layout, OpenG, Properties, Vertex};
+use super::params::{Kind, Setup};
 use super::source::Graph;
 
 /// Code of the OpenMP runtime's barrier, above the kernels' own.
@@ -180,7 +180,7 @@ impl<L: Layout> World<L> {
 }
 
 /// What a kernel needs beside the graph.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Extras {
     /// Work lists also for one thread.
     pub lists: bool,
@@ -191,29 +191,45 @@ pub struct Extras {
     pub sets: bool,
 }
 
-/// The program that loads the graph of `setup` and then runs `body` in each of
-/// its threads.
-pub fn launch<L, F, R>(setup: Setup, properties: &'static Properties, body: F) -> Code
-where
-    L: Layout,
-    F: Fn(Arc<World<L>>, Thread, u32) -> R + Clone + Send + 'static,
-    R: Future<Output = Thread> + Send + 'static,
-{
-    launch_with(setup, properties, Extras::default(), body)
+impl Extras {
+    /// Nothing.
+    pub const NONE: Extras = Extras {
+        lists: false,
+        barriers: false,
+        sets: false,
+    };
 }
 
-/// The same with `extras`.
-pub fn launch_with<L, F, R>(
+/// What is run over a graph.
+pub trait Kernel: Send + Sync + 'static {
+    /// What it needs beside the graph.
+    const EXTRAS: Extras = Extras::NONE;
+
+    /// What the thread with this number does once the graph is in memory.
+    fn run<L: Layout>(
+        &self,
+        world: &World<L>,
+        t: &mut Thread,
+        thread: u32,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// The program that loads the graph of `setup`, whose vertices keep `properties`,
+/// and then runs `kernel` in each of its threads.
+pub fn launch<K: Kernel>(setup: Setup, properties: &'static Properties, kernel: K) -> Code {
+    match setup.kind {
+        Kind::Csr => launch_in::<Csr, K>(setup, properties, kernel),
+        Kind::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
+    }
+}
+
+fn launch_in<L: Layout, K: Kernel>(
     setup: Setup,
     properties: &'static Properties,
-    extras: Extras,
-    body: F,
-) -> Code
-where
-    L: Layout,
-    F: Fn(Arc<World<L>>, Thread, u32) -> R + Clone + Send + 'static,
-    R: Future<Output = Thread> + Send + 'static,
-{
+    kernel: K,
+) -> Code {
+    let extras = K::EXTRAS;
+    let kernel = Arc::new(kernel);
     let facts = Facts {
         name: setup.name,
         deterministic: true,
@@ -236,7 +252,7 @@ where
     let mut heap = Some(heap);
     let mut code = Code::new(facts, setup.touch);
     for (thread, stack) in (0..).zip(stacks) {
-        let (world, body, heap) = (world.clone(), body.clone(), heap.take());
+        let (world, kernel, heap) = (world.clone(), kernel.clone(), heap.take());
         code.thread(stack, move |mut t| async move {
             if let Some(mut heap) = heap {
                 t.enter().await;
@@ -257,7 +273,7 @@ where
                 world.give_back(heap);
                 t.begin(threads).await;
             }
-            let mut t = body(world, t, thread).await;
+            kernel.run(&world, &mut t, thread).await;
             if thread == 0 {
                 t.finish(threads).await;
             }

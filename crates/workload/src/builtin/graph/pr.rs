@@ -37,9 +37,9 @@ use pagewalk_stream::{Program, ProgramError};
 
 use super::super::program::Code;
 use super::super::thread::{NONE, Thread, share};
-use super::kernel::{Extras, World, launch_with};
-use super::layout::{Csr, Field, Layout, OpenG, Properties};
-use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::kernel::{Extras, Kernel, World, launch};
+use super::layout::{Field, Layout, Properties};
+use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -144,89 +144,85 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), Program
         errors_at: OnceLock::new(),
         iterations: AtomicU64::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, plan, &ranks),
-        Kind::OpenG => build::<OpenG>(setup, plan, &ranks),
+    let kernel = Iterations {
+        plan,
+        ranks: ranks.clone(),
     };
-    Ok((code, ranks))
+    Ok((launch(setup, &PROPERTIES, kernel), ranks))
 }
 
-fn build<L: Layout>(setup: Setup, plan: Plan, ranks: &Arc<Ranks>) -> Code {
-    let ranks = ranks.clone();
-    let extras = Extras {
-        barriers: true,
-        ..Extras::default()
-    };
-    launch_with::<L, _, _>(setup, &PROPERTIES, extras, move |world, t, thread| {
-        iterate(world, t, thread, plan, ranks.clone())
-    })
-}
-
-async fn iterate<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
+/// The ranks, iteration by iteration.
+struct Iterations {
     plan: Plan,
     ranks: Arc<Ranks>,
-) -> Thread {
-    if thread == 0 {
-        // `vector<float> e_vec(threadnum)`
-        let mut heap = world.heap();
-        let _ = ranks
-            .errors_at
-            .set(heap.malloc(8 * u64::from(world.threads)));
-        heap.announce_untouched(&mut t).await;
-        world.give_back(heap);
-    }
-    let together = world.threads > 1;
-    let mine = share(world.graph.vertices(), thread, world.threads);
-    for _ in 0..plan.iterations {
-        if plan.pull {
-            contribute(&world, &mut t, &ranks, mine.clone()).await;
-        } else {
-            remember(&world, &mut t, &ranks, mine.clone()).await;
-        }
-        if together {
-            world.barrier(&mut t, 0x500).await;
-        }
-        if plan.pull {
-            pull(&world, &mut t, &ranks, thread, mine.clone()).await;
-        } else {
-            push(&world, &mut t, &ranks, mine.clone()).await;
-            if together {
-                world.barrier(&mut t, 0x520).await;
-            }
-            compare(&world, &mut t, &ranks, thread, mine.clone()).await;
-        }
-        if together {
-            world.barrier(&mut t, 0x540).await;
-        }
+}
+
+impl Kernel for Iterations {
+    const EXTRAS: Extras = Extras {
+        barriers: true,
+        ..Extras::NONE
+    };
+
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let ranks = &self.ranks;
         if thread == 0 {
-            let at = ranks.errors_at.get().copied().unwrap_or_default();
-            let mut sum = NONE;
-            for i in 0..u64::from(world.threads) {
-                let part = t.load(0x560, 1, at + 4 * i, 4, [NONE; 2]);
-                sum = t.compute(0x564, 2, 4, [part, sum]);
+            // `vector<float> e_vec(threadnum)`
+            let mut heap = world.heap();
+            let _ = ranks
+                .errors_at
+                .set(heap.malloc(8 * u64::from(world.threads)));
+            heap.announce_untouched(t).await;
+            world.give_back(heap);
+        }
+        let together = world.threads > 1;
+        let mine = share(world.graph.vertices(), thread, world.threads);
+        for _ in 0..self.plan.iterations {
+            if self.plan.pull {
+                contribute(world, t, ranks, mine.clone()).await;
+            } else {
+                remember(world, t, ranks, mine.clone()).await;
             }
-            t.compute(0x570, 4, 18, [sum, NONE]);
-            ranks.iterations.fetch_add(1, Relaxed);
-        }
-        let parts = ranks.errors.iter().map(|e| f64::from_bits(e.load(Relaxed)));
-        let error: f64 = parts.sum();
-        let small = if plan.pull {
-            error < 1e-4
-        } else {
-            error.sqrt() < 1e-3
-        };
-        t.branch(0x580, 0x20, 2, !(plan.converge && small), [NONE; 2]);
-        if together {
-            world.barrier(&mut t, 0x590).await;
-        }
-        if plan.converge && small {
-            break;
+            if together {
+                world.barrier(t, 0x500).await;
+            }
+            if self.plan.pull {
+                pull(world, t, ranks, thread, mine.clone()).await;
+            } else {
+                push(world, t, ranks, mine.clone()).await;
+                if together {
+                    world.barrier(t, 0x520).await;
+                }
+                compare(world, t, ranks, thread, mine.clone()).await;
+            }
+            if together {
+                world.barrier(t, 0x540).await;
+            }
+            if thread == 0 {
+                let at = ranks.errors_at.get().copied().unwrap_or_default();
+                let mut sum = NONE;
+                for i in 0..u64::from(world.threads) {
+                    let part = t.load(0x560, 1, at + 4 * i, 4, [NONE; 2]);
+                    sum = t.compute(0x564, 2, 4, [part, sum]);
+                }
+                t.compute(0x570, 4, 18, [sum, NONE]);
+                ranks.iterations.fetch_add(1, Relaxed);
+            }
+            let parts = ranks.errors.iter().map(|e| f64::from_bits(e.load(Relaxed)));
+            let error: f64 = parts.sum();
+            let small = if self.plan.pull {
+                error < 1e-4
+            } else {
+                error.sqrt() < 1e-3
+            };
+            t.branch(0x580, 0x20, 2, !(self.plan.converge && small), [NONE; 2]);
+            if together {
+                world.barrier(t, 0x590).await;
+            }
+            if self.plan.converge && small {
+                break;
+            }
         }
     }
-    t
 }
 
 /// Push, first loop.

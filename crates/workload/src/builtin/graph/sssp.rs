@@ -30,10 +30,10 @@ use pagewalk_stream::{Program, ProgramError};
 
 use self::queue::Queue;
 use super::bfs::Roots;
-use super::kernel::{World, launch};
-use super::layout::{Csr, Field, Layout, OpenG, Properties};
+use super::kernel::{Kernel, World, launch};
+use super::layout::{Field, Layout, Properties};
 use super::params::{
-    DEGREE, GRAPH, Kind, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file, symmetric,
+    DEGREE, GRAPH, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file, symmetric,
 };
 use super::source::{Graph, Shape, mix};
 use crate::builtin::program::Code;
@@ -163,59 +163,55 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Found>), Program
         searches: AtomicU64::new(0),
         root: AtomicU32::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, searches, &found),
-        Kind::OpenG => build::<OpenG>(setup, searches, &found),
+    let kernel = Searches {
+        seed: setup.seed,
+        searches,
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, &PROPERTIES, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, searches: u64, found: &Arc<Found>) -> Code {
-    let (seed, found) = (setup.seed, found.clone());
-    launch::<L, _, _>(setup, &PROPERTIES, move |world, t, thread| {
-        searches_of(world, t, thread, seed, searches, found.clone())
-    })
-}
-
-async fn searches_of<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
+/// Searches one after the other, from roots by `seed`.
+struct Searches {
     seed: u64,
     searches: u64,
     found: Arc<Found>,
-) -> Thread {
-    let mut roots = Roots::new(seed);
-    if world.threads > 1 {
-        if thread == 0 {
-            // `new bool[g.num_vertices()]`, cleared.
-            let mut heap = world.heap();
-            let locks = heap.malloc(world.graph.vertices());
-            heap.announce_untouched(&mut t).await;
-            world.give_back(heap);
-            t.touch(locks, world.graph.vertices()).await;
-            let _ = found.locks.set(locks);
+}
+
+impl Kernel for Searches {
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        let found = &self.found;
+        let mut roots = Roots::new(self.seed);
+        if world.threads > 1 {
+            if thread == 0 {
+                // `new bool[g.num_vertices()]`, cleared.
+                let mut heap = world.heap();
+                let locks = heap.malloc(world.graph.vertices());
+                heap.announce_untouched(t).await;
+                world.give_back(heap);
+                t.touch(locks, world.graph.vertices()).await;
+                let _ = found.locks.set(locks);
+            }
+            world.barrier(t, 0xf00).await;
         }
-        world.barrier(&mut t, 0xf00).await;
+        for search in 0..self.searches {
+            let root = roots.next(&world.graph);
+            if search > 0 {
+                reset(world, t, thread, found).await;
+            }
+            if thread == 0 {
+                found.root.store(root, Relaxed);
+            }
+            if world.threads == 1 {
+                alone(world, t, root, found).await;
+            } else {
+                rounds::run(world, t, thread, root, found).await;
+            }
+            if thread == 0 {
+                found.searches.fetch_add(1, Relaxed);
+            }
+        }
     }
-    for search in 0..searches {
-        let root = roots.next(&world.graph);
-        if search > 0 {
-            reset(&world, &mut t, thread, &found).await;
-        }
-        if thread == 0 {
-            found.root.store(root, Relaxed);
-        }
-        if world.threads == 1 {
-            alone(&world, &mut t, root, &found).await;
-        } else {
-            rounds::run(&world, &mut t, thread, root, &found).await;
-        }
-        if thread == 0 {
-            found.searches.fetch_add(1, Relaxed);
-        }
-    }
-    t
 }
 
 #[inline(always)]

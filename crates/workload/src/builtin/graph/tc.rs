@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pagewalk_stream::{Program, ProgramError};
 
-use super::kernel::{Extras, World, launch_with};
-use super::layout::{Csr, Field, Layout, OpenG, Properties, Vertex};
-use super::params::{DEGREE, GRAPH, Kind, LAYOUT, SCALE, Setup, VERTICES};
+use super::kernel::{Extras, Kernel, World, launch};
+use super::layout::{Field, Layout, Properties, Vertex};
+use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, Setup, VERTICES};
 use super::source::{Graph, Shape};
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread, Value};
@@ -114,23 +114,27 @@ pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Triangles>), Pro
             .collect(),
         sum: AtomicU64::new(0),
     });
-    let code = match setup.kind {
-        Kind::Csr => build::<Csr>(setup, properties, &found),
-        Kind::OpenG => build::<OpenG>(setup, properties, &found),
+    let kernel = Counting {
+        found: found.clone(),
     };
-    Ok((code, found))
+    Ok((launch(setup, properties, kernel), found))
 }
 
-fn build<L: Layout>(setup: Setup, properties: &'static Properties, found: &Arc<Triangles>) -> Code {
-    let found = found.clone();
-    let extras = Extras {
+/// Each thread counts at the vertices of its workset.
+struct Counting {
+    found: Arc<Triangles>,
+}
+
+impl Kernel for Counting {
+    const EXTRAS: Extras = Extras {
         sets: true,
         barriers: true,
-        ..Extras::default()
+        ..Extras::NONE
     };
-    launch_with::<L, _, _>(setup, properties, extras, move |world, t, thread| {
-        count(world, t, thread, found.clone())
-    })
+
+    async fn run<L: Layout>(&self, world: &World<L>, t: &mut Thread, thread: u32) {
+        share(world, t, thread, &self.found).await;
+    }
 }
 
 /// `gen_workset`: vertices of `thread`, so that each thread has about as many edges.
@@ -152,16 +156,6 @@ fn workset(graph: &Graph, thread: u32, threads: u32) -> std::ops::Range<u32> {
         return first(u64::from(thread))..graph.vertices() as u32;
     }
     first(u64::from(thread))..first(u64::from(thread) + 1)
-}
-
-async fn count<L: Layout>(
-    world: Arc<World<L>>,
-    mut t: Thread,
-    thread: u32,
-    found: Arc<Triangles>,
-) -> Thread {
-    share(&world, &mut t, thread, &found).await;
-    t
 }
 
 async fn share<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, found: &Triangles) {

@@ -18,9 +18,12 @@
 //! 1030 mov (%rbx) ; 36 je ; 38 mov 0x48(%rsi) ; 44 divq 8(%rbp) ; 48 cmp ; 4b jne 90 ; 4d … 50
 //! ```
 
+mod growth;
+mod insert;
+
 use super::super::heap::Heap;
 use super::super::thread::{NONE, Value};
-use super::emit::{Emit, Library};
+use super::emit::Emit;
 use super::globals::MAP;
 use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
 use super::libc;
@@ -267,134 +270,12 @@ impl Hash {
         }
     }
 
-    /// Links the new node at the begin of its bucket (`_M_insert_bucket_begin`).
-    fn link<E: Emit>(&mut self, e: &mut E, id: u32, sp: u64) -> Found {
-        const CODE: u64 = 0x1212;
-        let hash = self.nodes[id as usize].hash;
-        let va = self.nodes[id as usize].at.va();
-        let bucket = self.bucket(hash);
-        let array = e.load(CODE, 1, BUCKETS, 8, [NONE; 2]);
-        e.store(CODE + 0x4, 1, va + 72, 8, NONE, NONE);
-        let bucket_va = self.array + 8 * bucket as u64;
-        let before = self.buckets[bucket];
-        let ready = e.load(CODE + 0xc, 2, bucket_va, 8, [array, NONE]);
-        e.branch(CODE + 0x12, CODE + 0x9e, 2, before == NIL, [ready, NONE]);
-        if before == NIL {
-            let second = self.first;
-            let old = e.load(CODE + 0x9e, 1, FIRST, 8, [NONE; 2]);
-            e.store(CODE + 0xa2, 1, FIRST, 8, NONE, NONE);
-            e.store(CODE + 0xa6, 1, va, 8, NONE, old);
-            e.branch(CODE + 0xac, CODE + 0xc2, 2, second == NIL, [old, NONE]);
-            if second != NIL {
-                let there = &self.nodes[second as usize];
-                let code = e.load(CODE + 0xae, 1, there.at.va() + 72, 8, [old, NONE]);
-                let count = e.load(CODE + 0xb4, 2, COUNT, 8, [NONE; 2]);
-                let rest = e.compute(CODE + 0xb4, 0, DIVISION, [code, count]);
-                let other = self.bucket(there.hash);
-                e.store(CODE + 0xb8, 1, self.array + 8 * other as u64, 8, rest, NONE);
-                self.buckets[other] = id;
-            }
-            e.store(CODE + 0xc2, 2, bucket_va, 8, NONE, NONE);
-            e.jump(
-                CODE + 0xc8,
-                CODE + 0x24,
-                1,
-                pagewalk_stream::flags::TAKEN,
-                [NONE; 2],
-            );
-            self.nodes[id as usize].next = second;
-            self.first = id;
-            self.buckets[bucket] = BEGIN;
-        } else {
-            let before_va = self.next_va(before);
-            let next = e.load(CODE + 0x18, 1, before_va, 8, [ready, NONE]);
-            e.store(CODE + 0x1b, 1, va, 8, NONE, next);
-            let again = e.load(CODE + 0x1e, 1, bucket_va, 8, [array, NONE]);
-            e.store(CODE + 0x21, 1, before_va, 8, again, NONE);
-            let next = self.next(before);
-            self.nodes[id as usize].next = next;
-            match before {
-                BEGIN => self.first = id,
-                node => self.nodes[node as usize].next = id,
-            }
-        }
-        let size = e.load(CODE + 0x24, 1, SIZE, 8, [NONE; 2]);
-        e.store(CODE + 0x24, 0, SIZE, 8, NONE, size.plus(1));
-        self.leave(e, sp);
-        self.found(id, NONE, true)
-    }
-
     /// The end of `operator[]`.
     #[inline(always)]
     fn leave<E: Emit>(&self, e: &mut E, sp: u64) {
         e.load(0x1231, 3, sp - 56, 8, [NONE; 2]);
         e.pop(0x1232, 5, sp - 16);
         e.ret(0x123b, 0x74, 1, sp);
-    }
-
-    /// The node of a key that is not there, up to the question whether to grow.
-    fn make<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, hash: u64, sp: u64) -> u32 {
-        const CODE: u64 = 0x1178;
-        let frame = sp - 56 - 0x28;
-        let (va, node) = libc::new(e, heap, (CODE + 0x5, 2), NODE_BYTES, frame);
-        e.store(CODE + 0xe, 2, va, 8, node, NONE);
-        e.store(CODE + 0x1c, 3, va + 8, 8, node, node);
-        let text = e.load(CODE + 0x20, 1, key.object, 8, [NONE; 2]);
-        let length = e.load(CODE + 0x23, 1, key.object + 8, 8, [NONE; 2]);
-        e.store(CODE + 0x27, 1, frame + 8, 8, NONE, text);
-        e.store(CODE + 0x2c, 1, frame + 0x18, 8, NONE, length);
-        e.branch(CODE + 0x35, CODE + 0xf0, 2, true, [length, NONE]);
-        let capacity = frame + 0x18;
-        let (at, ready) = libc::create(e, heap, (CODE + 0xf7, 3), capacity, libc::KEY_BYTES, frame);
-        e.store(CODE + 0xfc, 1, va + 8, 8, node, ready);
-        let length = e.load(CODE + 0x103, 2, capacity, 8, [NONE; 2]);
-        e.store(CODE + 0x108, 1, va + 24, 8, node, length);
-        let text = e.load(CODE + 0x10c, 1, frame + 8, 8, [NONE; 2]);
-        let call = (CODE + 0x114, 2);
-        libc::memcpy(
-            e,
-            call,
-            (at, ready),
-            (key.text, text),
-            libc::KEY_BYTES,
-            frame,
-        );
-        let length = e.load(CODE + 0x119, 1, capacity, 8, [NONE; 2]);
-        let text = e.load(CODE + 0x11e, 1, va + 8, 8, [node, NONE]);
-        e.jump(
-            CODE + 0x122,
-            CODE + 0x53,
-            1,
-            pagewalk_stream::flags::TAKEN,
-            [NONE; 2],
-        );
-        e.store(CODE + 0x53, 1, va + 16, 8, node, length);
-        e.store(CODE + 0x60, 3, at + libc::KEY_BYTES, 1, text, NONE);
-        let policy = e.load(CODE + 0x69, 2, NEXT_RESIZE, 8, [NONE; 2]);
-        let size = e.load(CODE + 0x6d, 1, SIZE, 8, [NONE; 2]);
-        e.load(CODE + 0x71, 1, COUNT, 8, [NONE; 2]);
-        e.store(CODE + 0x75, 1, va + 40, 8, node, NONE);
-        e.store(CODE + 0x79, 1, va + 48, 8, node, NONE);
-        e.store(CODE + 0x81, 1, va + 56, 1, node, NONE);
-        e.store(CODE + 0x85, 1, frame + 0x18, 8, NONE, policy);
-        // _M_need_rehash: 00 endbr64 ; add ; mov 8(%rdi) ; cmp ; 0e jb ; xor ; xor ; and ; ret
-        let code = Library::NeedRehash.code();
-        e.call_library(CODE + 0x8a, Library::NeedRehash, 1, frame);
-        let limit = e.load(code + 0x7, 3, NEXT_RESIZE, 8, [NONE; 2]);
-        let grows = self.nodes.len() >= self.limit();
-        e.branch(code + 0xe, code + 0x20, 2, grows, [limit, size]);
-        e.ret(code + 0x17, CODE + 0x8a, 4, frame);
-        e.branch(CODE + 0x94, CODE + 0x118, 3, grows, [NONE; 2]);
-        let id = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            hash,
-            number: key.number,
-            next: NIL,
-            at: Place::new(va),
-            key: Place::new(at),
-            value: Place::default(),
-        });
-        id
     }
 
     /// Nodes at which it grows.
@@ -478,99 +359,11 @@ impl Index for Hash {
         Step::More
     }
 
-    /// ```text
-    /// 40 mov (%rcx) ; mov 0x48(%rcx) ; xor ; divq ; lea (,%rdx,8) ; mov (bucket) ; test ; je 80
-    /// 5c mov (%rdx) ; mov %rdx,(%rcx) ; mov (bucket) ; mov %rcx,(%rax) ; test ; jne 40
-    /// 80 mov begin ; mov %rdx,(%rcx) ; mov %rcx,begin ; mov &begin,(bucket) ; cmpq (%rcx) ; je
-    ///    mov %rcx,(behind) ; mov ; test ; jne 40
-    /// ```
     fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step {
-        const CODE: u64 = 0x1340;
-        let Some(mut growth) = self.growth.take() else {
-            return Step::More;
-        };
-        let bytes = 8 * growth.buckets.len() as u64;
-        if E::LOUD && growth.cleared < bytes {
-            let part = CLEARED.min(bytes - growth.cleared);
-            libc::clear(e, growth.array + growth.cleared, part);
-            growth.cleared += part;
-            self.growth = Some(growth);
-            return Step::More;
+        match self.rehash(e, heap, sp) {
+            Some(fresh) => Step::Done(self.link(e, fresh, sp)),
+            None => Step::More,
         }
-        let steps = if E::LOUD { STEP } else { usize::MAX };
-        for _ in 0..steps {
-            if growth.node == NIL {
-                break;
-            }
-            let id = growth.node;
-            let node = &self.nodes[id as usize];
-            let (next, va) = (node.next, node.at.va());
-            let bucket = (node.hash % growth.buckets.len() as u64) as usize;
-            let bucket_va = growth.array + 8 * bucket as u64;
-            let follower = e.load(CODE, 1, va, 8, [NONE; 2]);
-            let code = e.load(CODE + 3, 1, va + 72, 8, [NONE; 2]);
-            let index = e.compute(CODE + 9, 3, DIVISION, [code, NONE]);
-            let before = growth.buckets[bucket];
-            let ready = e.load(CODE + 0x10, 2, bucket_va, 8, [index, NONE]);
-            e.branch(CODE + 0x17, CODE + 0x40, 2, before == NIL, [ready, NONE]);
-            if before == NIL {
-                let old = e.load(CODE + 0x40, 1, FIRST, 8, [NONE; 2]);
-                e.store(CODE + 0x44, 1, va, 8, NONE, old);
-                e.store(CODE + 0x47, 1, FIRST, 8, NONE, NONE);
-                e.store(CODE + 0x4b, 1, bucket_va, 8, index, NONE);
-                let first = growth.first;
-                e.branch(CODE + 0x52, CODE + 0x60, 2, first == NIL, [old, NONE]);
-                if first != NIL {
-                    e.store(
-                        CODE + 0x54,
-                        1,
-                        growth.array + 8 * growth.behind as u64,
-                        8,
-                        NONE,
-                        NONE,
-                    );
-                    growth.buckets[growth.behind] = id;
-                }
-                self.nodes[id as usize].next = first;
-                growth.first = id;
-                growth.buckets[bucket] = BEGIN;
-                growth.behind = bucket;
-            } else {
-                let (before_va, after) = match before {
-                    BEGIN => (FIRST, growth.first),
-                    node => (
-                        self.nodes[node as usize].at.va(),
-                        self.nodes[node as usize].next,
-                    ),
-                };
-                let word = e.load(CODE + 0x1c, 1, before_va, 8, [ready, NONE]);
-                e.store(CODE + 0x1f, 1, va, 8, NONE, word);
-                let again = e.load(CODE + 0x22, 1, bucket_va, 8, [index, NONE]);
-                e.store(CODE + 0x25, 1, before_va, 8, again, NONE);
-                self.nodes[id as usize].next = after;
-                match before {
-                    BEGIN => growth.first = id,
-                    node => self.nodes[node as usize].next = id,
-                }
-            }
-            e.branch(CODE + 0x2b, CODE, 2, next != NIL, [follower, NONE]);
-            growth.node = next;
-        }
-        if growth.node != NIL {
-            self.growth = Some(growth);
-            return Step::More;
-        }
-        let old = 8 * self.buckets.len() as u64;
-        if self.buckets.len() > 1 {
-            let at = (self.array, NONE);
-            libc::free(e, heap, (CODE + 0x70, 6), at, old, sp - 56 - 0x28);
-        }
-        e.store(CODE + 0x78, 1, COUNT, 8, NONE, NONE);
-        e.store(CODE + 0x7c, 1, BUCKETS, 8, NONE, NONE);
-        self.buckets = growth.buckets;
-        self.array = growth.array;
-        self.first = growth.first;
-        Step::Done(self.link(e, growth.fresh, sp))
     }
 
     fn value_object(&self, found: &Found) -> u64 {

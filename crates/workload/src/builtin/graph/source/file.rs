@@ -391,6 +391,45 @@ mod tests {
         assert_eq!(read(b"0 1 heavy\n", PLAIN).unwrap().edges(), 1);
     }
 
+    /// What follows `%%MatrixMarket matrix`, and what the message says.
+    const WRONG_MATRICES: [(Shape, &str); 2] = [
+        (
+            PLAIN,
+            r"
+            array real general => line 1, array, coordinate
+            coordinate complex general => line 1, complex, real
+            coordinate real general\n%\n3 4 1 => line 3, 3 4 1, square
+            coordinate real general => line 2, end of the file, size
+            coordinate pattern general\n3 3 1\n0 1 => line 3, `0 1`, 1 to 3
+            coordinate pattern general\n3 3 1\n1 1\n2 2 => line 4, more than 1, announces
+            coordinate pattern general\n3 3 2\n1 1 => after 1 of 2, announces, entry
+            ",
+        ),
+        (
+            WEIGHTED,
+            r"
+            coordinate pattern general\n3 3 1\n1 1 => pattern, no weights, integer
+            coordinate real general\n3 3 1\n1 1 -2 => line 3, -2, a weight
+            ",
+        ),
+    ];
+
+    #[test]
+    fn wrong_matrices_are_named_with_what_was_expected() {
+        let mut cases = 0;
+        for (shape, table) in WRONG_MATRICES {
+            for (text, parts) in table.lines().filter_map(|l| l.trim().split_once(" => ")) {
+                let text = format!("%%MatrixMarket matrix {}\n", text.replace("\\n", "\n"));
+                let message = read(text.as_bytes(), shape).unwrap_err();
+                for part in parts.split(", ") {
+                    assert!(message.contains(part), "{text:?}: {message}");
+                }
+                cases += 1;
+            }
+        }
+        assert_eq!(cases, 9);
+    }
+
     #[test]
     fn wrong_lines_are_named_with_what_was_expected() {
         for (text, shape, parts) in [
@@ -400,53 +439,8 @@ mod tests {
             ("0 18446744073709551616", PLAIN, ["line 1", "1844", "2^64"]),
             ("0 1 -3\n", WEIGHTED, ["line 1", "`0 1 -3`", "a weight"]),
             ("0 1 3\n1 0\n", WEIGHTED, ["line 2", "`1 0`", "a weight"]),
-            (
-                "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n",
-                WEIGHTED,
-                ["pattern", "no weights", "integer"],
-            ),
             ("# only this\n", PLAIN, ["no vertex", "no edge", "expected"]),
             ("", PLAIN, ["empty", "expected", "edge list"]),
-            (
-                "%%MatrixMarket matrix array real general\n",
-                PLAIN,
-                ["line 1", "array", "coordinate"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate complex general\n",
-                PLAIN,
-                ["line 1", "complex", "real"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate real general\n%\n3 4 1\n",
-                PLAIN,
-                ["line 3", "3 4 1", "square"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate real general\n",
-                PLAIN,
-                ["line 2", "end of the file", "size"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n0 1\n",
-                PLAIN,
-                ["line 3", "`0 1`", "1 to 3"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n2 2\n",
-                PLAIN,
-                ["line 4", "more than 1", "announces"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 1\n",
-                PLAIN,
-                ["after 1 of 2", "announces", "entry"],
-            ),
-            (
-                "%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 -2\n",
-                WEIGHTED,
-                ["line 3", "-2", "a weight"],
-            ),
         ] {
             let message = read(text.as_bytes(), shape).unwrap_err();
             for part in parts {

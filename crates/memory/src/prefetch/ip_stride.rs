@@ -37,6 +37,8 @@ pub(crate) struct IpStride {
 }
 
 impl IpStride {
+    /// A table of so many instructions; at most `degree` lines an access, `lookahead`
+    /// strides ahead.
     pub fn new(entries: u32, degree: u32, lookahead: u32) -> Self {
         IpStride {
             table: Recent::new(entries as usize),

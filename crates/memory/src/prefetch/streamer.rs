@@ -27,6 +27,7 @@ pub(crate) struct Streamer {
 }
 
 impl Streamer {
+    /// Tracks so many pages; at most `degree` lines an access, `lookahead` lines ahead.
     pub fn new(pages: u32, degree: u32, lookahead: u32) -> Self {
         Streamer {
             pages: Recent::new(pages as usize),

@@ -1,16 +1,20 @@
 //! A small machine for the tests: round numbers, no prefetchers.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, reason = "each test file takes what it needs")]
 
 use pagewalk_memory::*;
 use pagewalk_stats::Tree;
 use pagewalk_units::{Cycle, PhysAddr};
 
+/// Latencies from the core to each level's data, cycles.
 pub const L1: Cycle = 4;
+/// See [`L1`].
 pub const L2: Cycle = 14;
+/// See [`L1`].
 pub const L3: Cycle = 40;
 /// Fixed memory latency at 1 GHz, cycles.
 pub const FIXED: Cycle = 100;
 
+/// A cache by age, without a prefetcher.
 pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     CacheSpec {
         size_kb,
@@ -22,6 +26,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     }
 }
 
+/// L1s of 32 KB with 8 and 10 MSHRs, an L2 of 256 KB with 20 that walks enter at.
 pub fn private() -> PrivateSpec {
     PrivateSpec {
         l1i: cache(32, 8, L1, 8),
@@ -31,12 +36,14 @@ pub fn private() -> PrivateSpec {
     }
 }
 
+/// Memory that answers after [`FIXED`] cycles, whatever the load.
 pub fn fixed() -> DramSpec {
     DramSpec::Fixed {
         latency_ns: FIXED as f64,
     }
 }
 
+/// An L3 of 2 MB with 64 MSHRs over [`fixed`].
 pub fn shared() -> SharedSpec {
     SharedSpec {
         l3: cache(2048, 16, L3, 64),
@@ -64,15 +71,23 @@ pub fn ddr(channels: u32) -> DramSpec {
     }
 }
 
+/// Private caches of each core over what they share, at 1 GHz.
 pub struct Machine {
+    /// By number.
     pub cores: Vec<Private>,
+    /// L3, directory, DRAM.
     pub shared: Shared,
 }
 
+/// One core.
 pub fn machine(private: &PrivateSpec, shared: &SharedSpec) -> Machine {
     machine_of(1, private, shared)
 }
 
+/// Several cores, all alike.
+///
+/// # Panics
+/// For a specification that is not possible.
 pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Machine {
     Machine {
         cores: (0..cores)
@@ -83,6 +98,7 @@ pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Mach
 }
 
 impl Machine {
+    /// An access of a core that begins at `now`, after the snoops that wait for it.
     #[inline]
     pub fn access_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64, now: Cycle) -> Done {
         if self.shared.has_snoops(core) {
@@ -97,6 +113,7 @@ impl Machine {
         self.cores[usize::from(core)].access(request, now, &mut self.shared)
     }
 
+    /// The same without time.
     pub fn warm_of(&mut self, core: u8, at: u64, kind: Kind, pc: u64) {
         if self.shared.has_snoops(core) {
             self.take_snoops(core);
@@ -110,6 +127,7 @@ impl Machine {
         self.cores[usize::from(core)].warm(request, &mut self.shared);
     }
 
+    /// Lets a core see what others did to its lines.
     pub fn take_snoops(&mut self, core: u8) {
         let mut snoops = vec![];
         self.shared.take_snoops(core, &mut snoops);
@@ -118,18 +136,22 @@ impl Machine {
         }
     }
 
+    /// An access of core 0.
     pub fn access(&mut self, at: u64, kind: Kind, pc: u64, now: Cycle) -> Done {
         self.access_of(0, at, kind, pc, now)
     }
 
+    /// A load of core 0, always by the same instruction.
     pub fn load(&mut self, at: u64, now: Cycle) -> Done {
         self.access(at, Kind::Load, 0x400, now)
     }
 
+    /// A store of core 0, always by the same instruction.
     pub fn store(&mut self, at: u64, now: Cycle) -> Done {
         self.access(at, Kind::Store, 0x404, now)
     }
 
+    /// All counters.
     pub fn tree(&self) -> Tree {
         let mut tree = Tree::default();
         for (n, core) in self.cores.iter().enumerate() {
@@ -139,6 +161,10 @@ impl Machine {
         tree
     }
 
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there is none of that name.
     pub fn get(&self, path: &str, name: &str) -> u64 {
         self.tree().get(path, name).expect("a counter")
     }

@@ -45,7 +45,7 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
         caches.now = t;
         caches.spent = 0;
         let next = table.next(va, &mut state, &mut caches);
-        t += caches.spent;
+        t = caches.now + caches.spent;
         // Not one `match`: the host foresees these branches better than a jump
         // by a table. By reference: a group is large, and seldom there.
         if let &Next::One { at, level } = &next {
@@ -59,7 +59,7 @@ pub(crate) fn walk<In: Addr, Out: Addr, T>(
             if !group.off_path {
                 asked = t;
             }
-            match read_group(group, port, asked) {
+            match read_group(group, port, asked, &mut caches) {
                 Ok(back) if group.off_path => caches.back = back,
                 Ok(back) => t = back,
                 Err((at, missing)) => return (at, Err(missing)),
@@ -76,10 +76,14 @@ fn read_group<Out: Addr>(
     group: &Group<Out>,
     port: &mut impl Port<Out>,
     t: Cycle,
+    caches: &mut WalkCaches<'_>,
 ) -> Result<Cycle, (Cycle, Missing)> {
     let mut back = t;
     for (i, &at) in group.at.iter().enumerate() {
         let done = port.read(at, group.level, t)?;
+        if !group.off_path {
+            caches.arrive(i, done.at);
+        }
         match group.matching {
             Some(m) if usize::from(m) != i => {}
             _ => back = back.max(done.at),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cwc::{Cached, CuckooWalk, Cwt};
-use crate::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
+use crate::{CuckooWalkSpec, CuckooWalkStats, CwcStats, MOST_PARALLEL};
 
 /// Page-walk caches: one array a level of the table above the leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,6 +48,8 @@ pub struct WalkCacheSet {
     pub counts: Vec<[u64; 2]>,
     /// Whether lookups are counted: not while warming.
     pub counting: bool,
+    /// When each read of the last group on a walk's path was back.
+    pub arrived: [Cycle; MOST_PARALLEL],
 }
 
 impl WalkCacheSet {
@@ -62,6 +64,7 @@ impl WalkCacheSet {
             cuckoo: CuckooWalk::none(),
             counts: vec![[0; 2]; n],
             counting: true,
+            arrived: [0; MOST_PARALLEL],
         }
     }
 
@@ -98,7 +101,8 @@ pub struct WalkCaches<'a> {
     set: &'a mut WalkCacheSet,
     /// The address space, where it stands in a key.
     space: u64,
-    /// When the reads so far are back.
+    /// When the reads so far are back. A table that does not need all of a group
+    /// sets it back to the read that it waits for ([`WalkCaches::arrived`]).
     pub now: Cycle,
     /// Cycles that lookups have cost since the last group.
     pub spent: Cycle,
@@ -116,6 +120,17 @@ impl<'a> WalkCaches<'a> {
             spent: 0,
             back: now,
         }
+    }
+
+    /// When read `index` of the last group on the walk's path was back.
+    #[inline]
+    pub fn arrived(&self, index: usize) -> Cycle {
+        self.set.arrived[index]
+    }
+    /// Notes when that was.
+    #[inline]
+    pub fn arrive(&mut self, index: usize, at: Cycle) {
+        self.set.arrived[index] = at;
     }
 
     fn key(&self, key: u64) -> u64 {

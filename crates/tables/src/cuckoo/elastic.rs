@@ -175,13 +175,15 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
     }
 
+    /// The hash of `key`, for [`Elastic::live`].
     #[inline]
-    fn hash(&self, key: u64) -> Hash {
+    pub(crate) fn hash(&self, key: u64) -> Hash {
         Hash::new(self.spec.hash, key, self.salt)
     }
-    /// The one place of `hash` in `way` where a line can be.
+    /// The one place of `hash` in `way` where a line can be. Not before the first
+    /// insertion.
     #[inline]
-    fn live(&self, hash: Hash, way: usize) -> Place {
+    pub(crate) fn live(&self, hash: Hash, way: usize) -> Place {
         let (new, slot) = self.ways[way].live(hash.of(way, usize::from(self.spec.ways)));
         Place {
             way: way as u8,
@@ -220,6 +222,11 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(crate) fn line(&self, place: Place) -> &Line {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).line(u64::from(place.slot))
+    }
+    /// Tells the host that [`Elastic::line`] follows.
+    #[inline]
+    pub(crate) fn announce(&self, place: Place) {
+        prefetch(self.line(place));
     }
     /// The line at `place`, to change its contents but neither its key nor
     /// whether it is free; see [`Elastic::insert`] and [`Elastic::remove`].

@@ -18,10 +18,12 @@ use crate::cluster::{self, PteCluster};
 use crate::cwc::{Cached, Cwt};
 use crate::{Group, Next, Translation, Walk, WalkCaches, WalkState};
 
-/// Registers of a walk: what it is at, the entry found and where that lies.
+/// Registers of a walk: what it is at, the entry found and where that lies, and
+/// the ways that are being probed.
 const PLAN: usize = 0;
 const ENTRY: usize = 1;
 const LEAF: usize = 2;
+const PROBED: usize = 3;
 
 /// The plan's bits: the page size of the entry found, plus one.
 const FOUND: u64 = 3;
@@ -88,7 +90,8 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             found
         };
         let small = || Ways::NONE.with(PageSize::K4, self.ways(PageSize::K4));
-        let giant = |h| Ways::NONE.with(PageSize::G1, 1 << cwt::way_of(h));
+        let one = |size, h| Ways::NONE.with(size, 1 << cwt::way_of(h) & self.ways(size));
+        let giant = |h| one(PageSize::G1, h);
         let pud = look(Cwt::Pud);
         let conclusive = match pud {
             Cached::Header(h) => match h & cwt::PRESENT {
@@ -107,7 +110,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
                 ways = small();
             }
             if h & HUGE != 0 {
-                ways = ways.with(PageSize::M2, 1 << cwt::way_of(h));
+                ways = Ways(ways.0 | one(PageSize::M2, h).0);
             }
             (ways, bit(Cwt::Pmd))
         } else if let Cached::Header(h) = pud {
@@ -132,8 +135,7 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
     }
 
-    /// The probes of `ways`, which are what hardware reads next. Notes the entry
-    /// if one of them has it.
+    /// The probes of `ways`, which are what hardware reads next.
     #[inline]
     fn probe(&self, va: u64, ways: Ways, state: &mut WalkState) -> Next<Out> {
         let mut group = Group {
@@ -142,40 +144,60 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
             off_path: false,
             level: 1,
         };
-        let mut plan = state.regs[PLAN];
         for size in PageSize::ALL {
             let mut left = ways.of(size);
             if left == 0 {
                 continue;
             }
-            let (key, index) = PteCluster::place(va, size);
+            let (key, _) = PteCluster::place(va, size);
             let table = &self.tables[size.index()];
+            let hash = table.hash(key);
             while left != 0 {
-                let way = left.trailing_zeros() as u8;
+                let place = table.live(hash, left.trailing_zeros() as usize);
                 left &= left - 1;
-                let Some(probe) = table.probe(key, way) else {
-                    continue;
-                };
-                if probe.hit
-                    && let Some(entry) = PteCluster::get(table.line(probe.place), index)
-                {
-                    plan |= size.index() as u64 + 1;
-                    if plan & ALL != 0 {
-                        // Not where the cached lines said: they are out of date.
-                        plan |= (plan >> TRUSTED & BOTH) << WANTED;
-                    }
-                    state.regs[ENTRY] = entry;
-                    state.regs[LEAF] = probe.at + 8 * index as u64;
-                    if self.early {
-                        group.matching = Some(group.at.len() as u8);
-                    }
-                }
-                group.at.push(Out::new(probe.at));
+                // Looked at when the simulated reads are back.
+                table.announce(place);
+                group.at.push(Out::new(table.address(place)));
             }
         }
-        state.regs[PLAN] = plan;
+        state.regs[PROBED] = u64::from(ways.0);
         state.step += 1;
         Next::Read(group)
+    }
+
+    /// What the probes have brought. The walk goes on when the one that matches
+    /// is back, unless it has to wait for all.
+    #[inline]
+    fn look(&self, va: u64, state: &mut WalkState, caches: &mut WalkCaches<'_>) {
+        let ways = Ways(std::mem::take(&mut state.regs[PROBED]) as u16);
+        let mut before = 0;
+        for size in PageSize::ALL {
+            let probed = ways.of(size);
+            if probed == 0 {
+                continue;
+            }
+            let (key, index) = PteCluster::place(va, size);
+            let table = &self.tables[size.index()];
+            if let Some(place) = table.find(key)
+                && probed >> place.way & 1 != 0
+                && let Some(entry) = PteCluster::get(table.line(place), index)
+            {
+                let plan = &mut state.regs[PLAN];
+                *plan |= size.index() as u64 + 1;
+                if *plan & ALL != 0 {
+                    // Not where the cached lines said: they are out of date.
+                    *plan |= (*plan >> TRUSTED & BOTH) << WANTED;
+                }
+                state.regs[ENTRY] = entry;
+                state.regs[LEAF] = table.address(place) + 8 * index as u64;
+                if self.early {
+                    let earlier = probed & ((1 << place.way) - 1);
+                    caches.now = caches.arrived((before + earlier.count_ones()) as usize);
+                }
+                return;
+            }
+            before += probed.count_ones();
+        }
     }
 
     #[inline]
@@ -270,6 +292,9 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Cuckoo<In, Out> {
             return self.begin(va, state, caches);
         }
         let low = va & ((1 << cluster::ADDRESS_BITS) - 1);
+        if state.regs[PROBED] != 0 {
+            self.look(va, state, caches);
+        }
         if state.regs[PLAN] & FETCHING != 0 {
             self.fetched(low, state, caches);
         }

@@ -47,7 +47,7 @@ fn tables() -> Vec<(&'static str, PageTableSpec)> {
 
 /// The `i`th page of a table: neighbours, or one in each line.
 fn page(i: u64, stride: u64) -> Page<VirtAddr> {
-    VirtAddr(i * stride << 12).page(PageSize::K4)
+    VirtAddr((i * stride) << 12).page(PageSize::K4)
 }
 
 fn fill(spec: &PageTableSpec, pages: u64, stride: u64) -> (Table, Bump) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,103 +13,53 @@ from pagewalk import source as sources
 
 WHAT, HOW_MUCH, OUT = "What runs", "How much of it", "Results"
 
+_what = partial(typer.Option, rich_help_panel=WHAT)
+_much = partial(typer.Option, rich_help_panel=HOW_MUCH)
+_out = partial(typer.Option, rich_help_panel=OUT)
+
+Text = str | None
+Texts = list[str] | None
+Number = int | None
+
 Machine = Annotated[str, typer.Option(metavar="NAME|FILE", help="The simulated machine.")]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Changes a configuration key; repeatable."),
-]
-Workload = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A built-in program.", rich_help_panel=WHAT),
-]
-Size = Annotated[
-    str | None,
-    typer.Option(metavar="4GiB", help="Its memory.", rich_help_panel=WHAT),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Its threads; they share the machine's cores.", rich_help_panel=WHAT
-    ),
-]
-Param = Annotated[
-    list[str] | None,
-    typer.Option(metavar="K=V", help="A parameter of it; repeatable.", rich_help_panel=WHAT),
-]
-Trace = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="A recorded trace.", rich_help_panel=WHAT),
+    Texts, typer.Option("--set", metavar="A.B=C", help="Changes a configuration key; repeatable.")
 ]
 Extra = Annotated[
-    list[str] | None,
+    Texts,
     typer.Argument(
         metavar="-- PROGRAM ARGS…", help="Any Linux x86-64 program.", show_default=False
     ),
 ]
-Skip = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Instructions passed over.", rich_help_panel=HOW_MUCH),
-]
-Warmup = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="Then simulated, not counted.", rich_help_panel=HOW_MUCH),
-]
-Instructions = Annotated[
-    str | None,
-    typer.Option(
-        metavar="100M", help="Then measured (of each thread's sum).", rich_help_panel=HOW_MUCH
-    ),
-]
-Roi = Annotated[
-    bool,
-    typer.Option("--roi", help="Only between the marks of pagewalk.h.", rich_help_panel=HOW_MUCH),
-]
+Workload = Annotated[Text, _what(metavar="NAME", help="A built-in program.")]
+Size = Annotated[Text, _what(metavar="4GiB", help="Its memory.")]
+Threads = Annotated[Number, _what(metavar="N", help="Its threads; they share the machine's cores.")]
+Param = Annotated[Texts, _what(metavar="K=V", help="A parameter of it; repeatable.")]
+Trace = Annotated[Text, _what(metavar="FILE", help="A recorded trace.")]
+Skip = Annotated[Text, _much(metavar="N", help="Instructions passed over.")]
+Warmup = Annotated[Text, _much(metavar="N", help="Then simulated, not counted.")]
+Instructions = Annotated[Text, _much(metavar="100M", help="Then measured (of each thread's sum).")]
+Roi = Annotated[bool, _much("--roi", help="Only between the marks of pagewalk.h.")]
 Sample = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LENGTH/PERIOD",
-        help="Measure LENGTH of every PERIOD instructions, warm the rest.",
-        rich_help_panel=HOW_MUCH,
+    Text,
+    _much(
+        metavar="LENGTH/PERIOD", help="Measure LENGTH of every PERIOD instructions, warm the rest."
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option(metavar="N", min=0, help="Of all random choices.", rich_help_panel=HOW_MUCH),
-]
+Seed = Annotated[int, _much(metavar="N", min=0, help="Of all random choices.")]
 Jobs = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Host threads (as many as there are cores)."),
+    Number, typer.Option(metavar="N", help="Host threads (as many as there are cores).")
 ]
-JsonFile = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Everything, as JSON.", rich_help_panel=OUT),
-]
-ParquetFile = Annotated[
-    str | None,
-    typer.Option("--parquet", metavar="FILE", help="One row a statistic.", rich_help_panel=OUT),
-]
-HtmlFile = Annotated[
-    str | None,
-    typer.Option("--html", metavar="FILE", help="A page to look at.", rich_help_panel=OUT),
-]
+JsonFile = Annotated[Text, _out("--json", metavar="FILE", help="Everything, as JSON.")]
+ParquetFile = Annotated[Text, _out("--parquet", metavar="FILE", help="One row a statistic.")]
+HtmlFile = Annotated[Text, _out("--html", metavar="FILE", help="A page to look at.")]
 IntervalLength = Annotated[
-    str | None,
-    typer.Option(
-        "--interval", metavar="N", help="Statistics every N instructions.", rich_help_panel=OUT
-    ),
+    Text, _out("--interval", metavar="N", help="Statistics every N instructions.")
 ]
 Perfetto = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Single walks and fetches in time, for ui.perfetto.dev.",
-        rich_help_panel=OUT,
-    ),
+    Text, _out(metavar="FILE", help="Single walks and fetches in time, for ui.perfetto.dev.")
 ]
-PerfettoWalks = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, help="How many walks of each design.", rich_help_panel=OUT),
-]
+PerfettoWalks = Annotated[int, _out(metavar="N", min=1, help="How many walks of each design.")]
 
 
 def _simulation(

@@ -163,6 +163,25 @@ impl Buddy {
         Some(frame)
     }
 
+    /// A block of `order` as low in memory as the blocks of `whole` that are partly
+    /// in use have one, and like [`Buddy::alloc`] when none of them has: those are
+    /// filled up one after the other, and the rest of memory stays as it is.
+    #[inline]
+    pub fn alloc_within(&mut self, order: u8, whole: u8) -> Option<u64> {
+        let lowest = (order..whole)
+            .filter_map(|k| Some((self.orders[usize::from(k)].first()? << k, k)))
+            .min();
+        let Some((frame, found)) = lowest else {
+            return self.alloc(order);
+        };
+        self.orders[usize::from(found)].remove(frame >> found);
+        for k in order..found {
+            self.orders[usize::from(k)].insert((frame >> k) + 1);
+        }
+        self.free -= 1 << order;
+        Some(frame)
+    }
+
     /// The block of `order` that starts at `frame`; false if not all of it is free.
     pub fn alloc_at(&mut self, frame: u64, order: u8) -> bool {
         debug_assert_eq!(frame & ((1 << order) - 1), 0);
@@ -247,6 +266,23 @@ mod tests {
     }
 
     #[test]
+    fn blocks_in_use_are_filled_from_the_lowest_on() {
+        let mut b = Buddy::new(1 << 14);
+        b.free_range(0, 1 << 14);
+        for block in [1, 3] {
+            assert!(b.alloc_at(block * 512 + 5, 0));
+        }
+        let got: Vec<u64> = (0..511).filter_map(|_| b.alloc_within(0, 9)).collect();
+        let expected: Vec<u64> = (512..1024).filter(|&f| f != 512 + 5).collect();
+        assert_eq!(got, expected);
+        assert_eq!(b.alloc_within(1, 9), Some(3 * 512));
+        assert_eq!(b.alloc(0), Some(3 * 512 + 4), "the smallest block");
+        // Then the lowest that nobody uses.
+        while b.alloc_within(0, 9).is_some_and(|f| f != 0) {}
+        assert_eq!(b.alloc_within(0, 9), Some(1));
+    }
+
+    #[test]
     fn the_index_is_the_share_outside_free_blocks() {
         let mut b = Buddy::new(1 << 18);
         b.free_range(0, 1 << 18);
@@ -258,6 +294,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Alloc(u8),
+        Within(u8),
         At(u64, u8),
         Free(usize),
     }
@@ -265,6 +302,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             (0u8..=MAX_ORDER).prop_map(|k| Step::Alloc(k.saturating_sub(6))),
+            (0u8..9).prop_map(Step::Within),
             (any::<u64>(), 0u8..10).prop_map(|(f, k)| Step::At(f, k)),
             any::<usize>().prop_map(Step::Free),
             any::<usize>().prop_map(Step::Free),
@@ -291,6 +329,11 @@ mod tests {
                             let any = (0..FRAMES >> k).any(|i| taken[(i << k) as usize..((i + 1) << k) as usize].iter().all(|t| !t));
                             prop_assert!(!any, "refused with a free block of order {}", k);
                         }
+                        got.map(|f| (f, k))
+                    }
+                    Step::Within(k) => {
+                        let (any, got) = (b.available(k) > 0, b.alloc_within(k, 9));
+                        prop_assert_eq!(got.is_some(), any);
                         got.map(|f| (f, k))
                     }
                     Step::At(f, k) => {

@@ -164,10 +164,14 @@ impl Memory {
             .unwrap_or_default()
     }
 
-    /// A frame for a 4 KB page.
+    /// A frame for a 4 KB page: the lowest of the 2 MB blocks that are in use already.
+    ///
+    /// Pages of programs do not move here, although Linux would move them for a
+    /// contiguous block; spread over all blocks that a pin has broken they would
+    /// leave none that compaction could empty.
     #[inline]
     pub fn alloc_page(&mut self) -> Option<u64> {
-        self.buddy.alloc(0)
+        self.buddy.alloc_within(0, HUGE_ORDER)
     }
 
     /// A block for a page of 2 MB or 1 GB or for a reservation, if there is one
@@ -226,7 +230,7 @@ impl Memory {
 
     /// A contiguous block for a page table; movable frames make room for it.
     fn alloc_contiguous(&mut self, order: u8) -> Option<u64> {
-        if let Some(frame) = self.buddy.alloc(order) {
+        if let Some(frame) = self.buddy.alloc_within(order, HUGE_ORDER) {
             return Some(frame);
         }
         if order == 0 || order > MAX_ORDER {
@@ -427,6 +431,15 @@ mod tests {
             (free, 0, 0)
         );
         way(&mut m, 8 << 20).expect("compaction finds one");
+    }
+
+    #[test]
+    fn pages_of_programs_leave_room_for_ways() {
+        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
+        for _ in 0..m.free_frames() / 2 {
+            m.alloc_page().expect("half is free");
+        }
+        way(&mut m, 64 << 20).expect("compaction finds one");
     }
 
     #[test]

@@ -80,3 +80,22 @@ def fits(data_gb: float, way_kb: float) -> str:
         f"{way_kb:,.0f} KB have {slots / 1e3:,.0f} K slots: a load of {load:.3f}, {verdict} the "
         f"threshold of {UPSIZE_AT}"
     )
+
+
+FOUR_KB = "page_table.4kb"
+TWO_MB = "page_table.2mb"
+DESIGNS = ("ECPT", "ECPT+THP", "ME-HPT", "ME-HPT+THP")
+
+
+def way_statistic(outcome: Outcome, table: str, name: str) -> list[float]:
+    """A statistic of each way of a table, in order; nothing without a result."""
+    found = outcome.since_boot_of(f"{table}.way.", f".{name}")
+    return [found[way] for way in sorted(found, key=int)]
+
+
+def size_words(size: float) -> str:
+    """A size as the paper writes it: 8KB, 1MB."""
+    for unit, name in ((MB, "MB"), (KB, "KB")):
+        if size >= unit:
+            return f"{size / unit:g}{name}"
+    return f"{size:g}B"

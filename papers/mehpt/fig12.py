@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, FOUR_KB, KB, WAYS, scaled, way_statistic
+from .common import APPLICATIONS, FOUR_KB, KB, LINE, WAYS, scaled, way_statistic
 
 # Section VII-E2: "64MB per way"; "0.5MB for most of the ways in MUMmer"; 8KB with THP.
 PRINTED: dict[str, dict[str, list[float | None]]] = {
@@ -36,13 +36,11 @@ class Figure12(Figure):
         for suffix, printed in PRINTED.items():
             for app in APPLICATIONS:
                 outcome = results(runs[app, f"ME-HPT{suffix}"])
-                ways: list[float | None] = list(way_statistic(outcome, FOUR_KB, "bytes"))
-                ways.sort(key=lambda size: size or 0)
+                found = sorted(slots * LINE for slots in way_statistic(outcome, FOUR_KB, "slots"))
+                ways: list[float | None] = [*found] if found else [None] * WAYS
                 names = ("smallest way", "middle way", "largest way")
                 paper_ways = printed.get(app, [None] * WAYS)
-                for name, value, theirs in zip(
-                    names, ways or [None] * WAYS, paper_ways, strict=True
-                ):
+                for name, value, theirs in zip(names, ways, paper_ways, strict=True):
                     rows.append(
                         Row(
                             app, name, scaled(value, KB), theirs, "KB",

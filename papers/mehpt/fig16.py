@@ -19,8 +19,7 @@ READ = ("BFS", "GUPS", "TC")
 
 def distribution(outcome: Outcome) -> list[float]:
     """The share of insertions and rehashes with 0, 1, 2… re-insertions."""
-    counts = outcome.since_boot_of(f"{FOUR_KB}.reinsertions", "")
-    known = {key.lstrip("._"): value for key, value in counts.items()}
+    known = outcome.since_boot_of(f"{FOUR_KB}.reinsertions.", "")
     numbers = [known.get(str(n)) for n in range(SHOWN)]
     rest = sum(v for k, v in known.items() if not k.isdigit() or int(k) >= SHOWN) if known else 0.0
     total = outcome.since_boot(f"{FOUR_KB}.insertions_and_rehashes")

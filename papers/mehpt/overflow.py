@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import FOUR_KB, KB, MB, size_words, way_statistic
+from .common import FOUR_KB, KB, LINE, MB, size_words, way_statistic
 
 PROGRAMS = ("GUPS", "SysBench", "SysBench 57 GB", "MUMmer", "MUMmer 0.7 GB")
 CAPACITY = 192
@@ -58,7 +58,7 @@ class Overflow(Figure):
                     failed=outcome.why, panel="chunk",
                 )
             )  # fmt: skip
-            ways = way_statistic(outcome, FOUR_KB, "bytes")
+            ways = [slots * LINE for slots in way_statistic(outcome, FOUR_KB, "slots")]
             note = "ways of " + ", ".join(size_words(size) for size in sorted(ways)) if ways else ""
             in_use = way_statistic(outcome, FOUR_KB, "l2p_entries_peak")
             if in_use:

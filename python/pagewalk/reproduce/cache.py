@@ -63,20 +63,32 @@ class Outcome:
             value = self.result.get(name)  # type: ignore[assignment]
         return default if value is None else float(value)
 
+    @cached_property
+    def _ever(self) -> dict[str, int]:
+        design = {} if self.data is None else self.data["design"]
+        return {f"{s['path']}.{s['name']}": s["value"] for s in design.get("since_boot", [])}
+
+    def since_boot(self, name: str) -> float | None:
+        """A statistic of the kernel or a page table since the machine booted, by its path.
+
+        Populating memory, where page tables grow most, lies before the measured part.
+        """
+        value = self._ever.get(name)
+        return None if value is None else float(value)
+
+    def since_boot_of(self, first: str, last: str) -> dict[str, float]:
+        """Such statistics whose path starts and ends so, by what lies between."""
+        return {
+            name[len(first) : -len(last)]: float(value)
+            for name, value in self._ever.items()
+            if name.startswith(first) and name.endswith(last)
+        }
+
     def __getitem__(self, name: str) -> float:
         value = self.get(name)
         if value is None:
             raise KeyError(f"no number '{name}' in the result of {self.data and self.data['name']}")
         return value
-
-    def total(self, first: str, last: str) -> float | None:
-        """The sum of a statistic over the components whose path starts so; None without any."""
-        values = [
-            value
-            for name, value in self._statistics.items()
-            if name.startswith(first) and name.endswith(f".{last}")
-        ]
-        return float(sum(values)) if values else None
 
 
 class Cache:

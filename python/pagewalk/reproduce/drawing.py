@@ -30,7 +30,12 @@ def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
         return None
     whole = (
         alt.vconcat(*drawn, spacing=34)
-        .resolve_scale(color="independent", xOffset="independent")
+        .resolve_scale(
+            color="independent",
+            xOffset="independent",
+            opacity="independent",
+            shape="independent",
+        )
         .properties(
             title=alt.TitleParams(
                 figure.title,
@@ -118,10 +123,11 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
     x = alt.X(
         "group:N",
         sort=groups,
+        scale=alt.Scale(domain=groups),
         title=None,
         axis=alt.Axis(labelAngle=0 if _room(groups, width) else -35),
     )
-    offset = alt.XOffset("series:N", sort=series)
+    offset = alt.XOffset("series:N", sort=series, scale=alt.Scale(domain=series))
     colour = _colours("part", parts) if parts else _colours("series", series)
     base = alt.Chart(frame)
     bars = base.transform_filter("isValid(datum.value)").mark_bar(stroke="white", strokeWidth=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +43,18 @@ class Application:
     changes: Json = field(default_factory=dict)
     together: bool = False
     """Whether counting and timing share a run, since the program takes long to start."""
+
+    def resized(
+        self, *, size: str | None = None, threads: int = 1, **params: object
+    ) -> Application:
+        """The same program with another size, or other parameters."""
+        program = replace(
+            self.program,
+            size=size or self.program.size,
+            threads=threads,
+            params={**self.program.params, **{key: str(value) for key, value in params.items()}},
+        )
+        return replace(self, program=program)
 
 
 class Paper:

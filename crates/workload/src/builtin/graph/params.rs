@@ -32,7 +32,7 @@ pub const VERTICES: ParamInfo = ParamInfo {
     name: "vertices",
     unit: "vertices",
     default: "2^scale",
-    range: "4096 to 2^31",
+    range: "1000 to 2^31",
     meaning: "Number of vertices, given instead of a size or a scale; a power of two for a Kronecker graph.",
 };
 /// `--param degree=…`
@@ -69,6 +69,8 @@ pub const ROOTS: ParamInfo = ParamInfo {
 };
 
 const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
+/// That of the smallest graph of ME-HPT's figure 15.
+const LEAST_VERTICES: u64 = 1000;
 
 /// Host memory for each vertex of GraphBIG's layout, in bytes: its addresses and those
 /// of its maps (32), edges into it (4), and at least one run of its edges and of each
@@ -274,7 +276,7 @@ fn vertices(
             return Err(values.refuse(name, "given together with a size; give one of them"));
         }
     }
-    let range = 1u64 << SCALES.start()..=1 << SCALES.end();
+    let range = LEAST_VERTICES..=1 << SCALES.end();
     match (scale, vertices) {
         (Some(_), Some(_)) => {
             Err(values.refuse("vertices", "given together with a scale; give one of them"))

@@ -39,6 +39,10 @@ pub(crate) struct Place {
     slot: u32,
 }
 
+/// How many times the usual limit of re-insertions an insertion may take while
+/// a resize is under way, before that is finished at once.
+const PATIENCE: usize = 8;
+
 /// What hardware finds in one way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Probe {
@@ -170,7 +174,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             ways: Vec::new(),
             lines: 0,
             displaced: Vec::new(),
-            stats: ElasticStats::new(usize::from(spec.ways), spec.max_kicks),
+            stats: ElasticStats::new(usize::from(spec.ways), PATIENCE * spec.max_kicks as usize),
             format: PhantomData,
         }
     }
@@ -478,6 +482,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// [`Elastic::place`] with the first place given.
     fn place_at(&mut self, start: Place, mut line: Line) -> Result<(), ()> {
         self.displaced.clear();
+        let limit = self.most_kicks();
         let mut place = start;
         loop {
             std::mem::swap(self.line_mut(place), &mut line);
@@ -487,7 +492,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 self.stats.placed(self.displaced.len() - 1);
                 return Ok(());
             };
-            if self.displaced.len() > self.spec.max_kicks as usize {
+            if self.displaced.len() > limit {
                 break;
             }
             let hash = self.hash(key);
@@ -501,6 +506,14 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         Err(())
     }
 
+    /// How often an insertion may displace a line: the limit after which the
+    /// table is resized, and more while that is under way already and the old
+    /// slots that are left are crowded.
+    fn most_kicks(&self) -> usize {
+        let times = if self.in_flight() == 0 { 1 } else { PATIENCE };
+        times * self.spec.max_kicks as usize
+    }
+
     /// Puts `line` somewhere; if it takes too many re-insertions, makes room.
     fn place_or_resize(
         &mut self,
@@ -510,6 +523,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         landed: &mut dyn FnMut(u64, u8),
     ) -> Result<Place, NoFrames> {
         while self.place(key, line, None).is_err() {
+            env.work.kicks += self.most_kicks() as u32;
             self.make_room(env, landed)?;
         }
         let kicks = self.displaced.len() as u32 - 1;

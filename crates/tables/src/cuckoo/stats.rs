@@ -51,9 +51,9 @@ pub(crate) struct ElasticStats {
 }
 
 impl ElasticStats {
-    pub(super) fn new(ways: usize, max_kicks: u32) -> Self {
+    pub(super) fn new(ways: usize, most_kicks: usize) -> Self {
         ElasticStats {
-            by_reinsertions: vec![0; max_kicks as usize + 1],
+            by_reinsertions: vec![0; most_kicks + 1],
             ways: vec![WayStats::default(); ways],
             ..ElasticStats::default()
         }

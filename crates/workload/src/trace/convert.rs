@@ -120,7 +120,7 @@ fn to_pwt(
 }
 
 fn to_champsim(
-    mut program: Box<dyn Program>,
+    program: Box<dyn Program>,
     to: &Path,
     compression: &str,
     keep_good: bool,
@@ -128,8 +128,23 @@ fn to_champsim(
     let mut partial = to.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let io = |e: std::io::Error| TraceError::io(&partial, "write the trace", &e);
-    let file = BufWriter::with_capacity(1 << 20, File::create(&partial).map_err(io)?);
+    let done = write_champsim(program, to, &partial, compression, keep_good);
+    if done.is_err() {
+        // Unlike a part of a .pwt, it does not say that it is one.
+        drop(std::fs::remove_file(&partial));
+    }
+    done
+}
+
+fn write_champsim(
+    mut program: Box<dyn Program>,
+    to: &Path,
+    partial: &Path,
+    compression: &str,
+    keep_good: bool,
+) -> Result<Converted, ProgramError> {
+    let io = |e: std::io::Error| TraceError::io(partial, "write the trace", &e);
+    let file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(io)?);
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();
     let (mut instructions, mut events) = (0, 0u64);
@@ -171,7 +186,7 @@ fn to_champsim(
     let file = out.finish().map_err(io)?;
     file.sync_all().map_err(io)?;
     let bytes = file.metadata().map_err(io)?.len();
-    std::fs::rename(&partial, to).map_err(io)?;
+    std::fs::rename(partial, to).map_err(io)?;
     let mut lost = vec![
         "sizes of accesses, and latencies between dependent instructions".to_owned(),
         "addresses of plain instructions (they are numbered between their neighbours)".to_owned(),

@@ -53,6 +53,7 @@ fn conversion_keeps_what_the_target_can_hold() {
     let to = dir.path().join("two.champsim");
     let error = convert_trace(&threads, &OpenOptions::default(), &to, false).unwrap_err();
     assert!(error.message.contains("one thread"), "{error}");
+    assert!(!dir.path().join("two.champsim.partial").exists());
     let error = convert_trace(&threads, &OpenOptions::default(), Path::new("x.foo"), false);
     assert!(error.unwrap_err().message.contains("expected .pwt"));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{Kind, Op, ThreadId};
+use pagewalk_stream::{End, Kind, Op, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, MARKS_FULL, Sealed, file_header, index};
 use super::codec::{Encoder, Streams};
@@ -178,8 +178,13 @@ impl TraceWriter {
         let open = self.threads.entry(thread).or_default();
         put_mark(&mut open.marks, open.streams.control.len() as u64, mark);
         open.mark_count += 1;
-        if open.marks.len() >= MARKS_FULL {
+        let gone = matches!(mark, Mark::End(End::Exit));
+        if gone || open.marks.len() >= MARKS_FULL {
             self.seal(thread)?;
+        }
+        if gone {
+            // Nothing follows, and the model of a thread takes a megabyte.
+            self.threads.remove(&thread);
         }
         Ok(())
     }
@@ -329,4 +334,21 @@ fn write_all(
     out.write_all(&index)?;
     out.publish()?;
     Ok(at + index.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_gone_takes_no_memory() {
+        let header = Header::default();
+        let mut writer = TraceWriter::to_writer(Path::new("x"), &header, std::io::sink());
+        for thread in 0..40 {
+            writer.ops(thread, &[Op::default()]).unwrap();
+            writer.mark(thread, &Mark::End(End::Exit)).unwrap();
+            assert!(writer.threads.is_empty());
+        }
+        assert_eq!(writer.finish().unwrap().ops, 40);
+    }
 }

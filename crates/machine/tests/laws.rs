@@ -160,6 +160,100 @@ fn a_design_configured_as_its_baseline_is_its_baseline() {
 }
 
 #[test]
+fn without_its_four_techniques_me_hpt_is_ecpt_and_each_alone_is_a_shipped_design() {
+    let off = |keys: &[&str]| -> Vec<String> {
+        let all = [
+            "chunks=[]",
+            "change_chunks=false",
+            "in_place=false",
+            "per_way=false",
+        ];
+        let rest = all
+            .iter()
+            .filter(|k| !keys.iter().any(|on| k.starts_with(on)));
+        rest.map(|k| format!("page_table.memory_efficient.{k}"))
+            .collect()
+    };
+    let run = |design: &str, workload: &str, set: &[String]| {
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        machine_stats(&one(MACHINE, design, workload, N, &set))
+    };
+    for workload in WORKLOADS {
+        for (design, as_one, on) in [
+            ("ecpt", "mehpt", &[][..]),
+            ("ecpt-thp", "mehpt-thp", &[]),
+            ("mehpt-inplace", "mehpt", &["in_place"]),
+            ("mehpt-perway", "mehpt", &["per_way"]),
+            ("mehpt-l2p", "mehpt", &["chunks", "change_chunks"]),
+        ] {
+            let (own, same) = (run(design, workload, &[]), run(as_one, workload, &off(on)));
+            assert!(own == same, "{design} and {as_one} on {workload}");
+        }
+    }
+}
+
+#[test]
+fn walks_of_cuckoo_tables_are_of_one_kind_and_probe_what_it_says() {
+    for design in designs()
+        .iter()
+        .filter(|d| d.contains("ecpt") || d.contains("mehpt"))
+    {
+        for workload in WORKLOADS {
+            let d = one(MACHINE, design, workload, N, &[]);
+            let n = |name: &str| sum(&d, name, |p| p == "core.0.mmu.cuckoo");
+            let walks = n("direct") + n("size") + n("partial") + n("complete");
+            assert_eq!(walks as f64, metric(&d, "walks"), "{design} {workload}");
+            let probes = n("probes");
+            assert!(probes >= n("direct") + 3 * (n("size") + n("complete")));
+            assert!(
+                probes
+                    <= n("direct")
+                        + 3 * n("size")
+                        + 6 * n("partial")
+                        + 9 * (n("complete") + n("retried"))
+            );
+            let reads = sum(&d, "walk_reads", |p| p == "core.0.mmu");
+            assert_eq!(reads, probes + n("cwt_fetches"), "{design} {workload}");
+        }
+    }
+}
+
+#[test]
+fn counters_of_page_tables_since_boot_hold_what_filling_memory_did() {
+    let d = one(MACHINE, "mehpt", "gups 256MB", N, &[]);
+    let of = |rows: &[pagewalk_machine::Stat], path: &str, name: &str| {
+        let row = rows.iter().find(|s| s.path == path && s.name == name);
+        row.unwrap_or_else(|| panic!("{path}.{name}")).value
+    };
+    let ever = |path: &str, name: &str| of(&d.since_boot, path, name);
+    let table = "page_table.4kb";
+    // 65,536 pages in clusters of eight, and a few of code and stack.
+    let (lines, inserted) = (ever(table, "lines"), ever(table, "inserted"));
+    assert!((8192..8300).contains(&lines) && inserted == lines);
+    assert!(ever(table, "merged") >= 7 * 8192);
+    assert!(of(&d.stats, table, "inserted") < 100, "the measured part");
+    let ways = [0, 1, 2].map(|w| format!("{table}.way.{w}"));
+    let all = |name: &str| ways.iter().map(|w| ever(w, name)).sum::<u64>();
+    assert_eq!(all("lines"), lines);
+    assert_eq!(all("bytes"), ever(table, "bytes"));
+    assert_eq!(all("upsizes"), ever(table, "upsizes"));
+    assert_eq!(all("l2p_entries"), ever("page_table.l2p", "entries"));
+    let histogram = d
+        .since_boot
+        .iter()
+        .filter(|s| s.path == "page_table.4kb.reinsertions");
+    let total: u64 = histogram.map(|s| s.value).sum();
+    assert_eq!(total, ever(table, "insertions_and_rehashes"));
+    assert_eq!(metric(&d, "table_resizes"), all("upsizes") as f64);
+    // Everything that the kernel holds for tables is in one of them.
+    let held: u64 = ["4kb", "2mb", "1gb", "pmd_cwt", "pud_cwt"]
+        .map(|t| ever(&format!("page_table.{t}"), "bytes"))
+        .iter()
+        .sum();
+    assert_eq!(held, ever("os", "page_table_bytes"));
+}
+
+#[test]
 fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
     for design in designs() {
         for workload in WORKLOADS {
@@ -188,7 +282,14 @@ fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
 
 #[test]
 fn taking_hardware_away_never_helps() {
-    for design in ["radix", "thp", "l2tlb-128k", "perfect-tlb"] {
+    for design in [
+        "radix",
+        "thp",
+        "l2tlb-128k",
+        "perfect-tlb",
+        "ecpt",
+        "mehpt-thp",
+    ] {
         for workload in WORKLOADS {
             let at = |set: &[&str]| {
                 cycles(&one(
@@ -202,6 +303,9 @@ fn taking_hardware_away_never_helps() {
             let full = at(&[]);
             for less in [
                 &["mmu.walk_caches.entries=0"][..],
+                &["mmu.cuckoo.pmd_cwc_entries=1"],
+                &["mmu.cuckoo.pud_cwc_entries=1"],
+                &["mmu.cuckoo.hash_latency=20"],
                 &["caches.l1d.mshrs=2"],
                 &["caches.l2.mshrs=2"],
                 &["memory.dram.ddr.data_rate_mts=400"],

@@ -83,7 +83,7 @@ macro_rules! specs {
 specs! {
     /// The parameters of either table, which one engine serves.
     ElasticSpec {
-        /// Ways of each table, 2 to 8; each has a hash function of its own.
+        /// Ways of each table, 2 to 4; each has a hash function of its own.
         ways: u8,
         /// Slots (64-byte lines of eight entries) of a way at the start, a power of two of at least 64.
         initial_slots: u64,

@@ -9,6 +9,7 @@
 //! always finds its slot free. Only a downsize merges slots.
 
 mod migrate;
+mod place;
 mod resize;
 #[cfg(test)]
 mod tests;
@@ -18,12 +19,11 @@ use std::marker::PhantomData;
 use arrayvec::ArrayVec;
 use pagewalk_structures::prefetch;
 use pagewalk_units::{Addr, Asid, PageSize, Rng};
-use rand::RngExt;
 
 use super::hash::Hash;
 use super::l2p::L2p;
 use super::line::Format;
-use super::spec::{Choice, ElasticSpec, MAX_WAYS};
+use super::spec::{ElasticSpec, MAX_WAYS};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
@@ -38,10 +38,6 @@ pub(crate) struct Place {
     new: bool,
     slot: u32,
 }
-
-/// How many times the usual limit of re-insertions an insertion may take while
-/// a resize is under way, before that is finished at once.
-const PATIENCE: usize = 8;
 
 /// What hardware finds in one way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,7 +170,10 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             ways: Vec::new(),
             lines: 0,
             displaced: Vec::new(),
-            stats: ElasticStats::new(usize::from(spec.ways), PATIENCE * spec.max_kicks as usize),
+            stats: ElasticStats::new(
+                usize::from(spec.ways),
+                place::PATIENCE * spec.max_kicks as usize,
+            ),
             format: PhantomData,
         }
     }
@@ -419,118 +418,5 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 landed(key, place.way);
             }
         }
-    }
-
-    /// The way that a line goes to, not one of `not` (a bit a way): each with
-    /// the same chance, or by its free slots with per-way resizing (ME-HPT,
-    /// section IV-D).
-    fn choose(&mut self, not: u8) -> usize {
-        let allowed = |way: &usize| not >> way & 1 == 0;
-        let n = self.ways.len();
-        if self.spec.per_way {
-            let mut weights = [0u64; MAX_WAYS];
-            let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
-            for way in (0..n).filter(allowed) {
-                let w = &self.ways[way];
-                if w.slots() == smallest || !self.full(w.lines, w.slots()) {
-                    weights[way] = w.slots().saturating_sub(w.lines);
-                }
-            }
-            let sum: u64 = weights.iter().sum();
-            if sum > 0 {
-                let mut r = self.rng.random_range(0..sum);
-                for (way, &weight) in weights.iter().enumerate() {
-                    if r < weight {
-                        return way;
-                    }
-                    r -= weight;
-                }
-            }
-        }
-        let left = (0..n).filter(allowed).count();
-        let nth = self.rng.random_range(0..left);
-        (0..n).filter(allowed).nth(nth).expect("one of those left")
-    }
-
-    /// The way that the line of `hash` goes to, not `not`.
-    fn choose_for(&mut self, hash: Hash, not: Option<usize>) -> usize {
-        let not = not.map_or(0, |way| 1 << way);
-        if self.spec.choice == Choice::PreferEmpty {
-            let taken = (0..self.ways.len())
-                .filter(|&way| F::key(self.line(self.live(hash, way))).is_some())
-                .fold(not, |taken: u8, way| taken | 1 << way);
-            if taken.count_ones() < self.ways.len() as u32 {
-                return self.choose(taken);
-            }
-        }
-        self.choose(not)
-    }
-
-    /// Puts `line` into a way other than `from`; the line that was there goes
-    /// to another way, and so on, until a slot is free. `Err` after too many,
-    /// when everything is as it was.
-    ///
-    /// `self.displaced` then has every place that has got another line, the
-    /// last of them being the one that was free.
-    fn place(&mut self, key: u64, line: Line, from: Option<usize>) -> Result<(), ()> {
-        let way = self.choose_for(self.hash(key), from);
-        self.displaced.clear();
-        let start = self.live(self.hash(key), way);
-        self.place_at(start, line)
-    }
-
-    /// [`Elastic::place`] with the first place given.
-    fn place_at(&mut self, start: Place, mut line: Line) -> Result<(), ()> {
-        self.displaced.clear();
-        let limit = self.most_kicks();
-        let mut place = start;
-        loop {
-            std::mem::swap(self.line_mut(place), &mut line);
-            self.displaced.push(place);
-            let Some(key) = F::key(&line) else {
-                self.ways[usize::from(place.way)].lines += 1;
-                self.stats.placed(self.displaced.len() - 1);
-                return Ok(());
-            };
-            if self.displaced.len() > limit {
-                break;
-            }
-            let hash = self.hash(key);
-            let way = self.choose_for(hash, Some(usize::from(place.way)));
-            place = self.live(hash, way);
-        }
-        while let Some(place) = self.displaced.pop() {
-            std::mem::swap(self.line_mut(place), &mut line);
-        }
-        self.stats.exhausted += 1;
-        Err(())
-    }
-
-    /// How often an insertion may displace a line: the limit after which the
-    /// table is resized, and more while that is under way already and the old
-    /// slots that are left are crowded.
-    fn most_kicks(&self) -> usize {
-        let times = if self.in_flight() == 0 { 1 } else { PATIENCE };
-        times * self.spec.max_kicks as usize
-    }
-
-    /// Puts `line` somewhere; if it takes too many re-insertions, makes room.
-    fn place_or_resize(
-        &mut self,
-        key: u64,
-        line: Line,
-        env: &mut Env<'_, A>,
-        landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Place, NoFrames> {
-        while self.place(key, line, None).is_err() {
-            env.work.kicks += self.most_kicks() as u32;
-            self.make_room(env, landed)?;
-        }
-        let kicks = self.displaced.len() as u32 - 1;
-        env.work.kicks += kicks;
-        if self.size.is_some() {
-            env.work.l2p_accesses += kicks;
-        }
-        Ok(self.displaced[0])
     }
 }

@@ -16,7 +16,8 @@ pub(crate) enum Growth {
     /// chunk size.
     Same,
     /// A way goes over to chunks of another size, and for as long as it takes
-    /// needs the old chunks' entries and the new ones': any free entries.
+    /// needs the old chunks' entries and the new ones': any free entries, but
+    /// not more than twice a sub-table's for the new ones.
     Change,
 }
 
@@ -151,11 +152,21 @@ impl L2p {
         if places.len() < n {
             return None;
         }
-        if growth == Growth::Same && size != PageSize::G1 {
+        if size == PageSize::G1 {
+            return Some(places);
+        }
+        // What is there in the end is the sub-table's own, or that and the middle.
+        let end = match growth {
+            Growth::Same => used + n,
+            Growth::Change => n,
+        };
+        if end > e && !(end <= 2 * e && whole_middle) {
+            return None;
+        }
+        if growth == Growth::Same {
             let next_to_each_other = places.windows(2).all(|p| p[0].abs_diff(p[1]) == 1);
-            let within = used + n <= e || (used + n <= 2 * e && whole_middle);
             let left = w.owner.iter().filter(|o| o.is_none()).count() - n;
-            if !within || !next_to_each_other || left == 0 {
+            if !next_to_each_other || left == 0 {
                 return None;
             }
         }
@@ -210,6 +221,7 @@ mod tests {
             let mut l2p = L2p::new(1, 32);
             assert!(l2p.take(0, G1, 1, Growth::Same) && l2p.take(0, size, 32, Growth::Same));
             assert!(!l2p.take(0, size, 32, Growth::Same));
+            assert!(!l2p.take(0, size, 33, Growth::Change));
             l2p.give_back(0, G1, 1);
             assert!(l2p.take(0, size, 32, Growth::Same));
             assert!(l2p.take(0, other, 16, Growth::Same));

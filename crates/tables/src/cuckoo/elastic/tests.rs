@@ -12,7 +12,7 @@ use rand::RngExt;
 use super::*;
 use crate::Want;
 use crate::cluster::PteCluster;
-use crate::cuckoo::spec::{ElasticCuckooSpec, HashFunction, MemoryEfficientSpec};
+use crate::cuckoo::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec};
 
 /// Memory that refuses once `left` requests have been granted.
 #[derive(Clone)]

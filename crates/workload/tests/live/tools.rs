@@ -1,7 +1,7 @@
 //! Emulator, plugin and compiler, as the tests of live programs need them.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -34,21 +34,33 @@ pub fn present() -> bool {
     })
 }
 
+/// Where the tests of this process put their files: another run at the same time has its own.
 pub fn folder() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        let all = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        let path = all.join(std::process::id().to_string());
         std::fs::create_dir_all(&path).unwrap();
+        // What ended runs have left: their numbers name no process any more.
+        for old in std::fs::read_dir(&all).unwrap().flatten() {
+            let name = old.file_name();
+            let number = name.to_str().and_then(|n| n.parse::<u32>().ok());
+            if number.is_some() && !Path::new("/proc").join(name).exists() {
+                // Another run may be at the same.
+                drop(std::fs::remove_dir_all(old.path()));
+            }
+        }
         path
     })
 }
 
-/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one.
+/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one, and
+/// on this one while it builds.
 pub fn plugin() -> PathBuf {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN
         .get_or_init(|| {
-            let target = folder().join("plugin");
+            let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live/plugin");
             let status = Command::new(env!("CARGO"))
                 .args([
                     "build",

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::Program;
-use pagewalk_workload::live::{self, LiveOptions};
+use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_workload::live::{self, LiveOptions, LiveRecording};
 use pagewalk_workload::{Header, OpenOptions, Recording, TraceWriter};
 use serde::{Deserialize, Serialize};
 
@@ -195,14 +195,15 @@ impl Installation {
             SourceSpec::Trace { path } => {
                 pagewalk_workload::open_trace(path, &OpenOptions::default()).map_err(user)
             }
-            SourceSpec::Program { argv } => {
-                let options = LiveOptions {
-                    argv: argv.iter().map(Into::into).collect(),
-                    plugin: self.plugin.clone(),
-                    ..LiveOptions::default()
-                };
-                live::launch(options).map_err(user)
-            }
+            SourceSpec::Program { argv } => live::launch(self.live_options(argv)).map_err(user),
+        }
+    }
+
+    fn live_options(&self, argv: &[String]) -> LiveOptions {
+        LiveOptions {
+            argv: argv.iter().map(Into::into).collect(),
+            plugin: self.plugin.clone(),
+            ..LiveOptions::default()
         }
     }
 
@@ -219,10 +220,6 @@ impl Installation {
         path: &Path,
         progress: &mut dyn FnMut(u64, f64) -> bool,
     ) -> Result<RecordResult, RunError> {
-        let program = self.open(&spec.source, spec.seed)?;
-        let facts = program.facts();
-        let header = Header::of(&facts, spec.seed, &facts.name);
-        let writer = TraceWriter::create(path, &header).map_err(user)?;
         let start = Instant::now();
         let mut next_report = start;
         let mut go_on = |done: u64| {
@@ -232,13 +229,28 @@ impl Installation {
             next_report = Instant::now() + Duration::from_millis(200);
             progress(done, start.elapsed().as_secs_f64())
         };
-        let mut recording = Recording::new(program, writer);
-        pagewalk_workload::record_into(&mut recording, spec.instructions, &mut go_on)
-            .map_err(|e| RunError::Failure(e.message))?;
-        let exit_status = recording.exit_status();
-        let written = recording
-            .finish()
-            .map_err(|e| RunError::Failure(e.message))?;
+        let create =
+            |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
+        let failure = |e: ProgramError| RunError::Failure(e.message);
+        let (facts, exit_status, written);
+        if let SourceSpec::Program { argv } = &spec.source {
+            // Without the operations that a simulation would need.
+            let options = self.live_options(argv);
+            let mut recording = LiveRecording::launch(options, create).map_err(user)?;
+            recording
+                .run(spec.instructions, &mut go_on)
+                .map_err(failure)?;
+            (facts, exit_status) = (recording.facts(), recording.exit_status());
+            written = recording.finish().map_err(failure)?;
+        } else {
+            let program = self.open(&spec.source, spec.seed)?;
+            let writer = create(&program.facts()).map_err(user)?;
+            let mut recording = Recording::new(program, writer);
+            pagewalk_workload::record_into(&mut recording, spec.instructions, &mut go_on)
+                .map_err(failure)?;
+            (facts, exit_status) = (recording.facts(), recording.exit_status());
+            written = recording.finish().map_err(failure)?;
+        }
         Ok(RecordResult {
             path: path.to_owned(),
             source: facts.name,

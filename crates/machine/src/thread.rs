@@ -1,7 +1,7 @@
 //! Threads and processes as the scheduler sees them.
 
 use pagewalk_os::Pid;
-use pagewalk_stream::{Event, ProcessId, ThreadId};
+use pagewalk_stream::{Counted, Event, ProcessId, ThreadId, Units};
 use pagewalk_units::Cycle;
 
 use crate::hub::Item;
@@ -18,7 +18,7 @@ pub(crate) enum State {
     /// Waits until the others of its process have come to this barrier.
     AtBarrier(u64),
     /// Waits until each of these threads has come so far.
-    Waiting(Vec<(ThreadId, u64)>),
+    Waiting(Vec<(ThreadId, u64)>, Counted),
     /// Waits until the change with this ticket has taken effect.
     Meeting(u64),
     /// Has made a change that waits for the other threads.
@@ -40,8 +40,8 @@ pub(crate) struct Thread {
     pub(crate) ready_at: Cycle,
     /// The live program has nothing for it yet.
     pub(crate) starved: bool,
-    /// Ops and ends other than `More` that lie behind it.
-    pub(crate) units: u64,
+    /// What lies behind it.
+    pub(crate) units: Units,
     /// Number of the last barrier that it came to.
     pub(crate) barrier: u64,
     /// Core it ran on last.
@@ -57,7 +57,7 @@ impl Thread {
             at: 0,
             ready_at,
             starved: false,
-            units: 0,
+            units: Units::default(),
             barrier: 0,
             last_core,
         }

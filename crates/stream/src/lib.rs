@@ -110,6 +110,38 @@ pub type ThreadId = u32;
 /// A process of a program; the first is 0, numbers are never used again.
 pub type ProcessId = u32;
 
+/// How far a thread has come, for an [`End::Wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// In ops.
+    Ops,
+    /// In instructions.
+    Instructions,
+}
+
+/// What lies behind a thread, in both measures of an [`End::Wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    ops: u64,
+    instructions: u64,
+}
+
+impl Units {
+    /// A batch and its end lie behind the thread.
+    pub fn pass(&mut self, batch: &Batch, end: &End) {
+        let ends = u64::from(!matches!(end, End::More | End::Empty));
+        self.ops += batch.ops.len() as u64 + ends;
+        self.instructions += batch.instructions() + ends;
+    }
+    /// How far that is.
+    pub fn counted(&self, counted: Counted) -> u64 {
+        match counted {
+            Counted::Ops => self.ops,
+            Counted::Instructions => self.instructions,
+        }
+    }
+}
+
 /// Why a batch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -139,10 +171,13 @@ pub enum End {
         number: u64,
     },
     /// A recorded wait: the thread goes on when each of these threads has come
-    /// this far, in ops and in ends other than [`End::More`], or has exited.
+    /// this far, or has exited.
     Wait {
-        /// Which threads, and how far.
+        /// Which threads, and how far: ends other than [`End::More`] and
+        /// [`End::Empty`], and what `counted` says.
         until: Vec<(ThreadId, u64)>,
+        /// What is counted next to the ends.
+        counted: Counted,
     },
     /// A live thread waits for another one, in the kernel: it takes no part until
     /// `fill` gives something else. Ask again later.

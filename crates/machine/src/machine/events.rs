@@ -44,8 +44,8 @@ impl Machine {
                 self.release(id, core, State::AtBarrier(number));
                 self.settle(hub, me, false)?;
             }
-            End::Wait { until } => {
-                self.release(id, core, State::Waiting(until));
+            End::Wait { until, counted } => {
+                self.release(id, core, State::Waiting(until, counted));
                 self.settle(hub, me, false)?;
             }
             End::Blocked => {

@@ -1,7 +1,7 @@
 //! The run loop: one turn of one core after another.
 
 use pagewalk_cpu::Stop;
-use pagewalk_stream::{End, ThreadId};
+use pagewalk_stream::ThreadId;
 
 use super::waits::program;
 use super::{Machine, Outcome, Pause};
@@ -52,7 +52,7 @@ impl Machine {
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
-                thread.units += item.batch.ops.len() as u64 + u64::from(end != End::More);
+                thread.units.pass(&item.batch, &end);
                 hub.recycle(item);
                 self.act_on_end(hub, me, id, core, end)?;
                 self.wake_waiting();

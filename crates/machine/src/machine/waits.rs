@@ -1,7 +1,7 @@
 //! When a thread that waits goes on: the kernel has let it go, its barrier is
 //! complete, or the change of the address space that it met at has taken effect.
 
-use pagewalk_stream::{ProgramError, ThreadId};
+use pagewalk_stream::{Counted, ProgramError, ThreadId};
 
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Supply};
@@ -45,7 +45,7 @@ impl Machine {
             let waiting = |t: &Thread| {
                 matches!(
                     t.state,
-                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(_)
+                    State::Meeting(_) | State::AtBarrier(_) | State::Waiting(..)
                 )
             };
             let stuck: Vec<ThreadId> = self
@@ -104,7 +104,7 @@ impl Machine {
                         || o.state == State::Exited
                         || o.barrier >= *number
                 }),
-                State::Waiting(until) => self.is_over(until),
+                State::Waiting(until, counted) => self.is_over(until, *counted),
                 _ => false,
             })
             .map(|(id, _)| *id)
@@ -120,9 +120,10 @@ impl Machine {
     }
 
     /// Whether each thread has come as far as a wait asks.
-    fn is_over(&self, until: &[(ThreadId, u64)]) -> bool {
+    fn is_over(&self, until: &[(ThreadId, u64)], counted: Counted) -> bool {
         until.iter().all(|(other, units)| {
-            let there = |o: &Thread| o.state == State::Exited || o.units >= *units;
+            let far = |o: &Thread| o.units.counted(counted);
+            let there = |o: &Thread| o.state == State::Exited || far(o) >= *units;
             self.threads.get(other).is_some_and(there)
         })
     }
@@ -163,7 +164,7 @@ impl Machine {
                             State::Changing(_, at) => *at > ticket,
                             // One that is about to go on may have to do with
                             // what is changed.
-                            State::Waiting(until) => !self.is_over(until),
+                            State::Waiting(until, counted) => !self.is_over(until, *counted),
                             State::Blocked | State::AtBarrier(_) | State::Exited => true,
                             State::Running(_) | State::Ready => false,
                         })

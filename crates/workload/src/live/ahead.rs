@@ -13,7 +13,7 @@ use super::{Live, error};
 /// Batches of one thread that wait at most: 2 MB.
 const AHEAD: usize = 16;
 /// How long the reader sleeps before it looks again at a thread that has had nothing.
-const LOOK: Duration = Duration::from_millis(1);
+pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 /// What was read of a thread.
 #[derive(Default)]

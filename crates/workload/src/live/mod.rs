@@ -6,6 +6,8 @@ mod calls;
 mod host;
 mod locate;
 mod process;
+mod record;
+mod sink;
 mod thread;
 
 use std::collections::VecDeque;
@@ -20,10 +22,14 @@ use pagewalk_ring::futex_wait;
 use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
 
 use host::Host;
-use process::{Decoded, Process};
+use process::Process;
+use sink::{Batches, Nothing, Sink};
 use thread::Thread;
 
+use crate::trace::pwt::code::Decoded;
+
 pub use locate::{find_qemu, resolve_program};
+pub use record::LiveRecording;
 
 /// What to run and how.
 #[derive(Debug, Default)]
@@ -103,6 +109,35 @@ impl Live {
         self.counted
     }
 
+    /// Reads on in every thread and throws it away: what the front end alone takes.
+    /// Returns the instructions, those of blocks that were cut short included; none
+    /// when the program has ended.
+    ///
+    /// # Errors
+    /// As [`Program::fill`].
+    pub fn discard(&mut self) -> Result<Option<u64>, ProgramError> {
+        let (mut instructions, mut moved) = (0, false);
+        for thread in 0..self.threads.len() {
+            if self.threads[thread].ended {
+                continue;
+            }
+            let mut nothing = Nothing {
+                instructions: 0,
+                left: record::TURN,
+            };
+            let end = self.read(thread as ThreadId, &mut nothing)?;
+            instructions += nothing.instructions;
+            moved |= !nothing.is_empty() || !matches!(end, End::Blocked | End::Empty);
+        }
+        if self.threads.iter().all(|t| t.ended) {
+            return Ok(None);
+        }
+        if !moved {
+            self.wait_at_most(ahead::LOOK * 5);
+        }
+        Ok(Some(instructions))
+    }
+
     /// Some thread that was left waiting has something, or lives no more.
     fn something_new(&mut self) -> bool {
         self.host.poll_hellos();
@@ -128,18 +163,7 @@ impl Program for Live {
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         batch.ops.clear();
-        let end = self.next(thread as usize, &mut batch.ops)?;
-        let t = &mut self.threads[thread as usize];
-        t.starving = matches!(end, End::Empty | End::Blocked);
-        if end == End::Exit && !t.ended {
-            t.end();
-            let process = &mut self.processes[t.process];
-            let over = |t: &ThreadId| self.threads[*t as usize].ended;
-            if process.threads.iter().all(over) {
-                process.release();
-            }
-        }
-        Ok(end)
+        self.read(thread, &mut Batches(&mut batch.ops))
     }
 
     fn wait(&mut self) {
@@ -153,6 +177,22 @@ impl Program for Live {
 }
 
 impl Live {
+    /// Reads on in a thread's ring.
+    fn read(&mut self, thread: ThreadId, sink: &mut impl Sink) -> Result<End, ProgramError> {
+        let end = self.next(thread as usize, sink)?;
+        let t = &mut self.threads[thread as usize];
+        t.starving = matches!(end, End::Empty | End::Blocked);
+        if end == End::Exit && !t.ended {
+            t.end();
+            let process = &mut self.processes[t.process];
+            let over = |t: &ThreadId| self.threads[*t as usize].ended;
+            if process.threads.iter().all(over) {
+                process.release();
+            }
+        }
+        Ok(end)
+    }
+
     /// [`Program::wait`] with a bound of the caller's.
     fn wait_at_most(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
@@ -180,13 +220,4 @@ impl Live {
     }
 }
 
-/// What a thread gives before it goes on with its ring.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    /// Ops, in order.
-    Ops(Vec<pagewalk_stream::Op>),
-    /// The end of a batch.
-    End(End),
-}
-
-pub(crate) type Queue = VecDeque<Piece>;
+pub(crate) type Queue = VecDeque<crate::x86::Piece>;

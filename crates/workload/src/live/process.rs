@@ -8,12 +8,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Consumer, Header, Segment};
 use pagewalk_stream::{ProgramError, ThreadId};
-use rustc_hash::FxHashMap;
 
 use super::calls::Space;
 use super::error;
 use super::host::{Hello, has_died, open_process};
-use crate::x86::Block;
+use crate::trace::pwt::code::{Decoded, Known};
 
 /// A segment with the mapping that it lies in.
 pub(crate) struct Shared {
@@ -22,15 +21,11 @@ pub(crate) struct Shared {
     _mapping: MmapRaw,
 }
 
-/// Decoded blocks of all processes by address, sizes and bytes: many run the same
-/// programs, and the emulator places them at the same addresses.
-pub(crate) type Decoded = FxHashMap<Box<[u8]>, Arc<Block>>;
-
 pub(crate) struct Process {
     pub pid: i32,
     handle: Option<Arc<OwnedFd>>,
     pub shared: Option<Arc<Shared>>,
-    pub blocks: Vec<Arc<Block>>,
+    pub blocks: Vec<Known>,
     /// Their addresses: where a branch went is asked for each block.
     pub addresses: Vec<u64>,
     /// Words of the static part that are decoded.
@@ -144,23 +139,9 @@ impl Process {
                 .take(bytes)
                 .collect();
             self.code_at = to;
-            if let Some(block) = decoded.get(raw.as_slice()) {
-                self.addresses.push(block.address);
-                self.blocks.push(block.clone());
-                continue;
-            }
-            let (head, rest) = raw.split_at_checked(12).ok_or_else(corrupt)?;
-            let address = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
-            let count = u32::from_le_bytes(head[8..].try_into().unwrap_or_default()) as usize;
-            // QEMU's longest block has 512 instructions.
-            if count > 512 {
-                return Err(corrupt());
-            }
-            let (sizes, bytes) = rest.split_at_checked(count).ok_or_else(corrupt)?;
-            let block = Arc::new(Block::decode(address, sizes, bytes));
-            self.addresses.push(address);
-            self.blocks.push(block.clone());
-            decoded.insert(raw.into(), block);
+            let known = decoded.learn(raw).ok_or_else(corrupt)?;
+            self.addresses.push(known.block.address);
+            self.blocks.push(known);
         }
         Ok(())
     }

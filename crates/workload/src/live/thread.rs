@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::Consumer;
 use pagewalk_ring::record::{self, map_bits};
-use pagewalk_stream::{BATCH_OPS, Backing, End, Event, Op, ProcessId, ProgramError, ThreadId};
+use pagewalk_stream::{Backing, End, Event, ProcessId, ProgramError, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use super::process::Shared;
-use super::{Live, Piece, Queue, calls, error};
-use crate::x86::{Block, Registers};
+use super::sink::{Execution, Sink};
+use super::{Live, Queue, calls, error};
+use crate::x86::{Piece, Registers};
 
 /// Records taken from a ring at a time.
 const CHUNK: usize = 8192;
@@ -90,35 +91,10 @@ impl Thread {
 
     /// Takes a meeting point, which stands before `access`, out of a block's records.
     #[cold]
-    fn met_at(&mut self, at: usize, access: u64) {
-        let ticket = record::payload(self.words.remove(at));
+    fn met_at(&mut self, at: usize, access: u64, ticket_base: u64) {
+        let ticket = ticket_base.wrapping_add(record::payload(self.words.remove(at)));
         let instruction = (access >> record::INDEX_SHIFT) as u16 & 0x1ff;
         self.met_within.push((instruction, ticket));
-    }
-
-    /// Queues the `ops` of `block` with what comes between them.
-    #[cold]
-    fn cut(&mut self, block: &Block, mut ops: Vec<Op>, ticket_base: u64) {
-        let marks = block.markers.iter().map(|marker| {
-            let event = if marker.begin {
-                Event::RoiBegin
-            } else {
-                Event::RoiEnd
-            };
-            (marker.op, End::Event { event, ticket: 0 })
-        });
-        let meetings = self.met_within.drain(..).map(|(instruction, ticket)| {
-            let ticket = ticket_base.wrapping_add(ticket);
-            (block.first_op(instruction), End::Meet { ticket })
-        });
-        let mut cuts: Vec<(usize, End)> = marks.chain(meetings).collect();
-        cuts.sort_by_key(|(op, _)| *op);
-        for (op, end) in cuts.into_iter().rev() {
-            let after = ops.split_off(op.min(ops.len()));
-            self.queue.push_front(Piece::Ops(after));
-            self.queue.push_front(Piece::End(end));
-        }
-        self.queue.push_front(Piece::Ops(ops));
     }
 
     /// Nothing follows: what it held is not needed any more.
@@ -144,8 +120,8 @@ impl Thread {
 }
 
 impl Live {
-    /// The next piece of a thread's stream.
-    pub(crate) fn next(&mut self, id: usize, out: &mut Vec<Op>) -> Result<End, ProgramError> {
+    /// The next part of a thread's stream, into `sink`.
+    pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, ProgramError> {
         if self.threads.get(id).is_none() {
             return Err(error(format!("there is no thread {id}")));
         }
@@ -156,27 +132,22 @@ impl Live {
             while let Some(piece) = self.threads[id].queue.pop_front() {
                 match piece {
                     Piece::End(end) => return Ok(end),
-                    Piece::Ops(mut ops) => {
-                        let room = BATCH_OPS - out.len();
-                        if ops.len() > room {
-                            let rest = ops.split_off(room);
+                    Piece::Ops(ops) => {
+                        if let Some(rest) = sink.ops(ops) {
                             self.threads[id].queue.push_front(Piece::Ops(rest));
-                        }
-                        out.append(&mut ops);
-                        if out.len() >= BATCH_OPS {
                             return Ok(End::More);
                         }
                     }
                 }
             }
-            if let Some(end) = self.step(id, out)? {
+            if let Some(end) = self.step(id, sink)? {
                 return Ok(end);
             }
         }
     }
 
     /// Reads on until a batch ends, something is queued (`None`), or nothing is left.
-    fn step(&mut self, id: usize, out: &mut Vec<Op>) -> Result<Option<End>, ProgramError> {
+    fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, ProgramError> {
         loop {
             let p = self.threads[id].process;
             if self.threads[id].stillborn {
@@ -192,6 +163,16 @@ impl Live {
             while let Some(&word) = t.words.get(t.at) {
                 if record::tag(word) != record::BLOCK {
                     break;
+                }
+                if sink.is_full() {
+                    return Ok(Some(End::More));
+                }
+                if t.met_within.is_empty() {
+                    let words = sink.run(&t.words[t.at..], &process.blocks);
+                    if words > 0 {
+                        t.at += words;
+                        continue;
+                    }
                 }
                 let from = t.at + 1;
                 let mut to = from;
@@ -209,7 +190,9 @@ impl Live {
                         _ => Some(&t.words[to]),
                     });
                     match follower {
-                        Some(&w) if record::tag(w) == record::MEM => t.met_at(to, w),
+                        Some(&w) if record::tag(w) == record::MEM => {
+                            t.met_at(to, w, process.ticket_base);
+                        }
                         _ => break follower.copied(),
                     }
                 };
@@ -217,7 +200,7 @@ impl Live {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
-                        Some(process.addresses[next])
+                        Some(next)
                     }
                     Some(_) => None,
                     None if last => None,
@@ -225,21 +208,17 @@ impl Live {
                 };
                 let number = (word & 0xffff_ffff) as usize;
                 process.learn(number, &mut self.decoded)?;
-                let block = &process.blocks[number];
-                let start = out.len();
-                block.expand(&t.words[from..to], next, &mut t.registers, out);
+                let execution = Execution {
+                    known: &process.blocks[number],
+                    records: &t.words[from..to],
+                    next: next.map(|n| (process.addresses[n], &process.blocks[n])),
+                    met: &mut t.met_within,
+                    registers: &mut t.registers,
+                    queue: &mut t.queue,
+                };
                 t.at = to;
-                if !block.markers.is_empty() || !t.met_within.is_empty() {
-                    let rest = out.split_off(start);
-                    t.cut(block, rest, process.ticket_base);
+                if sink.take(execution)? {
                     return Ok(None);
-                }
-                if out.len() >= BATCH_OPS {
-                    let rest = out.split_off(BATCH_OPS);
-                    if !rest.is_empty() {
-                        t.queue.push_back(Piece::Ops(rest));
-                    }
-                    return Ok(Some(End::More));
                 }
             }
             let waits_for_next = t
@@ -268,14 +247,14 @@ impl Live {
             if self.threads[id].refill(CHUNK)? {
                 continue;
             }
-            if let Some(end) = self.dry(id, out)? {
+            if let Some(end) = self.dry(id, sink.is_empty())? {
                 return Ok(Some(end));
             }
         }
     }
 
     /// Nothing left in the ring: why. `None`: look again.
-    fn dry(&mut self, id: usize, out: &[Op]) -> Result<Option<End>, ProgramError> {
+    fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, ProgramError> {
         let p = self.threads[id].process;
         if self.threads[id].words.len() >= MOST_HELD {
             return Err(error(
@@ -292,7 +271,7 @@ impl Live {
         let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
         // Another thread has told of the end: what this one did before was read.
         if process.ended {
-            return Ok(Some(if out.is_empty() { End::Exit } else { End::More }));
+            return Ok(Some(if nothing { End::Exit } else { End::More }));
         }
         if process.dead {
             if !t.told_of_death {
@@ -319,7 +298,7 @@ impl Live {
             t.queue.push_back(Piece::End(End::Exit));
             return Ok(Some(self.pop_end(id)));
         }
-        if !out.is_empty() {
+        if !nothing {
             return Ok(Some(End::More));
         }
         t.told_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
@@ -463,8 +442,7 @@ impl Live {
                 let number = self.processes.len() as ProcessId;
                 let thread = self.threads.len() as ThreadId;
                 let mut made = Thread::new(number as usize, None);
-                // It goes on with the parent's registers, out of the same call.
-                made.registers = self.threads[id].registers.clone();
+                // It goes on out of the same call.
                 made.in_kernel = true;
                 self.threads.push(made);
                 self.processes.push(child);

@@ -223,8 +223,9 @@ fn check_pwt(path: &Path) -> Result<TraceCheck, TraceError> {
         fault_offset: None,
     };
     let mut fault = None;
+    let mut verifier = file.verifier();
     for (number, (_, header)) in file.blocks.iter().enumerate() {
-        match file.verify(number) {
+        match verifier.verify(number) {
             Ok(()) => {
                 check.good_instructions += header.instructions;
                 check.good_blocks = Some(number as u64 + 1);

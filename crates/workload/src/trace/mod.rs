@@ -7,8 +7,9 @@ mod info;
 pub(crate) mod input;
 mod lackey;
 mod open;
+pub(crate) mod order;
 mod pump;
-mod pwt;
+pub(crate) mod pwt;
 mod record;
 mod registers;
 

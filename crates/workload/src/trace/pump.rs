@@ -151,6 +151,26 @@ impl<E> Sink<E> {
         Ok(())
     }
 
+    /// Appends ops.
+    pub fn extend(&mut self, mut ops: &[Op]) -> Result<(), Stop> {
+        while let Some((first, rest)) = ops.split_first() {
+            if self.skip == 0 && self.given >= 1 << 16 {
+                let room = BATCH_OPS - self.ops.len();
+                let (now, later) = ops.split_at(room.min(ops.len()));
+                self.ops.extend_from_slice(now);
+                self.units += now.len() as u64;
+                ops = later;
+                if self.ops.len() == BATCH_OPS {
+                    self.flush()?;
+                }
+            } else {
+                self.push(*first)?;
+                ops = rest;
+            }
+        }
+        Ok(())
+    }
+
     /// Producers before the first op that is given are unknown.
     fn forget_producers(&mut self, op: &mut Op) {
         for dep in &mut op.dep {

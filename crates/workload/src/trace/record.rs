@@ -1,27 +1,19 @@
 //! Recording: a program's stream into a trace, beside a run or alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use pagewalk_stream::{Batch, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Batch, Counted, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
+};
 
-use super::pwt::{Mark, TraceWriter, Written};
+use super::order::Order;
+use super::pwt::{TraceWriter, Written};
 
 /// Passes a program's stream on and writes it down on the way.
-///
-/// A thread that waited goes on, when replayed, once every other thread has come
-/// as far as it had when this one went on while recording.
 pub struct Recording {
     program: Box<dyn Program>,
     writer: TraceWriter,
-    /// Ops and marks of each thread so far.
-    units: BTreeMap<ThreadId, u64>,
-    waiting: BTreeSet<ThreadId>,
-    /// Process of each thread.
-    processes: BTreeMap<ThreadId, ProcessId>,
-    /// The last change of its address space that each thread has seen.
-    seen: BTreeMap<ThreadId, u64>,
-    /// Changes that each thread has made: the ticket, and the units before it.
-    changes: BTreeMap<ThreadId, Vec<(u64, u64)>>,
+    order: Order,
 }
 
 impl Recording {
@@ -30,58 +22,7 @@ impl Recording {
         Recording {
             program,
             writer,
-            units: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            processes: BTreeMap::from([(0, 0)]),
-            seen: BTreeMap::new(),
-            changes: BTreeMap::new(),
-        }
-    }
-
-    /// How far the others were when `thread`, which had seen the changes up to
-    /// `ticket`, went on. They may have been read further than that: a change that
-    /// it had not seen was made later.
-    fn others(&self, thread: ThreadId, ticket: u64) -> Vec<(ThreadId, u64)> {
-        let process = self.processes.get(&thread);
-        let others = self.units.iter().filter(|(t, _)| **t != thread);
-        let far = |(t, n): (&ThreadId, &u64)| {
-            let shares = self.processes.get(t) == process;
-            let later = self.changes.get(t).filter(|_| shares).and_then(|made| {
-                let first = made.partition_point(|(number, _)| *number <= ticket);
-                made.get(first).map(|(_, before)| *before)
-            });
-            (*t, later.map_or(*n, |before| before.min(*n)))
-        };
-        others.map(far).collect()
-    }
-
-    /// Remembers what `end` says of the order of changes.
-    fn note(&mut self, thread: ThreadId, end: &End) {
-        match end {
-            End::Meet { ticket } => drop(self.seen.insert(thread, *ticket)),
-            End::Event { event, ticket } => {
-                let process = self.processes.get(&thread).copied().unwrap_or(0);
-                let seen = self.seen.get(&thread).copied().unwrap_or(0);
-                match event {
-                    Event::Spawn { thread: made } => {
-                        self.processes.insert(*made, process);
-                        self.seen.insert(*made, seen);
-                    }
-                    Event::Fork { process, thread } => {
-                        self.processes.insert(*thread, *process);
-                    }
-                    _ => {}
-                }
-                if *ticket > 0 {
-                    self.seen.insert(thread, *ticket);
-                    let before = self.units.get(&thread).copied().unwrap_or(0);
-                    self.changes
-                        .entry(thread)
-                        .or_default()
-                        .push((*ticket, before));
-                }
-            }
-            _ => {}
+            order: Order::new(Counted::Ops),
         }
     }
 
@@ -106,34 +47,16 @@ impl Program for Recording {
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         let end = self.program.fill(thread, batch)?;
-        let goes_on = !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
-        if goes_on && self.waiting.remove(&thread) {
-            let ticket = match end {
-                End::Meet { ticket } if batch.ops.is_empty() => ticket,
-                _ => self.seen.get(&thread).copied().unwrap_or(0),
-            };
-            let needs = self.others(thread, ticket);
-            self.writer.mark(thread, &Mark::Wait(needs))?;
+        if !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty) {
+            let first = batch.ops.is_empty().then_some(&end);
+            if let Some(mark) = self.order.goes_on(thread, first) {
+                self.writer.mark(thread, &mark)?;
+            }
         }
         self.writer.ops(thread, &batch.ops)?;
-        *self.units.entry(thread).or_default() += batch.ops.len() as u64;
-        self.note(thread, &end);
-        let units = self.units.entry(thread).or_default();
-        match &end {
-            End::More | End::Empty => {}
-            End::Blocked => {
-                if self.waiting.insert(thread) {
-                    *units += 1;
-                }
-            }
-            End::Wait { until } => {
-                *units += 1;
-                self.writer.mark(thread, &Mark::Wait(until.clone()))?;
-            }
-            End::Event { .. } | End::Meet { .. } | End::Barrier { .. } | End::Exit => {
-                *units += 1;
-                self.writer.mark(thread, &Mark::End(end.clone()))?;
-            }
+        self.order.advance(thread, batch.ops.len() as u64);
+        if let Some(mark) = self.order.ends(thread, &end) {
+            self.writer.mark(thread, &mark)?;
         }
         Ok(end)
     }
@@ -173,7 +96,7 @@ pub(super) fn drive(
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
             let me = threads.get_mut(&id).expect("just asked");
-            me.units += batch.ops.len() as u64 + u64::from(!matches!(end, End::More | End::Empty));
+            me.units.pass(&batch, &end);
             me.hold = None;
             let process = me.process;
             match end {
@@ -216,8 +139,8 @@ struct Asked {
     lives: bool,
     /// Its process has ended: it waits for nobody, and nobody for it.
     killed: bool,
-    /// Ops and ends other than `More` so far.
-    units: u64,
+    /// What was read of it.
+    units: Units,
     /// Number of the last barrier that it came to.
     reached: u64,
     /// The barrier or wait that it stands at.
@@ -230,7 +153,7 @@ impl Asked {
             process,
             lives: true,
             killed: false,
-            units: 0,
+            units: Units::default(),
             reached: 0,
             hold: None,
         }
@@ -246,10 +169,10 @@ fn held(threads: &BTreeMap<ThreadId, Asked>, id: ThreadId) -> bool {
         Some(End::Barrier { number }) => threads.iter().any(|(other, t)| {
             *other != id && t.process == me.process && waited_for(t) && t.reached < *number
         }),
-        Some(End::Wait { until }) => until.iter().any(|(other, units)| {
+        Some(End::Wait { until, counted }) => until.iter().any(|(other, units)| {
             threads
                 .get(other)
-                .is_none_or(|t| waited_for(t) && t.units < *units)
+                .is_none_or(|t| waited_for(t) && t.units.counted(*counted) < *units)
         }),
         _ => false,
     }

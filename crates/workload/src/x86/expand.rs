@@ -53,7 +53,8 @@ impl Default for Registers {
 
 impl Block {
     /// Appends the ops of one execution that sent these `records` of memory
-    /// accesses and went on at `next` (`None`: not known).
+    /// accesses and went on at `next` (`None`: not known). Returns whether it was
+    /// a complete one.
     #[inline]
     pub fn expand(
         &self,
@@ -61,15 +62,11 @@ impl Block {
         next: Option<u64>,
         registers: &mut Registers,
         out: &mut Vec<Op>,
-    ) {
-        let regular = records.len() == self.pattern.len()
-            && records
-                .iter()
-                .zip(&self.pattern)
-                .all(|(r, p)| (r >> INDEX_SHIFT) as u16 == *p);
+    ) -> bool {
         let base = out.len();
-        if !regular {
-            return self.expand_irregular(records, next, registers, out);
+        if !self.completed(records) {
+            self.expand_irregular(records, next, registers, out);
+            return false;
         }
         out.extend_from_slice(&self.ops);
         let ops = &mut out[base..];
@@ -79,6 +76,7 @@ impl Block {
         self.resolve(ops, registers);
         self.take_branch(ops, next);
         self.leave(next, registers, out);
+        true
     }
 
     /// Names the producers that are in earlier blocks.

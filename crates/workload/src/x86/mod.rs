@@ -11,7 +11,8 @@ mod latency;
 
 pub use expand::Registers;
 
-use pagewalk_stream::Op;
+use pagewalk_ring::record::INDEX_SHIFT;
+use pagewalk_stream::{End, Event, Op};
 
 /// Numbers of the registers that dependences go through: 16 general ones, 32
 /// vector ones, the flags, and the x87 stack as one.
@@ -19,6 +20,8 @@ pub(crate) const REGISTERS: usize = 50;
 pub(crate) const STACK_POINTER: u8 = 4;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
+/// Instructions of the emulator's longest block.
+const LONGEST_BLOCK: usize = 512;
 
 /// A dependence on what a register held when the block started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,15 @@ pub struct Block {
     operands: Box<[Operand]>,
 }
 
+/// A part of a thread's stream.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// Ops, in order.
+    Ops(Vec<Op>),
+    /// The end of a batch.
+    End(End),
+}
+
 /// The branch that a block ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Branch {
@@ -113,5 +125,61 @@ impl Block {
     /// Records of memory accesses that a complete execution sends.
     pub fn records(&self) -> usize {
         self.pattern.len()
+    }
+    /// Their upper 16 bits.
+    #[cfg(test)]
+    pub(crate) fn expected(&self) -> &[u16] {
+        &self.pattern
+    }
+    /// Whether these are the records of a complete execution.
+    #[inline]
+    pub fn completed(&self, records: &[u64]) -> bool {
+        records.len() == self.pattern.len()
+            && records
+                .iter()
+                .zip(&self.pattern)
+                .all(|(r, p)| (r >> INDEX_SHIFT) as u16 == *p)
+    }
+    /// Instructions of a complete execution by its ops.
+    pub fn counted(&self) -> u64 {
+        self.ops.iter().map(|o| u64::from(o.insns)).sum()
+    }
+    /// Decodes what the plugin sends of a block: address, number of instructions,
+    /// their sizes, their bytes. `None` when it is cut short.
+    pub fn parse(raw: &[u8]) -> Option<Block> {
+        let (head, rest) = raw.split_at_checked(12)?;
+        let address = u64::from_le_bytes(head[..8].try_into().ok()?);
+        let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
+        if count > LONGEST_BLOCK {
+            return None;
+        }
+        let (sizes, bytes) = rest.split_at_checked(count)?;
+        Some(Block::decode(address, sizes, bytes))
+    }
+    /// The `ops` of an execution with what comes between them: its markers, and
+    /// changes that were met before the access of an instruction.
+    #[cold]
+    pub(crate) fn cut(&self, mut ops: Vec<Op>, met: &mut Vec<(u16, u64)>) -> Vec<Piece> {
+        let marks = self.markers.iter().map(|marker| {
+            let event = if marker.begin {
+                Event::RoiBegin
+            } else {
+                Event::RoiEnd
+            };
+            (marker.op, End::Event { event, ticket: 0 })
+        });
+        let meetings = met
+            .drain(..)
+            .map(|(instruction, ticket)| (self.first_op(instruction), End::Meet { ticket }));
+        let mut cuts: Vec<(usize, End)> = marks.chain(meetings).collect();
+        cuts.sort_by_key(|(op, _)| *op);
+        let mut pieces = Vec::with_capacity(2 * cuts.len() + 1);
+        for (op, end) in cuts.into_iter().rev() {
+            pieces.push(Piece::Ops(ops.split_off(op.min(ops.len()))));
+            pieces.push(Piece::End(end));
+        }
+        pieces.push(Piece::Ops(ops));
+        pieces.reverse();
+        pieces
     }
 }

@@ -51,7 +51,7 @@ pub fn run(
         let mine = given.get_mut(&thread).unwrap();
         mine.ops.extend_from_slice(&batch.ops);
         assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
-        waits.see(thread, batch.ops.len(), &end);
+        waits.see(thread, &batch, &end);
         match end {
             End::More => {}
             End::Barrier { .. } => {}

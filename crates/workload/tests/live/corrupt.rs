@@ -12,7 +12,7 @@ use rand::RngExt;
 use crate::tools::{compile, plugin, present};
 
 /// An emulator that hands over the file named in its environment and ends.
-const FAKE: &str = r#"
+pub const FAKE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stddef.h>
@@ -41,15 +41,22 @@ int main(int c, char **v) {
 }"#;
 
 fn launch(emulator: &str, memory: &[u8]) -> Result<Live, pagewalk_stream::ProgramError> {
+    let (_file, options) = fake_options(emulator, memory);
+    Live::launch(options)
+}
+
+/// What starts [`FAKE`] with this memory, which lies in the file.
+pub fn fake_options(emulator: &str, memory: &[u8]) -> (tempfile::NamedTempFile, LiveOptions) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(memory).unwrap();
-    Live::launch(LiveOptions {
+    let options = LiveOptions {
         argv: vec!["true".into()],
         env: vec![("FAKE_SEGMENT".into(), file.path().into())],
         plugin: plugin(),
         qemu: Some(emulator.into()),
         ..LiveOptions::default()
-    })
+    };
+    (file, options)
 }
 
 const GEOMETRY: Geometry = Geometry {
@@ -63,7 +70,7 @@ const GEOMETRY: Geometry = Geometry {
 struct Page([u8; 4096]);
 
 /// A segment with these words in the first ring and these in the static part.
-fn memory(words: &[u64], code: &[u64]) -> Vec<u8> {
+pub fn memory(words: &[u64], code: &[u64]) -> Vec<u8> {
     let mut pages = vec![Page([0; 4096]); GEOMETRY.bytes().unwrap() / 4096];
     // SAFETY: zeroed, aligned, long enough, and outlives segment and producer.
     let segment = unsafe { Segment::create(pages.as_mut_ptr().cast(), GEOMETRY) };

@@ -4,6 +4,7 @@
 mod corrupt;
 mod driver;
 mod programs;
+mod recording;
 mod tools;
 
 use std::ffi::OsString;

@@ -34,6 +34,7 @@ fn damaged_traces_are_answered() {
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
     xz.write_all(&raw).unwrap();
     let seeds = [
+        crate::steps::STEPS.to_vec(),
         pwt,
         zstd::encode_all(&raw[..], 1).unwrap(),
         xz.finish().unwrap(),

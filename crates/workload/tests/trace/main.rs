@@ -7,6 +7,7 @@ mod damage;
 mod formats;
 mod lackey;
 mod pwt;
+mod steps;
 #[path = "../waits/mod.rs"]
 mod waits;
 
@@ -61,7 +62,7 @@ pub fn try_drain(program: &mut dyn Program) -> (Streams, Option<String>) {
                 Err(error) => return (streams, Some(error.message)),
             };
             assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
-            waits.see(thread, batch.ops.len(), &end);
+            waits.see(thread, &batch, &end);
             let (ops, marks) = streams.entry(thread).or_default();
             ops.extend_from_slice(&batch.ops);
             match &end {

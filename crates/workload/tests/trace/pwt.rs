@@ -252,7 +252,7 @@ fn a_replay_does_not_wait_for_threads_that_died_with_their_process() {
     let mut waits = Waits::default();
     let mut ask = |waits: &mut Waits, thread| {
         let end = replay.fill(thread, &mut batch).unwrap();
-        waits.see(thread, batch.ops.len(), &end);
+        waits.see(thread, &batch, &end);
         end
     };
     assert!(matches!(
@@ -374,4 +374,26 @@ fn a_flipped_bit_is_found_where_it_is() {
             assert_eq!(instructions(&good), check.good_instructions);
         }
     }
+}
+
+/// `bytes` with another version in the header.
+fn of_version(bytes: &[u8], version: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    let json = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    let crc = crc32fast::hash(&bytes[..16 + json]);
+    bytes[16 + json..20 + json].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn files_of_the_first_version_are_read_and_those_of_later_ones_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), program("gups", 2, &[("updates", "9000")]), None);
+    let (bytes, all) = (std::fs::read(&path).unwrap(), drain(opened(&path).as_mut()));
+    std::fs::write(&path, of_version(&bytes, 1)).unwrap();
+    assert!(drain(opened(&path).as_mut()) == all);
+    std::fs::write(&path, of_version(&bytes, 3)).unwrap();
+    let message = refused(&path, &OpenOptions::default());
+    assert!(message.contains("version 3"), "{message}");
 }

@@ -3,22 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pagewalk_stream::End;
+use pagewalk_stream::{Batch, End, Units};
 
 /// What is known of the threads of one process.
 #[derive(Default)]
 pub struct Waits {
     held: BTreeMap<u32, End>,
     reached: BTreeMap<u32, u64>,
-    units: BTreeMap<u32, u64>,
+    units: BTreeMap<u32, Units>,
     gone: BTreeSet<u32>,
 }
 
 impl Waits {
-    /// `thread` gave `ops` ops and `end`.
-    pub fn see(&mut self, thread: u32, ops: usize, end: &End) {
-        let unit = u64::from(!matches!(end, End::More | End::Empty));
-        *self.units.entry(thread).or_default() += ops as u64 + unit;
+    /// `thread` gave `batch` and `end`.
+    pub fn see(&mut self, thread: u32, batch: &Batch, end: &End) {
+        self.units.entry(thread).or_default().pass(batch, end);
         self.held.remove(&thread);
         match end {
             End::Barrier { number } => {
@@ -39,14 +38,17 @@ impl Waits {
 
     /// Those of `live` that wait for nobody.
     pub fn free(&self, live: &[u32]) -> Vec<u32> {
-        let there = |map: &BTreeMap<u32, u64>, other: &u32, least: u64| {
-            self.gone.contains(other) || map.get(other).is_some_and(|n| *n >= least)
+        let there = |far: Option<u64>, other: &u32, least: u64| {
+            self.gone.contains(other) || far.is_some_and(|n| n >= least)
         };
         let free = |thread: &u32| match self.held.get(thread) {
             Some(End::Barrier { number }) => live
                 .iter()
-                .all(|other| other == thread || there(&self.reached, other, *number)),
-            Some(End::Wait { until }) => until.iter().all(|(t, n)| there(&self.units, t, *n)),
+                .all(|o| o == thread || there(self.reached.get(o).copied(), o, *number)),
+            Some(End::Wait { until, counted }) => until.iter().all(|(t, n)| {
+                let far = self.units.get(t).map(|u| u.counted(*counted));
+                there(far, t, *n)
+            }),
             _ => true,
         };
         live.iter().copied().filter(free).collect()

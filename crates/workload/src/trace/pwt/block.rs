@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of all that
-//! blocks   64-byte header (see `BlockHeader`), zstd frame
+//! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
+//!          a thread, or the code that the steps in later blocks name
 //! index    for each block: offset u64, its header
 //! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n"
 //! ```
@@ -12,11 +13,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::codec::{Cursors, Streams};
+use super::codec::Cursors;
+use super::steps::{Columns, MOST_RECORDS, MOST_STEPS};
 
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
-pub const VERSION: u32 = 1;
+/// What is written. Version 1 had blocks of ops only.
+pub const VERSION: u32 = 2;
 pub const HEADER_BYTES: usize = 64;
 pub const TRAILER_BYTES: usize = 24;
 pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;
@@ -29,7 +32,32 @@ const MOST_MARKS: u32 = 1 << 26;
 /// Most bytes of the JSON in the header.
 pub const MOST_JSON: u32 = 1 << 20;
 
-const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"PWBK");
+/// Most bytes of code in a block.
+const MOST_CODE: u32 = 1 << 26;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holds {
+    /// Ops and marks of one thread, each op by itself.
+    #[default]
+    Ops,
+    /// Steps and marks of one thread: executions of blocks of code.
+    Steps,
+    /// Blocks of code.
+    Code,
+}
+
+impl Holds {
+    const ALL: [Holds; 3] = [Holds::Ops, Holds::Steps, Holds::Code];
+
+    fn magic(self) -> u32 {
+        u32::from_le_bytes(match self {
+            Holds::Ops => *b"PWBK",
+            Holds::Steps => *b"PWST",
+            Holds::Code => *b"PWCO",
+        })
+    }
+}
 
 /// What a trace says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,18 +100,22 @@ impl Header {
 /// What stands before each block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockHeader {
+    pub holds: Holds,
     pub thread: u32,
-    /// Instructions of the thread before this block.
+    /// Instructions of the thread before this block; of code, the number of its
+    /// first block.
     pub before: u64,
     pub instructions: u64,
+    /// Ops, steps, or blocks of code.
     pub ops: u32,
     pub marks: u32,
-    /// Bytes of the side, producer, address and mark streams; the control stream
-    /// has one byte an op.
+    /// Of ops: bytes of the side, producer, address and mark streams; the control
+    /// stream has one byte an op. Of steps: bytes of the columns but the first, which
+    /// has a bit a step and one more. Of code: its bytes, and zeros.
     pub lengths: [u32; 4],
     pub compressed: u32,
     pub crc: u32,
-    /// Loads and stores.
+    /// Loads and stores; of steps, records of accesses.
     pub operands: u32,
 }
 
@@ -99,7 +131,7 @@ impl BlockHeader {
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         let mut put32 = |at: usize, v: u32| out[at..at + 4].copy_from_slice(&v.to_le_bytes());
-        put32(0, BLOCK_MAGIC);
+        put32(0, self.holds.magic());
         put32(4, self.thread);
         put32(24, self.ops);
         put32(28, self.marks);
@@ -121,13 +153,15 @@ impl BlockHeader {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
-        if u32_at(bytes, 0) != BLOCK_MAGIC {
+        let magic = u32_at(bytes, 0);
+        let Some(holds) = Holds::ALL.into_iter().find(|h| h.magic() == magic) else {
             return Err("no block begins here");
-        }
+        };
         if u32_at(bytes, 60) != crc32fast::hash(&bytes[..60]) {
             return Err("the checksum of a block's header does not match");
         }
         let header = BlockHeader {
+            holds,
             thread: u32_at(bytes, 4),
             before: u64_at(bytes, 8),
             instructions: u64_at(bytes, 16),
@@ -138,28 +172,69 @@ impl BlockHeader {
             crc: u32_at(bytes, 52),
             operands: u32_at(bytes, 56),
         };
-        let ops = header.ops;
-        let [side, deps, addresses, marks] = header.lengths;
-        // The most that the codec can write for an op: 10 + 8, 5 and 8 bytes.
-        let sane = ops as usize <= BLOCK_OPS
-            && side <= ops * 18
-            && deps <= ops * 5
-            && addresses <= ops * 8
-            && marks <= MOST_MARKS
-            && u64::from(header.marks) * 2 <= u64::from(marks)
-            && header.instructions <= u64::from(ops) * 0xffff
-            && header.before.checked_add(header.instructions).is_some()
-            && u64::from(header.compressed) <= zstd::zstd_safe::compress_bound(header.raw()) as u64;
-        if sane {
+        if header.is_sane() {
             Ok(header)
         } else {
             Err("a block claims more than a block can hold")
         }
     }
 
+    /// Whether it claims no more than a block can hold.
+    fn is_sane(&self) -> bool {
+        let BlockHeader { ops, lengths, .. } = *self;
+        let [first, second, third, marks] = lengths;
+        let fits = match self.holds {
+            // The most that the codec can write for an op: 10 + 8, 5 and 8 bytes.
+            Holds::Ops => {
+                ops as usize <= BLOCK_OPS
+                    && first <= ops * 18
+                    && second <= ops * 5
+                    && third <= ops * 8
+                    && marks <= MOST_MARKS
+            }
+            Holds::Steps => {
+                ops as usize <= MOST_STEPS
+                    && first <= ops * 4 + 4
+                    && self.operands as usize <= MOST_RECORDS
+                    && second == self.operands.div_ceil(2)
+                    && third <= self.operands * 8
+                    && marks <= MOST_MARKS
+            }
+            Holds::Code => first <= MOST_CODE && [second, third, marks] == [0; 3],
+        };
+        fits && u64::from(self.marks) * 2 <= u64::from(marks)
+            && self.instructions <= u64::from(ops) * 0xffff
+            && self.before.checked_add(self.instructions).is_some()
+            && u64::from(self.compressed) <= zstd::zstd_safe::compress_bound(self.raw()) as u64
+    }
+
     /// Bytes of the payload before compression.
     pub fn raw(&self) -> usize {
-        self.ops as usize + self.lengths.iter().map(|l| *l as usize).sum::<usize>()
+        self.first_column() + self.lengths.iter().map(|l| *l as usize).sum::<usize>()
+    }
+
+    fn first_column(&self) -> usize {
+        match self.holds {
+            Holds::Ops => self.ops as usize,
+            Holds::Steps => (self.ops as usize + 1).div_ceil(8),
+            Holds::Code => 0,
+        }
+    }
+
+    /// The columns in an uncompressed payload of steps.
+    pub fn columns<'a>(&self, raw: &'a [u8]) -> Columns<'a> {
+        let [ids, tags, bytes, _] = self.lengths.map(|l| l as usize);
+        let (misses, rest) = raw.split_at(self.first_column());
+        let (ids, rest) = rest.split_at(ids);
+        let (tags, rest) = rest.split_at(tags);
+        let (bytes, marks) = rest.split_at(bytes);
+        Columns {
+            misses,
+            ids,
+            tags,
+            bytes,
+            marks,
+        }
     }
 
     /// The streams in an uncompressed payload, and the marks.
@@ -184,8 +259,8 @@ impl BlockHeader {
 /// A full block on its way to the file.
 pub struct Sealed {
     pub header: BlockHeader,
-    pub streams: Streams,
-    pub marks: Vec<u8>,
+    /// The parts of the payload.
+    pub columns: [Vec<u8>; 5],
 }
 
 /// The header of a file, ready to be written.
@@ -227,16 +302,22 @@ mod tests {
             0..1u64 << 60,
             0..=BLOCK_OPS as u32,
             any::<u32>(),
-            any::<u32>(),
+            0..=MOST_RECORDS as u32,
+            0..3usize,
         )
-            .prop_map(|(thread, before, ops, crc, operands)| BlockHeader {
+            .prop_map(|(thread, before, ops, crc, operands, holds)| BlockHeader {
+                holds: Holds::ALL[holds],
                 thread,
                 before,
                 instructions: u64::from(ops) * 3,
                 ops,
-                marks: 2,
-                lengths: [ops / 2, ops, ops * 8, 17],
-                compressed: ops / 3,
+                marks: if holds == 2 { 0 } else { 2 },
+                lengths: [
+                    [ops / 2, ops, ops * 8, 17],
+                    [ops * 4 + 4, operands.div_ceil(2), operands * 8, 17],
+                    [ops * 100, 0, 0, 0],
+                ][holds],
+                compressed: ops / 9,
                 crc,
                 operands,
             })
@@ -257,12 +338,12 @@ mod tests {
 
         /// Even with a right checksum no header makes a reader take much memory.
         #[test]
-        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>())) {
+        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..3usize) {
             let mut bytes = [0; HEADER_BYTES];
             for (i, word) in words.iter().enumerate() {
                 bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
             }
-            bytes[..4].copy_from_slice(&BLOCK_MAGIC.to_le_bytes());
+            bytes[..4].copy_from_slice(&Holds::ALL[holds].magic().to_le_bytes());
             bytes[24..26].fill(0);
             let crc = crc32fast::hash(&bytes[..60]);
             bytes[60..].copy_from_slice(&crc.to_le_bytes());

@@ -148,13 +148,15 @@ impl Model {
     }
 }
 
+/// Small differences of either sign as small numbers.
 #[inline(always)]
-fn zigzag(value: u64) -> u64 {
+pub fn zigzag(value: u64) -> u64 {
     value << 1 ^ ((value as i64) >> 63) as u64
 }
 
+/// Undoes [`zigzag`].
 #[inline(always)]
-fn unzigzag(value: u64) -> u64 {
+pub fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 

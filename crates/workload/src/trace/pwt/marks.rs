@@ -1,6 +1,6 @@
 //! What happens between ops, as bytes.
 
-use pagewalk_stream::{Advice, Backing, End, Event, ThreadId};
+use pagewalk_stream::{Advice, Backing, Counted, End, Event, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use super::codec::{get_varint, put_varint};
@@ -11,8 +11,8 @@ pub enum Mark {
     /// An event, a meeting, a barrier or the thread's end.
     End(End),
     /// The thread waited here until each of these threads had come this far, in
-    /// ops and marks.
-    Wait(Vec<(ThreadId, u64)>),
+    /// marks and in what is counted.
+    Wait(Vec<(ThreadId, u64)>, Counted),
 }
 
 fn backing_code(backing: Backing) -> u64 {
@@ -60,8 +60,12 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         }
     };
     match mark {
-        Mark::Wait(needs) => {
-            let mut values = vec![1, needs.len() as u64];
+        Mark::Wait(needs, counted) => {
+            let code = match counted {
+                Counted::Ops => 1,
+                Counted::Instructions => 5,
+            };
+            let mut values = vec![code, needs.len() as u64];
             values.extend(needs.iter().flat_map(|(t, n)| [u64::from(*t), *n]));
             put(&values);
         }
@@ -117,15 +121,24 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
 pub fn get_mark(from: &mut &[u8]) -> Option<(u64, Mark)> {
     let position = get_varint(from)?;
     let code = get_varint(from)?;
+    Some((position, get_body(code, from)?))
+}
+
+/// Reads the rest of a mark.
+pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
     let mut next = || get_varint(from);
     let mark = match code {
-        1 => {
+        1 | 5 => {
+            let counted = match code {
+                1 => Counted::Ops,
+                _ => Counted::Instructions,
+            };
             let count = next()?;
             let mut needs = Vec::new();
             for _ in 0..count {
                 needs.push((u32::try_from(next()?).ok()?, next()?));
             }
-            return Some((position, Mark::Wait(needs)));
+            return Some(Mark::Wait(needs, counted));
         }
         2 => End::Exit,
         3 => End::Meet { ticket: next()? },
@@ -181,7 +194,7 @@ pub fn get_mark(from: &mut &[u8]) -> Option<(u64, Mark)> {
             End::Event { event, ticket }
         }
     };
-    Some((position, Mark::End(mark)))
+    Some(Mark::End(mark))
 }
 
 #[cfg(test)]
@@ -240,7 +253,9 @@ mod tests {
             .collect();
         marks.push(Mark::End(End::Exit));
         marks.push(Mark::End(End::Meet { ticket: u64::MAX }));
-        marks.push(Mark::Wait(vec![(0, 5), (7, u64::MAX)]));
+        let needs = vec![(0, 5), (7, u64::MAX)];
+        marks.push(Mark::Wait(needs.clone(), Counted::Ops));
+        marks.push(Mark::Wait(needs, Counted::Instructions));
         let mut bytes = Vec::new();
         for (position, mark) in marks.iter().enumerate() {
             put_mark(&mut bytes, position as u64, mark);

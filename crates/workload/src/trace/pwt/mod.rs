@@ -1,9 +1,11 @@
 //! Pagewalk's own compact trace format, `.pwt`.
 
 pub(crate) mod block;
+pub(crate) mod code;
 mod codec;
 mod marks;
 pub(crate) mod reader;
+pub(crate) mod steps;
 mod writer;
 
 pub use block::Header;

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use pagewalk_stream::{BATCH_OPS, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
 
 use super::block::{
-    BlockHeader, HEADER_BYTES, Header, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES, TRAILER_MAGIC,
-    VERSION,
+    BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES,
+    TRAILER_MAGIC, VERSION,
 };
+use super::code::{CodeInFile, Known};
 use super::codec::Decoder;
 use super::marks::{Mark, get_mark};
+use super::steps::StepDecoder;
 use crate::trace::TraceError;
 use crate::trace::pump::{Pump, Sink, Stop};
 
@@ -73,25 +75,61 @@ impl PwtFile {
         self.blocks.iter().map(|(_, h)| h.instructions).sum()
     }
 
-    /// Verifies block `number` to its last op.
-    pub fn verify(&self, number: usize) -> Result<(), TraceError> {
-        let io = |e: std::io::Error| TraceError::io(&self.path, "read the trace", &e);
-        let mut file = File::open(&self.path).map_err(io)?;
-        let (offset, header) = self.blocks[number];
-        let raw = load(&self.path, &mut file, offset, &header)?;
-        let mut decoder = Decoder::default();
-        each_part(
-            &self.path,
-            offset,
-            &header,
-            &raw,
-            &mut decoder,
-            &mut |_, _| Ok(()),
-        )
-        .map_err(|stop| match stop {
-            Stop::Fault(error) => TraceError::at(&self.path, offset, error.message),
-            Stop::Gone => unreachable!("nothing is sent"),
-        })
+    /// Its code.
+    fn code(&self) -> CodeInFile {
+        let parts = self.blocks.iter().enumerate();
+        let parts = parts.filter(|(_, (_, h))| h.holds == Holds::Code);
+        let parts = parts.map(|(n, (offset, header))| (n, *offset, *header));
+        CodeInFile::new(Arc::new(self.path.clone()), parts.collect())
+    }
+
+    /// Verifies block after block to its last op.
+    pub fn verifier(&self) -> Verifier<'_> {
+        Verifier {
+            file: self,
+            code: self.code(),
+            decoding: Decoding::default(),
+        }
+    }
+}
+
+/// Reads the blocks of a file in their order.
+pub(crate) struct Verifier<'a> {
+    file: &'a PwtFile,
+    code: CodeInFile,
+    decoding: Decoding,
+}
+
+impl Verifier<'_> {
+    /// Verifies block `number`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn verify(&mut self, number: usize) -> Result<(), TraceError> {
+        let path = &self.file.path;
+        let io = |e: std::io::Error| TraceError::io(path, "read the trace", &e);
+        let (offset, header) = self.file.blocks[number];
+        if header.holds == Holds::Code {
+            return self.code.before(number + 1, &mut self.decoding.known);
+        }
+        let mut file = File::open(path).map_err(io)?;
+        let at = (number, offset, &header);
+        self.decoding
+            .block(path, &mut file, &self.code, at, &mut |_, _| Ok(()))
+            .map_err(|stop| match stop {
+                Stop::Fault(error) => TraceError::at(path, offset, reason(path, error.message)),
+                Stop::Gone => unreachable!("nothing is sent"),
+            })
+    }
+}
+
+/// What a message says apart from the place that it begins with.
+fn reason(path: &Path, message: String) -> String {
+    let place = format!("{}, byte ", path.display());
+    let rest = message.strip_prefix(&place);
+    match rest.and_then(|r| r.split_once(": ")) {
+        Some((_, reason)) => reason.to_owned(),
+        None => message,
     }
 }
 
@@ -111,12 +149,12 @@ fn read_header(path: &Path, file: &mut File, bytes: u64) -> Result<(Header, u64)
         return Err(damaged(0, "this is not a .pwt trace"));
     }
     let word = |at: usize| u32::from_le_bytes(start[at..at + 4].try_into().expect("four bytes"));
-    if word(8) != VERSION {
+    if !(1..=VERSION).contains(&word(8)) {
         return Err(TraceError::at(
             path,
             8,
             format!(
-                "version {} of the .pwt format; this program reads version {VERSION}; convert it with the version that wrote it",
+                "version {} of the .pwt format; this program reads versions 1 to {VERSION}; convert it with the version that wrote it",
                 word(8)
             ),
         ));
@@ -212,7 +250,11 @@ fn scan(
                 Err(what) => what,
                 Ok(header) => {
                     let end = at + HEADER_BYTES as u64 + u64::from(header.compressed);
-                    let expected = before.entry(header.thread).or_default();
+                    let mut none = header.before;
+                    let expected = match header.holds {
+                        Holds::Code => &mut none,
+                        Holds::Ops | Holds::Steps => before.entry(header.thread).or_default(),
+                    };
                     if end > bytes {
                         "the file ends within a block"
                     } else if header.before != *expected {
@@ -232,7 +274,7 @@ fn scan(
 }
 
 /// Reads and decompresses one block.
-fn load(
+pub(super) fn load(
     path: &Path,
     file: &mut File,
     offset: u64,
@@ -266,9 +308,52 @@ fn load(
 }
 
 /// Takes some ops, or a mark.
-type Give<'a> = &'a mut dyn FnMut(&[Op], Option<Mark>) -> Result<(), Stop>;
+pub(super) type Give<'a> = &'a mut dyn FnMut(&[Op], Option<Mark>) -> Result<(), Stop>;
 
-/// Gives the ops of a block with their marks in between.
+/// What is kept from block to block of a thread.
+#[derive(Default)]
+struct Decoding {
+    ops: Decoder,
+    steps: StepDecoder,
+    known: Vec<Known>,
+}
+
+impl Decoding {
+    /// Gives the ops of a block, which is the file's with this number and lies
+    /// there, with their marks in between.
+    fn block(
+        &mut self,
+        path: &Path,
+        file: &mut File,
+        code: &CodeInFile,
+        (number, offset, header): (usize, u64, &BlockHeader),
+        give: Give<'_>,
+    ) -> Result<(), Stop> {
+        let raw = load(path, file, offset, header)?;
+        if header.holds != Holds::Steps {
+            return each_part(path, offset, header, &raw, &mut self.ops, give);
+        }
+        code.before(number, &mut self.known)?;
+        let fault = |what: &str| defect(path, offset, what);
+        let columns = header.columns(&raw);
+        let counts = (header.ops, header.marks);
+        let steps = &mut self.steps;
+        let instructions = steps.decode(columns, counts, &self.known, &fault, give)?;
+        if instructions == header.instructions {
+            Ok(())
+        } else {
+            Err(fault("a block has other instructions than its header says"))
+        }
+    }
+}
+
+/// Contents that nobody damaged make no sense.
+fn defect(path: &Path, offset: u64, what: &str) -> Stop {
+    let what = format!("{what} (in a block whose checksum is right: a defect of its writer)");
+    Stop::Fault(TraceError::at(path, offset, what).into())
+}
+
+/// Gives the ops of a block of ops with their marks in between.
 fn each_part(
     path: &Path,
     offset: u64,
@@ -277,16 +362,7 @@ fn each_part(
     decoder: &mut Decoder,
     give: Give<'_>,
 ) -> Result<(), Stop> {
-    let fault = |what: &str| {
-        Stop::Fault(
-            TraceError::at(
-                path,
-                offset,
-                format!("{what} (in a block whose checksum is right: a defect of its writer)"),
-            )
-            .into(),
-        )
-    };
+    let fault = |what: &str| defect(path, offset, what);
     let (mut from, mut marks) = header.split(raw);
     decoder.reset();
     let mut ops = Vec::with_capacity(BATCH_OPS);
@@ -328,13 +404,15 @@ fn each_part(
 /// The body of one thread's reading thread.
 fn read_thread(
     path: &Path,
-    blocks: &[(u64, BlockHeader, Use)],
+    code: &CodeInFile,
+    blocks: &[Planned],
     sink: &mut Sink<Mark>,
 ) -> Result<(), Stop> {
     let mut file = File::open(path).map_err(|e| TraceError::io(path, "open the trace", &e))?;
-    let mut decoder = Decoder::default();
-    for (offset, header, use_) in blocks {
-        let marks_only = match use_ {
+    let mut decoding = Decoding::default();
+    for planned in blocks {
+        let header = &planned.header;
+        let marks_only = match planned.use_ {
             Use::Nothing => {
                 sink.pass_over(u64::from(header.ops) + u64::from(header.marks));
                 continue;
@@ -342,24 +420,15 @@ fn read_thread(
             Use::MarksOnly => true,
             Use::All => false,
         };
-        let raw = load(path, &mut file, *offset, header)?;
-        each_part(
-            path,
-            *offset,
-            header,
-            &raw,
-            &mut decoder,
-            &mut |ops, mark| {
-                if marks_only {
-                    sink.pass_over(ops.len() as u64);
-                } else {
-                    for op in ops {
-                        sink.push(*op)?;
-                    }
-                }
-                mark.map_or(Ok(()), |mark| sink.mark(mark))
-            },
-        )?;
+        let at = (planned.number, planned.offset, header);
+        decoding.block(path, &mut file, code, at, &mut |ops, mark| {
+            if marks_only {
+                sink.pass_over(ops.len() as u64);
+            } else {
+                sink.extend(ops)?;
+            }
+            mark.map_or(Ok(()), |mark| sink.mark(mark))
+        })?;
     }
     Ok(())
 }
@@ -372,15 +441,26 @@ struct Thread {
 }
 
 /// What a thread needs when its first ops are asked for.
+#[derive(Default)]
 struct Plan {
-    blocks: Vec<(u64, BlockHeader, Use)>,
+    blocks: Vec<Planned>,
     skip: u64,
+}
+
+/// A block that a thread reads.
+struct Planned {
+    /// Its place among the file's.
+    number: usize,
+    offset: u64,
+    header: BlockHeader,
+    use_: Use,
 }
 
 /// A recorded program.
 pub(crate) struct PwtProgram {
     facts: Facts,
     path: Arc<PathBuf>,
+    code: Arc<CodeInFile>,
     plans: BTreeMap<ThreadId, Plan>,
     threads: BTreeMap<ThreadId, Thread>,
 }
@@ -392,11 +472,12 @@ impl PwtProgram {
         let mut plans: BTreeMap<ThreadId, Plan> = BTreeMap::new();
         let total = file.instructions();
         let mut before = 0u64;
-        for (offset, header) in &file.blocks {
-            let plan = plans.entry(header.thread).or_insert_with(|| Plan {
-                blocks: Vec::new(),
-                skip: 0,
-            });
+        let code = Arc::new(file.code());
+        for (number, (offset, header)) in file.blocks.iter().enumerate() {
+            if header.holds == Holds::Code {
+                continue;
+            }
+            let plan = plans.entry(header.thread).or_default();
             let end = before.saturating_add(header.instructions);
             let use_ = if end > skip || end == before && before >= skip {
                 // The reading thread counts the rest down.
@@ -407,7 +488,12 @@ impl PwtProgram {
             } else {
                 Use::Nothing
             };
-            plan.blocks.push((*offset, *header, use_));
+            plan.blocks.push(Planned {
+                number,
+                offset: *offset,
+                header: *header,
+                use_,
+            });
             before = end;
         }
         PwtProgram {
@@ -421,16 +507,16 @@ impl PwtProgram {
                 live: file.header.live,
             },
             path: Arc::new(file.path),
+            code,
             plans,
             threads: BTreeMap::new(),
         }
     }
 
     fn start(&mut self, thread: ThreadId) {
-        let plan = self.plans.remove(&thread);
-        let path = Arc::clone(&self.path);
-        let (blocks, skip) = plan.map_or_else(Default::default, |p| (p.blocks, p.skip));
-        let pump = Pump::start(skip, move |sink| read_thread(&path, &blocks, sink));
+        let Plan { blocks, skip } = self.plans.remove(&thread).unwrap_or_default();
+        let (path, code) = (Arc::clone(&self.path), Arc::clone(&self.code));
+        let pump = Pump::start(skip, move |sink| read_thread(&path, &code, &blocks, sink));
         let begun = Thread { pump, ended: false };
         self.threads.insert(thread, begun);
     }
@@ -456,7 +542,7 @@ impl Program for PwtProgram {
         };
         Ok(match mark {
             None => End::More,
-            Some(Mark::Wait(until)) => End::Wait { until },
+            Some(Mark::Wait(until, counted)) => End::Wait { until, counted },
             Some(Mark::End(End::Exit)) => {
                 mine.ended = true;
                 End::Exit

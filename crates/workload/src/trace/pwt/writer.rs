@@ -9,13 +9,17 @@ use std::thread::JoinHandle;
 
 use pagewalk_stream::{End, Kind, Op, ThreadId};
 
-use super::block::{BLOCK_OPS, BlockHeader, Header, MARKS_FULL, Sealed, file_header, index};
+use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
+use super::code::CodePart;
 use super::codec::{Encoder, Streams};
 use super::marks::{Mark, put_mark};
+use super::steps::StepPart;
 use crate::trace::TraceError;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
+/// For steps and code: recording shares the host's cores with the emulator.
+const STEP_LEVEL: i32 = 1;
 
 /// Where a finished trace goes.
 trait Target: Write + Send {
@@ -80,7 +84,7 @@ struct Open {
 pub struct Written {
     /// Of all threads.
     pub instructions: u64,
-    /// Of all threads.
+    /// Of all threads; of a live program without those that replace long chains.
     pub ops: u64,
     /// Size of the file.
     pub bytes: u64,
@@ -200,6 +204,7 @@ impl TraceWriter {
         let streams = std::mem::take(&mut open.streams);
         let marks = std::mem::take(&mut open.marks);
         let header = BlockHeader {
+            holds: Holds::Ops,
             thread,
             before: open.before,
             instructions: open.instructions,
@@ -217,11 +222,61 @@ impl TraceWriter {
         open.before += open.instructions;
         (open.instructions, open.mark_count, open.operands) = (0, 0, 0);
         open.encoder.reset();
-        let sealed = Sealed {
-            header,
-            streams,
+        let columns = [
+            streams.control,
+            streams.side,
+            streams.deps,
+            streams.addresses,
             marks,
+        ];
+        self.send(Sealed { header, columns })
+    }
+
+    /// Appends the steps of a thread that has executed so many instructions before.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub(crate) fn steps(
+        &mut self,
+        thread: ThreadId,
+        before: u64,
+        part: StepPart,
+    ) -> Result<(), TraceError> {
+        let [_, ids, tags, bytes, marks] = &part.columns;
+        let header = BlockHeader {
+            holds: Holds::Steps,
+            thread,
+            before,
+            instructions: part.instructions,
+            ops: part.steps,
+            marks: part.mark_count,
+            lengths: [ids, tags, bytes, marks].map(|c| c.len() as u32),
+            operands: part.records,
+            ..BlockHeader::default()
         };
+        self.written.instructions += part.instructions;
+        self.written.ops += part.ops;
+        let columns = part.columns;
+        self.send(Sealed { header, columns })
+    }
+
+    /// Appends code that steps may name from now on.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub(crate) fn code(&mut self, part: CodePart) -> Result<(), TraceError> {
+        let header = BlockHeader {
+            holds: Holds::Code,
+            before: u64::from(part.first),
+            ops: part.count,
+            lengths: [part.bytes.len() as u32, 0, 0, 0],
+            ..BlockHeader::default()
+        };
+        let columns = [part.bytes, vec![], vec![], vec![], vec![]];
+        self.send(Sealed { header, columns })
+    }
+
+    fn send(&mut self, sealed: Sealed) -> Result<(), TraceError> {
         let gone = match &self.blocks {
             Some(blocks) => blocks.send(sealed).is_err(),
             None => true,
@@ -291,8 +346,7 @@ impl Sealed {
     fn abandon() -> Self {
         Sealed {
             header: BlockHeader::default(),
-            streams: Streams::default(),
-            marks: Vec::new(),
+            columns: Default::default(),
         }
     }
 }
@@ -305,7 +359,8 @@ fn write_all(
     out.write_all(first)?;
     let mut at = first.len() as u64;
     let mut entries = Vec::new();
-    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut ops = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut steps = zstd::bulk::Compressor::new(STEP_LEVEL)?;
     let mut raw = Vec::new();
     for mut block in blocks {
         if block.header.ops == 0 && block.header.marks == 0 {
@@ -313,16 +368,13 @@ fn write_all(
             return Ok(at);
         }
         raw.clear();
-        for part in [
-            &block.streams.control,
-            &block.streams.side,
-            &block.streams.deps,
-            &block.streams.addresses,
-            &block.marks,
-        ] {
+        for part in &block.columns {
             raw.extend_from_slice(part);
         }
-        let payload = compressor.compress(&raw)?;
+        let payload = match block.header.holds {
+            Holds::Ops => ops.compress(&raw)?,
+            Holds::Steps | Holds::Code => steps.compress(&raw)?,
+        };
         block.header.compressed = payload.len() as u32;
         block.header.crc = crc32fast::hash(&payload);
         entries.push((at, block.header));

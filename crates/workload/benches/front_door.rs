@@ -82,7 +82,10 @@ fn main() {
         unsafe {
             let mut r: libc::rusage = std::mem::zeroed();
             libc::getrusage(who, &mut r);
-            r.ru_utime.tv_sec as f64 + r.ru_utime.tv_usec as f64 * 1e-6
+            [r.ru_utime, r.ru_stime]
+                .iter()
+                .map(|t| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6)
+                .sum::<f64>()
         }
     };
     eprintln!(

@@ -136,7 +136,10 @@ impl TraceWriter {
     fn start(path: &Path, partial: PathBuf, header: &Header, target: Box<dyn Target>) -> Self {
         let (blocks, receiver) = sync_channel(4);
         let first = file_header(header);
-        let worker = std::thread::spawn(move || write_all(target, &first, &receiver));
+        let worker = std::thread::Builder::new()
+            .name("trace-writer".into())
+            .spawn(move || write_all(target, &first, &receiver))
+            .expect("a thread can be started");
         TraceWriter {
             path: path.to_owned(),
             partial,

@@ -1,9 +1,11 @@
-use pagewalk_ring::record;
+use pagewalk_ring::record::{self, ADDRESS_MASK};
 
 use super::super::code::Known;
 use super::super::codec::{put_varint, zigzag};
 use super::super::marks::{Mark, put_mark};
-use super::{BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, RECORDS_FULL, Shape};
+use super::{
+    BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, RECORDS_FULL, Shape, Slot, guess_at,
+};
 use crate::trace::pwt::block::MARKS_FULL;
 use crate::x86::{Block, Registers};
 
@@ -42,6 +44,9 @@ pub struct StepPart {
     pub ops: u64,
 }
 
+/// Words that [`StepEncoder::run`] looks at, at most.
+const RUN: usize = 1 << 14;
+
 /// What [`StepEncoder::run`] has taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
@@ -51,10 +56,19 @@ pub struct Taken {
     pub markers: u64,
 }
 
-/// Bytes that `value` needs.
+/// The smaller difference of a record from what was guessed, the code of that guess
+/// and of the difference's bytes, and how many those are.
 #[inline(always)]
-fn width(value: u64) -> usize {
-    ((63 - (value | 1).leading_zeros()) / 8) as usize + usize::from(value != 0)
+fn difference(slot: &Slot, word: u64, before: u64) -> (u64, u8, usize) {
+    let here = zigzag(word.wrapping_sub(slot.word));
+    let moved = zigzag(word.wrapping_sub(slot.moved(before)));
+    // Of the latter there are codes for up to six bytes. Without a branch: which one
+    // it is cannot be guessed.
+    let better = u64::from(moved < here.min(1 << 48)).wrapping_neg();
+    let value = here ^ (here ^ moved) & better;
+    // Records are below 2^58, so that this cannot overflow.
+    let width = ((value << 1 | 1).ilog2() + 7) >> 3;
+    (value, width as u8 + (better as u8 & MOVED), width as usize)
 }
 
 #[inline(always)]
@@ -93,42 +107,98 @@ impl StepEncoder {
         most: u32,
         wanted: u64,
     ) -> (usize, Taken) {
+        let words = &words[..words.len().min(RUN)];
+        let most = most.min((MOST_STEPS as u32).saturating_sub(self.steps));
+        let most = most.min(words.len() as u32);
         let mut taken = Taken::default();
+        if self.tags_end >= RECORDS_FULL {
+            return (0, taken);
+        }
+        // Once for all of them: the loop below has no call in it.
+        room(&mut self.misses, self.named + most as usize);
+        room(&mut self.ids, self.ids_end + 4 * most as usize + 4);
+        room(&mut self.tags, self.tags_end + words.len());
+        room(&mut self.bytes, self.bytes_end + 8 * words.len());
+        let misses = &mut self.misses[self.named..];
+        let (ids, tags) = (
+            &mut self.ids[self.ids_end..],
+            &mut self.tags[self.tags_end..],
+        );
+        let bytes = &mut self.bytes[self.bytes_end..];
+        let (mut ids_end, mut tags_end, mut bytes_end) = (0, 0, 0);
+        let model = &mut self.model;
+        let (mut last, mut before, mut access) = (model.last, model.before, model.access);
+        let (guesses, slots) = (&mut model.next, &mut model.slots[..]);
+
         let block = |word: Option<&u64>| match word {
             Some(&w) if record::tag(w) == record::BLOCK => known.get((w & 0xffff_ffff) as usize),
             _ => None,
         };
-        let Some(mut current) = block(words.first()) else {
-            return (0, taken);
-        };
-        let most = most.min((MOST_STEPS as u32).saturating_sub(self.steps));
+        let mut current = block(words.first());
         let mut at = 0;
-        while taken.steps < most && taken.instructions < wanted && self.tags_end < RECORDS_FULL {
-            let shape = &current.shape;
-            let end = at + 1 + usize::from(shape.records);
-            let Some(next) = block(words.get(end)) else {
+        while let Some(Known { shape, block: code }) = current {
+            if taken.steps >= most || taken.instructions >= wanted {
+                break;
+            }
+            let n = usize::from(shape.records);
+            let next = block(words.get(at + 1 + n));
+            let (Some(records), Some(slots), Some(tags), true) = (
+                words.get(at + 1..at + 1 + n),
+                slots.get_mut(shape.slots as usize..shape.end()),
+                tags.get_mut(tags_end..tags_end + n),
+                next.is_some(),
+            ) else {
                 break;
             };
-            let records = &words[at + 1..end];
-            if record::tag(records.iter().fold(0, |all, r| all | r)) != record::MEM {
+            if records.iter().any(|r| record::tag(*r) != record::MEM) {
                 break;
             }
-            self.name(shape.number);
-            let mut instructions = u64::from(shape.instructions);
-            if self.accesses(shape, records) >> 48 != 0 {
-                instructions = instructions_of(&current.block, shape, records);
+
+            let guess = &mut guesses[guess_at(last, before)];
+            // Without a branch: which blocks are not guessed cannot be guessed.
+            let miss = *guess != shape.number;
+            *guess = shape.number;
+            (before, last) = (last, shape.number);
+            misses[taken.steps as usize] = u8::from(miss);
+            ids[ids_end..ids_end + 4].copy_from_slice(&shape.number.to_le_bytes());
+            ids_end += 4 * usize::from(miss);
+
+            let mut previous = access & ADDRESS_MASK;
+            let mut changed = 0;
+            for ((slot, &word), tag) in slots.iter_mut().zip(records).zip(tags) {
+                changed |= slot.word ^ word;
+                let (value, code, width) = difference(slot, word, previous);
+                *tag = code;
+                bytes[bytes_end..bytes_end + 8].copy_from_slice(&value.to_le_bytes());
+                bytes_end += width;
+                slot.learn(word, previous);
+                previous = word;
             }
+            access = previous;
+            tags_end += n;
+
+            taken.instructions += if changed >> 48 == 0 {
+                u64::from(shape.instructions)
+            } else {
+                instructions_of(code, shape, records)
+            };
             taken.steps += 1;
-            taken.instructions += instructions;
             taken.ops += u64::from(shape.ops);
             taken.markers += u64::from(shape.markers);
-            self.next = Some(next.shape.number);
-            at = end;
+            at += 1 + n;
             current = next;
         }
+        (model.last, model.before, model.access) = (last, before, access);
+        self.named += taken.steps as usize;
+        self.ids_end += ids_end;
+        self.tags_end += tags_end;
+        self.bytes_end += bytes_end;
         self.steps += taken.steps;
         self.instructions += taken.instructions;
         self.ops += taken.ops;
+        if taken.steps > 0 {
+            self.next = current.map(|next| next.shape.number);
+        }
         (at, taken)
     }
 
@@ -191,13 +261,8 @@ impl StepEncoder {
         let slots = self.model.slots(shape);
         for ((slot, &word), tag) in slots.iter_mut().zip(records).zip(tags) {
             changed |= slot.word ^ word;
-            let here = zigzag(word.wrapping_sub(slot.word));
-            let moved = zigzag(word.wrapping_sub(slot.moved(before)));
-            // Of the latter there are codes for up to six bytes.
-            let better = moved < here.min(1 << 48);
-            let value = if better { moved } else { here };
-            let width = width(value);
-            *tag = width as u8 + if better { MOVED } else { 0 };
+            let (value, code, width) = difference(slot, word, before);
+            *tag = code;
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             at += width;
             slot.learn(word, before);

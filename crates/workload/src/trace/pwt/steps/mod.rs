@@ -123,6 +123,13 @@ impl Default for Model {
     }
 }
 
+/// Where the guess of the block after these two stands.
+#[inline(always)]
+fn guess_at(last: u32, before: u32) -> usize {
+    let key = last.wrapping_mul(0x9e37_79b1) ^ before.wrapping_mul(0x85eb_ca6b);
+    (key >> (32 - LOG)) as usize
+}
+
 impl Model {
     fn reset(&mut self) {
         self.next.fill(0);
@@ -133,8 +140,7 @@ impl Model {
     /// Where the guess of the next block stands.
     #[inline(always)]
     fn guess(&mut self) -> &mut u32 {
-        let key = self.last.wrapping_mul(0x9e37_79b1) ^ self.before.wrapping_mul(0x85eb_ca6b);
-        &mut self.next[(key >> (32 - LOG)) as usize]
+        &mut self.next[guess_at(self.last, self.before)]
     }
 
     /// The address of the last access.

@@ -183,6 +183,7 @@ impl<A: Addr> TwoLevels<A> {
     /// if there is no memory or not a place for every line.
     fn shrink(&mut self, pool: &mut Pool<'_, A>) {
         let [old_top, old_bottom] = self.levels.as_mut().expect("a table that shrinks is there");
+        let before = pool.work;
         let Ok(mut new) = pool.alloc(old_bottom.slots() / 2) else {
             return;
         };
@@ -196,6 +197,7 @@ impl<A: Addr> TwoLevels<A> {
             let Some(movements) = place(&mut levels, self.salt, false, key, *line) else {
                 self.refused = self.used;
                 pool.free(new);
+                pool.work = before;
                 return;
             };
             moved += 1;
@@ -207,6 +209,7 @@ impl<A: Addr> TwoLevels<A> {
         let [old_top, old_bottom] = self.levels.take().expect("as above");
         self.levels = Some([old_bottom, new]);
         self.grown = false;
+        self.refused = usize::MAX;
         pool.free(old_top);
     }
 
@@ -276,12 +279,14 @@ impl<A: Addr> Store<A> for TwoLevels<A> {
             }
             self.grown = true;
         };
+        if !old.is_empty() {
+            self.refused = usize::MAX;
+        }
         for block in old {
             pool.free(block);
         }
         pool.work.kicks += movements;
         self.used += 1;
-        self.refused = usize::MAX;
         Ok(())
     }
 
@@ -397,5 +402,86 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {
         self.any(va.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_units::{Frame, PhysAddr, VirtAddr};
+
+    use super::*;
+    use crate::contract::{Flags, MapError, PageTable, Want};
+
+    /// Memory that grants `left` more requests.
+    struct Source {
+        next: u64,
+        left: u32,
+        bytes: u64,
+    }
+
+    impl FrameSource<PhysAddr> for Source {
+        fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
+            let Some(left) = self.left.checked_sub(1) else {
+                return Err(NoFrames { bytes: want.bytes });
+            };
+            let base = self.next.next_multiple_of(want.bytes);
+            self.next = base + want.bytes;
+            self.left = left;
+            self.bytes += want.bytes;
+            let base = PhysAddr(base);
+            Ok(Frame { base })
+        }
+        fn free(&mut self, _: Frame<PhysAddr>, bytes: u64) {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Five keys meet in the same buckets of three sizes of the table, so that
+    /// the fifth makes it grow three times; refused at any of them, it leaves
+    /// nothing behind.
+    #[test]
+    fn an_insertion_that_grows_more_than_once_is_undone_as_a_whole() {
+        let spec = LevelHashingSpec::default();
+        let slots = 4 * spec.initial_slots as usize;
+        let meet = buckets(0, 0, slots);
+        let keys: Vec<u64> = (0..1 << 22)
+            .filter(|&key| buckets(key, 0, slots) == meet)
+            .take(5)
+            .collect();
+        assert_eq!(keys.len(), 5);
+        let mut table = LevelHashing::<VirtAddr, PhysAddr>::new(&spec, Asid(1));
+        let mut source = Source {
+            next: 1 << 40,
+            left: 2,
+            bytes: 0,
+        };
+        let page = |key: u64| VirtAddr(key << 15).page(PageSize::K4);
+        let map = |table: &mut LevelHashing<_, _>, key: u64, source: &mut Source| {
+            let base = PhysAddr(key << 15);
+            table.map(page(key), Frame { base }, Flags::WRITABLE, source)
+        };
+        for &key in &keys[..4] {
+            map(&mut table, key, &mut source).expect("memory is plenty");
+        }
+        let picture = |table: &LevelHashing<VirtAddr, PhysAddr>| {
+            let found = keys.iter().map(|&key| table.any(key << 15));
+            let leaves: Vec<_> = found.map(|t| t.map(|t| t.leaf)).collect();
+            (leaves, PageTable::bytes(table), table.stores[0].grown)
+        };
+        let before = picture(&table);
+        for left in 0..3 {
+            source.left = left;
+            let done = map(&mut table, keys[4], &mut source);
+            assert!(matches!(done, Err(MapError::NoFrames(_))), "{left} blocks");
+            assert_eq!(picture(&table), before, "{left} blocks");
+            assert_eq!(source.bytes, before.1, "{left} blocks");
+        }
+        source.left = 3;
+        let work = map(&mut table, keys[4], &mut source).expect("there is enough");
+        assert_eq!(source.left, 0);
+        // Two lines of the bottom level, then the two that had been the top's,
+        // and so on.
+        assert_eq!(work.moved, 6);
+        assert!(keys.iter().all(|&key| table.any(key << 15).is_some()));
     }
 }

@@ -62,6 +62,11 @@ pub fn cases() -> Vec<Case> {
         downsize_at: 0.1,
         ..LevelHashingSpec::default()
     };
+    // Shrinks so early that lines find no place, and the shrink does not happen.
+    let level_eager = LevelHashingSpec {
+        downsize_at: 0.4,
+        ..level_small
+    };
     // Small: as few slots as there can be, few re-insertions, chunks that change soon.
     let elastic_small = ElasticCuckooSpec {
         initial_slots: 64,
@@ -104,6 +109,11 @@ pub fn cases() -> Vec<Case> {
     let open = HashDontCacheSpec::default();
     let level = LevelHashingSpec::default();
     let small = |c| Case { small: true, ..c };
+    // Four re-insertions find no place at a load of a third, now and then.
+    let cramped = |c| Case {
+        slack: 6.2,
+        ..small(c)
+    };
     let ecpt = |name, spec| case(name, PageTableSpec::ElasticCuckoo(spec), 4.6, 2, 9);
     let mehpt = |name, spec| case(name, PageTableSpec::MemoryEfficient(spec), 4.6, 2, 9);
     let hdc = |name, spec, slack| case(name, PageTableSpec::HashDontCache(spec), slack, 4096, 3);
@@ -115,22 +125,23 @@ pub fn cases() -> Vec<Case> {
         // still there; or chunks of 1 MB, and old ones of 8 KB. A walk that the
         // walk caches sent to the wrong place begins anew, once.
         ecpt("elastic", elastic),
-        small(ecpt("elastic, small", elastic_small)),
-        small(ecpt("elastic, chunks", chunked)),
-        small(ecpt("elastic, in place", in_place)),
-        small(ecpt("elastic, per way", per_way)),
+        cramped(ecpt("elastic, small", elastic_small)),
+        cramped(ecpt("elastic, chunks", chunked)),
+        cramped(ecpt("elastic, in place", in_place)),
+        cramped(ecpt("elastic, per way", per_way)),
         Case {
             reads: 12,
             slack: 8.0,
             ..small(ecpt("elastic, otherwise", otherwise))
         },
         mehpt("efficient", efficient),
-        small(mehpt("efficient, small", efficient_small)),
+        cramped(mehpt("efficient, small", efficient_small)),
         // A run of used lines has no bound but the table's size. 16,384 lines lie in 65,536.
         hdc("open", open, 4.1),
         small(hdc("open, small", open_small, 2.1)),
         small(hdc("open, steep", open_steep, 2.1)),
         lh("level", level),
         small(lh("level, small", level_small)),
+        small(lh("level, eager", level_eager)),
     ]
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, MB
+from .common import ALL_SIZES, APPLICATIONS, MB, VARIANTS
 
 PEAK = "os.page_table_peak_bytes"
 IN_PLACE, PER_WAY = "in-place resizing", "per-way resizing"
 PLACE = "section VII-C"
+STEPS = ("ECPT", "ME-HPT all ways", "ME-HPT")
 
 
 class Figure10(Figure):
@@ -25,8 +26,7 @@ class Figure10(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        designs = ("ECPT", "ME-HPT all ways", "ME-HPT")
-        return paper.cross(APPLICATIONS, [f"{d}{t}" for t in ("", "+THP") for d in designs])
+        return paper.cross(ALL_SIZES, [f"{d}{t}" for t in ("", "+THP") for d in STEPS])
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         runs = self.runs(paper)
@@ -35,48 +35,54 @@ class Figure10(Figure):
             ("", "without THP", 43.0, 37.0),
             ("+THP", "with THP", 41.0, 20.0),
         ):
-            parts: dict[str, list[float | None]] = {IN_PLACE: [], PER_WAY: []}
-            saved: list[float | None] = []
-            for app in APPLICATIONS:
-                outcomes = [
-                    results(runs[app, f"{design}{suffix}"])
-                    for design in ("ECPT", "ME-HPT all ways", "ME-HPT")
-                ]
-                why = next((o.why for o in outcomes if o.failed), "")
-                ecpt, in_place, both = (o.since_boot(PEAK) for o in outcomes)
-                split: dict[str, float | None] = {IN_PLACE: None, PER_WAY: None}
-                total = None
-                if ecpt and in_place is not None and both is not None:
-                    split[IN_PLACE] = 100 * (ecpt - in_place) / ecpt
-                    split[PER_WAY] = 100 * (in_place - both) / ecpt
-                    total = (ecpt - both) / MB
-                for part, value in split.items():
-                    parts[part].append(value)
+            saved = {}
+            for app in ALL_SIZES:
+                found = [results(runs[app, f"{design}{suffix}"]) for design in STEPS]
+                why = next((o.why for o in found if o.failed), "")
+                saved[app] = split([outcome.since_boot(PEAK) for outcome in found])
+                if app not in APPLICATIONS:
+                    continue
+                for part in (IN_PLACE, PER_WAY):
+                    value = saved[app].get(part)
                     shares.append(
                         Row(app, words, value, None, "%", failed=why, part=part, panel="share")
                     )
-                saved.append(total)
                 printed = 96.0 if app in ("GUPS", "SysBench") and not suffix else None
                 place = "section VII-D: 96 Mbytes more memory" if printed else ""
-                sizes.append(Row(app, words, total, printed, "MB", place, failed=why, panel="MB"))
-            means = {part: mean(values) for part, values in parts.items()}
-            ours = [means[IN_PLACE], means[PER_WAY]]
-            whole = sum(v for v in ours if v is not None) if None not in ours else None
-            averages += [
-                Row("mean saved", words, whole, percent, "%", PLACE, panel="text", average=True),
-                Row(
-                    "mean saved", f"{words}, absolute", mean(saved), absolute, "MB", PLACE,
-                    panel="text", average=True,
-                ),
-            ]  # fmt: skip
-            for part, printed_share in ((IN_PLACE, 77.5), (PER_WAY, 22.5)):
-                value = means[part]
-                averages.append(
-                    Row(
-                        f"share of {part}", words,
-                        100 * value / whole if whole and value is not None else None,
-                        printed_share, "%", f"{PLACE}: 75-80 % and 25-20 %, here their middle",
-                        panel="text", average=True,
+                value = saved[app].get("MB")
+                sizes.append(Row(app, words, value, printed, "MB", place, failed=why, panel="MB"))
+            for variant, other in VARIANTS:
+                means = {
+                    part: mean(saved[other.get(app, app)].get(part) for app in APPLICATIONS)
+                    for part in (IN_PLACE, PER_WAY, "whole", "MB")
+                }
+                whole = means["whole"]
+                parts = {
+                    part: 100 * value / whole if whole and (value := means[part]) else None
+                    for part in (IN_PLACE, PER_WAY)
+                }
+                between = f"{PLACE}: 75-80 % and 25-20 %, here their middle"
+                averages += [
+                    Row(name, f"{words}{variant}", value, printed, unit, place, panel="text",
+                        average=True)
+                    for name, value, printed, unit, place in (
+                        ("mean saved", whole, percent, "%", PLACE),
+                        ("mean saved, absolute", means["MB"], absolute, "MB", PLACE),
+                        (f"share of {IN_PLACE}", parts[IN_PLACE], 77.5, "%", between),
+                        (f"share of {PER_WAY}", parts[PER_WAY], 22.5, "%", between),
                     )
-                )  # fmt: skip
+                ]  # fmt: skip
         return shares + sizes + averages
+
+
+def split(bytes_of: list[float | None]) -> dict[str, float]:
+    """What each technique saves, in per cent of ECPT's memory, and both in MB."""
+    ecpt, in_place, both = bytes_of
+    if not ecpt or in_place is None or both is None:
+        return {}
+    return {
+        IN_PLACE: 100 * (ecpt - in_place) / ecpt,
+        PER_WAY: 100 * (in_place - both) / ecpt,
+        "whole": 100 * (ecpt - both) / ecpt,
+        "MB": (ecpt - both) / MB,
+    }

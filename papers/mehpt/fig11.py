@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, FOUR_KB, WAYS, way_statistic
+from .common import ALL_SIZES, APPLICATIONS, FOUR_KB, VARIANTS, WAYS, way_statistic
 
 MEANS = (10.6, 10.5, 9.9)
 PRINTED = {"": {"GUPS": 13.0, "SysBench": 13.0}, "+THP": {"GUPS": 0.0, "SysBench": 0.0}}
@@ -24,30 +24,34 @@ class Figure11(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        return paper.cross(APPLICATIONS, ["ME-HPT", "ME-HPT+THP"])
+        return paper.cross(ALL_SIZES, ["ME-HPT", "ME-HPT+THP"])
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         runs = self.runs(paper)
         rows = []
         for suffix in ("", "+THP"):
-            columns: list[list[float | None]] = [[] for _ in range(WAYS)]
-            for app in APPLICATIONS:
+            upsizes = {}
+            for app in ALL_SIZES:
                 outcome = results(runs[app, f"ME-HPT{suffix}"])
-                ways: list[float | None] = list(way_statistic(outcome, FOUR_KB, "upsizes"))
-                for way, value in enumerate(ways or [None] * WAYS):
-                    columns[way].append(value)
+                ways = way_statistic(outcome, FOUR_KB, "upsizes")
+                upsizes[app] = [*ways] if ways else [None] * WAYS
+                if app not in APPLICATIONS:
+                    continue
+                for way, value in enumerate(upsizes[app]):
                     rows.append(
                         Row(
                             app, f"way {way}", value, PRINTED[suffix].get(app), "upsizes",
                             "section VII-E1", failed=outcome.why, panel=suffix,
                         )
                     )  # fmt: skip
-            for way, column in enumerate(columns):
-                printed = MEANS[way] if not suffix else None
-                rows.append(
-                    Row(
-                        "mean", f"way {way}", mean(column), printed, "upsizes", "section VII-E1",
-                        panel=suffix, average=True,
-                    )
-                )  # fmt: skip
+            for variant, other in VARIANTS:
+                for way in range(WAYS):
+                    rows.append(
+                        Row(
+                            f"mean{variant}", f"way {way}",
+                            mean(upsizes[other.get(app, app)][way] for app in APPLICATIONS),
+                            MEANS[way] if not suffix else None, "upsizes", "section VII-E1",
+                            panel=f"text{suffix}" if variant else suffix, average=True,
+                        )
+                    )  # fmt: skip
         return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, geometric
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, DESIGNS, FOUR_KB, KB, TABLE_1_WAY_KB, scaled
+from .common import ALL_SIZES, APPLICATIONS, DESIGNS, FOUR_KB, KB, TABLE_1_WAY_KB, VARIANTS, scaled
 
 PRINTED = {
     "ECPT": (TABLE_1_WAY_KB, "table I, column 4"),
@@ -25,32 +25,36 @@ class Figure8(Figure):
     panels = (Panel(Bars("KB", log=True)),)
 
     def runs(self, paper: Paper) -> Runs:
-        return paper.cross(APPLICATIONS, DESIGNS)
+        return paper.cross(ALL_SIZES, DESIGNS)
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
+        values = {}
         rows = []
-        values: dict[str, list[float | None]] = {}
         for (app, design), run in self.runs(paper).items():
             outcome = results(run)
             value = scaled(outcome.since_boot(f"{FOUR_KB}.largest_contiguous_bytes"), KB)
-            values.setdefault(design, []).append(value)
-            printed, place = PRINTED.get(design, ({}, ""))
-            rows.append(Row(app, design, value, printed.get(app), "KB", place, failed=outcome.why))
-        means = {design: geometric(column) for design, column in values.items()}
-        rows += [Row("GeoMean", design, means[design], unit="KB", average=True) for design in means]
-        for suffix, words, percent in (("", "without THP", 92.0), ("+THP", "with THP", 84.0)):
-            ecpt, ours = means[f"ECPT{suffix}"], means[f"ME-HPT{suffix}"]
-            less = 100 * (1 - ours / ecpt) if ecpt and ours else None
-            rows.append(
-                Row(
-                    "reduction",
-                    words,
-                    less,
-                    percent,
-                    "%",
-                    "section VII-A",
-                    average=True,
-                    panel="average",
+            values[app, design] = value
+            if app in APPLICATIONS:
+                printed, place = PRINTED.get(design, ({}, ""))
+                rows.append(
+                    Row(app, design, value, printed.get(app), "KB", place, failed=outcome.why)
                 )
-            )
+        for design in DESIGNS:
+            average = geometric(values[app, design] for app in APPLICATIONS)
+            rows.append(Row("GeoMean", design, average, unit="KB", average=True))
+        for suffix, words, percent in (("", "without THP", 92.0), ("+THP", "with THP", 84.0)):
+            for variant, other in VARIANTS:
+                ecpt, ours = (
+                    geometric(
+                        values[other.get(app, app), f"{design}{suffix}"] for app in APPLICATIONS
+                    )
+                    for design in ("ECPT", "ME-HPT")
+                )
+                rows.append(
+                    Row(
+                        "reduction", f"{words}{variant}",
+                        100 * (1 - ours / ecpt) if ecpt and ours else None, percent, "%",
+                        "section VII-A", average=True, panel="average",
+                    )
+                )  # fmt: skip
         return rows

@@ -6,7 +6,9 @@ from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import (
+    ALL_SIZES,
     APPLICATIONS,
+    FITTING,
     GB,
     KB,
     MB,
@@ -19,9 +21,6 @@ from .common import (
     scaled,
     way_bytes,
 )
-
-# What the printed tree maps, or the printed ways hold, simulated.
-SMALLER = {"GUPS": "SysBench 57 GB", "MUMmer": "MUMmer 0.7 GB", "TC": "TC 1.7 GB", "BC": "BC 7 GB"}
 
 
 class Printed(Figure):
@@ -36,7 +35,7 @@ class Printed(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        return paper.cross(APPLICATIONS, ["ECPT"]) | paper.cross(SMALLER.values(), ["ECPT"])
+        return paper.cross(ALL_SIZES, ["ECPT"])
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         runs = self.runs(paper)
@@ -66,13 +65,13 @@ class Printed(Figure):
                         note=f"the closed form for the {held / GB:.3g} GB that are mapped",
                     )
                 )  # fmt: skip
-            if app in SMALLER:
-                outcome = results(runs[SMALLER[app], "ECPT"])
+            if app in FITTING:
+                outcome = results(runs[FITTING[app], "ECPT"])
                 value = scaled(outcome.get("largest_contiguous_bytes"), KB)
                 rows.append(
                     Row(
                         app, "simulated way, less data", value, printed, "KB", place,
-                        f"as {SMALLER[app]}", outcome.why,
+                        f"as {FITTING[app]}", outcome.why,
                     )
                 )  # fmt: skip
         return rows

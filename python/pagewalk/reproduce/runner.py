@@ -133,11 +133,12 @@ def simulate(
                 # Two spellings of one configuration are one run.
                 missing.setdefault(key, wanted[identity])
         planned = batches(missing.values())
-        workers = jobs or os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+        workers = jobs or cores
         longest = planned[0].seconds if planned else 0.0
         work = sum(batch.seconds for batch in planned)
         there = sum(outcome.data is not None for outcome in outcomes.values())
-        watcher.planned(there, len(missing), work, max(longest, work / workers))
+        watcher.planned(there, len(missing), work, max(longest, work / min(workers, cores)))
         errors = _Pool(cache, folder, found, workers, watcher).run(planned)
         for identity, key in found.items():
             if identity not in outcomes:

@@ -17,6 +17,7 @@ from typing import Any
 import polars
 import pytest
 
+from pagewalk.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Design, Figure, Paper, Program, Row, Run, geometric, mean
 from pagewalk.reproduce import paper as papers
@@ -327,6 +328,20 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         replace(run, program=Program("gups", "4MiB", params={"chunk": "7"})),
     ]
     assert len({key(r) for r in others}) == len(others)
+
+
+def test_changes_add_up_and_alternatives_replace_each_other() -> None:
+    design = Design("A", "thp", {"os.memory_gb": 256})
+    design = design.changed(
+        "B", {"os.fragmentation": {"unusable_free_index": 0.8}, "mmu.walkers": 1}
+    )
+    design = design.changed("C", {"os.fragmentation.served_2mb": 0.5, "placement": {"buddy": {}}})
+    design = design.changed("D", {"page_table": {"radix": {"levels": 5}}})
+    fields = parse(design.text())
+    assert fields["os"] == {"memory_gb": 256, "fragmentation": {"served_2mb": 0.5}}
+    assert fields["mmu"] == {"walkers": 1}
+    assert fields["placement"] == {"buddy": {}}
+    assert fields["page_table"] == {"radix": {"levels": 5}}
 
 
 def test_runs_of_one_stream_go_together() -> None:

@@ -85,8 +85,8 @@ def fits(data_gb: float, way_kb: float) -> str:
 # Applications whose printed data do not fit the printed ways, with as much data as those hold
 # (see printed.py); GUPS's tables are powers of two, and SysBench has the same page table.
 FITTING = {
-    "GUPS": "SysBench 57 GB",
-    "SysBench": "SysBench 57 GB",
+    "GUPS": "SysBench 54 GB",
+    "SysBench": "SysBench 54 GB",
     "MUMmer": "MUMmer 0.7 GB",
     "TC": "TC 1.7 GB",
     "BC": "BC 7 GB",

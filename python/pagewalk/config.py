@@ -159,7 +159,7 @@ class Config(Section):
         """Writes the base's file with the changes on top, as TOML, whole or not at all."""
         with self.path.open("rb") as file:
             merged = tomllib.load(file)
-        merge(merged, self.changes)
+        _merge(merged, self.changes)
         lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
         files.write(os.fspath(path), "".join(lines).encode())
 
@@ -182,13 +182,12 @@ def _differences(before: Json, after: Json) -> Json:
     return changes
 
 
-def merge(into: Json, changes: Json) -> None:
-    """Puts changes on top of nested dictionaries, as the engine lays one file over another."""
+def _merge(into: Json, changes: Json) -> None:
     for key, value in changes.items():
         old = into.get(key)
         # One alternative in place of another replaces the whole table.
         if isinstance(value, dict) and isinstance(old, dict) and not old.keys().isdisjoint(value):
-            merge(old, value)
+            _merge(old, value)
         else:
             into[key] = value
 

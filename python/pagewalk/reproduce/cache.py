@@ -79,7 +79,7 @@ class Outcome:
     def since_boot_of(self, first: str, last: str) -> dict[str, float]:
         """Such statistics whose path starts and ends so, by what lies between."""
         return {
-            name[len(first) : -len(last)]: float(value)
+            name[len(first) : len(name) - len(last)]: float(value)
             for name, value in self._ever.items()
             if name.startswith(first) and name.endswith(last)
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import native
-from pagewalk.config import merge, parse, toml
+from pagewalk.config import parse, toml
 from pagewalk.errors import UserError
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Design:
     def changed(self, label: str, changes: Json) -> Design:
         """Another design: this one with more changes."""
         merged = _plain(self.changes)
-        merge(merged, _plain(changes))
+        _merge(merged, _plain(changes))
         return Design(label, self.base, merged)
 
     def text(self) -> str:
@@ -47,8 +47,25 @@ class Design:
                 f"design '{self.label}': there is no design '{self.base}'; "
                 "'pagewalk designs' lists them"
             ) from None
-        merge(fields, _plain(self.changes))
+        _merge(fields, _plain(self.changes))
         return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
+
+
+_ALTERNATIVES = frozenset(
+    ["placement", "page_table", "fragmentation", "dram", "predictor", "prefetcher"]
+)
+"""Tables of which one key at a time is there: another takes its place."""
+
+
+def _merge(into: Json, changes: Json, name: str = "") -> None:
+    if name in _ALTERNATIVES and not changes.keys() <= into.keys():
+        into.clear()
+    for key, value in changes.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _merge(old, value, key)
+        else:
+            into[key] = value
 
 
 def _plain(changes: Mapping[str, Any]) -> Json:
@@ -58,7 +75,7 @@ def _plain(changes: Mapping[str, Any]) -> Json:
         inner: Any = _plain(value) if isinstance(value, Mapping) else value
         for part in reversed(key.split(".")):
             inner = {part: inner}
-        merge(result, inner)
+        _merge(result, inner)
     return result
 
 

@@ -352,6 +352,29 @@ def test_running_out_of_simulated_memory_is_a_result(cli: Cli) -> None:
     assert "Traceback" not in answer.stderr
 
 
+PIECES = (
+    *("--workload", "gups", "--size", "1GiB", "--instructions", "10K"),
+    *("--machine", "mehpt-table3", "--set", "os.fragmentation.unusable_free_index=1.0"),
+    *("--set", "os.compaction.fails_from_mb=2"),
+)
+
+
+def test_a_page_table_without_contiguous_memory_cannot_finish(cli: Cli, tmp_path: Path) -> None:
+    written = tmp_path / "r.json"
+    alone = cli("run", *PIECES, "--design", "ecpt", "--json", str(written))
+    assert alone.returncode == 1
+    assert "contiguous 2 MB" in alone.stdout.replace("\n", " ")
+    assert "Traceback" not in alone.stderr
+    design = json.loads(written.read_text())["designs"][0]
+    assert design["status"] == "cannot_finish"
+    assert "os.compaction" in design["message"]
+    grown = {s["name"]: s["value"] for s in design["since_boot"] if s["path"] == "os"}
+    assert grown["largest_contiguous_bytes"] == 1 << 20
+    both = cli("compare", *PIECES, "--designs", "mehpt,ecpt")
+    assert both.returncode == 0
+    assert "ecpt (cannot finish)" in both.stdout
+
+
 def test_a_full_disk_is_told_and_loses_no_result(cli: Cli) -> None:
     answer = cli("run", *GUPS, "--json", "/dev/full")
     assert answer.returncode == 1

@@ -106,7 +106,9 @@ def resolved(result: Result) -> Table:
     """What each design is: the first in full, the others by what is different."""
     first, *others = result.designs
     base = flattened(first.config)
-    own = {k: v for k, v in base.items() if k.split(".")[0] in ("placement", "page_table")}
+    own = {
+        k: v for k, v in base.items() if k.split(".")[0] in ("placement", "page_table", "virtual")
+    }
     rows = [(first.name, settings(own))]
     for design in others:
         flat = flattened(design.config)
@@ -209,7 +211,7 @@ def _print_design(design: DesignResult, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(style="dim")
-    for key in ("placement", "page_table", "mmu"):
+    for key in ("placement", "page_table", "virtual", "mmu"):
         for path, values in _tables(key, design.config.get(key) or {}):
             table.add_row(path, settings(values))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -164,15 +164,22 @@ impl Buddy {
     }
 
     /// A block of `order` as low in memory as the blocks of `whole` that are partly
-    /// in use have one, and like [`Buddy::alloc`] when none of them has: those are
-    /// filled up one after the other, and the rest of memory stays as it is.
+    /// in use have one, then from the lowest whole one: those in use are filled up
+    /// one after the other, and the rest of memory stays as it is. What lies from
+    /// frame `last` on is taken when there is nothing else.
     #[inline]
-    pub fn alloc_within(&mut self, order: u8, whole: u8) -> Option<u64> {
-        let lowest = (order..whole)
-            .filter_map(|k| Some((self.orders[usize::from(k)].first()? << k, k)))
-            .min();
-        let Some((frame, found)) = lowest else {
-            return self.alloc(order);
+    pub fn alloc_within(&mut self, order: u8, whole: u8, last: u64) -> Option<u64> {
+        let lowest = |from: u8, to: u8| {
+            let first = |k: u8| Some((self.orders[usize::from(k)].first()? << k, k));
+            (from..to).filter_map(first).min()
+        };
+        let (frame, found) = match lowest(order, whole) {
+            Some(part) if part.0 < last => part,
+            part => match (part, lowest(whole.max(order), MAX_ORDER + 1)) {
+                (Some(part), Some(whole)) if whole.0 >= last => part,
+                (_, Some(whole)) => whole,
+                (part, None) => part?,
+            },
         };
         self.orders[usize::from(found)].remove(frame >> found);
         for k in order..found {
@@ -267,19 +274,36 @@ mod tests {
 
     #[test]
     fn blocks_in_use_are_filled_from_the_lowest_on() {
-        let mut b = Buddy::new(1 << 14);
-        b.free_range(0, 1 << 14);
+        let all = 1 << 14;
+        let mut b = Buddy::new(all);
+        b.free_range(0, all);
         for block in [1, 3] {
             assert!(b.alloc_at(block * 512 + 5, 0));
         }
-        let got: Vec<u64> = (0..511).filter_map(|_| b.alloc_within(0, 9)).collect();
+        let got: Vec<u64> = (0..511).filter_map(|_| b.alloc_within(0, 9, all)).collect();
         let expected: Vec<u64> = (512..1024).filter(|&f| f != 512 + 5).collect();
         assert_eq!(got, expected);
-        assert_eq!(b.alloc_within(1, 9), Some(3 * 512));
+        assert_eq!(b.alloc_within(1, 9, all), Some(3 * 512));
         assert_eq!(b.alloc(0), Some(3 * 512 + 4), "the smallest block");
         // Then the lowest that nobody uses.
-        while b.alloc_within(0, 9).is_some_and(|f| f != 0) {}
-        assert_eq!(b.alloc_within(0, 9), Some(1));
+        while b.alloc_within(0, 9, all).is_some_and(|f| f != 0) {}
+        assert_eq!(b.alloc_within(0, 9, all), Some(1));
+    }
+
+    #[test]
+    fn frames_come_from_the_end_last() {
+        // Four blocks of 2 MB: the second and the fourth are partly used.
+        let mut b = Buddy::new(2048);
+        b.free_range(0, 2048);
+        assert!(b.alloc_at(512 + 7, 0) && b.alloc_at(1536 + 7, 0));
+        let got: Vec<u64> = (0..2046)
+            .map(|_| b.alloc_within(0, 9, 1536).expect("free"))
+            .collect();
+        assert_eq!(b.alloc_within(0, 9, 1536), None);
+        let block = |n: u64| (n * 512..(n + 1) * 512).filter(|f| f % 1024 != 512 + 7);
+        let expected: Vec<u64> = [1, 0, 2, 3].into_iter().flat_map(block).collect();
+        assert_eq!(got, expected);
+        assert_eq!(b.free_frames(), 0);
     }
 
     #[test]
@@ -332,7 +356,7 @@ mod tests {
                         got.map(|f| (f, k))
                     }
                     Step::Within(k) => {
-                        let (any, got) = (b.available(k) > 0, b.alloc_within(k, 9));
+                        let (any, got) = (b.available(k) > 0, b.alloc_within(k, 9, FRAMES / 2));
                         prop_assert_eq!(got.is_some(), any);
                         got.map(|f| (f, k))
                     }

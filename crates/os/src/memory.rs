@@ -171,7 +171,16 @@ impl Memory {
     /// leave none that compaction could empty.
     #[inline]
     pub fn alloc_page(&mut self) -> Option<u64> {
-        self.buddy.alloc_within(0, HUGE_ORDER)
+        self.alloc_low(0)
+    }
+
+    /// A block of `order` where it is in the way of no larger one: the last
+    /// sixteenth of memory is left to those.
+    #[inline]
+    fn alloc_low(&mut self, order: u8) -> Option<u64> {
+        let frames = self.buddy.frames();
+        self.buddy
+            .alloc_within(order, HUGE_ORDER, frames - frames / 16)
     }
 
     /// A block for a page of 2 MB or 1 GB or for a reservation, if there is one
@@ -230,13 +239,15 @@ impl Memory {
 
     /// A contiguous block for a page table; movable frames make room for it.
     fn alloc_contiguous(&mut self, order: u8) -> Option<u64> {
-        if let Some(frame) = self.buddy.alloc_within(order, HUGE_ORDER) {
+        let found = if order < HUGE_ORDER {
+            self.alloc_low(order)
+        } else {
+            self.buddy.alloc(order)
+        };
+        if let Some(frame) = found {
             return Some(frame);
         }
-        if order == 0 || order > MAX_ORDER {
-            return None;
-        }
-        if self.gives_up(4096 << order) {
+        if order == 0 || order > MAX_ORDER || self.gives_up(4096 << order) {
             return None;
         }
         self.compact(order)
@@ -264,11 +275,11 @@ impl Memory {
         format!("in each aligned block of {block} lies memory that cannot be moved")
     }
 
-    /// Empties the lowest block of `order` that holds nothing but free and
+    /// Empties the highest block of `order` that holds nothing but free and
     /// movable frames, and takes it.
     fn compact(&mut self, order: u8) -> Option<u64> {
         let size = 1u64 << order;
-        for block in 0..self.buddy.frames() >> order {
+        for block in (0..self.buddy.frames() >> order).rev() {
             let (from, to) = (block << order, (block + 1) << order);
             let pins = self.pins.range(from..to).count() as u64;
             let free = self.buddy.free_in(from, order);
@@ -278,7 +289,7 @@ impl Memory {
             self.take_free(from, order);
             let inside: Vec<u64> = self.pins.range(from..to).copied().collect();
             for old in inside {
-                let new = self.buddy.alloc(0)?;
+                let new = self.alloc_page()?;
                 self.pins.remove(&old);
                 self.pins.insert(new);
             }
@@ -396,6 +407,19 @@ mod tests {
         assert!(m.compacted_frames > 0);
         assert!(m.pins.iter().all(|&p| !m.buddy.is_free(p)));
         assert_eq!((m.table_bytes, m.table_largest), (64 << 20, 64 << 20));
+    }
+
+    /// Programs' pages are movable: until memory is nearly full they are in nobody's way.
+    #[test]
+    fn memory_that_is_mostly_used_still_has_room_for_a_way() {
+        for filled in [10, 50, 90] {
+            let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
+            for _ in 0..m.free_frames() * filled / 100 {
+                m.alloc_page().expect("free");
+            }
+            let got = way(&mut m, 64 << 20);
+            assert!(got.is_ok(), "{filled} %: {got:?}");
+        }
     }
 
     #[test]

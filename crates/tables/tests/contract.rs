@@ -49,7 +49,7 @@ fn millions_of_changes_in_tides() {
             assert!(refused > 0 && grown >= 20 && shrunk >= 6, "{counts}");
         }
         // The first memory of each page size, and of the walk tables, apart.
-        assert!(!case.settles || begun >= 15, "{counts}");
+        assert!(!case.gradual || begun >= 15, "{counts}");
     }
 }
 

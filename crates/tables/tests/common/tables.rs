@@ -18,10 +18,10 @@ pub struct Case {
     pub groups: usize,
     /// Most reads of a group.
     pub reads: usize,
+    /// It resizes a little at each change.
+    pub gradual: bool,
     /// It starts as small as can be, and shrinks as well as grows.
     pub small: bool,
-    /// A refused change may have finished a resize that was under way.
-    pub settles: bool,
 }
 
 impl Case {
@@ -36,13 +36,13 @@ pub fn cases() -> Vec<Case> {
     let case = |name, spec, slack, groups, reads| Case {
         name,
         small: false,
-        slack,
-        groups,
-        reads,
-        settles: matches!(
+        gradual: matches!(
             spec,
             PageTableSpec::ElasticCuckoo(_) | PageTableSpec::MemoryEfficient(_)
         ),
+        slack,
+        groups,
+        reads,
         spec,
     };
     let open_small = HashDontCacheSpec {

@@ -150,6 +150,9 @@ pub(crate) struct Elastic<F, A> {
     lines: u64,
     /// Where the insertion at hand has displaced lines, in order.
     displaced: Vec<Place>,
+    /// A downsize was turned round since a line found no place in the smaller
+    /// table, where the same lines would meet again: none before so few are left.
+    downsize_from: u64,
     stats: ElasticStats,
     format: PhantomData<fn() -> F>,
 }
@@ -170,6 +173,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             ways: Vec::new(),
             lines: 0,
             displaced: Vec::new(),
+            downsize_from: u64::MAX,
             stats: ElasticStats::new(
                 usize::from(spec.ways),
                 place::PATIENCE * spec.max_kicks as usize,
@@ -382,7 +386,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         if due & flying != 0 {
             self.finish_now(due & flying, env, landed);
         }
-        if due & !flying != 0 {
+        if due & !flying != 0 && self.lines <= self.downsize_from {
             self.begin_downsizes(due & !flying, env);
             self.note();
         }
@@ -408,6 +412,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             }
         }
         self.lines = 0;
+        self.downsize_from = u64::MAX;
     }
 
     /// Reports the lines that the last insertion has displaced.

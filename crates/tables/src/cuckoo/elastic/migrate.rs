@@ -107,6 +107,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 && balanced
             {
                 *back = true;
+                self.downsize_from = self.lines / 2;
                 self.stats.turned_round += 1;
             }
         }

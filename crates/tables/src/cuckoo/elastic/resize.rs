@@ -242,6 +242,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             w.new_mask = slots - 1;
             w.pointer = 0;
             w.flight = Some(Flight { up, back: false });
+            self.downsize_from = u64::MAX;
             let stats = &mut self.stats.ways[way];
             stats.chunk_changes += u64::from(growth == Growth::Change);
             if up {

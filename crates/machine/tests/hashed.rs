@@ -106,10 +106,7 @@ fn tables_shrink_with_the_memory_of_a_program() {
             assert_eq!(d.status, "complete", "{design}: {:?}", d.message);
             // Twice 16 arenas, of which one in twenty (none) stays.
             let bytes = os(d, "faults_4kb") * 4096 + os(d, "faults_2mb") * (2 << 20);
-            assert!(
-                (64 << 20..65 << 20).contains(&bytes),
-                "{design} {bytes}"
-            );
+            assert!((64 << 20..65 << 20).contains(&bytes), "{design} {bytes}");
             assert!(os(d, "mapped_4kb_bytes") + os(d, "mapped_2mb_bytes") < 1 << 20);
             let (now, peak) = (os(d, "page_table_bytes"), os(d, "page_table_peak_bytes"));
             if design != "hash-dont-cache" && design != "mehpt-thp" {

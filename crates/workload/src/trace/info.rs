@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::open::{Opened, opened};
 use super::pwt::Header;
-use super::pwt::reader::PwtFile;
+use super::pwt::file::PwtFile;
 use super::record::drive;
 use super::{Compression, Format, OpenOptions, TraceError, open_trace};
 

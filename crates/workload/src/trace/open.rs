@@ -10,7 +10,8 @@ use super::champsim::{RECORD, Record};
 use super::input::Input;
 use super::pump::Pump;
 use super::pwt::block::MAGIC;
-use super::pwt::reader::{PwtFile, PwtProgram};
+use super::pwt::file::PwtFile;
+use super::pwt::reader::PwtProgram;
 use super::{champsim, lackey};
 
 /// The formats that are read.

@@ -137,7 +137,7 @@ impl CodeInFile {
         let fault = |what: &str| TraceError::at(&self.path, offset, what);
         let mut file = File::open(&*self.path)
             .map_err(|e| TraceError::io(&self.path, "read the trace", &e))?;
-        let raw = super::reader::load(&self.path, &mut file, offset, header)?;
+        let raw = super::file::load(&self.path, &mut file, offset, header)?;
         read.bytes += raw.len() as u64;
         if header.before != read.all.len() as u64 || read.bytes > MOST_BYTES {
             return Err(fault("the code of the trace is not numbered in order"));

@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod code;
 mod codec;
+pub(crate) mod file;
 mod marks;
 pub(crate) mod reader;
 pub(crate) mod steps;

@@ -39,6 +39,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 .nth(nth);
             let way = way.expect("one of those counted");
             if self.step(way, env, landed) == Step::Stuck {
+                self.downsize_from = self.lines / 2;
                 // Ways of one size stay of one size.
                 self.turn_round(if self.spec.per_way { 1 << way } else { u8::MAX });
             }
@@ -107,7 +108,6 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 && balanced
             {
                 *back = true;
-                self.downsize_from = self.lines / 2;
                 self.stats.turned_round += 1;
             }
         }

@@ -85,11 +85,11 @@ def fits(data_gb: float, way_kb: float) -> str:
 # Applications whose printed data do not fit the printed ways, with as much data as those hold
 # (see printed.py); GUPS's tables are powers of two, and SysBench has the same page table.
 FITTING = {
-    "GUPS": "SysBench 54 GB",
-    "SysBench": "SysBench 54 GB",
+    "GUPS": "SysBench 46 GB",
+    "SysBench": "SysBench 46 GB",
     "MUMmer": "MUMmer 0.7 GB",
-    "TC": "TC 1.7 GB",
-    "BC": "BC 7 GB",
+    "TC": "TC 1.5 GB",
+    "BC": "BC 6 GB",
 }
 ALL_SIZES = (*APPLICATIONS, *dict.fromkeys(FITTING.values()))
 VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (

@@ -7,7 +7,7 @@ from pagewalk.reproduce.figure import Results
 
 from .common import FOUR_KB, KB, LINE, MB, size_words, way_statistic
 
-PROGRAMS = ("GUPS", "SysBench", "SysBench 54 GB", "MUMmer", "MUMmer 0.7 GB")
+PROGRAMS = ("GUPS", "SysBench", "SysBench 46 GB", "MUMmer", "MUMmer 0.7 GB")
 CAPACITY = 192
 """Entries that a page size can have: 64 of each of three ways (figure 6)."""
 
@@ -19,7 +19,7 @@ class Overflow(Figure):
         "The paper argues that without in-place and per-way resizing GUPS and SysBench need "
         "192 + 96 entries of 1 MB chunks where a page size has 192, hence chunks of 8 MB; and that "
         "MUMmer's ways go from 8 KB chunks in two and 1 MB in one to two chunks of 1 MB in each. "
-        "'SysBench 54 GB' and 'MUMmer 0.7 GB' are what the paper's ways and tree can hold."
+        "'SysBench 46 GB' and 'MUMmer 0.7 GB' are what the paper's ways and tree can hold."
     )
     panels = (
         Panel(Bars("KB", log=True), "chunk", "Largest chunk"),
@@ -50,7 +50,7 @@ class Overflow(Figure):
             outcome = results(run)
             largest = outcome.since_boot(f"{FOUR_KB}.largest_contiguous_bytes")
             peak = outcome.since_boot(f"{FOUR_KB}.peak_bytes")
-            key = (app.removesuffix(" 54 GB").removesuffix(" 0.7 GB"), design)
+            key = (app.removesuffix(" 46 GB").removesuffix(" 0.7 GB"), design)
             chunk = None if largest is None else largest / KB
             rows.append(
                 Row(

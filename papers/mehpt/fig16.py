@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from pagewalk.reproduce import Bars, Design, Figure, Outcome, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
@@ -13,6 +15,7 @@ PLACE = "section VII-E6"
 MIGRATED = (1, 2, 4)
 MERGES = ((False, "line"), (True, "entry"))
 CHOICES = (("blind", "blind"), ("prefer_empty", "empty first"))
+HASHES = (("crc", "CRC"), ("murmur", "Murmur"))
 # Programs that differ in how their memory grows: by small objects, by large blocks, and TC's sets.
 READ = ("BFS", "GUPS", "TC")
 
@@ -38,25 +41,21 @@ def average(outcome: Outcome) -> float | None:
 def readings(paper: Paper) -> dict[str, Design]:
     """ME-HPT under each reading, by its words."""
     found = {}
-    for choice, choice_words in CHOICES:
-        for counts, unit in MERGES:
-            for migrated in MIGRATED:
-                slots = "slot" if migrated == 1 else "slots"
-                words = f"{migrated} {slots} a new {unit}"
-                name = f"{choice_words}, {words}"
-                found[name] = paper.designs["ME-HPT"].changed(
-                    f"ME-HPT {migrated} a {unit} {choice}",
-                    {
-                        "page_table.memory_efficient": {
-                            "choice": choice,
-                            "merge_counts": counts,
-                            "migrated_per_insertion": migrated,
-                        }
-                    },
-                )
-    found["blind, 2 slots a new line, murmur"] = paper.designs["ME-HPT"].changed(
-        "ME-HPT murmur", {"page_table.memory_efficient": {"hash": "murmur"}}
-    )
+    readings = itertools.product(HASHES, CHOICES, MERGES, MIGRATED)
+    for (hashed, hash_words), (choice, choice_words), (counts, unit), migrated in readings:
+        slots = "slot" if migrated == 1 else "slots"
+        name = f"{hash_words}, {choice_words}: {migrated} {slots} a new {unit}"
+        found[name] = paper.designs["ME-HPT"].changed(
+            f"ME-HPT {hashed} {migrated} a {unit} {choice}",
+            {
+                "page_table.memory_efficient": {
+                    "hash": hashed,
+                    "choice": choice,
+                    "merge_counts": counts,
+                    "migrated_per_insertion": migrated,
+                }
+            },
+        )
     return found
 
 
@@ -65,11 +64,10 @@ class Figure16(Figure):
     place = "figure 16, section VII-E6"
     about = (
         "What the paper leaves open decides this figure: how many slots of the old table each "
-        "insertion migrates, whether an entry that joins an existing line counts as one, and "
-        "whether a line goes to a random way or to one with a free slot, and which hash function "
-        "spreads the lines: the paper's CRC units spread dense keys more evenly than chance would, "
-        "murmur as chance does. The default (2 slots a new line, blind, CRC) was chosen by the "
-        "share of time with two tables and by table III, not by this figure."
+        "insertion migrates, whether an entry that joins an existing line counts as one, whether "
+        "a line goes to a random way or to one with a free slot, and the hash: a CRC is linear "
+        "and spreads dense keys more evenly than chance would. The default (CRC, 2 slots a new "
+        "line, blind) was not chosen by this figure."
     )
     panels = (
         Panel(Bars("share of insertions and rehashes"), "all", "Mean of the applications"),
@@ -103,7 +101,7 @@ class Figure16(Figure):
             )
         )  # fmt: skip
         for name, design in readings(paper).items():
-            group, _, words = name.partition(", ")
+            group, _, words = name.partition(": ")
             found = [results(runs[app, design.label]) for app in READ]
             why = next((o.why for o in found if o.failed), "")
             zero = mean(s[0] for o in found if (s := distribution(o)))

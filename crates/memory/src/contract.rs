@@ -148,6 +148,8 @@ pub enum Enter {
     L1d,
     /// At the second-level cache.
     L2,
+    /// At the shared cache: page tables' lines are in no private cache.
+    L3,
 }
 
 /// The caches of one core.

@@ -16,12 +16,12 @@ fn cache(size_kb: u32, ways: u32, latency: u64, replacement: Replacement) -> Cac
     }
 }
 
-fn specs(replacement: Replacement) -> (PrivateSpec, SharedSpec) {
+fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSpec) {
     let mut p = PrivateSpec {
         l1i: cache(1, 2, 4, replacement),
         l1d: cache(1, 2, 4, replacement),
         l2: cache(4, 4, 14, replacement),
-        walks_enter: Enter::L2,
+        walks_enter,
     };
     p.l1d.prefetcher = Some(PrefetcherSpec::IpStride {
         entries: 4,
@@ -56,8 +56,8 @@ fn guesses_are_accounted_for(cache: &Lines) {
 
 /// Random traffic of `cores`; after every step inboxes are emptied and the
 /// directory compared with what the caches hold.
-fn traffic(cores: u8, replacement: Replacement, steps: u64, warm_now_and_then: bool) {
-    let (p, s) = specs(replacement);
+fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then: bool) {
+    let (p, s) = specs(spec.0, spec.1);
     let mut private: Vec<Private> = (0..cores)
         .map(|c| Private::new(&p, c).expect("possible"))
         .collect();
@@ -141,16 +141,18 @@ fn coherent(private: &[Private], shared: &Shared) {
 
 #[test]
 fn the_directory_knows_what_the_caches_hold() {
-    for replacement in [Replacement::Lru, Replacement::Srrip] {
-        traffic(2, replacement, 30_000, false);
-        traffic(4, replacement, 30_000, true);
+    for enter in [Enter::L1d, Enter::L2, Enter::L3] {
+        for replacement in [Replacement::Lru, Replacement::Srrip] {
+            traffic(2, (replacement, enter), 30_000, false);
+            traffic(4, (replacement, enter), 30_000, true);
+        }
     }
 }
 
 #[test]
 fn every_guess_is_useful_useless_or_still_there() {
-    traffic(1, Replacement::Lru, 100_000, false);
-    traffic(1, Replacement::Srrip, 100_000, true);
+    traffic(1, (Replacement::Lru, Enter::L2), 100_000, false);
+    traffic(1, (Replacement::Srrip, Enter::L2), 100_000, true);
 }
 
 #[test]

@@ -75,6 +75,9 @@ impl Private {
             Kind::Walk if self.walks_enter == Enter::L1d => {
                 self.data::<true, B>(&request, now, below)
             }
+            Kind::Walk if self.walks_enter == Enter::L3 => {
+                self.pass_by::<true, B>(&request, now, below)
+            }
             Kind::Walk | Kind::Speculative => self.second::<true, B>(&request, now, below),
         }
     }
@@ -88,6 +91,9 @@ impl Private {
             Kind::Fetch => self.fetch::<false, B>(&request, 0, below),
             Kind::Walk if self.walks_enter == Enter::L1d => {
                 self.data::<false, B>(&request, 0, below)
+            }
+            Kind::Walk if self.walks_enter == Enter::L3 => {
+                self.pass_by::<false, B>(&request, 0, below)
             }
             Kind::Walk | Kind::Speculative => self.second::<false, B>(&request, 0, below),
         };
@@ -325,6 +331,26 @@ impl Private {
         {
             below.dropped(address(line), self.core);
         }
+    }
+
+    /// The request at the L3, of which no copy stays here.
+    #[inline(never)]
+    fn pass_by<const TIMED: bool, B: Below>(
+        &mut self,
+        request: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let done = ask::<TIMED, B>(below, request, now);
+        if below.coherent()
+            && self.l2.find(line).is_none()
+            && self.l1d.find(line).is_none()
+            && self.l1i.find(line).is_none()
+        {
+            below.dropped(request.at, self.core);
+        }
+        done
     }
 
     /// The request at the L2.

@@ -54,6 +54,20 @@ fn a_walk_enters_at_the_l2_and_pays_its_latency() {
 }
 
 #[test]
+fn a_walk_that_enters_at_the_l3_leaves_nothing_in_private_caches() {
+    let spec = pagewalk_memory::PrivateSpec {
+        walks_enter: pagewalk_memory::Enter::L3,
+        ..private()
+    };
+    let mut m = machine(&spec, &shared());
+    assert_eq!(m.access(0x5000, Kind::Walk, 0, 0).at, L3 + FIXED);
+    let again = m.access(0x5000, Kind::Walk, 0, 1000);
+    assert_eq!((again.at, again.level), (1000 + L3, Level::L3));
+    assert_eq!(m.load(0x5000, 2000).at, 2000 + L3, "not in the L2");
+    assert_eq!(m.access(0x5000, Kind::Walk, 0, 3000).at, 3000 + L3);
+}
+
+#[test]
 fn a_line_that_takes_very_long_is_waited_for_to_its_end() {
     let far = pagewalk_memory::SharedSpec {
         dram: pagewalk_memory::DramSpec::Fixed {

@@ -35,7 +35,8 @@ class Figure9(Figure):
         "What the allocations add is shown four times: not at all; for the paper's upsizes in "
         "steady state (ECPT's last one, 1.8 ways of ME-HPT, 1.6 with THP); for all that populating "
         "costs in page-table memory; and for all its kernel time. The paper's averages stand "
-        "beside each; its 1.28 may be over radix with THP or, as its bars are, without: both are given."
+        "beside each; its 1.28 may be over radix with THP or, as its bars are, without: both are "
+        "given."
     )
     timing = True
     panels = tuple(Panel(Bars("speedup"), name, title) for name, title, _ in ASSUMPTIONS)

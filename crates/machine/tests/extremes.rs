@@ -77,7 +77,7 @@ fn impossible_values_are_refused_by_the_name_of_their_key() {
         ("caches.l1d.prefetcher.ip_stride.lookahead", &["0", "64"]),
         ("caches.l1d.prefetcher.ip_stride.entries", &["0", "1e3"]),
         ("caches.l1d.prefetcher", &["nan"]),
-        ("caches.walks_enter", &["l3"]),
+        ("caches.walks_enter", &["l4"]),
         ("memory.remote_latency", &[MOST]),
         ("memory.l3.latency", &["0", MOST]),
         ("memory.l3.size_kb", &["0", "4294967295", "2147483648"]),

@@ -68,6 +68,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
+    /// An empty level of these arrays, by name.
     pub fn new(specs: &BTreeMap<String, TlbSpec>) -> Self {
         let arrays: Vec<Tlb> = specs.iter().map(|(n, s)| Tlb::new(n, s)).collect();
         let place = PageSize::ALL.map(|size| {
@@ -221,6 +222,7 @@ impl Level {
         self.hints.iter_mut().for_each(|h| h.page = u64::MAX);
     }
 
+    /// Adds the counters of each array below `path`; `extra_hits` go to the array of that number.
     pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
         let extra = extra_hits.map_or(0, |e| e.1);
         for (i, a) in self.arrays.iter().enumerate() {

@@ -140,6 +140,7 @@ pub(crate) struct Tlb {
 }
 
 impl Tlb {
+    /// An empty array; `name` is its own in the statistics.
     pub fn new(name: &str, spec: &TlbSpec) -> Self {
         let ways = spec.ways as usize;
         let sets = (spec.entries / spec.ways) as usize;

@@ -186,6 +186,7 @@ pub(crate) struct Nesting {
 const HOST: Asid = Asid(0);
 
 impl Nesting {
+    /// Nothing kept yet; `pwc` are the host's walk caches, empty.
     pub fn new(spec: &NestedTlbSpec, pwc: WalkCacheSet) -> Self {
         let entries = spec.entries as usize;
         Nesting {

@@ -4,33 +4,19 @@
 // The other half of it serves the contract suite.
 #[allow(dead_code, reason = "each test binary uses its own part")]
 mod common;
+mod spread;
 
 use common::{Source, Table, caches, walk};
 use pagewalk_tables::{
-    Flags, HashDontCacheSpec, MapWork, Next, PageTableSpec, WalkCacheSet, WalkCacheSpec,
-    WalkCaches, WalkState,
+    HashDontCacheSpec, Next, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
 };
-use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, PageSize, VirtAddr};
+use spread::{lone, map};
 
 fn table(spec: HashDontCacheSpec) -> Table {
     PageTableSpec::HashDontCache(spec)
         .build(Asid(7))
         .expect("a valid table")
-}
-
-/// A page in the `i`th of lines that lie far apart.
-fn lone(i: u64) -> VirtAddr {
-    VirtAddr(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17 & !0x7fff)
-}
-
-fn map(table: &mut Table, source: &mut Source, va: VirtAddr, size: PageSize) -> MapWork {
-    let page = va.page(size);
-    let frame = Frame {
-        base: PhysAddr(page.base.0),
-    };
-    table
-        .map(page, frame, Flags::WRITABLE, source)
-        .expect("memory is plenty")
 }
 
 /// Knuth, The Art of Computer Programming, vol. 3, 6.4: at a load of a a search

@@ -25,6 +25,7 @@ pub struct Flat {
 pub const FLIP: u64 = 1 << 40;
 
 impl Flat {
+    /// Maps every 4 KB page below `limit`, four levels, writable.
     pub fn new(limit: u64) -> Self {
         Flat {
             limit,
@@ -36,6 +37,7 @@ impl Flat {
     fn shift(level: u8) -> u32 {
         3 + 9 * u32::from(level)
     }
+    /// Where the entry of `level` for `va` lies.
     pub fn entry(level: u8, va: u64) -> u64 {
         (u64::from(level) << 42) + (va >> Self::shift(level)) * 8
     }
@@ -110,6 +112,7 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Answers after `latency` cycles, any number at a time.
     pub fn new(latency: Cycle) -> Self {
         Memory {
             latency,
@@ -158,6 +161,7 @@ impl Below for Memory {
 pub const L1: Cycle = 5;
 pub const L2: Cycle = 14;
 
+/// A cache with LRU replacement and no prefetcher.
 pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     CacheSpec {
         size_kb,

@@ -65,15 +65,17 @@ def growth(outcome: Outcome, design: str) -> float:
 
 
 def block_cycles(config: dict[str, object], size: float) -> float:
-    """The price of a contiguous block at the configured index, log-log interpolated."""
+    """The price of a contiguous block at the index of the prices, as the engine has it.
+
+    Log-log between the points, and along the last two beyond them.
+    """
     prices = config["os"]["prices"]["allocation_ns"]  # type: ignore[index]
     points = [(math.log(b), math.log(ns)) for b, ns in prices]
-    x = min(max(math.log(size), points[0][0]), points[-1][0])
-    for (x0, y0), (x1, y1) in itertools.pairwise(points):
-        if x <= x1:
-            ns = math.exp(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
-            return ns * float(config["frequency_ghz"])  # type: ignore[arg-type]
-    raise AssertionError("the last point bounds x")
+    x = math.log(size)
+    pairs = list(itertools.pairwise(points))
+    (x0, y0), (x1, y1) = next((pair for pair in pairs if x <= pair[1][0]), pairs[-1])
+    ns = math.exp(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+    return ns * float(config["frequency_ghz"])  # type: ignore[arg-type]
 
 
 def speedups(

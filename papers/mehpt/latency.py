@@ -49,16 +49,16 @@ class Latency(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        return paper.cross(APPLICATIONS, [*designs(paper).values()], timing=True)
+        return timing.runs(paper, designs(paper).values(), growing=False)
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
-        found = {key: (run, results(run)) for key, run in self.runs(paper).items()}
+        found = timing.timings(self.runs(paper), results)
         names = tuple(designs(paper))
         rows = []
         for panel, statistic in (("walk", "walk_cycles_mean"), ("reads", "walk_reads_per_walk")):
             for app in APPLICATIONS:
                 for name in names:
-                    outcome = found[app, name][1]
+                    outcome = found[app, name].window
                     value = outcome.get(statistic)
                     rows.append(Row(app, name, value, failed=outcome.why, panel=panel))
         bars, times = timing.speedups(found, names, timing.nothing, "speedup")

@@ -2,107 +2,163 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from pagewalk.reproduce import Outcome, Row, Run, geometric
+from pagewalk.reproduce import Design, Outcome, Paper, Row, Runs, geometric
+from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, FOUR_KB, TWO_MB, WAYS, way_statistic
+from .common import APPLICATIONS, TIMED_FITTING
 
 WINDOW = 550e6
 """Instructions a thread (section VI)."""
-GROWTH = {"": 1.8, "+THP": 1.6}
-"""Upsizes of ME-HPT's ways in steady state (section VII-E1)."""
-
-Cost = Callable[[Outcome, str], float]
-"""Cycles that are added to the window, from a run and its design's name."""
+GROWING = ", growing"
 
 
-def elapsed(outcome: Outcome, run: Run, cost: Cost) -> float | None:
-    """Cycles of the paper's window at the measured speed, and what comes on top."""
-    cycles, instructions = outcome.get("cycles"), outcome.get("instructions")
-    if outcome.failed or not cycles or not instructions:
-        return None
-    window = WINDOW * run.program.threads
-    return cycles * window / instructions + cost(outcome, run.design.label)
+@dataclass(frozen=True)
+class Timed:
+    """What is known of an application with a design.
+
+    `window` is the program with all memory populated before, `growing` the last
+    three tenths of its initialisation, in which each page is touched in simulated time.
+    """
+
+    threads: int
+    window: Outcome
+    growing: Outcome | None = None
+
+    @property
+    def why(self) -> str:
+        """Why there are no numbers; empty when there are."""
+        return self.window.why or (self.growing.why if self.growing else "")
 
 
-def nothing(_outcome: Outcome, _design: str) -> float:
+Timings = dict[tuple[str, str], Timed]
+"""By application and design."""
+Cost = Callable[[Timed], tuple[float, float]]
+"""What is in the window beside the program: cycles, and instructions of the program's threads."""
+Times = dict[tuple[str, str], float | None]
+ALL_SIZES = (*APPLICATIONS, *TIMED_FITTING.values())
+
+
+def runs(
+    paper: Paper,
+    designs: Iterable[str | Design],
+    applications: Iterable[str] = APPLICATIONS,
+    *,
+    growing: bool = True,
+) -> Runs:
+    """Every application with every design, and its growth."""
+    chosen, names = list(designs), list(applications)
+    found = paper.cross(names, chosen, timing=True)
+    if not growing:
+        return found
+    grown = paper.cross(names, chosen, growing=True)
+    return found | Runs({(app, d + GROWING): run for (app, d), run in grown.items()})
+
+
+def timings(runs: Runs, results: Results) -> Timings:
+    """What became of them."""
+    found = {key: (run, results(run)) for key, run in runs.items()}
+    return {
+        (app, design): Timed(
+            run.program.threads, outcome, found.get((app, design + GROWING), (run, None))[1]
+        )
+        for (app, design), (run, outcome) in found.items()
+        if not design.endswith(GROWING)
+    }
+
+
+def nothing(_timed: Timed) -> tuple[float, float]:
     """The window as it is: no way grows in it."""
-    return 0.0
+    return 0.0, 0.0
 
 
-def table_memory(outcome: Outcome, _design: str) -> float:
-    """What page tables' blocks and moved entries cost while memory was populated."""
-    return outcome.since_boot("os.populate_table_cycles") or 0.0
+def resizes(timed: Timed) -> tuple[float, float]:
+    """What page tables' blocks and moved entries take in the window in which they grow."""
+    assert timed.growing is not None
+    parts = ("os.table_allocation_cycles", "os.table_move_cycles")
+    return sum(timed.growing.get(part) or 0.0 for part in parts), 0.0
 
 
-def populating(outcome: Outcome, _design: str) -> float:
+def growth(timed: Timed) -> tuple[float, float]:
+    """That window whole: the first touches with traps, zeroing, walks and resizes."""
+    assert timed.growing is not None
+    return timed.growing.get("cycles") or 0.0, timed.growing.get("instructions") or 0.0
+
+
+def table_memory(timed: Timed) -> tuple[float, float]:
+    """What page tables' blocks and moved entries cost while all memory was populated."""
+    return timed.window.since_boot("os.populate_table_cycles") or 0.0, 0.0
+
+
+def populating(timed: Timed) -> tuple[float, float]:
     """All kernel time of populating memory: traps, zeroing, page tables."""
-    return outcome.since_boot("os.populate_cycles") or 0.0
+    return timed.window.since_boot("os.populate_cycles") or 0.0, 0.0
 
 
-def growth(outcome: Outcome, design: str) -> float:
-    """What the resizes cost that the paper observes in steady state.
-
-    ECPT: its last upsize, which allocates all ways anew. ME-HPT: 1.8 upsizes of
-    a way (1.6 with THP), each of which adds half of the final way in chunks.
-    """
-    if outcome.data is None or design.startswith("Radix"):
-        return 0.0
-    config = outcome.data["design"]["config"]
-    table = max((FOUR_KB, TWO_MB), key=lambda t: sum(way_statistic(outcome, t, "bytes")))
-    ways = way_statistic(outcome, table, "bytes")
-    block = outcome.since_boot(f"{table}.largest_contiguous_bytes")
-    if not ways or not block:
-        return 0.0
-    price = block_cycles(config, block)
-    if design.startswith("ECPT"):
-        return WAYS * price
-    upsizes = GROWTH["+THP" if design.endswith("+THP") else ""]
-    return upsizes * max(1.0, max(ways) / 2 / block) * price
-
-
-def block_cycles(config: dict[str, object], size: float) -> float:
-    """The price of a contiguous block at the index of the prices, as the engine has it.
-
-    Log-log between the points, and along the last two beyond them.
-    """
-    prices = config["os"]["prices"]["allocation_ns"]  # type: ignore[index]
-    points = [(math.log(b), math.log(ns)) for b, ns in prices]
-    x = math.log(size)
-    pairs = list(itertools.pairwise(points))
-    (x0, y0), (x1, y1) = next((pair for pair in pairs if x <= pair[1][0]), pairs[-1])
-    ns = math.exp(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
-    return ns * float(config["frequency_ghz"])  # type: ignore[arg-type]
+def elapsed(timed: Timed, cost: Cost) -> float | None:
+    """Cycles of the paper's window: the program at its measured speed, and what is beside it."""
+    cycles, instructions = timed.window.get("cycles"), timed.window.get("instructions")
+    if timed.why or not cycles or not instructions:
+        return None
+    beside, done = cost(timed)
+    return cycles * (WINDOW * timed.threads - done) / instructions + beside
 
 
 def speedups(
-    found: dict[tuple[str, str], tuple[Run, Outcome]],
-    designs: tuple[str, ...],
+    found: Timings,
+    designs: Iterable[str],
     cost: Cost,
     panel: str,
     base: str = "Radix",
-) -> tuple[list[Row], dict[tuple[str, str], float | None]]:
+) -> tuple[list[Row], Times]:
     """A row an application and design, and the times behind them."""
-    times = {key: elapsed(outcome, run, cost) for key, (run, outcome) in found.items()}
+    times = {key: elapsed(timed, cost) for key, timed in found.items()}
+    chosen = list(designs)
     rows = []
     for app in APPLICATIONS:
-        for design in designs:
+        for design in chosen:
             mine, base_time = times[app, design], times[app, base]
             value = base_time / mine if mine and base_time else None
-            why = found[app, design][1].why
+            why = found[app, design].why or found[app, base].why
             rows.append(Row(app, design, value, failed=why, panel=panel))
-    for design in designs:
+    for design in chosen:
         ratios = [row.value for row in rows if row.series == design]
         rows.append(Row("GeoMean", design, geometric(ratios), panel=panel, average=True))
     return rows, times
 
 
-def ratio(times: dict[tuple[str, str], float | None], slower: str, faster: str) -> float | None:
+def replaced(times: Times, instead: Mapping[str, str]) -> Times:
+    """The times of the paper's applications, of which some have others in their place."""
+    return {
+        (app, design): times[instead.get(app, app), design]
+        for app, design in times
+        if app in APPLICATIONS
+    }
+
+
+def ratio(times: Times, slower: str, faster: str) -> float | None:
     """The geometric mean of one design's speedup over another."""
     return geometric(
         a / b if (a := times[app, slower]) and (b := times[app, faster]) else None
         for app in APPLICATIONS
+    )
+
+
+def ordered(times: Times, slower: str, faster: str, words: str, place: str) -> Row:
+    """How many applications have the second design at least as fast as the first."""
+    pairs = [
+        (a, b)
+        for app in APPLICATIONS
+        if (a := times[app, slower]) is not None and (b := times[app, faster]) is not None
+    ]
+    return Row(
+        f"applications where {faster} is at least as fast as {slower}",
+        words,
+        float(sum(b <= a for a, b in pairs)) if pairs else None,
+        unit=f"of {len(pairs)}",
+        place=place,
+        panel="text",
+        average=True,
     )

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagewalk_stream::{Program, ProgramError};
 use serde::Serialize;
 
-use crate::builtin::{Touch, churn, dlrm, graph, gups, kmer, kv, mummer, sysbench, xsbench};
+use crate::builtin::{Start, Touch, churn, dlrm, graph, gups, kmer, kv, mummer, sysbench, xsbench};
 use crate::size::{format_size, parse_size};
 
 /// A parameter of a built-in program.
@@ -140,8 +140,17 @@ pub(crate) const POPULATE: ParamInfo = ParamInfo {
     name: "populate",
     unit: "",
     default: "yes",
-    range: "yes, timed or no",
-    meaning: "Whether memory is initialised before the region of interest, in the order of the program and without simulated time; with timed, by simulated stores inside of the region of interest; with no, pages fault at their first access.",
+    range: "yes, timed, no or a size",
+    meaning: "Whether memory is initialised before the region of interest, in the order of the program and without simulated time; with timed, by simulated stores inside of the region of interest; with no, pages fault at their first access. With a size, so much of it as with yes, and of the rest each page is touched by a simulated store inside of the region of interest.",
+};
+
+/// Of the same programs.
+pub(crate) const REGION: ParamInfo = ParamInfo {
+    name: "region",
+    unit: "",
+    default: "all",
+    range: "all, or initialisation with populate=timed or a size",
+    meaning: "What the region of interest covers: all that is simulated, or the simulated initialisation alone.",
 };
 
 /// The options of one program, read with its parameter table.
@@ -208,15 +217,22 @@ impl Values<'_> {
         }
     }
 
-    /// The value of [`POPULATE`].
-    pub(crate) fn touch(&self) -> Result<Touch, ProgramError> {
-        Ok(
-            match self.choice("populate", &["yes", "timed", "no"], "yes")? {
-                "timed" => Touch::Stores,
-                "no" => Touch::Never,
-                _ => Touch::Bulk,
+    /// The values of [`POPULATE`] and [`REGION`].
+    pub(crate) fn start(&self) -> Result<Start, ProgramError> {
+        let touch = match self.text("populate") {
+            None | Some("yes") => Touch::Bulk,
+            Some("timed") => Touch::Stores,
+            Some("no") => Touch::Never,
+            Some(given) => match parse_size(given) {
+                Ok(bytes) => Touch::Part(bytes),
+                Err(_) => return Err(self.refuse("populate", "neither a choice nor a size")),
             },
-        )
+        };
+        let alone = self.choice("region", &["all", "initialisation"], "all")? == "initialisation";
+        if alone && !touch.is_timed() {
+            return Err(self.refuse("region", "no initialisation is simulated"));
+        }
+        Ok(Start { touch, alone })
     }
 
     /// One of `choices`, or `default` when not given.

@@ -178,6 +178,13 @@ fn each_is_refused_with_its_reason() {
             &[("populate", "x"), ("graph", "/dev/null")],
             ["populate=x", "timed"],
         ),
+        case(
+            "sysbench",
+            None,
+            &[("region", "initialisation")],
+            ["region=initialisation", "populate=timed"],
+        ),
+        case("gups", None, &[("populate", "timed")], ["timed", "a size"]),
     ];
     for case in &cases {
         let name = (case.program, &case.params);

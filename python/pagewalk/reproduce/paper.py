@@ -35,6 +35,18 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """The last part of what a program initialises, each page of it touched in simulated time.
+
+    It starts after so much memory (as the program's parameter `populate` takes it); a design
+    takes about so many seconds of one host core for it.
+    """
+
+    start: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Application:
     """One of the paper's programs."""
 
@@ -43,6 +55,8 @@ class Application:
     changes: Json = field(default_factory=dict)
     together: bool = False
     """Whether counting and timing share a run, since the program takes long to start."""
+    growth: Growth | None = None
+    """Where page tables grow in time, if they are looked at there."""
 
     def resized(
         self, *, size: str | None = None, threads: int = 1, **params: object
@@ -54,6 +68,14 @@ class Application:
             threads=threads,
             params={**self.program.params, **{key: str(value) for key, value in params.items()}},
         )
+        return replace(self, program=program)
+
+    def growing(self) -> Application:
+        """The same program while it initialises the last part of its memory."""
+        if self.growth is None:
+            raise UserError(f"application '{self.name}' says nothing of its growth")
+        params = {"populate": self.growth.start, "region": "initialisation"}
+        program = replace(self.program, params={**self.program.params, **params})
         return replace(self, program=program)
 
 
@@ -105,13 +127,18 @@ class Paper:
         design: str | Design,
         *,
         timing: bool = False,
+        growing: bool = False,
         changes: Json | None = None,
     ) -> Run:
-        """One run, to count (just populating) or to time."""
+        """One run: to count (just populating), to time, or to time the last part of populating."""
         app = self.applications[application] if isinstance(application, str) else application
         chosen = self.designs[design] if isinstance(design, str) else design
         if app.changes or changes:
             chosen = chosen.changed(chosen.label, {**app.changes, **(changes or {})})
+        if growing:
+            program = app.growing().program
+            seconds = app.growth.seconds if app.growth else 0.0
+            return Run(program, chosen, self.machine, None, 0, self.seed, seconds)
         if timing or app.together:
             threads = app.program.threads
             instructions, warmup = (
@@ -128,13 +155,14 @@ class Paper:
         designs: Iterable[str | Design],
         *,
         timing: bool = False,
+        growing: bool = False,
     ) -> Runs:
         """Every application with every design."""
         names = list(designs)
         return Runs(
             {
                 (app, design if isinstance(design, str) else design.label): self.run(
-                    app, design, timing=timing
+                    app, design, timing=timing, growing=growing
                 )
                 for app in applications
                 for design in names
@@ -169,7 +197,20 @@ def _application(name: str, data: Json) -> Application:
         parse_bytes(data.get("host_memory", "512MiB"), f"applications.{name}.host_memory"),
         float(data.get("start_seconds", 2)),
     )
-    return Application(name, program, data.get("set", {}), bool(data.get("together", False)))
+    return Application(
+        name,
+        program,
+        data.get("set", {}),
+        bool(data.get("together", False)),
+        _growth(name, data.get("growth")),
+    )
+
+
+def _growth(name: str, data: Json | None) -> Growth | None:
+    if data is None:
+        return None
+    parse_bytes(data["from"], f"applications.{name}.growth.from")
+    return Growth(data["from"], float(data.get("seconds", 2)))
 
 
 def papers() -> dict[str, Path]:

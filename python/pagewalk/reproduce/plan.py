@@ -108,14 +108,18 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """One design on one program for so many instructions."""
+    """One design on one program, for so many instructions or to the end of its region of interest.
+
+    `extra` is what it takes beside its instructions, in seconds; it steers the order of runs.
+    """
 
     program: Program
     design: Design
     machine: str
-    instructions: int
+    instructions: int | None
     warmup: int = 0
     seed: int = 1
+    extra: float = 1.0
 
     @property
     def name(self) -> str:
@@ -131,7 +135,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """About what it takes on one host core, without the program's start."""
-        return 1.0 + (self.instructions + self.warmup) / 10e6
+        return self.extra + ((self.instructions or 0) + self.warmup) / 10e6
 
     @property
     def stream(self) -> str:

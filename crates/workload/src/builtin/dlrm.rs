@@ -32,7 +32,7 @@ use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
 use super::thread::{NONE, Thread, share};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -100,6 +100,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "How far ahead of its sums the kernel prefetches rows, 16 in PyTorch; 0 is without. A prefetch is simulated as a load for which nothing waits.",
         },
         POPULATE,
+        REGION,
     ],
 };
 
@@ -163,7 +164,7 @@ fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
     // array of indices doubles as it grows.
     let what = format!("dlrm: the indices of {} samples", work.batch);
     crate::host::fits(work.batch * (16 * work.pooling + 8), &what)?;
-    let touch = values.touch()?;
+    let start = values.start()?;
     let threads = values.options.threads;
 
     let mut heap = Heap::new(Layout::new());
@@ -186,7 +187,7 @@ fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
         ..Facts::default()
     };
     let current = Arc::new(Current::new((u64::MAX, 0, Arc::default())));
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     let mut heap = Some(heap);
     for (thread, stack) in (0..threads).zip(stacks) {
         let heap = heap.take();

@@ -114,14 +114,4 @@ impl Layout {
             self.events.push_back(Event::Populate { at, bytes });
         }
     }
-
-    /// The events of thread 0 before its first op: mappings, then the region of
-    /// interest begins and the other threads start.
-    pub fn begin(mut self, threads: u32) -> VecDeque<Event> {
-        self.events.push_back(Event::RoiBegin);
-        for thread in 1..threads {
-            self.events.push_back(Event::Spawn { thread });
-        }
-        self.events
-    }
 }

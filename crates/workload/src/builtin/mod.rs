@@ -16,4 +16,4 @@ pub(crate) mod sysbench;
 mod thread;
 pub(crate) mod xsbench;
 
-pub use thread::Touch;
+pub use thread::{Start, Touch};

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 
-use super::thread::{Link, Shared, Thread, Touch};
+use super::thread::{Link, Shared, Start, Thread};
 use crate::registry::error;
 
 /// Emptied op arrays that are kept for later.
@@ -22,7 +22,7 @@ const SPARE: usize = 8;
 /// See the module.
 pub struct Code {
     facts: Facts,
-    touch: Touch,
+    start: Start,
     threads: Vec<Slot>,
     /// Whose turn it is.
     turn: usize,
@@ -50,11 +50,11 @@ struct Segment {
 }
 
 impl Code {
-    /// A program without threads so far; its memory is initialised as `touch` says.
-    pub fn new(facts: Facts, touch: Touch) -> Self {
+    /// A program without threads so far; its memory is initialised as `start` says.
+    pub fn new(facts: Facts, start: impl Into<Start>) -> Self {
         Code {
             facts,
-            touch,
+            start: start.into(),
             threads: Vec::new(),
             turn: 0,
             spare: Vec::new(),
@@ -69,7 +69,7 @@ impl Code {
         R: Future<Output = ()> + Send + 'static,
     {
         let link = Arc::new(Mutex::new(Link::default()));
-        let thread = Thread::new(link.clone(), stack, self.touch);
+        let thread = Thread::new(link.clone(), stack, self.start);
         self.threads.push(Slot {
             code: Some(Box::pin(code(thread))),
             link,

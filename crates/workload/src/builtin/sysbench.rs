@@ -29,7 +29,7 @@ use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
 use super::thread::{NONE, Thread};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -76,6 +76,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "How often each thread goes through its block.",
         },
         POPULATE,
+        REGION,
     ],
 };
 
@@ -99,7 +100,7 @@ fn sysbench(values: &Values<'_>) -> Result<Code, ProgramError> {
     let random = values.choice("access", &["sequential", "random"], "sequential")? == "random";
     let local = values.choice("scope", &["global", "local"], "global")? == "local";
     let events = values.number_in("events", 1..=1 << 32, 4)?;
-    let touch = values.touch()?;
+    let start = values.start()?;
 
     let mut heap = Heap::new(Layout::new());
     let stacks: Vec<u64> = (0..threads).map(|t| heap.stack(t)).collect();
@@ -129,7 +130,7 @@ fn sysbench(values: &Values<'_>) -> Result<Code, ProgramError> {
         ..Facts::default()
     };
     let seed = values.options.seed;
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     let mut heap = Some(heap);
     for (number, (work, stack)) in works.into_iter().zip(stacks).enumerate() {
         let rng = pagewalk_units::rng(seed, &format!("workload.sysbench.{number}"));

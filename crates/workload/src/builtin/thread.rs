@@ -47,15 +47,44 @@ impl Value {
     }
 }
 
-/// How initialised memory is touched before the region of interest.
+/// How initialised memory is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
-    /// In bulk, in the order of the program, without simulated time.
+    /// In bulk, in the order of the program, without simulated time, before the
+    /// region of interest.
     Bulk,
-    /// By the program's stores, simulated like the rest.
+    /// By the program's stores, simulated like the rest, in the region of interest.
     Stores,
+    /// So many bytes in bulk, then a simulated store to each page, in the region of
+    /// interest.
+    Part(u64),
     /// Not at all: pages fault when the measured part comes to them.
     Never,
+}
+
+impl Touch {
+    /// Whether the region of interest holds initialisation.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Touch::Stores | Touch::Part(_))
+    }
+}
+
+/// How a program initialises memory, and what its region of interest covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// How memory is touched.
+    pub touch: Touch,
+    /// The region of interest is timed initialisation alone.
+    pub alone: bool,
+}
+
+impl From<Touch> for Start {
+    fn from(touch: Touch) -> Self {
+        Start {
+            touch,
+            alone: false,
+        }
+    }
 }
 
 /// What a thread has given and its program has not yet taken.
@@ -76,6 +105,34 @@ const FULL: usize = BATCH_OPS - 64;
 /// First byte of the code that initialises memory, above the programs' own.
 const TOUCH: u64 = 0xf000;
 
+/// The instructions that touch the page at `va`: a store of a byte, then the loop.
+pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
+    const PC: u64 = CODE + TOUCH + 0x40;
+    let taken = if more { flags::TAKEN } else { 0 };
+    [
+        Op {
+            pc: PC,
+            va,
+            insns: 1,
+            kind: Kind::Store,
+            size: 1,
+            ..Op::default()
+        },
+        Op {
+            pc: PC + 3,
+            va: PC,
+            insns: 3,
+            latency: 1,
+            kind: Kind::Branch,
+            flags: flags::CONDITIONAL | taken,
+            ..Op::default()
+        },
+    ]
+}
+
+/// Instructions of [`page_touch`].
+pub const PAGE_TOUCH: u64 = 4;
+
 /// See the module.
 pub struct Thread {
     ops: Vec<Op>,
@@ -83,7 +140,9 @@ pub struct Thread {
     given: u64,
     link: Shared,
     barriers: u64,
-    touch: Touch,
+    start: Start,
+    /// The region of interest has begun.
+    begun: bool,
     /// Stack pointer when the thread's function is called.
     pub stack: u64,
 }
@@ -104,13 +163,14 @@ impl Future for Pause {
 }
 
 impl Thread {
-    pub(super) fn new(link: Shared, stack: u64, touch: Touch) -> Self {
+    pub(super) fn new(link: Shared, stack: u64, start: Start) -> Self {
         Thread {
             ops: Vec::with_capacity(BATCH_OPS),
             given: 0,
             link,
             barriers: 0,
-            touch,
+            start,
+            begun: false,
             stack,
         }
     }
@@ -145,16 +205,23 @@ impl Thread {
     /// The first thing of the first thread. With initialisation by stores, all of
     /// it is measured.
     pub async fn enter(&mut self) {
-        if self.touch == Touch::Stores {
+        if self.start.touch == Touch::Stores {
+            self.begin_region().await;
+        }
+    }
+
+    async fn begin_region(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
             self.event(Event::RoiBegin).await;
         }
     }
 
-    /// Memory is initialised: the region of interest begins, and the other of
-    /// `threads` threads start.
+    /// Memory is initialised: the region of interest begins, or ends if it was
+    /// that alone, and the other of `threads` threads start.
     pub async fn begin(&mut self, threads: u32) {
-        if self.touch != Touch::Stores {
-            self.event(Event::RoiBegin).await;
+        self.begin_region().await;
+        if self.start.alone {
+            self.event(Event::RoiEnd).await;
         }
         for thread in 1..threads {
             self.event(Event::Spawn { thread }).await;
@@ -166,7 +233,9 @@ impl Thread {
         if threads > 1 {
             self.join().await;
         }
-        self.event(Event::RoiEnd).await;
+        if !self.start.alone {
+            self.event(Event::RoiEnd).await;
+        }
     }
 
     /// Waits until every other thread that has not ended has come to as many
@@ -195,17 +264,45 @@ impl Thread {
     /// Initialises `bytes` at `at`, in ascending order, in the way that the user
     /// chose ([`Touch`]).
     pub async fn touch(&mut self, at: u64, bytes: u64) {
-        match self.touch {
+        match self.start.touch {
             Touch::Never => {}
-            Touch::Bulk => {
-                let from = at & !4095;
-                let event = Event::Populate {
-                    at: VirtAddr(from),
-                    bytes: (at + bytes).next_multiple_of(4096) - from,
-                };
-                self.event(event).await;
-            }
+            Touch::Bulk => self.populate(at, at + bytes).await,
             Touch::Stores => self.fill(at, bytes).await,
+            Touch::Part(left) => {
+                let now = bytes.min(left);
+                if now > 0 {
+                    self.populate(at, at + now).await;
+                    self.start.touch = Touch::Part(left - now);
+                }
+                if now < bytes {
+                    self.begin_region().await;
+                    self.touch_pages(at + now, at + bytes).await;
+                }
+            }
+        }
+    }
+
+    async fn populate(&mut self, at: u64, end: u64) {
+        let from = at & !4095;
+        let event = Event::Populate {
+            at: VirtAddr(from),
+            bytes: end.next_multiple_of(4096) - from,
+        };
+        self.event(event).await;
+    }
+
+    /// A store to each page between.
+    async fn touch_pages(&mut self, at: u64, end: u64) {
+        let mut va = at;
+        while va < end {
+            let next = (va & !4095) + 4096;
+            for op in page_touch(va, next < end) {
+                self.push(op);
+            }
+            va = next;
+            if self.full() {
+                self.pause().await;
+            }
         }
     }
 

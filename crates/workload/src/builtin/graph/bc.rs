@@ -40,7 +40,7 @@ use super::layout::{Field, Layout, Properties};
 use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread, share};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 
 use self::side::Side;
 
@@ -75,6 +75,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "From how many vertices, from number 0 on, searches start.",
         },
         POPULATE,
+        REGION,
     ],
 };
 

@@ -34,7 +34,7 @@ use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
-use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -62,6 +62,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::LAYOUT,
         params::ROOTS,
         POPULATE,
+        REGION,
     ],
 };
 

@@ -41,7 +41,7 @@ use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -72,6 +72,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "How often the components are found, one time after the other.",
         },
         POPULATE,
+        REGION,
     ],
 };
 

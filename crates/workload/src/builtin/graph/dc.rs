@@ -28,7 +28,7 @@ use super::super::thread::{NONE, Thread};
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::params::{self, Setup};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -58,6 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Passes over the graph, one after the other; the counts begin at 0 in each.",
         },
         POPULATE,
+        REGION,
     ],
 };
 

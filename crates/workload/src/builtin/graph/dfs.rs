@@ -33,7 +33,7 @@ use super::containers::Deque;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::params::{self, Setup};
-use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -58,6 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::LAYOUT,
         params::ROOTS,
         POPULATE,
+        REGION,
     ],
 };
 

@@ -114,7 +114,7 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
     setup.holds(4)?;
     let Setup {
         graph,
-        touch,
+        start,
         threads,
         seed,
         name,
@@ -167,12 +167,12 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
         frontiers: Default::default(),
         found: (0..threads).map(|_| Mutex::default()).collect(),
     });
-    let mut start = Some((layout.events(), initialised));
-    let mut code = Code::new(facts, touch);
+    let mut setup = Some((layout.events(), initialised));
+    let mut code = Code::new(facts, start);
     for (thread, (stack, list)) in (0..).zip(places) {
-        let (world, start) = (world.clone(), start.take());
+        let (world, setup) = (world.clone(), setup.take());
         code.thread(stack, move |mut t| async move {
-            if let Some((events, initialised)) = start {
+            if let Some((events, initialised)) = setup {
                 t.enter().await;
                 for event in events {
                     t.event(event).await;
@@ -195,7 +195,7 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
             for search in 0..searches {
                 let root = roots.next(&worker.world.graph);
                 // The first search's parents are initialised with the array.
-                let clear = search > 0 || touch == Touch::Never;
+                let clear = search > 0 || start.touch == Touch::Never;
                 worker.side = (search % 2) as usize;
                 worker.search(root, clear).await;
             }

@@ -37,7 +37,7 @@ use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, sy
 use super::source::mix;
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread};
-use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -53,7 +53,9 @@ const INFO: WorkloadInfo = WorkloadInfo {
     default_size: 4 << 30,
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
-    params: &[GRAPH, SCALE, VERTICES, DEGREE, SYMMETRIC, LAYOUT, POPULATE],
+    params: &[
+        GRAPH, SCALE, VERTICES, DEGREE, SYMMETRIC, LAYOUT, POPULATE, REGION,
+    ],
 };
 
 const RAND: usize = 0;

@@ -250,7 +250,7 @@ fn launch_in<L: Layout, K: Kernel>(
     let mut heap = Heap::new(layout::Layout::new());
     let stacks: Vec<u64> = (0..threads).map(|t| heap.stack(t)).collect();
     let mut heap = Some(heap);
-    let mut code = Code::new(facts, setup.touch);
+    let mut code = Code::new(facts, setup.start);
     for (thread, stack) in (0..).zip(stacks) {
         let (world, kernel, heap) = (world.clone(), kernel.clone(), heap.take());
         code.thread(stack, move |mut t| async move {

@@ -6,7 +6,7 @@ use pagewalk_stream::ProgramError;
 
 use super::layout::{Csr, Layout as _, OpenG, Properties};
 use super::source::{self, Generated, Graph, Model, Shape, ldbc, load};
-use crate::builtin::thread::Touch;
+use crate::builtin::thread::Start;
 use crate::host;
 use crate::registry::{ParamInfo, Values};
 use crate::size::format_size;
@@ -95,7 +95,7 @@ pub struct Setup {
     /// Its layout.
     pub kind: Kind,
     /// How its memory is initialised.
-    pub touch: Touch,
+    pub start: Start,
     /// From 1.
     pub threads: u32,
     /// Of all random choices.
@@ -126,7 +126,7 @@ impl Setup {
             "graphbig" => Kind::OpenG,
             _ => Kind::Csr,
         };
-        let touch = values.touch()?;
+        let start = values.start()?;
         let seed = values.options.seed;
         let threads = values.options.threads;
         let mut name = values.name().to_owned();
@@ -149,7 +149,7 @@ impl Setup {
         Ok(Setup {
             graph,
             kind,
-            touch,
+            start,
             threads,
             seed,
             name,

@@ -40,7 +40,7 @@ use super::super::thread::{NONE, Thread, share};
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
 use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -85,6 +85,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Whether to stop as the original does once ranks hardly change: root of the sum of squares below 0.001 (push), sum of absolute values below 0.0001 (pull).",
         },
         POPULATE,
+        REGION,
     ],
 };
 

@@ -38,7 +38,7 @@ use super::params::{
 use super::source::{Graph, Shape, mix};
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread};
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 
 mod queue;
 mod rounds;
@@ -73,6 +73,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Weights of the edges: 1 as GraphBIG has unless told otherwise, 1 to 255 at random as GAP has, or the third column of the graph's file, which each of its lines must have.",
         },
         POPULATE,
+        REGION,
     ],
 };
 

@@ -30,7 +30,7 @@ use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, Setup, VERTICES};
 use super::source::{Graph, Shape};
 use crate::builtin::program::Code;
 use crate::builtin::thread::{NONE, Thread, Value};
-use crate::registry::{Entry, POPULATE, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, REGION, Values, WorkloadInfo};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
@@ -46,7 +46,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     default_size: 128 << 20,
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
-    params: &[GRAPH, SCALE, VERTICES, DEGREE, LAYOUT, POPULATE],
+    params: &[GRAPH, SCALE, VERTICES, DEGREE, LAYOUT, POPULATE, REGION],
 };
 
 const COUNT: usize = 0;

@@ -24,7 +24,7 @@ use pagewalk_stream::Facts;
 
 use super::super::layout::Layout;
 use super::super::program::Code;
-use super::super::thread::{NONE, Thread, Touch};
+use super::super::thread::{NONE, Start, Thread, Touch};
 use super::step;
 
 /// Instructions of an update.
@@ -46,13 +46,13 @@ pub struct Share {
 #[derive(Clone, Copy)]
 pub struct Work {
     pub table: u64,
-    pub mask: u64,
+    pub bytes: u64,
     pub chunk: u64,
 }
 
 /// The program, of threads with `shares`, in the memory of `layout`.
-pub fn program(facts: Facts, layout: Layout, work: Work, shares: Vec<Share>) -> Code {
-    let mut code = Code::new(facts, Touch::Bulk);
+pub fn program(facts: Facts, layout: Layout, start: Start, work: Work, shares: Vec<Share>) -> Code {
+    let mut code = Code::new(facts, start);
     let threads = shares.len() as u32;
     let mut layout = Some(layout);
     for share in shares {
@@ -62,6 +62,9 @@ pub fn program(facts: Facts, layout: Layout, work: Work, shares: Vec<Share>) -> 
             if let Some(mut layout) = layout {
                 for event in layout.events() {
                     t.event(event).await;
+                }
+                if start.touch != Touch::Bulk {
+                    t.touch(work.table, work.bytes).await;
                 }
                 t.begin(threads).await;
             }
@@ -101,7 +104,7 @@ impl Share {
                 again = step(again);
                 let datum = t.load(0x3fd, 1, self.data + 8 * i, 8, [NONE; 2]);
                 let mask = t.load(0x400, 1, sp + 0x10, 8, [NONE; 2]);
-                let va = work.table + 8 * (again & work.mask);
+                let va = work.table + 8 * (again & (work.bytes / 8 - 1));
                 let at = [mask.plus(1), datum.plus(1)];
                 let word = t.load(0x408, 2, va, 8, at);
                 t.store(0x408, 0, va, 8, at[1], word.plus(1));

@@ -32,14 +32,17 @@
 mod check;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use pagewalk_stream::{
     BATCH_OPS, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
 };
+use pagewalk_units::VirtAddr;
 use rand::Rng as _;
 
 use super::layout::{CODE, Layout};
-use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo, error};
+use super::thread::{PAGE_TOUCH, Start, Touch, page_touch};
+use crate::registry::{Entry, ParamInfo, REGION, Values, WorkloadInfo, error};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry { info: INFO, build };
@@ -79,9 +82,10 @@ const INFO: WorkloadInfo = WorkloadInfo {
             name: "populate",
             unit: "",
             default: "yes",
-            range: "yes or no",
-            meaning: "Whether the table is initialised before the region of interest; with no, pages fault at their first update.",
+            range: "yes, no or a size",
+            meaning: "Whether the table is initialised before the region of interest; with no, pages fault at their first update. With a size, so much of it, and of the rest each page is touched by a simulated store inside of the region of interest.",
         },
+        REGION,
     ],
 };
 
@@ -167,7 +171,7 @@ fn build(values: &Values<'_>) -> Result<Box<dyn Program>, ProgramError> {
 struct Wanted {
     bytes: u64,
     chunk: u64,
-    populate: bool,
+    start: Start,
     /// Updates of each thread.
     shares: Vec<u64>,
     /// Steps of the generator before the first of them.
@@ -188,10 +192,14 @@ impl Wanted {
         // At most 57 instructions each: 2^58 of them can be counted in 64 bits.
         let updates = values.number_in("updates", 1..=1 << 58, bytes / 8 * 4)?;
         let threads = u64::from(values.options.threads);
+        let start = values.start()?;
+        if start.touch == Touch::Stores {
+            return Err(values.refuse("populate", "gups has no such initialisation"));
+        }
         Ok(Wanted {
             bytes,
             chunk: values.number_in("chunk", 1..=1 << 26, 1024)?,
-            populate: values.choice("populate", &["yes", "no"], "yes")? == "yes",
+            start,
             shares: (0..threads)
                 .map(|t| updates / threads + u64::from(t < updates % threads))
                 .collect(),
@@ -199,12 +207,41 @@ impl Wanted {
         })
     }
 
+    /// The part of the table that simulated stores touch.
+    fn timed(&self) -> Option<Range<u64>> {
+        match self.start.touch {
+            Touch::Part(bulk) => Some(bulk.next_multiple_of(4096).min(self.bytes)..self.bytes),
+            _ => None,
+        }
+    }
+
+    /// The events of thread 0, and its touches, before its first update: mappings,
+    /// memory, then the region of interest and the other threads start.
+    fn setup(&self, table: u64, mut layout: Layout, threads: u32) -> VecDeque<Setup> {
+        let mut setup: VecDeque<Setup> = layout.events().into_iter().map(Setup::Event).collect();
+        let timed = self.timed().map(|t| table + t.start..table + t.end);
+        if let Some(timed) = timed.as_ref().filter(|t| t.start > table) {
+            setup.push_back(Setup::Event(Event::Populate {
+                at: VirtAddr(table),
+                bytes: timed.start - table,
+            }));
+        }
+        setup.push_back(Setup::Event(Event::RoiBegin));
+        setup.extend(timed.filter(|t| !t.is_empty()).map(Setup::Touch));
+        if self.start.alone {
+            setup.push_back(Setup::Event(Event::RoiEnd));
+        }
+        setup.extend((1..threads).map(|thread| Setup::Event(Event::Spawn { thread })));
+        setup
+    }
+
     fn facts(&self, variant: &str, per_update: u64, per_round: u64) -> Facts {
         let (size, threads) = (format_size(self.bytes), self.shares.len());
         let of = |share: &u64| share * per_update + share.div_ceil(self.chunk) * per_round;
+        let touches = self.timed().map_or(0, |t| (t.end - t.start) / 4096);
         Facts {
             name: format!("gups --size {size} --threads {threads}{variant}"),
-            instructions: Some(self.shares.iter().map(of).sum()),
+            instructions: Some(self.shares.iter().map(of).sum::<u64>() + PAGE_TOUCH * touches),
             deterministic: true,
             has_roi: true,
             ..Facts::default()
@@ -216,8 +253,8 @@ fn checked(values: &Values<'_>) -> Result<super::program::Code, ProgramError> {
     let wanted = Wanted::new(values)?;
     let mut layout = Layout::new();
     let work = check::Work {
-        table: layout.array(wanted.bytes, wanted.populate),
-        mask: wanted.bytes / 8 - 1,
+        table: layout.array(wanted.bytes, wanted.start.touch == Touch::Bulk),
+        bytes: wanted.bytes,
         chunk: wanted.chunk,
     };
     let mut begun = wanted.first;
@@ -242,12 +279,19 @@ fn checked(values: &Values<'_>) -> Result<super::program::Code, ProgramError> {
         check::INSTRUCTIONS_PER_UPDATE,
         check::INSTRUCTIONS_PER_ROUND,
     );
-    Ok(check::program(facts, layout, work, shares))
+    Ok(check::program(facts, layout, wanted.start, work, shares))
+}
+
+/// What thread 0 does before its first update.
+enum Setup {
+    Event(Event),
+    /// Touches the pages of this part of the table.
+    Touch(Range<u64>),
 }
 
 pub(crate) struct Gups {
     facts: Facts,
-    setup: VecDeque<Event>,
+    setup: VecDeque<Setup>,
     workers: Vec<Worker>,
     table: u64,
     mask: u64,
@@ -259,7 +303,7 @@ impl Gups {
     pub(crate) fn new(values: &Values<'_>) -> Result<Self, ProgramError> {
         let wanted = Wanted::new(values)?;
         let mut layout = Layout::new();
-        let table = layout.array(wanted.bytes, wanted.populate);
+        let table = layout.array(wanted.bytes, wanted.start.touch == Touch::Bulk);
         let mut begun = wanted.first;
         let workers = (0..)
             .zip(&wanted.shares)
@@ -284,12 +328,12 @@ impl Gups {
             .collect();
         Ok(Gups {
             facts: wanted.facts("", INSTRUCTIONS_PER_UPDATE, INSTRUCTIONS_PER_ROUND),
-            setup: layout.begin(values.options.threads),
+            setup: wanted.setup(table, layout, values.options.threads),
             workers,
             table,
             mask: wanted.bytes / 8 - 1,
             joined: false,
-            roi_ended: false,
+            roi_ended: wanted.start.alone,
         })
     }
 }
@@ -446,9 +490,21 @@ impl Program for Gups {
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         batch.ops.clear();
         if thread == 0
-            && let Some(event) = self.setup.pop_front()
+            && let Some(step) = self.setup.pop_front()
         {
-            return Ok(End::Event { event, ticket: 0 });
+            let mut pages = match step {
+                Setup::Event(event) => return Ok(End::Event { event, ticket: 0 }),
+                Setup::Touch(pages) => pages,
+            };
+            while !pages.is_empty() && batch.ops.len() + 2 <= BATCH_OPS {
+                let va = pages.start;
+                pages.start += 4096;
+                batch.ops.extend(page_touch(va, !pages.is_empty()));
+            }
+            if !pages.is_empty() {
+                self.setup.push_front(Setup::Touch(pages));
+            }
+            return Ok(End::More);
         }
         let count = self.workers.len();
         let Some(worker) = self.workers.get_mut(thread as usize) else {

@@ -46,7 +46,7 @@ use self::reads::{Generated, Reads};
 use super::heap::{Heap, chunk};
 use super::layout::Layout;
 use super::program::Code;
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -100,6 +100,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Wrong bases in generated reads.",
         },
         POPULATE,
+        REGION,
     ],
 };
 
@@ -132,7 +133,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
     if bytes > 64 << 30 {
         return Err(values.refuse_size(bytes, "out of range"));
     }
-    let touch = values.touch()?;
+    let start = values.start()?;
     let reads = match file {
         Some(path) => {
             if size.is_some() && counters(k) > bytes {
@@ -215,7 +216,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
         tables,
         state: Mutex::new(State::new()),
     });
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     let mut heap = Some(heap);
     for stack in stacks {
         let heap = heap.take();

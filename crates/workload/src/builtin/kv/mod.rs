@@ -31,7 +31,7 @@ use self::serve::{Server, Work};
 use super::layout::Layout;
 use super::program::Code;
 use super::thread::Touch;
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 /// Records that a key's 32-bit number and a heap of 64 GiB have room for.
@@ -151,6 +151,7 @@ const PARAMS: &[ParamInfo] = &[
         meaning: "Whether the number in a key is that of its insertion hashed by FNV-64, or the number itself (YCSB's insertorder).",
     },
     POPULATE,
+    REGION,
 ];
 
 fn program<I: Index>(
@@ -181,7 +182,7 @@ fn program<I: Index>(
         0
     };
     holds::<I>(values, keys, inserts, value)?;
-    let touch = values.touch()?;
+    let start = values.start()?;
     let work = Work {
         keys,
         operations,
@@ -189,7 +190,7 @@ fn program<I: Index>(
         sets: sets as f64 / 100.0,
         inserts: latest,
         ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
-        touch,
+        touch: start.touch,
     };
     let name = values.name();
     let facts = Facts {
@@ -202,11 +203,14 @@ fn program<I: Index>(
         ..Facts::default()
     };
     let mut layout = Layout::new();
-    layout.data(globals::BYTES, touch == Touch::Bulk);
+    layout.data(
+        globals::BYTES,
+        matches!(start.touch, Touch::Bulk | Touch::Part(_)),
+    );
     let mut heap = I::heap(layout);
     let stack = heap.stack(0);
     let rng = pagewalk_units::rng(values.options.seed, "workload.kv");
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     code.thread(stack, move |t| async move {
         let server = Server::new(make(value), heap, stack);
         server.run(t, work, rng).await;

@@ -31,7 +31,7 @@ use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
 use crate::host;
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -108,6 +108,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Bases in which such a stretch differs.",
         },
         POPULATE,
+        REGION,
     ],
 };
 
@@ -150,7 +151,7 @@ fn mummer(
         }
     }
     let least = values.number_in("least", 1..=1_000_000, 20)? as u32;
-    let touch = values.touch()?;
+    let start = values.start()?;
     let seed = values.options.seed;
     let read = |param: &str, path: Option<&str>| {
         let Some(path) = path else { return Ok(None) };
@@ -178,7 +179,7 @@ fn mummer(
     };
     let mut heap = Heap::new(Layout::new());
     let stack = heap.stack(0);
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     let mut found = found;
     code.thread(stack, move |mut t| async move {
         // The tree is made when the program runs, not when it is described.

@@ -44,7 +44,7 @@ use self::data::Grid;
 use super::heap::Heap;
 use super::layout::Layout;
 use super::program::Code;
-use crate::registry::{Entry, POPULATE, ParamInfo, Values, WorkloadInfo};
+use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -94,6 +94,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Lookups of each particle, or of all with the event method (-l).",
         },
         POPULATE,
+        REGION,
     ],
 };
 
@@ -113,7 +114,7 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
     }
     let particles = values.number_in("particles", 1..=most, 500_000)?;
     let lookups = values.number_in("lookups", 1..=most, if history { 34 } else { 17_000_000 })?;
-    let touch = values.touch()?;
+    let start = values.start()?;
     let threads = values.options.threads;
 
     let mut heap = Heap::new(Layout::new());
@@ -159,7 +160,7 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
         has_roi: true,
         ..Facts::default()
     };
-    let mut code = Code::new(facts, touch);
+    let mut code = Code::new(facts, start);
     let mut heap = Some(heap);
     for stack in stacks {
         let heap = heap.take();

@@ -183,6 +183,23 @@ def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invo
     assert full["times"]["long", "A"]["value"] > 1.5 * tiny["times"]["long", "A"]["value"]
 
 
+def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: Invoke) -> None:
+    text = (folder / "paper.toml").read_text()
+    (folder / "paper.toml").write_text(text + 'growth = { from = "3968MiB" }\n')
+    code = TIMES.replace('["A"], timing=True', '["A"], growing=True')
+    (folder / "times.py").write_text(code.replace('"cycles"', '"page_faults"'))
+    for scale in ("tiny", "full"):
+        status, _, err = _reproduce(invoke, folder, "times", "--scale", scale)
+        assert status == 0
+        assert ("1 runs to simulate" if scale == "tiny" else "all 1 runs are there") in err
+        # The last 128 MB page by page, and the page of the code.
+        assert _numbers(folder)["times"]["long", "A"]["value"] == 32768 + 1
+    (folder / "paper.toml").write_text(text)
+    status, _, err = _reproduce(invoke, folder, "times")
+    assert status == 2
+    assert "application 'long' says nothing of its growth" in err
+
+
 def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: Invoke) -> None:
     _reproduce(invoke, folder, "sizes")
     first = _numbers(folder)

@@ -46,9 +46,7 @@ class Order(Figure):
         chosen = designs(paper)
         grown = [chosen[name] for name in NAMES]
         huge = [chosen[name] for name in THP]
-        return timing.runs(paper, grown, timing.ALL_SIZES) | timing.runs(
-            paper, huge, growing=False
-        )
+        return timing.runs(paper, grown, timing.ALL_SIZES) | timing.runs(paper, huge, growing=False)
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         labels = {design.label: name for name, design in designs(paper).items()}

@@ -67,6 +67,7 @@ class Bar:
         self._start = time.monotonic()
         self._missing = 0
         self._work = 0.0
+        self._tenths = 0
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -90,8 +91,12 @@ class Bar:
         self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
 
     def progress(self, work: float, running: list[str], finished: int) -> None:
-        """Moves the bar."""
+        """Moves the bar; where there is none, a line each tenth of the way."""
+        seconds = time.monotonic() - self._start
+        left = (self._work - work) * seconds / work if work > 0.02 * self._work else None
+        done = f"{finished} of {self._missing} runs"
         if not self._live:
+            self._line(work, done, left)
             return
         if self._progress is None:
             self._progress = Progress(
@@ -106,15 +111,19 @@ class Bar:
             self._task = self._progress.add_task("", total=self._work, running="", done="", left="")
             self._progress.start()
         assert self._task is not None
-        seconds = time.monotonic() - self._start
-        left = (self._work - work) * seconds / work if work > 0.02 * self._work else None
         self._progress.update(
             self._task,
             completed=work,
             running=", ".join(dict.fromkeys(running)),
-            done=f"{finished} of {self._missing} runs",
+            done=done,
             left=f"{duration(left)} left" if left is not None else "",
         )
+
+    def _line(self, work: float, done: str, left: float | None) -> None:
+        tenths = int(10 * work / self._work) if self._work else 10
+        if self._visible and self._tenths < tenths < 10 and left is not None:
+            self._tenths = tenths
+            self._out.print(f"{done} done, about {duration(left)} left")
 
 
 def show(reproduction: Reproduction, stream: TextIO) -> None:

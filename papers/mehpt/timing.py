@@ -134,8 +134,13 @@ def replaced(times: Times, instead: Mapping[str, str]) -> Times:
     return {
         (app, design): times[instead.get(app, app), design]
         for app, design in times
-        if app in APPLICATIONS
+        if app in APPLICATIONS and (instead.get(app, app), design) in times
     }
+
+
+def known(times: Times, *designs: str) -> bool:
+    """Whether these designs were simulated with every application."""
+    return all((app, design) in times for app in APPLICATIONS for design in designs)
 
 
 def ratio(times: Times, slower: str, faster: str) -> float | None:

@@ -11,7 +11,7 @@ from .common import APPLICATIONS, FOUR_KB, TIMED_FITTING, TIMED_VARIANTS
 DESIGNS = ("Radix", "Radix+THP", "ECPT", "ECPT+THP", "ME-HPT", "ME-HPT+THP")
 # Panel, title, what is in the window beside the program.
 ASSUMPTIONS = (
-    ("window", "The program alone: memory is populated before, no way grows", timing.nothing),
+    ("window", "The program alone: what it initialises is populated before", timing.nothing),
     ("resizes", "With what the tables' growth takes in the window", timing.resizes),
     ("growth", "With the first touches that make the tables grow", timing.growth),
     ("tables", "With page tables' memory of the whole populating phase", timing.table_memory),

@@ -57,6 +57,8 @@ class Application:
     """Whether counting and timing share a run, since the program takes long to start."""
     growth: Growth | None = None
     """Where page tables grow in time, if they are looked at there."""
+    grows: int = 0
+    """Bytes of the host that it takes in addition at the end of the paper's own scale."""
 
     def resized(
         self, *, size: str | None = None, threads: int = 1, **params: object
@@ -136,18 +138,21 @@ class Paper:
         if app.changes or changes:
             chosen = chosen.changed(chosen.label, {**app.changes, **(changes or {})})
         if growing:
-            program = app.growing().program
+            grown = app.growing().program
             seconds = app.growth.seconds if app.growth else 0.0
-            return Run(program, chosen, self.machine, None, 0, self.seed, seconds)
+            return Run(grown, chosen, self.machine, None, 0, self.seed, seconds)
+        program = app.program
         if timing or app.together:
-            threads = app.program.threads
+            threads = program.threads
+            share = self.scale.instructions / self.scales[self.full].instructions
+            program = replace(program, memory=program.memory + int(app.grows * share))
             instructions, warmup = (
                 self.scale.instructions * threads,
                 self.scale.warmup * threads,
             )
         else:
             instructions, warmup = COUNTING, 0
-        return Run(app.program, chosen, self.machine, instructions, warmup, self.seed)
+        return Run(program, chosen, self.machine, instructions, warmup, self.seed)
 
     def cross(
         self,
@@ -197,12 +202,14 @@ def _application(name: str, data: Json) -> Application:
         parse_bytes(data.get("host_memory", "512MiB"), f"applications.{name}.host_memory"),
         float(data.get("start_seconds", 2)),
     )
+    grows = data.get("host_memory_grows", "")
     return Application(
         name,
         program,
         data.get("set", {}),
         bool(data.get("together", False)),
         _growth(name, data.get("growth")),
+        parse_bytes(grows, f"applications.{name}.host_memory_grows") if grows else 0,
     )
 
 

@@ -183,6 +183,15 @@ def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invo
     assert full["times"]["long", "A"]["value"] > 1.5 * tiny["times"]["long", "A"]["value"]
 
 
+def test_what_is_not_like_the_rest_is_passed_over_at_small_scales(folder: Path) -> None:
+    text = (folder / "paper.toml").read_text()
+    (folder / "paper.toml").write_text(text + 'threads = 3\nskip = "5K"\n')
+    small, whole = (papers.load(str(folder), scale) for scale in ("tiny", "full"))
+    assert small.run("long", "A", timing=True).limits["skip"] == 15_000
+    assert small.run("long", "A").limits["skip"] == 0
+    assert whole.run("long", "A", timing=True).limits["skip"] == 0
+
+
 def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: Invoke) -> None:
     text = (folder / "paper.toml").read_text()
     (folder / "paper.toml").write_text(text + 'growth = { from = "3968MiB" }\n')
@@ -339,6 +348,7 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         replace(run, machine="epyc-milan"),
         replace(run, instructions=1001),
         replace(run, warmup=1),
+        replace(run, skip=1),
         replace(run, seed=2),
         replace(run, program=Program("gups", "8MiB")),
         replace(run, program=Program("gups", "4MiB", 2)),

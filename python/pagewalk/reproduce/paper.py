@@ -59,6 +59,8 @@ class Application:
     """Where page tables grow in time, if they are looked at there."""
     grows: int = 0
     """Bytes of the host that it takes in addition at the end of the paper's own scale."""
+    skip: int = 0
+    """Instructions a thread that smaller scales pass over, since they are not like the rest."""
 
     def resized(
         self, *, size: str | None = None, threads: int = 1, **params: object
@@ -143,16 +145,13 @@ class Paper:
             return Run(grown, chosen, self.machine, None, 0, self.seed, seconds)
         program = app.program
         if timing or app.together:
-            threads = program.threads
-            share = self.scale.instructions / self.scales[self.full].instructions
+            scale, threads = self.scale, program.threads
+            share = scale.instructions / self.scales[self.full].instructions
             program = replace(program, memory=program.memory + int(app.grows * share))
-            instructions, warmup = (
-                self.scale.instructions * threads,
-                self.scale.warmup * threads,
-            )
-        else:
-            instructions, warmup = COUNTING, 0
-        return Run(program, chosen, self.machine, instructions, warmup, self.seed)
+            instructions, warmup = scale.instructions * threads, scale.warmup * threads
+            skip = app.skip * threads if self.reduced else 0
+            return Run(program, chosen, self.machine, instructions, warmup, self.seed, skip=skip)
+        return Run(program, chosen, self.machine, COUNTING, 0, self.seed)
 
     def cross(
         self,
@@ -202,7 +201,7 @@ def _application(name: str, data: Json) -> Application:
         parse_bytes(data.get("host_memory", "512MiB"), f"applications.{name}.host_memory"),
         float(data.get("start_seconds", 2)),
     )
-    grows = data.get("host_memory_grows", "")
+    grows, skip = data.get("host_memory_grows", ""), data.get("skip", "")
     return Application(
         name,
         program,
@@ -210,6 +209,7 @@ def _application(name: str, data: Json) -> Application:
         bool(data.get("together", False)),
         _growth(name, data.get("growth")),
         parse_bytes(grows, f"applications.{name}.host_memory_grows") if grows else 0,
+        parse_count(skip, f"applications.{name}.skip") if skip else 0,
     )
 
 

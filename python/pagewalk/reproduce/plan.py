@@ -120,6 +120,7 @@ class Run:
     warmup: int = 0
     seed: int = 1
     extra: float = 1.0
+    skip: int = 0
 
     @property
     def name(self) -> str:
@@ -130,12 +131,17 @@ class Run:
     @property
     def limits(self) -> Json:
         """What the engine reads."""
-        return {"skip": 0, "warmup": self.warmup, "instructions": self.instructions, "roi": True}
+        return {
+            "skip": self.skip,
+            "warmup": self.warmup,
+            "instructions": self.instructions,
+            "roi": True,
+        }
 
     @property
     def seconds(self) -> float:
         """About what it takes on one host core, without the program's start."""
-        return self.extra + ((self.instructions or 0) + self.warmup) / 10e6
+        return self.extra + ((self.instructions or 0) + self.warmup + self.skip / 10) / 10e6
 
     @property
     def stream(self) -> str:

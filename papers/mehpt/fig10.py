@@ -18,11 +18,11 @@ class Figure10(Figure):
     place = "figure 10, section VII-C"
     about = (
         "In-place resizing is what ME-HPT without per-way resizing saves over ECPT, per-way "
-        "resizing the rest. The peak counts all tables of the process, walk tables included. With "
-        "64 GB the last doubling of GUPS and SysBench is also a change from chunks of 1 MB to 8 MB, "
-        "which rehashes out of place: in-place resizing saves nothing there. MUMmer's 6.9 GB fill "
-        "three ways of 8 MB to 0.575; with per-way resizing the fullest comes to 0.6 and doubles, so "
-        "that per-way resizing costs memory there."
+        "resizing the rest. The peak counts all tables of the process, walk tables included. "
+        "With 64 GB the last doubling of GUPS and SysBench also changes chunks from 1 MB to 8 MB "
+        "and rehashes out of place: in-place resizing saves nothing there. MUMmer's 6.9 GB fill "
+        "three ways of 8 MB to 0.575; with per-way resizing the fullest comes to 0.6 and doubles, "
+        "so that per-way resizing costs memory there."
     )
     panels = (
         Panel(Bars("% of ECPT's memory", stacked=True), "share", "Reduction"),

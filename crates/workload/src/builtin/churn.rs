@@ -30,7 +30,7 @@ use pagewalk_units::{Advice, VirtAddr};
 
 use super::heap::Heap;
 use super::layout::Layout;
-use super::program::Code;
+use super::program::{Code, Member};
 use super::thread::{NONE, Thread, Touch, Value};
 use crate::registry::{Entry, ParamInfo, Values, WorkloadInfo};
 use crate::size::format_size;
@@ -147,31 +147,30 @@ fn churn(values: &Values<'_>) -> Result<Code, ProgramError> {
         ..Facts::default()
     };
     let seed = values.options.seed;
-    let mut code = Code::new(facts, Touch::Never);
-    let mut heap = Some(heap);
-    for (number, (work, stack)) in works.into_iter().zip(stacks).enumerate() {
-        let state = start(seed, number as u64);
-        let heap = heap.take();
-        code.thread(stack, move |mut t| async move {
-            let first = heap.is_some();
-            if let Some(mut heap) = heap {
-                t.enter().await;
-                heap.announce(&mut t).await;
-                t.begin(threads).await;
-            }
-            work.run(&mut t, state).await;
-            if first {
-                t.finish(threads).await;
-            }
-        });
-    }
-    Ok(code)
+    let members = (0..).zip(works).map(|(number, work)| Churn {
+        work,
+        state: start(seed, number),
+    });
+    let members = stacks.into_iter().zip(members).collect();
+    Ok(Code::team(facts, Touch::Never, heap, members))
 }
 
 /// First state of a thread's random numbers; never 0, which xorshift stays at.
 fn start(seed: u64, thread: u64) -> u64 {
     use rand::Rng as _;
     pagewalk_units::rng(seed, &format!("workload.churn.{thread}")).next_u64() | 1
+}
+
+/// A thread with its work and its random numbers.
+struct Churn {
+    work: Work,
+    state: u64,
+}
+
+impl Member for Churn {
+    async fn run(self, t: &mut Thread) {
+        self.work.run(t, self.state).await;
+    }
 }
 
 impl Work {

@@ -30,7 +30,7 @@ use rand::Rng as _;
 
 use super::heap::Heap;
 use super::layout::Layout;
-use super::program::Code;
+use super::program::{Code, Member};
 use super::thread::{NONE, Thread, share};
 use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
@@ -187,34 +187,21 @@ fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
         ..Facts::default()
     };
     let current = Arc::new(Current::new((u64::MAX, 0, Arc::default())));
-    let mut code = Code::new(facts, start);
-    let mut heap = Some(heap);
-    for (thread, stack) in (0..threads).zip(stacks) {
-        let heap = heap.take();
-        let (places, current) = (places.clone(), current.clone());
-        code.thread(stack, move |mut t| async move {
-            let first = heap.is_some();
-            if let Some(mut heap) = heap {
-                t.enter().await;
-                heap.announce(&mut t).await;
-                t.begin(threads).await;
-            }
-            for batch in 0..work.batches {
-                for table in 0..work.tables {
-                    let bags = work.bags_at(&current, batch, table);
-                    let mine = share(work.batch, thread, threads);
-                    work.sum(&mut t, &places, table as usize, &bags, mine).await;
-                    if threads > 1 {
-                        t.barrier().await;
-                    }
-                }
-            }
-            if first {
-                t.finish(threads).await;
-            }
-        });
-    }
-    Ok(code)
+    let members = (0..threads)
+        .zip(stacks)
+        .map(|(thread, stack)| {
+            let (places, current) = (places.clone(), current.clone());
+            let sums = Sums {
+                work,
+                places,
+                current,
+                thread,
+                threads,
+            };
+            (stack, sums)
+        })
+        .collect();
+    Ok(Code::team(facts, start, heap, members))
 }
 
 /// A generator for one bag: splitmix64.
@@ -227,6 +214,31 @@ impl Draws {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// What one thread sums: its share of each batch.
+struct Sums {
+    work: Work,
+    places: Arc<Places>,
+    current: Arc<Current>,
+    thread: u32,
+    threads: u32,
+}
+
+impl Member for Sums {
+    async fn run(self, t: &mut Thread) {
+        let work = self.work;
+        for batch in 0..work.batches {
+            for table in 0..work.tables {
+                let bags = work.bags_at(&self.current, batch, table);
+                let mine = share(work.batch, self.thread, self.threads);
+                work.sum(t, &self.places, table as usize, &bags, mine).await;
+                if self.threads > 1 {
+                    t.barrier().await;
+                }
+            }
+        }
     }
 }
 

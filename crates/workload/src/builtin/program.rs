@@ -13,11 +13,23 @@ use std::task::{Context, Poll, Waker};
 
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 
+use super::heap::Heap;
 use super::thread::{Link, Shared, Start, Thread};
 use crate::registry::error;
 
 /// Emptied op arrays that are kept for later.
 const SPARE: usize = 8;
+
+/// What one of several threads does over memory that the first of them initialises.
+pub trait Member: Send + 'static {
+    /// What the first thread initialises beside the heap, after it.
+    fn initialise(&self, _t: &mut Thread) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The region of interest.
+    fn run(self, t: &mut Thread) -> impl Future<Output = ()> + Send;
+}
 
 /// See the module.
 pub struct Code {
@@ -78,6 +90,36 @@ impl Code {
             barrier: 0,
             waits: false,
         });
+    }
+
+    /// A program with a thread for each member, on the stack beside it; the first
+    /// one announces and initialises `heap`.
+    pub fn team<M: Member>(
+        facts: Facts,
+        start: impl Into<Start>,
+        heap: Heap,
+        members: Vec<(u64, M)>,
+    ) -> Self {
+        let mut code = Code::new(facts, start);
+        let threads = members.len() as u32;
+        let mut heap = Some(heap);
+        for (stack, member) in members {
+            let heap = heap.take();
+            code.thread(stack, move |mut t| async move {
+                let first = heap.is_some();
+                if let Some(mut heap) = heap {
+                    t.enter().await;
+                    heap.announce(&mut t).await;
+                    member.initialise(&mut t).await;
+                    t.begin(threads).await;
+                }
+                member.run(&mut t).await;
+                if first {
+                    t.finish(threads).await;
+                }
+            });
+        }
+        code
     }
 
     /// Whether the code of `thread` may go on.

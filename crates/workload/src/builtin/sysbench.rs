@@ -27,7 +27,7 @@ use rand::Rng as _;
 
 use super::heap::Heap;
 use super::layout::Layout;
-use super::program::Code;
+use super::program::{Code, Member};
 use super::thread::{NONE, Thread};
 use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
@@ -130,30 +130,29 @@ fn sysbench(values: &Values<'_>) -> Result<Code, ProgramError> {
         ..Facts::default()
     };
     let seed = values.options.seed;
-    let mut code = Code::new(facts, start);
-    let mut heap = Some(heap);
-    for (number, (work, stack)) in works.into_iter().zip(stacks).enumerate() {
-        let rng = pagewalk_units::rng(seed, &format!("workload.sysbench.{number}"));
-        let heap = heap.take();
-        code.thread(stack, move |mut t| async move {
-            let first = heap.is_some();
-            if let Some(mut heap) = heap {
-                t.enter().await;
-                heap.announce(&mut t).await;
-                t.begin(threads).await;
-            }
-            work.run(&mut t, rng).await;
-            if first {
-                t.finish(threads).await;
-            }
-        });
-    }
-    Ok(code)
+    let members = (0..).zip(works).map(|(number, work)| Sysbench {
+        work,
+        rng: pagewalk_units::rng(seed, &format!("workload.sysbench.{number}")),
+    });
+    let members = stacks.into_iter().zip(members).collect();
+    Ok(Code::team(facts, start, heap, members))
 }
 
 /// Thread-local variables, below the stack's top: the generator's two words,
 /// the buffer's address, the number of words.
 const LOCALS: [u64; 4] = [0x80, 0x78, 0x60, 0x58];
+
+/// A thread with its work and its random numbers.
+struct Sysbench {
+    work: Work,
+    rng: pagewalk_units::Rng,
+}
+
+impl Member for Sysbench {
+    async fn run(self, t: &mut Thread) {
+        self.work.run(t, self.rng).await;
+    }
+}
 
 impl Work {
     async fn run(self, t: &mut Thread, mut rng: pagewalk_units::Rng) {

@@ -45,7 +45,8 @@ pub(super) use self::reads::sequences;
 use self::reads::{Generated, Reads};
 use super::heap::{Heap, chunk};
 use super::layout::Layout;
-use super::program::Code;
+use super::program::{Code, Member};
+use super::thread::Thread;
 use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
@@ -216,33 +217,22 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
         tables,
         state: Mutex::new(State::new()),
     });
-    let mut code = Code::new(facts, start);
-    let mut heap = Some(heap);
-    for stack in stacks {
-        let heap = heap.take();
-        let shared = shared.clone();
-        code.thread(stack, move |mut t| async move {
-            let first = heap.is_some();
-            if let Some(mut heap) = heap {
-                t.enter().await;
-                heap.announce(&mut t).await;
-                for event in shared.tables.events.iter().cloned() {
-                    t.event(event).await;
-                }
-                t.touch(
-                    shared.tables.at(table::FIRST_POWER),
-                    table::BUCKET << table::FIRST_POWER,
-                )
-                .await;
-                t.begin(threads).await;
-            }
-            shared.run(&mut t).await;
-            if first {
-                t.finish(threads).await;
-            }
-        });
+    let members = stacks.into_iter().map(|stack| (stack, shared.clone()));
+    Ok((Code::team(facts, start, heap, members.collect()), shared))
+}
+
+impl Member for Arc<Shared> {
+    async fn initialise(&self, t: &mut Thread) {
+        for event in self.tables.events.iter().cloned() {
+            t.event(event).await;
+        }
+        let first = self.tables.at(table::FIRST_POWER);
+        t.touch(first, table::BUCKET << table::FIRST_POWER).await;
     }
-    Ok((code, shared))
+
+    async fn run(self, t: &mut Thread) {
+        Shared::run(&self, t).await;
+    }
 }
 
 /// Bytes of the flat counters.

@@ -43,7 +43,8 @@ use self::code::{Shared, Tables, Work};
 use self::data::Grid;
 use super::heap::Heap;
 use super::layout::Layout;
-use super::program::Code;
+use super::program::{Code, Member};
+use super::thread::Thread;
 use crate::registry::{Entry, POPULATE, ParamInfo, REGION, Values, WorkloadInfo};
 use crate::size::format_size;
 
@@ -160,23 +161,22 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Shared>), ProgramError> {
         has_roi: true,
         ..Facts::default()
     };
-    let mut code = Code::new(facts, start);
-    let mut heap = Some(heap);
-    for stack in stacks {
-        let heap = heap.take();
+    let member = |stack| {
         let shared = shared.clone();
-        code.thread(stack, move |mut t| async move {
-            let first = heap.is_some();
-            if let Some(mut heap) = heap {
-                t.enter().await;
-                heap.announce(&mut t).await;
-                t.begin(threads).await;
-            }
-            work.run(&mut t, &shared).await;
-            if first {
-                t.finish(threads).await;
-            }
-        });
+        (stack, Lookups { work, shared })
+    };
+    let members = stacks.into_iter().map(member).collect();
+    Ok((Code::team(facts, start, heap, members), shared))
+}
+
+/// What one thread looks up.
+struct Lookups {
+    work: Work,
+    shared: Arc<Shared>,
+}
+
+impl Member for Lookups {
+    async fn run(self, t: &mut Thread) {
+        self.work.run(t, &self.shared).await;
     }
-    Ok((code, shared))
 }

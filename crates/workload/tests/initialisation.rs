@@ -172,6 +172,31 @@ fn the_region_of_interest_may_be_the_initialisation_alone() {
     }
 }
 
+/// What threads initialise for themselves in the region of interest counts with the rest.
+#[test]
+fn threads_share_what_is_initialised_in_bulk() {
+    let params = [("scale", "12"), ("sources", "2"), ("layout", "graphbig")];
+    let bulk = |populate: &str| {
+        let params = [&params[..], &[("populate", populate)]].concat();
+        let options = options(None, 3, 5, &params);
+        let given = run(build("bc", &options).unwrap().as_mut(), first);
+        check_stream(&given);
+        let begins = |g: &Given| g.events.iter().filter(|e| e.1 == Event::RoiBegin).count();
+        assert_eq!(given.values().map(begins).sum::<usize>(), 1);
+        [0, 1, 2].map(|thread| populated(&given[&thread]).len() as u64)
+    };
+    let whole = bulk("yes");
+    assert!(
+        whole[1] > 0 && whole[2] > 0,
+        "threads have arrays of their own"
+    );
+    assert_eq!(bulk("1TiB"), whole);
+    // The first one's memory alone is more.
+    let half = bulk(&(whole[0] * 2048).to_string());
+    assert!(half[0] >= whole[0] / 2 && half[0] < whole[0]);
+    assert_eq!(half[1..], [0, 0], "nothing is left for the others");
+}
+
 #[test]
 fn all_of_it_may_be_left_or_nothing() {
     for case in &CASES {

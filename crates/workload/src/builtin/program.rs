@@ -8,13 +8,14 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 
 use super::heap::Heap;
-use super::thread::{Link, Shared, Start, Thread};
+use super::thread::{Link, Shared, Start, Thread, Touch};
 use crate::registry::error;
 
 /// Emptied op arrays that are kept for later.
@@ -35,6 +36,8 @@ pub trait Member: Send + 'static {
 pub struct Code {
     facts: Facts,
     start: Start,
+    /// See [`Thread`].
+    bulk: Arc<AtomicU64>,
     threads: Vec<Slot>,
     /// Whose turn it is.
     turn: usize,
@@ -64,9 +67,15 @@ struct Segment {
 impl Code {
     /// A program without threads so far; its memory is initialised as `start` says.
     pub fn new(facts: Facts, start: impl Into<Start>) -> Self {
+        let start = start.into();
+        let bulk = match start.touch {
+            Touch::Part(bytes) => bytes,
+            _ => 0,
+        };
         Code {
             facts,
-            start: start.into(),
+            start,
+            bulk: Arc::new(AtomicU64::new(bulk)),
             threads: Vec::new(),
             turn: 0,
             spare: Vec::new(),
@@ -81,12 +90,13 @@ impl Code {
         R: Future<Output = ()> + Send + 'static,
     {
         let link = Arc::new(Mutex::new(Link::default()));
-        let thread = Thread::new(link.clone(), stack, self.start);
+        let first = self.threads.is_empty();
+        let thread = Thread::new(link.clone(), stack, self.start, self.bulk.clone(), first);
         self.threads.push(Slot {
             code: Some(Box::pin(code(thread))),
             link,
             ready: VecDeque::new(),
-            started: self.threads.is_empty(),
+            started: first,
             barrier: 0,
             waits: false,
         });

@@ -15,6 +15,7 @@
 //! ```
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -141,6 +142,8 @@ pub struct Thread {
     link: Shared,
     barriers: u64,
     start: Start,
+    /// Bytes that all threads together still initialise in bulk, with [`Touch::Part`].
+    bulk: Arc<AtomicU64>,
     /// The region of interest has begun.
     begun: bool,
     /// Stack pointer when the thread's function is called.
@@ -163,14 +166,23 @@ impl Future for Pause {
 }
 
 impl Thread {
-    pub(super) fn new(link: Shared, stack: u64, start: Start) -> Self {
+    /// One of a program whose first thread is there when it begins.
+    pub(super) fn new(
+        link: Shared,
+        stack: u64,
+        start: Start,
+        bulk: Arc<AtomicU64>,
+        first: bool,
+    ) -> Self {
         Thread {
             ops: Vec::with_capacity(BATCH_OPS),
             given: 0,
             link,
             barriers: 0,
             start,
-            begun: false,
+            bulk,
+            // The others start after it.
+            begun: !first,
             stack,
         }
     }
@@ -268,11 +280,11 @@ impl Thread {
             Touch::Never => {}
             Touch::Bulk => self.populate(at, at + bytes).await,
             Touch::Stores => self.fill(at, bytes).await,
-            Touch::Part(left) => {
-                let now = bytes.min(left);
+            Touch::Part(_) => {
+                let now = bytes.min(self.bulk.load(Relaxed));
                 if now > 0 {
+                    self.bulk.fetch_sub(now, Relaxed);
                     self.populate(at, at + now).await;
-                    self.start.touch = Touch::Part(left - now);
                 }
                 if now < bytes {
                     self.begin_region().await;

@@ -210,7 +210,7 @@ impl Wanted {
     /// The part of the table that simulated stores touch.
     fn timed(&self) -> Option<Range<u64>> {
         match self.start.touch {
-            Touch::Part(bulk) => Some(bulk.next_multiple_of(4096).min(self.bytes)..self.bytes),
+            Touch::Part(bulk) => Some(bulk.min(self.bytes).next_multiple_of(4096)..self.bytes),
             _ => None,
         }
     }

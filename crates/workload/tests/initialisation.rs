@@ -175,11 +175,11 @@ fn the_region_of_interest_may_be_the_initialisation_alone() {
 /// What threads initialise for themselves in the region of interest counts with the rest.
 #[test]
 fn threads_share_what_is_initialised_in_bulk() {
-    let params = [("scale", "12"), ("sources", "2"), ("layout", "graphbig")];
+    let params = [("scale", "14"), ("graph", "uniform")];
     let bulk = |populate: &str| {
         let params = [&params[..], &[("populate", populate)]].concat();
         let options = options(None, 3, 5, &params);
-        let given = run(build("bc", &options).unwrap().as_mut(), first);
+        let given = run(build("gc", &options).unwrap().as_mut(), first);
         check_stream(&given);
         let begins = |g: &Given| g.events.iter().filter(|e| e.1 == Event::RoiBegin).count();
         assert_eq!(given.values().map(begins).sum::<usize>(), 1);

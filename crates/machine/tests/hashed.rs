@@ -57,6 +57,48 @@ fn memory_in_pieces_ends_a_run_that_asks_for_one_whole() {
     assert_eq!(since_boot(ecpt, "os", "largest_contiguous_bytes"), 1 << 20);
 }
 
+/// A way that has used up its registers is no matter of memory: what is full is
+/// said, and what to do about it does help.
+#[test]
+fn a_full_l2p_table_ends_a_run_by_its_name() {
+    for (design, before, key) in [
+        ("mehpt-1mb", "cannot finish: ", ""),
+        ("radix-virtual", "the host: cannot finish: ", "virtual."),
+    ] {
+        let run_with = |entries: u32| {
+            let set = [
+                format!("{key}page_table.memory_efficient.chunks=[4096]"),
+                format!("{key}page_table.memory_efficient.change_chunks=false"),
+                format!("{key}page_table.memory_efficient.l2p_entries={entries}"),
+                "os.fragmentation.unusable_free_index=0.0".to_owned(),
+            ];
+            let mut r = run(
+                MACHINE,
+                &[design],
+                "gups 64MB",
+                10_000,
+                &set.each_ref().map(String::as_str),
+            );
+            r.designs.remove(0)
+        };
+        let d = run_with(4);
+        assert_eq!((d.status, d.speedup), ("cannot_finish", None));
+        let why = d.message.as_ref().expect("a reason");
+        assert!(why.starts_with(before), "{why}");
+        for word in [
+            "the L2P table is full: way ",
+            "of the 4KB pages uses 8 of at most 8 entries and needs 8 more, for chunks of 4 KB",
+            &format!("({key}page_table.memory_efficient.chunks;"),
+            &format!("({key}page_table.memory_efficient.l2p_entries)"),
+        ] {
+            assert!(why.contains(word), "{word}: {why}");
+        }
+        assert!(!why.contains("fragmentation"), "{why}");
+        let d = run_with(64);
+        assert_eq!((d.status, &d.message), ("complete", &None));
+    }
+}
+
 /// At the paper's index compaction makes room, at the published price.
 #[test]
 fn what_tables_allocate_is_counted_by_size_and_priced() {

@@ -1,6 +1,6 @@
 //! Changes of an address space: mmap, munmap, mremap, mprotect, madvise.
 
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, Refusal};
 use pagewalk_units::{Advice, Backing, Page, PageSize, VirtAddr};
 
 use crate::memory::order;
@@ -238,7 +238,7 @@ fn relocate(
     to: u64,
     bytes: u64,
     fx: &mut Effects,
-) -> Result<(), NoFrames> {
+) -> Result<(), Refusal> {
     // The frames of a reservation belong to its place.
     space.demote_range(k, from, from + bytes, fx);
     space.demote_range(k, to, to + bytes, fx);

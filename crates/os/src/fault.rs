@@ -1,6 +1,6 @@
 //! Page faults: one path for all designs.
 
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, NoFrames, Refusal};
 use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
 
 use crate::memory::order;
@@ -29,12 +29,13 @@ impl Os {
         done
     }
 
-    /// Calls `action` until it succeeds or the policy has no frames to give back.
+    /// Calls `action` until it succeeds, or the policy has no frames to give back
+    /// or they would not help.
     pub(crate) fn with_reclaim<T>(
         &mut self,
         pid: Pid,
         fx: &mut Effects,
-        mut action: impl FnMut(&mut Os, &mut Effects) -> Result<T, NoFrames>,
+        mut action: impl FnMut(&mut Os, &mut Effects) -> Result<T, Refusal>,
     ) -> Result<T, OsError> {
         self.alive(pid)?;
         loop {
@@ -43,13 +44,17 @@ impl Os {
                     self.back(fx)?;
                     return Ok(value);
                 }
-                Err(refusal) => {
+                Err(Refusal::NoFrames(refusal)) => {
                     if !self
                         .placement
                         .reclaim(&mut self.spaces, &mut self.kernel, fx)
                     {
                         return Err(self.refusal(refusal.bytes));
                     }
+                }
+                Err(Refusal::L2pFull(full)) => {
+                    let at = self.kernel.refused;
+                    return Err(OsError::L2pFull { at, full });
                 }
             }
         }
@@ -161,7 +166,7 @@ impl Os {
         at: VirtAddr,
         vma: &Vma,
         fx: &mut Effects,
-    ) -> Result<PageSize, NoFrames> {
+    ) -> Result<PageSize, Refusal> {
         let Some(space) = self.spaces[pid as usize].as_mut() else {
             return Ok(PageSize::K4);
         };
@@ -236,7 +241,7 @@ fn copy_on_write(
     size: PageSize,
     flags: Flags,
     fx: &mut Effects,
-) -> Result<(), NoFrames> {
+) -> Result<(), Refusal> {
     let page = base.page(size);
     if !k.memory.is_shared(frame, order(size)) {
         space.table.set_flags(page, flags.with(Flags::WRITABLE));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, NoFrames, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
 
 use crate::Effects;
@@ -56,7 +56,7 @@ impl Objects {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<(), NoFrames> {
+    ) -> Result<(), Refusal> {
         let Some(pages) = self.objects.get_mut(&id) else {
             unreachable!("an area holds the object");
         };

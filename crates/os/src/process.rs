@@ -1,7 +1,7 @@
 //! Processes: spawn, fork, exec, exit.
 
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, Refusal};
 use pagewalk_units::Asid;
 
 use crate::memory::order;
@@ -43,7 +43,7 @@ impl Os {
         Ok(child)
     }
 
-    fn copy(&mut self, pid: Pid, child: Pid, fx: &mut Effects) -> Result<(), NoFrames> {
+    fn copy(&mut self, pid: Pid, child: Pid, fx: &mut Effects) -> Result<(), Refusal> {
         let (older, newer) = self.spaces.split_at_mut(child as usize);
         let (Some(parent), Some(copy)) = (&mut older[pid as usize], &mut newer[0]) else {
             return Ok(());

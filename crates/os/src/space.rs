@@ -1,6 +1,6 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
-use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, NoFrames};
+use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, Refusal};
 use pagewalk_units::{Asid, Cycle, Page, PageSize, VirtAddr};
 
 use crate::Effects;
@@ -88,7 +88,7 @@ impl Space {
         frame: u64,
         flags: Flags,
         fx: &mut Effects,
-    ) -> Result<(), NoFrames> {
+    ) -> Result<(), Refusal> {
         let mut source = TableFrames {
             memory: &mut k.memory,
             prices: &k.prices,
@@ -99,7 +99,7 @@ impl Space {
         k.charge(cycles, done.as_ref().ok(), fx);
         match done {
             Ok(_) => k.memory.used(frame, page.size.frames()),
-            Err(MapError::NoFrames(refusal)) => {
+            Err(MapError::Refused(refusal)) => {
                 k.refused = page.base;
                 return Err(refusal);
             }
@@ -178,7 +178,7 @@ impl Space {
     }
 
     /// Splits the large pages that straddle `at`, so that a range may end there.
-    pub fn split_at(&mut self, k: &mut Kernel, at: u64, fx: &mut Effects) -> Result<(), NoFrames> {
+    pub fn split_at(&mut self, k: &mut Kernel, at: u64, fx: &mut Effects) -> Result<(), Refusal> {
         let key = at >> 21;
         if at & ((1 << 30) - 1) != 0
             && let Some((giant, region)) = self.regions.covering(key)
@@ -202,7 +202,7 @@ impl Space {
         k: &mut Kernel,
         large: Page<VirtAddr>,
         fx: &mut Effects,
-    ) -> Result<(), NoFrames> {
+    ) -> Result<(), Refusal> {
         let size = match large.size {
             PageSize::G1 => PageSize::M2,
             PageSize::M2 | PageSize::K4 => PageSize::K4,
@@ -233,7 +233,7 @@ impl Space {
         from: u64,
         to: u64,
         fx: &mut Effects,
-    ) -> Result<(), NoFrames> {
+    ) -> Result<(), Refusal> {
         self.split_at(k, from, fx)?;
         self.split_at(k, to, fx)?;
         let mut any = false;

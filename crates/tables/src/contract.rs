@@ -88,6 +88,40 @@ pub struct NoFrames {
     pub bytes: u64,
 }
 
+/// The entries of the L2P table, registers that say where the chunks of a way
+/// lie, are used up: the way cannot grow, whatever memory is free (ME-HPT,
+/// sections IV-A and V-A).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the L2P table is full: way {way} of the {size} pages uses {used} of at most {most} entries and needs {wanted} more, for chunks of {} KB",
+    .chunk >> 10
+)]
+pub struct L2pFull {
+    /// Which way, counted from 0.
+    pub way: u8,
+    /// Of the table of which pages.
+    pub size: PageSize,
+    /// Entries that it uses.
+    pub used: u32,
+    /// Most that it may come to use while the other page sizes keep theirs.
+    pub most: u32,
+    /// Entries that it wanted beside them.
+    pub wanted: u32,
+    /// Bytes of the chunks that they were wanted for.
+    pub chunk: u64,
+}
+
+/// Why a table did not grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It got no memory; more may come.
+    #[error(transparent)]
+    NoFrames(#[from] NoFrames),
+    /// It has no registers left for it.
+    #[error(transparent)]
+    L2pFull(#[from] L2pFull),
+}
+
 /// Where tables get physical memory. Never reclaims and never reaches a table.
 pub trait FrameSource<A> {
     /// A block, or a refusal.
@@ -119,12 +153,18 @@ pub struct MapWork {
 /// Why nothing was mapped. The table is as it was before the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
-    /// The table needed memory and got none.
+    /// The table needed to grow and could not.
     #[error(transparent)]
-    NoFrames(#[from] NoFrames),
+    Refused(#[from] Refusal),
     /// A page of this or another size is mapped there.
     #[error("the range is mapped already")]
     Occupied,
+}
+
+impl From<NoFrames> for MapError {
+    fn from(refusal: NoFrames) -> Self {
+        MapError::Refused(refusal.into())
+    }
 }
 
 /// The kernel's face.

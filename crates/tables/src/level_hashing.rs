@@ -472,7 +472,7 @@ mod tests {
         for left in 0..3 {
             source.left = left;
             let done = map(&mut table, keys[4], &mut source);
-            assert!(matches!(done, Err(MapError::NoFrames(_))), "{left} blocks");
+            assert!(matches!(done, Err(MapError::Refused(_))), "{left} blocks");
             assert_eq!(picture(&table), before, "{left} blocks");
             assert_eq!(source.bytes, before.1, "{left} blocks");
         }

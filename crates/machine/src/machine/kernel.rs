@@ -1,6 +1,6 @@
 //! What the kernel's work costs the cores, and what it makes them forget.
 
-use pagewalk_os::{Effects, OsError};
+use pagewalk_os::{Effects, OsError, PageTableSpec, VirtualSpec};
 use pagewalk_stream::ProcessId;
 use pagewalk_units::{Access, GuestPhysAddr, VirtAddr};
 
@@ -72,17 +72,22 @@ impl Machine {
 
     /// What a refusal of the kernel means for the run.
     pub(super) fn os_error(&self, e: &OsError) -> Outcome {
+        self.said(e, None)
+    }
+
+    /// [`Machine::os_error`], of the kernel of the virtual machine's `host` if there is one.
+    fn said(&self, e: &OsError, host: Option<&VirtualSpec>) -> Outcome {
+        let guest = self.config.virtual_machine.as_ref();
         match e {
-            OsError::Host(inner) => match self.os_error(inner) {
+            OsError::Host(inner) => match self.said(inner, guest) {
                 Outcome::OutOfMemory(why) => Outcome::OutOfMemory(format!("the host: {why}")),
                 Outcome::CannotFinish(why) => Outcome::CannotFinish(format!("the host: {why}")),
                 other => other,
             },
             OsError::OutOfMemory { .. } => {
-                let guest = self.config.virtual_machine.as_ref();
                 let (key, gb) = match guest.and_then(|v| v.memory_gb) {
-                    Some(gb) => ("virtual.memory_gb", gb),
-                    None => ("os.memory_gb", self.config.os.memory_gb),
+                    Some(gb) if host.is_none() => ("virtual.memory_gb", gb),
+                    _ => ("os.memory_gb", self.config.os.memory_gb),
                 };
                 Outcome::OutOfMemory(format!(
                     "{e}; enlarge the machine's memory ({key} = {gb}) or shrink the program"
@@ -92,6 +97,20 @@ impl Machine {
                 "cannot finish: {e}. That was after {} instructions; lower the fragmentation (os.fragmentation) or choose a page table of smaller pieces",
                 self.executed
             )),
+            OsError::L2pFull { .. } => {
+                let (above, table) = match host {
+                    Some(host) => ("virtual.", &host.page_table),
+                    None => ("", &self.config.page_table),
+                };
+                let kind = match table {
+                    PageTableSpec::ElasticCuckoo(_) => "elastic_cuckoo",
+                    _ => "memory_efficient",
+                };
+                Outcome::CannotFinish(format!(
+                    "cannot finish: {e}. That was after {} instructions; give the ways larger chunks ({above}page_table.{kind}.chunks; change_chunks, to begin with smaller ones) or more entries ({above}page_table.{kind}.l2p_entries)",
+                    self.executed
+                ))
+            }
             other => Outcome::Fault(other.to_string()),
         }
     }

@@ -1,6 +1,6 @@
 //! 4 KB frames from the buddy allocator.
 
-use pagewalk_tables::NoFrames;
+use pagewalk_tables::Refusal;
 use pagewalk_units::PageSize;
 
 use super::{Placement, Touch, small};
@@ -17,7 +17,7 @@ impl Placement for FourKb {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<PageSize, NoFrames> {
+    ) -> Result<PageSize, Refusal> {
         small(touch, space, k, fx)
     }
 }

@@ -4,7 +4,7 @@ mod buddy;
 mod reservation;
 mod thp;
 
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, NoFrames, Refusal};
 use pagewalk_units::{Backing, PageSize, VirtAddr};
 
 use crate::Effects;
@@ -50,7 +50,7 @@ pub trait Placement: Send + Sync {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<PageSize, NoFrames>;
+    ) -> Result<PageSize, Refusal>;
 
     /// Gives frames back that it keeps for later; false if there are none.
     fn reclaim(
@@ -80,7 +80,7 @@ fn small(
     space: &mut Space,
     k: &mut Kernel,
     fx: &mut Effects,
-) -> Result<PageSize, NoFrames> {
+) -> Result<PageSize, Refusal> {
     let frame = k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?;
     let page = VirtAddr(touch.at).page(PageSize::K4);
     match space.map_page(k, page, frame, touch.flags, fx) {

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pagewalk_tables::{Flags, NoFrames};
+use pagewalk_tables::{Flags, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
 
 use super::{Placement, Touch, small};
@@ -65,7 +65,7 @@ impl Reservation {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<bool, NoFrames> {
+    ) -> Result<bool, Refusal> {
         let mut pages = Vec::with_capacity(PAGES as usize);
         space.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
         for &p in &pages {
@@ -100,7 +100,7 @@ impl Placement for Reservation {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<PageSize, NoFrames> {
+    ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
         if space.regions.get(key).is_none() {
             self.reserve(touch, space, k);

@@ -1,7 +1,7 @@
 //! Transparent huge pages as in Linux, with `defrag` off and without the
 //! background collapse of khugepaged, which takes longer than what we simulate.
 
-use pagewalk_tables::NoFrames;
+use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
 
 use super::{Placement, Touch, small};
@@ -45,7 +45,7 @@ impl Placement for Thp {
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
-    ) -> Result<PageSize, NoFrames> {
+    ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
         let wanted = self.mode == ThpMode::Always || touch.huge == Some(true);
         // A region in which a 4 KB page is mapped keeps to 4 KB pages.

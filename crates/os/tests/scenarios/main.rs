@@ -42,8 +42,10 @@ struct World {
 
 impl World {
     fn new(spec: &OsSpec, placement: &PlacementSpec) -> Self {
-        let table = PageTableSpec::Radix { levels: 4 };
-        let mut os = Os::new(spec, placement, &table, 2.0, 1).expect("a valid system");
+        Self::with(spec, placement, &PageTableSpec::Radix { levels: 4 })
+    }
+    fn with(spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec) -> Self {
+        let mut os = Os::new(spec, placement, table, 2.0, 1).expect("a valid system");
         let pid = os.spawn(false).expect("the first process");
         World {
             os,

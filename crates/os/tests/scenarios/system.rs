@@ -1,12 +1,12 @@
 //! Prices, limits, configuration.
 
-use super::{HEAP, MB, World, reservation, spec, thp};
+use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, PlacementSpec, PriceSpec,
-    ThpMode,
+    Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, PlacementSpec,
+    PriceSpec, ThpMode,
 };
-use pagewalk_tables::View;
-use pagewalk_units::{Access, Backing, VirtAddr};
+use pagewalk_tables::{MemoryEfficientSpec, View};
+use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
 
 #[test]
 fn the_same_seed_places_the_same() {
@@ -54,6 +54,51 @@ fn out_of_memory_is_a_clear_result() {
         w.write(HEAP.offset(16 * MB - 1));
         w.os.exit(w.pid, &mut w.fx);
         assert_eq!(w.stats().free_bytes, 4 * MB);
+    }
+}
+
+/// Registers of the page table are no memory: nothing is given back for them, the
+/// call fails by their name, and all is as it was.
+#[test]
+fn a_full_l2p_table_is_not_a_lack_of_memory() {
+    let full = PageTableSpec::MemoryEfficient(MemoryEfficientSpec {
+        chunks: vec![4096],
+        change_chunks: false,
+        l2p_entries: 1,
+        ..MemoryEfficientSpec::default()
+    });
+    let good = spec(FragmentationSpec::None);
+    for placement in [PlacementSpec::Buddy {}, reservation(1.0)] {
+        let mut w = World::with(&good, &placement, &full);
+        w.heap(GB);
+        // A page in each 2 MB: with reservations there is something to give back.
+        let mut touched = 0;
+        let done = loop {
+            let before = w.stats();
+            let at = HEAP.offset(touched * 2 * MB + touched % 512 * 4096);
+            match w.fault(at, Access::Write) {
+                Ok(()) => touched += 1,
+                Err(e) => {
+                    let state = |s: OsStats| {
+                        let bytes = [s.free_bytes, s.page_table_bytes, s.mapped_4kb_bytes];
+                        (bytes, s.reservations)
+                    };
+                    assert_eq!(state(before), state(w.stats()), "{placement:?}");
+                    break (e, at);
+                }
+            }
+        };
+        let (OsError::L2pFull { at, full }, wanted) = done else {
+            panic!("{done:?}")
+        };
+        assert_eq!(at, wanted);
+        assert_eq!((full.size, full.used, full.most), (PageSize::K4, 2, 2));
+        assert!(w.stats().free_bytes > GB / 4);
+        // What was mapped stays, and what goes makes room.
+        assert!(w.at(HEAP).is_some());
+        w.os.unmap(w.pid, HEAP, 100 * MB, &mut w.fx)
+            .expect("munmap");
+        w.write(at);
     }
 }
 

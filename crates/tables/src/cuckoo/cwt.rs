@@ -18,7 +18,7 @@ use super::l2p::L2p;
 use super::line::CwtLine;
 use super::spec::ElasticSpec;
 use crate::cwc::Cwt;
-use crate::{FrameSource, MapWork, NoFrames, Want};
+use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// 4 KB pages lie in the section.
 pub(super) const SMALL: u8 = 1;
@@ -165,7 +165,7 @@ impl<A: Addr> WalkTables<A> {
         key: u64,
         frames: &mut dyn FrameSource<A>,
         work: &mut MapWork,
-    ) -> Result<Option<Box<Added<A>>>, NoFrames> {
+    ) -> Result<Option<Box<Added<A>>>, Refusal> {
         let (sections, bit) = sections(size, key);
         let mut added: Option<Box<Added<A>>> = None;
         for (i, section) in sections.into_iter().enumerate() {

@@ -27,7 +27,7 @@ use super::spec::{ElasticSpec, MAX_WAYS};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
-use crate::{FrameSource, MapWork, NoFrames};
+use crate::{FrameSource, MapWork, Refusal};
 
 /// A slot of the table. It stays valid until the next insertion or removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -318,7 +318,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         line: Line,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Place, NoFrames> {
+    ) -> Result<Place, Refusal> {
         debug_assert_eq!(F::key(&line), Some(key));
         debug_assert!(self.find(key).is_none());
         let (random, work) = (self.rng.clone(), *env.work);

@@ -34,6 +34,13 @@ struct WayEntries {
     peak: [u16; SUBTABLES],
 }
 
+impl WayEntries {
+    /// Whether nobody but `size` uses any entry of the sub-table in the middle, of `e`.
+    fn whole_middle(&self, e: usize, size: PageSize) -> bool {
+        (self.owner[e..2 * e].iter()).all(|o| o.is_none_or(|s| s == size))
+    }
+}
+
 /// The L2P table of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct L2p {
@@ -87,6 +94,22 @@ impl L2p {
         self.ways[way].owner[index]
     }
 
+    /// Most entries that the sub-table of `size` of `way` may come to use while
+    /// the others keep theirs.
+    pub(crate) fn most(&self, way: usize, size: PageSize) -> u32 {
+        let (e, w) = (self.entries, &self.ways[way]);
+        let may = |at: &usize| w.owner[*at].is_none_or(|s| s == size);
+        let middle = if w.whole_middle(e, size) { e } else { 0 };
+        let most = match size {
+            PageSize::K4 => (0..e + middle).filter(may).count(),
+            PageSize::M2 => (2 * e - middle..3 * e).filter(may).count(),
+            PageSize::G1 => return (0..3 * e).filter(may).count() as u32,
+        };
+        // The last one stays free for a change of the chunk size.
+        let free = w.owner.iter().filter(|o| o.is_none()).count();
+        let used = w.taken[size.index()].len();
+        most.min(used + free.saturating_sub(1)) as u32
+    }
     /// Whether [`L2p::take`] would succeed.
     pub(crate) fn has_room(&self, way: usize, size: PageSize, n: usize, growth: Growth) -> bool {
         self.room(way, size, n, growth).is_some()
@@ -134,7 +157,7 @@ impl L2p {
         let used = w.taken[size.index()].len();
         let last = SUBTABLES * e;
         let free = |at: &usize| w.owner[*at].is_none();
-        let whole_middle = (e..2 * e).all(|at| w.owner[at].is_none_or(|s| s == size));
+        let whole_middle = w.whole_middle(e, size);
         let own = e..if whole_middle { 2 * e } else { e };
         let places: Vec<usize> = match size {
             PageSize::K4 => (used..last).filter(free).take(n).collect(),
@@ -195,6 +218,7 @@ mod tests {
         assert!(l2p.take(0, K4, 32, Growth::Same));
         assert_eq!(map(&l2p), format!("{}{}22", "4".repeat(64), ".".repeat(30)));
         assert_eq!(l2p.steals(), 1);
+        assert_eq!([K4, M2, G1].map(|size| l2p.most(0, size)), [64, 31, 30]);
         // No further within the chunk size.
         assert!(!l2p.take(0, K4, 1, Growth::Same));
         // 1 GB gets the most significant entry of 2 MB.
@@ -222,10 +246,12 @@ mod tests {
             assert!(l2p.take(0, G1, 1, Growth::Same) && l2p.take(0, size, 32, Growth::Same));
             assert!(!l2p.take(0, size, 32, Growth::Same));
             assert!(!l2p.take(0, size, 33, Growth::Change));
+            assert_eq!((l2p.most(0, size), l2p.most(0, G1)), (32, 64));
             l2p.give_back(0, G1, 1);
             assert!(l2p.take(0, size, 32, Growth::Same));
             assert!(l2p.take(0, other, 16, Growth::Same));
             // One entry stays for a change of the chunk size.
+            assert_eq!(l2p.most(0, other), 31);
             assert!(!l2p.take(0, other, 16, Growth::Same));
             assert!(l2p.take(0, other, 15, Growth::Same) && l2p.take(0, size, 1, Growth::Change));
             assert_eq!(l2p.used(), 96);

@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
                 self.mapped.push(page);
             }
             Err(MapError::Occupied) => assert!(overlaps(&self.oracle, page), "{page:?}"),
-            Err(MapError::NoFrames(_)) => {
+            Err(MapError::Refused(_)) => {
                 self.refused += 1;
                 assert_eq!(before, (self.table.bytes(), self.table.registers()));
             }

@@ -4,7 +4,7 @@ use pagewalk_units::Addr;
 use rand::RngExt;
 
 use super::{Elastic, Env, Place, Way};
-use crate::NoFrames;
+use crate::Refusal;
 use crate::cluster::Line;
 use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
@@ -115,7 +115,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         line: Line,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Place, NoFrames> {
+    ) -> Result<Place, Refusal> {
         while self.place(key, line, None).is_err() {
             env.work.kicks += self.most_kicks() as u32;
             self.make_room(env, landed)?;

@@ -1,12 +1,12 @@
 //! When ways are resized, and the memory that it takes.
 
-use pagewalk_units::{Addr, Frame};
+use pagewalk_units::{Addr, Frame, PageSize};
 
 use super::{Elastic, Env, Flight, Way};
-use crate::cuckoo::l2p::Growth;
+use crate::cuckoo::l2p::{Growth, L2p};
 use crate::cuckoo::line::Format;
 use crate::cuckoo::storage::{LINE_BYTES, Storage};
-use crate::{NoFrames, Purpose, Want};
+use crate::{L2pFull, Purpose, Refusal, Want};
 
 /// How a way gets to another number of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +78,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// The ways' first memory.
-    pub(super) fn start(&mut self, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+    pub(super) fn start(&mut self, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let slots = self.spec.initial_slots;
         let mut ways: Vec<Way<A>> = Vec::with_capacity(usize::from(self.spec.ways));
         for i in 0..usize::from(self.spec.ways) {
@@ -118,12 +118,12 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         plan: Plan,
         growth: Growth,
         env: &mut Env<'_, A>,
-    ) -> Result<Vec<Frame<A>>, NoFrames> {
+    ) -> Result<Vec<Frame<A>>, Refusal> {
         let (n, bytes) = plan.blocks();
         if let Some(size) = self.size
             && !env.l2p.take(way, size, n, growth)
         {
-            return Err(NoFrames { bytes });
+            return Err(self.l2p_full(way, size, plan, env.l2p));
         }
         let mut blocks = Vec::with_capacity(n);
         for _ in 0..n {
@@ -141,7 +141,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                     if let Some(size) = self.size {
                         env.l2p.give_back(way, size, n);
                     }
-                    return Err(refusal);
+                    return Err(refusal.into());
                 }
             }
         }
@@ -151,6 +151,17 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             env.work.registers_changed = true;
         }
         Ok(blocks)
+    }
+    fn l2p_full(&self, way: usize, size: PageSize, plan: Plan, l2p: &L2p) -> Refusal {
+        let (n, bytes) = plan.blocks();
+        Refusal::L2pFull(L2pFull {
+            way: way as u8,
+            size,
+            used: l2p.used_by(way, size),
+            most: l2p.most(way, size),
+            wanted: n as u32,
+            chunk: bytes,
+        })
     }
     /// Gives memory of `way` back, and its L2P entries.
     pub(super) fn give_back(&self, way: usize, table: Storage<A>, env: &mut Env<'_, A>) {
@@ -217,7 +228,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Gets the memory for `slots` in `way` and sets the rehash pointer to its start.
-    fn begin(&mut self, way: usize, slots: u64, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+    fn begin(&mut self, way: usize, slots: u64, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let mut refused = None;
         for (plan, growth) in self.plans(way, slots) {
             let (n, bytes) = plan.blocks();
@@ -225,7 +236,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 && !env.l2p.has_room(way, size, n, growth)
             {
                 // The next larger chunks need fewer entries.
-                refused = Some(NoFrames { bytes });
+                refused = Some(self.l2p_full(way, size, plan, env.l2p));
                 continue;
             }
             let blocks = self.acquire(way, plan, growth, env)?;
@@ -257,7 +268,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
 
     /// Begins to upsize all of `ways` (a bit each), or none of them.
-    pub(super) fn begin_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) -> Result<(), NoFrames> {
+    pub(super) fn begin_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) -> Result<(), Refusal> {
         let growth = u64::from(self.spec.growth);
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let slots = growth * self.ways[way].slots();
@@ -330,7 +341,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         &mut self,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<(), NoFrames> {
+    ) -> Result<(), Refusal> {
         let flying = self.in_flight();
         if flying != 0 {
             self.turn_round(flying);

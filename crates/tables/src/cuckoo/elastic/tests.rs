@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use rand::RngExt;
 
 use super::*;
-use crate::Want;
 use crate::cluster::PteCluster;
 use crate::cuckoo::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec};
+use crate::{L2pFull, NoFrames, Want};
 
 /// Memory that refuses once `left` requests have been granted.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl Bench {
         }
     }
 
-    fn insert(&mut self, key: u64) -> Result<(), NoFrames> {
+    fn insert(&mut self, key: u64) -> Result<(), Refusal> {
         let mut env = Env {
             frames: &mut self.source,
             l2p: &mut self.l2p,
@@ -425,6 +425,63 @@ fn a_refused_request_changes_nothing() {
         }
     }
     assert!(all > 100, "{all}");
+}
+
+/// Memory is plenty, the registers are not: a way of chunks of one size ends at
+/// twice a sub-table's entries (ME-HPT, section V-A).
+#[test]
+fn a_way_that_has_used_up_its_l2p_entries_says_so() {
+    let spec = ElasticSpec::from(&MemoryEfficientSpec {
+        chunks: vec![4096],
+        change_chunks: false,
+        l2p_entries: 4,
+        ..MemoryEfficientSpec::default()
+    });
+    let mut b = Bench::new(&spec, 3);
+    let mut n = 0;
+    let refused = loop {
+        let before = (b.state(), b.work, b.source.granted);
+        if let Err(refusal) = b.insert(key(n, 1 << 20)) {
+            assert!(before == (b.state(), b.work, b.source.granted), "as it was");
+            break refusal;
+        }
+        n += 1;
+    };
+    let Refusal::L2pFull(full) = refused else {
+        panic!("{refused}");
+    };
+    let way = full.way;
+    let expected = L2pFull {
+        way,
+        size: PageSize::K4,
+        used: 8,
+        most: 8,
+        wanted: 8,
+        chunk: 4096,
+    };
+    assert_eq!(full, expected);
+    // Eight chunks of 64 lines, six tenths of which are in use.
+    let lines = b.table.lines_of(usize::from(way));
+    assert_eq!(lines, 8 * 64 * 6 / 10);
+    assert_eq!(
+        full.to_string(),
+        format!(
+            "the L2P table is full: way {way} of the 4KB pages uses 8 of at most 8 entries and needs 8 more, for chunks of 4 KB"
+        )
+    );
+    b.check_all();
+    // With larger chunks to go over to it goes on.
+    let mut b = Bench::new(
+        &ElasticSpec {
+            chunks: vec![4096, 16384],
+            change_chunks: true,
+            ..spec
+        },
+        3,
+    );
+    for n in 0..=n {
+        b.insert(key(n, 1 << 20)).unwrap();
+    }
 }
 
 #[test]

@@ -162,8 +162,8 @@ def test_every_figure_says_the_scale(folder: Path, invoke: Invoke) -> None:
     results = folder.parent / "out"
     page = (results / "index.html").read_text()
     assert page.count("scale tiny: 2 thousand instructions") >= 2  # the page's, the figure's
-    assert "scale tiny: counted at the paper's full footprint" in page
-    assert "full footprint" in (results / "figures" / "sizes.svg").read_text()
+    assert "scale tiny: counted with all of the program's memory" in page
+    assert "all of the program's memory" in (results / "figures" / "sizes.svg").read_text()
     assert all(
         figure["scale"].startswith("scale tiny")
         for figure in json.loads((results / "results.json").read_text())["figures"]

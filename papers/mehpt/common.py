@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from pagewalk.reproduce import Outcome
 
@@ -16,6 +17,7 @@ LINE = 64
 """Bytes of a slot: a cluster of eight entries of 8 bytes (section II-B)."""
 CLUSTER = 8
 WAYS = 3
+PAGE_SIZES = 3
 UPSIZE_AT = 0.6
 """Table III."""
 
@@ -104,6 +106,13 @@ TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 """The same for what is timed, where GUPS has to be itself."""
 
+BIG_MACHINE = (
+    "GUPS and SysBench run on a machine of 256 GB, all others on the paper's 64 GB: at its index "
+    "of 0.7 only 19.2 GB of 64 can be huge pages, so that 40 GB of SysBench with THP get 19.2 GB "
+    "of them and 20.8 GB of small pages, where the paper has huge pages only."
+)
+"""For the `about` of figures in which these programs stand with THP."""
+
 FOUR_KB = "page_table.4kb"
 TWO_MB = "page_table.2mb"
 DESIGNS = ("ECPT", "ECPT+THP", "ME-HPT", "ME-HPT+THP")
@@ -113,6 +122,44 @@ def way_statistic(outcome: Outcome, table: str, name: str) -> list[float]:
     """A statistic of each way of a table, in order; nothing without a result."""
     found = outcome.since_boot_of(f"{table}.way.", f".{name}")
     return [found[way] for way in sorted(found, key=int)]
+
+
+def way_chunks(outcome: Outcome, table: str) -> list[float]:
+    """The chunk size of each way, in order: it goes through the design's sizes, up only."""
+    changes = way_statistic(outcome, table, "chunk_changes")
+    if not changes or any(way_statistic(outcome, table, "downsizes")):
+        return []
+    sizes = outcome.result.config["page_table"]["memory_efficient"]["chunks"]
+    return [float(sizes[int(changed)]) for changed in changes]
+
+
+@dataclass(frozen=True)
+class L2p:
+    """The L2P table of a resolved design of ME-HPT, in entries of a way."""
+
+    ways: int
+    entries: int
+    """Of a sub-table, one a page size."""
+    chunks: tuple[int, ...]
+    """Bytes, smallest first."""
+
+    @property
+    def way(self) -> int:
+        """Of all sub-tables of a way."""
+        return PAGE_SIZES * self.entries
+
+    @property
+    def one_size(self) -> int:
+        """That a page size can have of a way: its own and the 1 GB pages' (figure 6)."""
+        return 2 * self.entries
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> L2p | None:
+        """As the run was configured; None without a result."""
+        if outcome.data is None:
+            return None
+        table = outcome.result.config["page_table"]["memory_efficient"]
+        return cls(table["ways"], table["l2p_entries"], tuple(table["chunks"]))
 
 
 def size_words(size: float) -> str:

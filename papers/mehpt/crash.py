@@ -5,8 +5,12 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
+COMPACTS = 0.7
+"""The index up to which a block of 64 MB can be had (section VII-B)."""
 INDICES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95)
-PROGRAMS = ("GUPS", "BFS")
+ABOVE = tuple(index for index in INDICES if index > COMPACTS)
+PROGRAMS = {"GUPS": INDICES, "SysBench": (COMPACTS, *ABOVE), "BFS": INDICES}
+"""Where each is looked at: of SysBench, what the paper says of it."""
 DESIGNS = ("Radix", "ECPT", "ME-HPT")
 FREQUENCY = 2e9
 """Table III: 2 GHz."""
@@ -17,11 +21,18 @@ class Crash(Figure):
     place = "sections III and VII-B; the sweep goes beyond the paper"
     about = (
         "Kernel time for blocks of page tables and for moved entries, with memory at an index of "
-        "0 to 0.95. Above 0.7 a request for 64 MB fails and ECPT cannot finish GUPS (✗), as in the "
-        "paper; BFS needs no more than 16 MB and finishes. Below 0.7 prices are ours."
+        "0 to 0.95. Above 0.7 a request for 64 MB fails and ECPT cannot finish GUPS and SysBench "
+        "(✗), as in the paper; BFS needs no more than 16 MB and finishes. The paper gives prices "
+        "at 0.7 only: below it ours fall with the square of the index to that of zeroing, and "
+        "above it they stay those of 0.7, so that the bars there are equal by assumption. "
+        "SysBench is looked at from 0.7 on."
     )
     panels = tuple(
-        Panel(Bars("milliseconds", log=True), program, f"{program}, by unusable-free index")
+        Panel(
+            Bars("milliseconds", log=True),
+            program,
+            f"{program}, by unusable-free index (price above 0.7: that of 0.7)",
+        )
         for program in PROGRAMS
     )
 
@@ -33,9 +44,9 @@ class Crash(Figure):
                     design,
                     changes={"os.fragmentation": {"unusable_free_index": index}},
                 )
-                for program in PROGRAMS
+                for program, indices in PROGRAMS.items()
                 for design in DESIGNS
-                for index in INDICES
+                for index in indices
             }
         )
 
@@ -43,8 +54,8 @@ class Crash(Figure):
         runs = self.runs(paper)
         rows = []
         ended = {}
-        for program in PROGRAMS:
-            for index in INDICES:
+        for program, indices in PROGRAMS.items():
+            for index in indices:
                 for design in DESIGNS:
                     outcome = results(runs[program, f"{design} {index}"])
                     cycles = outcome.since_boot("os.populate_table_cycles")
@@ -56,15 +67,15 @@ class Crash(Figure):
                         )
                     )  # fmt: skip
                     ended[program, design, index] = outcome
-        above = [index for index in INDICES if index > 0.7]
-        for design, printed in (("ECPT", 1.0), ("ME-HPT", 0.0)):
-            found = [ended["GUPS", design, index] for index in above]
-            known = not any(outcome.error is not None for outcome in found)
-            value = sum(o.failed for o in found) / len(found) if known else None
-            rows.append(
-                Row(
-                    "GUPS above 0.7", f"{design}: share of runs that cannot finish", value,
-                    printed, "", "section VII-B", panel="text", average=True,
-                )
-            )  # fmt: skip
+        for program in ("GUPS", "SysBench"):
+            for design, printed in (("ECPT", 1.0), ("ME-HPT", 0.0)):
+                found = [ended[program, design, index] for index in ABOVE]
+                known = not any(outcome.error is not None for outcome in found)
+                value = sum(o.failed for o in found) / len(found) if known else None
+                rows.append(
+                    Row(
+                        f"{program} above 0.7", f"{design}: share of runs that cannot finish",
+                        value, printed, "", "section VII-B", panel="text", average=True,
+                    )
+                )  # fmt: skip
         return rows

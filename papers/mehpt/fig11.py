@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import ALL_SIZES, APPLICATIONS, FOUR_KB, VARIANTS, WAYS, way_statistic
+from .common import ALL_SIZES, APPLICATIONS, BIG_MACHINE, FOUR_KB, VARIANTS, WAYS, way_statistic
 
 MEANS = (10.6, 10.5, 9.9)
 PRINTED = {"": {"GUPS": 13.0, "SysBench": 13.0}, "+THP": {"GUPS": 0.0, "SysBench": 0.0}}
@@ -16,7 +16,8 @@ class Figure11(Figure):
     place = "figure 11, section VII-E1"
     about = (
         "From 8 KB to 64 MB a way doubles 13 times. 64 GB of data are above the threshold of three "
-        "such ways (see 'printed'), so that here GUPS and SysBench double them once more."
+        "such ways (see 'printed'), so that here GUPS and SysBench double them once more. "
+        + BIG_MACHINE
     )
     panels = (
         Panel(Bars("upsizes"), "", "Without THP"),

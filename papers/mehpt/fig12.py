@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, FOUR_KB, KB, LINE, WAYS, scaled, way_statistic
+from .common import APPLICATIONS, BIG_MACHINE, FOUR_KB, KB, LINE, WAYS, scaled, way_statistic
 
 # Section VII-E2: "64MB per way"; "0.5MB for most of the ways in MUMmer"; 8KB with THP.
 PRINTED: dict[str, dict[str, list[float | None]]] = {
@@ -20,7 +20,7 @@ class Figure12(Figure):
     about = (
         "'0.5MB for most of the ways in MUMmer' is taken as two of the three, as section VII-D "
         "says of its chunks. Ways are numbered by the paper's order of sizes: it does not say "
-        "which is which, so the printed sizes stand beside ours in ascending order."
+        "which is which, so the printed sizes stand beside ours in ascending order. " + BIG_MACHINE
     )
     panels = (
         Panel(Bars("KB", log=True), "", "Without THP"),

@@ -8,6 +8,7 @@ from pagewalk.reproduce.figure import Results
 from .common import (
     ALL_SIZES,
     APPLICATIONS,
+    BIG_MACHINE,
     GB,
     KB,
     MB,
@@ -42,7 +43,8 @@ class Table1(Figure):
     about = (
         "A radix table of so many MB maps 512 times as much. By its own tree columns the paper "
         "mapped 0.7 GB of MUMmer, 2.05 GB of TC and 8.6 GB of BC: a tenth, a sixth and half of the "
-        "data that its first column gives; and 14 to 16 GB of the graph programs with 9.3 GB."
+        "data that its first column gives; and 14 to 16 GB of the graph programs with 9.3 GB. "
+        + BIG_MACHINE
     )
 
     def runs(self, paper: Paper) -> Runs:

@@ -123,7 +123,9 @@ class Paper:
         """What a figure has to say of the scale."""
         if figure.timing:
             return f"scale {self.scale.name}: {self.scale.about}"
-        return f"scale {self.scale.name}: counted at the paper's full footprint, as at every scale"
+        return (
+            f"scale {self.scale.name}: counted with all of the program's memory, as at every scale"
+        )
 
     def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import ALL_SIZES, APPLICATIONS, MB, VARIANTS
+from .common import ALL_SIZES, APPLICATIONS, BIG_MACHINE, MB, VARIANTS
 
 PEAK = "os.page_table_peak_bytes"
 IN_PLACE, PER_WAY = "in-place resizing", "per-way resizing"
@@ -22,7 +22,7 @@ class Figure10(Figure):
         "With 64 GB the last doubling of GUPS and SysBench also changes chunks from 1 MB to 8 MB "
         "and rehashes out of place: in-place resizing saves nothing there. MUMmer's 6.9 GB fill "
         "three ways of 8 MB to 0.575; with per-way resizing the fullest comes to 0.6 and doubles, "
-        "so that per-way resizing costs memory there."
+        "so that per-way resizing costs memory there. " + BIG_MACHINE
     )
     panels = (
         Panel(Bars("% of ECPT's memory", stacked=True), "share", "Reduction"),

@@ -17,7 +17,7 @@ MERGES = ((False, "line"), (True, "entry"))
 CHOICES = (("blind", "blind"), ("prefer_empty", "empty first"))
 HASHES = (("crc", "CRC"), ("murmur", "Murmur"))
 # Programs that differ in how their memory grows: by small objects, by large blocks, and TC's sets.
-READ = ("BFS", "GUPS", "TC")
+READ = ("BFS", "GUPS 32 GB", "TC")
 OF_THREE = f"each reading: mean of {READ[0]}, {READ[1]} and {READ[2]} alone"
 
 
@@ -69,8 +69,8 @@ class Figure16(Figure):
         "a line goes to a random way or to one with a free slot, and the hash: a CRC is linear "
         "and spreads dense keys more evenly than chance would. The default (CRC, 2 slots a new "
         "line, blind) was not chosen by this figure. The distribution is the mean of all eleven "
-        "applications; the 24 readings are means of BFS, GUPS and TC alone, which differ in how "
-        "their memory grows, so that the default stands there with other numbers than above."
+        "applications; the 24 readings are means of BFS, GUPS with 32 GB and TC alone, which "
+        "differ in how their memory grows, so that the default stands there with other numbers."
     )
     panels = (
         Panel(Bars("share of insertions and rehashes"), "all", "Mean of all applications"),

@@ -19,7 +19,7 @@ SIZES = tuple(round(SMALLEST * 2 ** (i / STEPS)) for i in range(DOUBLINGS * STEP
 ONE_CHUNK_SIZE = 1024
 """MB from which on ME-HPT's chunks are of 1 MB, up to the ways of 64 MB."""
 WALKED = ("BFS", "GUPS")
-INSTRUCTIONS, WARMUP = 4_000_000, 1_000_000
+INSTRUCTIONS, WARMUP = 2_000_000, 500_000
 """Of all threads, at every scale: what a walk reads depends little on how many there are."""
 
 
@@ -65,7 +65,7 @@ class Related(Figure):
         "equally full. It and 'Hash, Don't Cache' (open addressing, 4 MB at first) double at once, "
         "the cuckoo tables a few entries an insertion. Memory given back is looked at from 1 GB "
         "on, where ME-HPT's chunks stay 1 MB: a change of their size is out of place and frees the "
-        "old ones. Entries are clusters of eight. Reads are of 4 million instructions, at every "
+        "old ones. Entries are clusters of eight. Reads are of 2 million instructions, at every "
         "scale; of ECPT and ME-HPT what the cuckoo walk caches leave of three ways of three page "
         "sizes."
     )

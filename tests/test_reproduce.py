@@ -203,10 +203,15 @@ def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: I
         assert ("1 runs to simulate" if scale == "tiny" else "all 1 runs are there") in err
         # The last 128 MB page by page, and the page of the code.
         assert _numbers(folder)["times"]["long", "A"]["value"] == 32768 + 1
-    (folder / "paper.toml").write_text(text)
-    status, _, err = _reproduce(invoke, folder, "times")
-    assert status == 2
-    assert "application 'long' says nothing of its growth" in err
+    for growth, message in (
+        ("", "application 'long' says nothing of its growth"),
+        ('growth = "6GiB"\n', "applications.long.growth: expected { from = \"6GiB\" }, not '6GiB'"),
+        ("growth = { seconds = 1 }\n", "'from' is missing"),
+    ):
+        (folder / "paper.toml").write_text(text + growth)
+        status, _, err = _reproduce(invoke, folder, "times")
+        assert status == 2
+        assert message in err
 
 
 def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: Invoke) -> None:

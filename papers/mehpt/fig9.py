@@ -6,32 +6,13 @@ from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
 from . import timing
-from .common import APPLICATIONS, BIG_MACHINE, FOUR_KB, TIMED_FITTING, TIMED_VARIANTS
+from .common import APPLICATIONS, BIG_MACHINE, FOUR_KB, TIMED_FITTING
 
 DESIGNS = ("Radix", "Radix+THP", "ECPT", "ECPT+THP", "ME-HPT", "ME-HPT+THP")
-# Panel, title, what is in the window beside the program.
-ASSUMPTIONS = (
-    ("window", "The program alone: what it initialises is populated before", timing.nothing),
-    ("resizes", "With what the tables' growth takes in the window", timing.resizes),
-    ("growth", "With the first touches that make the tables grow", timing.growth),
+ACCOUNTS = (
+    *timing.GROWING_WINDOW,
     ("tables", "With page tables' memory of the whole populating phase", timing.table_memory),
     ("populating", "With all kernel time of the whole populating phase", timing.populating),
-)
-# Section VII-B.
-AVERAGES = (
-    ("ECPT", "ME-HPT", 1.09),
-    ("ECPT+THP", "ME-HPT+THP", 1.06),
-    ("Radix", "ME-HPT", 1.23),
-    ("Radix+THP", "ME-HPT+THP", 1.28),
-    ("Radix", "ME-HPT+THP", 1.28),
-)
-# Slower and faster.
-ORDER = (
-    ("ECPT", "ME-HPT", "section VII-B: in practically all the cases"),
-    ("Radix", "ME-HPT", "figure 9"),
-    ("Radix", "ECPT", "figure 9"),
-    ("ECPT+THP", "ME-HPT+THP", "section VII-B: in practically all the cases"),
-    ("Radix+THP", "ME-HPT+THP", "figure 9"),
 )
 # Section VII-E1.
 STEADY = (("ME-HPT", 1.8), ("ME-HPT+THP", 1.6))
@@ -52,7 +33,7 @@ class Figure9(Figure):
         "without: both are given. " + BIG_MACHINE
     )
     timing = True
-    panels = tuple(Panel(Bars("speedup"), name, title) for name, title, _ in ASSUMPTIONS)
+    panels = tuple(Panel(Bars("speedup"), name, title) for name, title, _ in ACCOUNTS)
 
     def runs(self, paper: Paper) -> Runs:
         fitting = timing.runs(paper, ("Radix", "ECPT", "ME-HPT"), TIMED_FITTING.values())
@@ -60,13 +41,7 @@ class Figure9(Figure):
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         found = timing.timings(self.runs(paper), results)
-        rows: list[Row] = []
-        averages: list[Row] = []
-        for panel, words, cost in ASSUMPTIONS:
-            bars, times = timing.speedups(found, DESIGNS, cost, panel)
-            rows += bars
-            for variant, instead in TIMED_VARIANTS:
-                averages += _averages(timing.replaced(times, instead), words + variant)
+        rows, averages = timing.accounted(found, DESIGNS, ACCOUNTS)
         for design, printed in STEADY:
             grown = [found[app, design].growing for app in APPLICATIONS]
             upsizes = [g.get(f"{FOUR_KB}.upsizes") if g else None for g in grown]
@@ -77,20 +52,3 @@ class Figure9(Figure):
                 )
             )  # fmt: skip
         return rows + averages
-
-
-def _averages(times: timing.Times, words: str) -> list[Row]:
-    rows = [
-        Row(
-            f"{faster} over {slower}", words, timing.ratio(times, slower, faster),
-            printed, "", "section VII-B", panel="text", average=True,
-        )
-        for slower, faster, printed in AVERAGES
-        if timing.known(times, slower, faster)
-    ]  # fmt: skip
-    rows += [
-        timing.ordered(times, slower, faster, words, place)
-        for slower, faster, place in ORDER
-        if timing.known(times, slower, faster)
-    ]
-    return rows

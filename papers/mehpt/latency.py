@@ -12,17 +12,15 @@ PERFECT = "perfect TLB"
 BASES = ("Radix", "Radix5", "ECPT", "ME-HPT", PERFECT)
 KINDS = {"ECPT": "elastic_cuckoo", "ME-HPT": "memory_efficient"}
 ALL = " waiting for all"
-BARE = "Radix without walk caches"
-SHARED = " from L3 on"
+BARE, SHARED = "Radix" + timing.BARE, timing.SHARED
 
 
 def designs(paper: Paper) -> dict[str, Design]:
     """Radix, radix of five levels, and both hashed tables under both rules."""
     found = {name: paper.designs[name] for name in BASES}
-    found[BARE] = paper.designs["Radix"].changed(BARE, {"mmu.walk_caches.entries": 0})
+    found[BARE] = timing.bare(paper.designs["Radix"])
     for name in ("Radix", "ME-HPT", BARE):
-        enter = {"caches": {"walks_enter": "l3"}}
-        found[name + SHARED] = found[name].changed(name + SHARED, enter)
+        found[name + SHARED] = timing.from_l3(found[name])
     for name, kind in KINDS.items():
         label = f"{name}{ALL}"
         changes = {"page_table": {kind: {"wait_for": "all"}}}

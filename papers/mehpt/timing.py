@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pagewalk.reproduce import Design, Outcome, Paper, Row, Runs, geometric
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, TIMED_FITTING
+from .common import APPLICATIONS, TIMED_FITTING, TIMED_VARIANTS
 
 WINDOW = 550e6
 """Instructions a thread (section VI)."""
@@ -167,3 +167,74 @@ def ordered(times: Times, slower: str, faster: str, words: str, place: str) -> R
         panel="text",
         average=True,
     )
+
+
+Account = tuple[str, str, Cost]
+"""Panel, title, and what is in the window beside the program."""
+GROWING_WINDOW: tuple[Account, ...] = (
+    ("window", "The program alone: what it initialises is populated before", nothing),
+    ("resizes", "With what the tables' growth takes in the window", resizes),
+    ("growth", "With the first touches that make the tables grow", growth),
+)
+# Section VII-B.
+AVERAGES = (
+    ("ECPT", "ME-HPT", 1.09),
+    ("ECPT+THP", "ME-HPT+THP", 1.06),
+    ("Radix", "ME-HPT", 1.23),
+    ("Radix+THP", "ME-HPT+THP", 1.28),
+    ("Radix", "ME-HPT+THP", 1.28),
+)
+# Slower and faster.
+ORDER = (
+    ("ECPT", "ME-HPT", "section VII-B: in practically all the cases"),
+    ("Radix", "ME-HPT", "figure 9"),
+    ("Radix", "ECPT", "figure 9"),
+    ("ECPT+THP", "ME-HPT+THP", "section VII-B: in practically all the cases"),
+    ("Radix+THP", "ME-HPT+THP", "figure 9"),
+)
+
+
+def averages(times: Times, words: str) -> list[Row]:
+    """The averages of section VII-B and the order of figure 9, for the designs that are there."""
+    gains = [
+        Row(
+            f"{faster} over {slower}", words, ratio(times, slower, faster), printed, "",
+            "section VII-B", panel="text", average=True,
+        )
+        for slower, faster, printed in AVERAGES
+        if known(times, slower, faster)
+    ]  # fmt: skip
+    return gains + [
+        ordered(times, slower, faster, words, place)
+        for slower, faster, place in ORDER
+        if known(times, slower, faster)
+    ]
+
+
+def accounted(
+    found: Timings, designs: Iterable[str], accounts: Sequence[Account]
+) -> tuple[list[Row], list[Row]]:
+    """The bars of each account, and their averages with both sizes of data."""
+    chosen = list(designs)
+    bars: list[Row] = []
+    means: list[Row] = []
+    for panel, words, cost in accounts:
+        rows, times = speedups(found, chosen, cost, panel)
+        bars += rows
+        for variant, instead in TIMED_VARIANTS:
+            means += averages(replaced(times, instead), words + variant)
+    return bars, means
+
+
+SHARED = " from L3 on"
+BARE = " without walk caches"
+
+
+def from_l3(design: Design) -> Design:
+    """Page tables' lines in no private cache."""
+    return design.changed(design.label + SHARED, {"caches": {"walks_enter": "l3"}})
+
+
+def bare(design: Design) -> Design:
+    """A walk reads all levels."""
+    return design.changed(design.label + BARE, {"mmu.walk_caches.entries": 0})

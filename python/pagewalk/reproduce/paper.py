@@ -215,9 +215,11 @@ def _application(name: str, data: Json) -> Application:
     )
 
 
-def _growth(name: str, data: Json | None) -> Growth | None:
+def _growth(name: str, data: object) -> Growth | None:
     if data is None:
         return None
+    if not isinstance(data, dict):
+        raise UserError(f'applications.{name}.growth: expected {{ from = "6GiB" }}, not {data!r}')
     parse_bytes(data["from"], f"applications.{name}.growth.from")
     return Growth(data["from"], float(data.get("seconds", 2)))
 

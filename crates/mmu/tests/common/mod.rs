@@ -173,6 +173,7 @@ pub fn cache(size_kb: u32, ways: u32, latency: Cycle, mshrs: u32) -> CacheSpec {
     }
 }
 
+/// First and second level of a core, with `mshrs` each.
 pub fn caches(mshrs: u32) -> Private {
     let spec = PrivateSpec {
         l1i: cache(32, 8, 4, mshrs),
@@ -183,6 +184,7 @@ pub fn caches(mshrs: u32) -> Private {
     Private::new(&spec, 0).expect("a possible geometry")
 }
 
+/// A TLB array for pages of `sizes`; `latency` in cycles.
 pub fn array(sizes: &[PageSize], entries: u32, ways: u32, latency: Cycle) -> TlbSpec {
     TlbSpec {
         page_sizes: sizes.to_vec(),

@@ -34,6 +34,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// An empty table of the case, with random choices by `seed`.
     pub fn new(case: &'a Case, seed: u64) -> Self {
         Run {
             case,
@@ -91,6 +92,7 @@ impl<'a> Run<'a> {
         self.shrunk += u64::from(!up && work.allocated + work.freed > 0);
     }
 
+    /// Maps `page` to the next frame, in the table and in the map.
     pub fn map(&mut self, page: Page<VirtAddr>) -> Result<(), MapError> {
         self.frames += 1;
         let base = (self.frames << 12) << (page.size.shift() - 12) & ((1 << 52) - 1);
@@ -138,6 +140,7 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Table and map give the same for `va`.
     pub fn agree(&mut self, va: VirtAddr) {
         agree(
             &self.table,

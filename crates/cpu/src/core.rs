@@ -1,6 +1,7 @@
 //! One core: the window over its MMU and its private caches.
 
 mod access;
+mod ask;
 mod execute;
 mod fetch;
 mod pause;
@@ -33,6 +34,9 @@ pub enum Stop {
     /// The op at the returned position faults. It is to be run again when the
     /// kernel has acted; the plain instructions before it in the op have run.
     Fault(Fault),
+    /// The op at the returned position asks the machine's shortcut: it is done by
+    /// [`Core::ask`] (or [`Core::warm_ask`]) with what that replies.
+    Ask,
 }
 
 /// What `run` gives back.
@@ -50,6 +54,7 @@ pagewalk_stats::counters! {
         instructions: "instructions", "Instructions retired";
         cycles: "cycles", "Cycles, from the first dispatch to the last retirement, warming left out";
         ops: "operations", "Operations of the program's stream";
+        requests: "requests", "Requests of the program that ended, where its operations tell";
         loads: "loads", "Loads";
         stores: "stores", "Stores";
         memory_operands: "operands", "Loads and stores";
@@ -136,8 +141,12 @@ pub struct Core {
     fault_at: Cycle,
 
     stats: CoreStats,
+    /// Requests after which [`Core::run`] and [`Core::warm`] come back.
+    most_requests: u64,
     /// Instructions that were warmed, not timed.
     warmed: u64,
+    /// Requests that were.
+    warmed_requests: u64,
     /// Slots that warming took.
     warm_slots: u64,
     /// Thousandths of a cycle that warming has not yet let pass.
@@ -180,7 +189,9 @@ impl Core {
             resumes: false,
             fault_at: 0,
             stats: CoreStats::default(),
+            most_requests: u64::MAX,
             warmed: 0,
+            warmed_requests: 0,
             warm_slots: 0,
             warm_rest: 0,
         })
@@ -200,6 +211,16 @@ impl Core {
     /// Instructions dispatched since the start, timed or warmed.
     pub fn instructions(&self) -> u64 {
         self.rob.count + self.warmed
+    }
+
+    /// Requests that ended since the start, timed or warmed.
+    pub fn requests(&self) -> u64 {
+        self.stats.requests + self.warmed_requests
+    }
+
+    /// From now on it comes back with [`Stop::Limit`] when [`Core::requests`] is `most`, too.
+    pub fn stop_at_requests(&mut self, most: u64) {
+        self.most_requests = most;
     }
 
     /// Runs `ops[at..]`, timed, for the address space `asid`, whose tables are
@@ -247,12 +268,19 @@ impl Core {
                 Kind::Branch => Ok(self.branch(op)),
                 Kind::Load => self.load(op, asid, view, below),
                 Kind::Store => self.store(op, asid, view, below),
+                Kind::Ask => break Stop::Ask,
             };
             match done {
                 Ok(slot) => {
                     self.done.set(self.op_count, slot);
                     self.op_count += 1;
                     at += 1;
+                    if op.flags & flags::REQUEST != 0 {
+                        self.stats.requests += 1;
+                        if self.requests() >= self.most_requests {
+                            break Stop::Limit;
+                        }
+                    }
                 }
                 Err(fault) => {
                     self.fault_at = fault.at;

@@ -6,9 +6,9 @@ use pagewalk_workload::WorkloadInfo;
 use serde::Serialize;
 
 use crate::config::{DataDir, Shipped, keys};
-use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::summary::METRICS;
+use crate::options::{Design, Options};
+use crate::summary::metrics;
 
 /// One meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,15 +44,18 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let all = machines.iter().map(|m| (m.as_str(), "radix"));
     let first = machines.first().map(String::as_str).unwrap_or_default();
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
-        let config = data
-            .resolve(machine, design, &[])
-            .map_err(|e| e.to_string())?
-            .config;
+        let resolved = data.resolve(machine, design, &[]);
+        let design = Design {
+            name: design.to_owned(),
+            description: String::new(),
+            config: resolved.map_err(|e| e.to_string())?.config,
+            shortcut: None,
+        };
         let facts = Facts {
             deterministic: true,
             ..Facts::default()
         };
-        let built = Machine::new(&config, Limits::default(), &facts, 0, None)?;
+        let built = Machine::new(&design, &Options::default(), &facts)?;
         for row in built.tree().rows {
             let path: Vec<&str> = row
                 .path
@@ -83,7 +86,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
 
 fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let mut out = Vec::new();
-    for m in METRICS {
+    for m in metrics() {
         out.push(Explanation {
             kind: "metric",
             name: m.name.to_owned(),

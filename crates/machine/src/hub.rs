@@ -2,7 +2,7 @@
 //! design, which goes through the streams at its own speed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
@@ -27,6 +27,41 @@ pub(crate) enum Supply {
     Ahead,
 }
 
+/// What wakes the workers of a run: one for all its programs.
+#[derive(Default)]
+pub(crate) struct Changes {
+    version: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Changes {
+    /// Number of changes so far, for [`Changes::wait`].
+    pub(crate) fn version(&self) -> u64 {
+        *lock(&self.version)
+    }
+
+    /// Tells sleeping workers that something has changed.
+    pub(crate) fn tell(&self) {
+        *lock(&self.version) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until the version is not `seen`, at most a tenth of a second.
+    pub(crate) fn wait(&self, seen: u64) {
+        let version = lock(&self.version);
+        if *version == seen {
+            drop(
+                self.changed
+                    .wait_timeout(version, Duration::from_millis(100)),
+            );
+        }
+    }
+}
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Threads that a program may make. A recording that names more is damaged.
 const MOST_THREADS: ThreadId = 1 << 20;
 
@@ -47,13 +82,27 @@ struct Queue {
     error: Option<ProgramError>,
 }
 
+impl Queue {
+    /// Number of the item after the last one kept.
+    fn end(&self) -> u64 {
+        self.base + self.items.len() as u64
+    }
+
+    /// Drops what every machine has taken or will never take. The batch itself
+    /// lives on in the machine that runs it; it comes back through [`Hub::recycle`].
+    fn trim(&mut self) {
+        let end = self.end();
+        let slowest = self.next.iter().copied().min().unwrap_or(end).min(end);
+        self.items.drain(..(slowest - self.base) as usize);
+        self.base = slowest;
+    }
+}
+
 struct State {
     threads: Vec<Queue>,
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
-    /// Machines that have fallen asleep wait for a change of this.
-    version: u64,
 }
 
 impl State {
@@ -67,6 +116,58 @@ impl State {
                 ..Queue::default()
             });
         }
+    }
+
+    /// What there is for `machine` without the program, if anything.
+    fn buffered(
+        &mut self,
+        machine: usize,
+        thread: ThreadId,
+    ) -> Option<Result<Supply, ProgramError>> {
+        let slowest = self.progress.iter().copied().min().unwrap_or(0);
+        let may_exceed = self.progress[machine] <= slowest;
+        self.make_room(thread);
+        let queue = &mut self.threads[thread as usize];
+        let at = queue.next[machine];
+        if at < queue.end() {
+            let item = queue.items[(at - queue.base) as usize].clone();
+            queue.next[machine] = at + 1;
+            self.progress[machine] += item.batch.instructions().max(1);
+            queue.trim();
+            return Some(Ok(Supply::Item(item)));
+        }
+        if queue.items.len() as u64 >= WINDOW && !may_exceed {
+            return Some(Ok(Supply::Ahead));
+        }
+        queue.error.clone().map(Err)
+    }
+
+    /// Takes over what the program gave for `thread`; whether that was anything.
+    fn add(&mut self, thread: ThreadId, batch: Batch, end: End) -> bool {
+        let queue = &mut self.threads[thread as usize];
+        // A blocked thread is asked again and again; what it says first counts.
+        let still_blocked = end == End::Blocked && queue.blocked;
+        if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
+            self.pool.push(batch);
+            return false;
+        }
+        let end = if end == End::Empty { End::More } else { end };
+        queue.blocked = end == End::Blocked;
+        let starts = match &end {
+            End::Event {
+                event: Event::Spawn { thread } | Event::Fork { thread, .. },
+                ..
+            } => Some(*thread),
+            _ => None,
+        };
+        queue.items.push_back(Item {
+            batch: Arc::new(batch),
+            end,
+        });
+        if let Some(thread) = starts {
+            self.make_room(thread);
+        }
+        true
     }
 }
 
@@ -88,16 +189,24 @@ fn plausible(end: End) -> Result<End, ProgramError> {
 /// The shared end of a program.
 pub(crate) struct Hub {
     state: Mutex<State>,
-    /// Locked for long only by who waits for it, and then without `state`: what is
-    /// buffered is there for the others. Who holds `state` only tries.
+    /// Held while it makes a batch or is waited for, and taken before `state`
+    /// where both are: what is buffered is there for the others meanwhile.
     program: Mutex<Box<dyn Program>>,
-    changed: Condvar,
-    machines: usize,
+    changes: Arc<Changes>,
+    /// The only machine answers what the program asks.
+    answers: bool,
 }
 
 impl Hub {
-    /// A hub that feeds `machines` machines.
-    pub(crate) fn new(program: Box<dyn Program>, machines: usize) -> Self {
+    /// A hub that feeds `machines` machines; `answers`: what the program asks is
+    /// answered by its only machine, through [`Hub::answer`].
+    pub(crate) fn new(
+        program: Box<dyn Program>,
+        machines: usize,
+        answers: bool,
+        changes: Arc<Changes>,
+    ) -> Self {
+        debug_assert!(!answers || machines == 1);
         let queue = Queue {
             next: vec![0; machines],
             ..Queue::default()
@@ -108,28 +217,15 @@ impl Hub {
                 threads: vec![queue],
                 progress: vec![0; machines],
                 pool: Vec::new(),
-                version: 0,
             }),
-            changed: Condvar::new(),
-            machines,
+            changes,
+            answers,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn program(&self) -> MutexGuard<'_, Box<dyn Program>> {
-        self.program
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The program's exit status, when it has one.
     pub(crate) fn exit_status(&self) -> Option<i32> {
-        self.program().exit_status()
+        lock(&self.program).exit_status()
     }
 
     /// The next item of `thread` for `machine`.
@@ -137,92 +233,52 @@ impl Hub {
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
     pub(crate) fn next(&self, machine: usize, thread: ThreadId) -> Result<Supply, ProgramError> {
-        loop {
-            if let Some(supply) = self.try_next(machine, thread) {
+        if let Some(supply) = lock(&self.state).buffered(machine, thread) {
+            return supply;
+        }
+        let mut program = lock(&self.program);
+        let mut batch = {
+            // Whoever had the program may have made what is asked for.
+            let mut state = lock(&self.state);
+            if let Some(supply) = state.buffered(machine, thread) {
                 return supply;
             }
-            // Somebody waits for the program, and may find what is asked for.
-            drop(self.program());
+            state.pool.pop().unwrap_or_default()
+        };
+        let made = program.fill(thread, &mut batch).and_then(plausible);
+        if matches!(made, Ok(End::Ask(_))) && !self.answers {
+            program.answer(thread, None);
         }
+        let mut state = lock(&self.state);
+        let added = match made {
+            Ok(end) => state.add(thread, batch, end),
+            Err(e) => {
+                state.threads[thread as usize].error = Some(e);
+                true
+            }
+        };
+        drop(program);
+        if !added {
+            return Ok(Supply::Empty);
+        }
+        let supply = state.buffered(machine, thread);
+        drop(state);
+        self.changes.tell();
+        supply.unwrap_or(Ok(Supply::Empty))
     }
 
-    /// [`Hub::next`], or `None` if the program is in use.
-    fn try_next(&self, machine: usize, thread: ThreadId) -> Option<Result<Supply, ProgramError>> {
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        let slowest = state.progress.iter().copied().min().unwrap_or(0);
-        let may_exceed = state.progress[machine] <= slowest;
-        state.make_room(thread);
-        let queue = &mut state.threads[thread as usize];
-        let at = queue.next[machine];
-        let end = queue.base + queue.items.len() as u64;
-        if at == end {
-            if queue.items.len() as u64 >= WINDOW && !may_exceed {
-                return Some(Ok(Supply::Ahead));
-            }
-            if let Some(e) = &queue.error {
-                return Some(Err(e.clone()));
-            }
-            let mut program = match self.program.try_lock() {
-                Ok(program) => program,
-                Err(TryLockError::Poisoned(program)) => program.into_inner(),
-                Err(TryLockError::WouldBlock) => return None,
-            };
-            let mut batch = state.pool.pop().unwrap_or_default();
-            let end = match program.fill(thread, &mut batch).and_then(plausible) {
-                Ok(end) => end,
-                Err(e) => {
-                    state.threads[thread as usize].error = Some(e.clone());
-                    return Some(Err(e));
-                }
-            };
-            drop(program);
-            // A blocked thread is asked again and again; what it says first counts.
-            let still_blocked = end == End::Blocked && state.threads[thread as usize].blocked;
-            if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
-                state.pool.push(batch);
-                return Some(Ok(Supply::Empty));
-            }
-            let end = if end == End::Empty { End::More } else { end };
-            if let End::Event {
-                event: Event::Spawn { thread } | Event::Fork { thread, .. },
-                ..
-            } = &end
-            {
-                state.make_room(*thread);
-            }
-            let queue = &mut state.threads[thread as usize];
-            queue.blocked = end == End::Blocked;
-            queue.items.push_back(Item {
-                batch: Arc::new(batch),
-                end,
-            });
-            state.version += 1;
-            self.changed.notify_all();
-        }
-        let queue = &mut state.threads[thread as usize];
-        let item = queue.items[(at - queue.base) as usize].clone();
-        queue.next[machine] = at + 1;
-        state.progress[machine] += item.batch.instructions().max(1);
-        Self::trim(state, thread as usize);
-        Some(Ok(Supply::Item(item)))
-    }
-
-    /// Drops what every machine has taken. The batch itself lives on in the
-    /// machine that runs it; it comes back through [`Hub::recycle`].
-    fn trim(state: &mut State, thread: usize) {
-        let queue = &mut state.threads[thread];
-        let slowest = queue.next.iter().copied().min().unwrap_or(0);
-        while queue.base < slowest {
-            queue.items.pop_front();
-            queue.base += 1;
+    /// The reply to what `thread` asked. Nothing where no machine answers: the
+    /// program has been told so.
+    pub(crate) fn answer(&self, thread: ThreadId, reply: Option<u64>) {
+        if self.answers {
+            lock(&self.program).answer(thread, reply);
         }
     }
 
     /// A machine gives back an item that it has finished with.
     pub(crate) fn recycle(&self, item: Item) {
         if let Ok(batch) = Arc::try_unwrap(item.batch) {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             if state.pool.len() < 256 {
                 state.pool.push(batch);
             }
@@ -231,64 +287,48 @@ impl Hub {
 
     /// `machine` wants nothing more: the others need not wait for it.
     pub(crate) fn finish(&self, machine: usize) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.progress[machine] = u64::MAX;
-        for thread in 0..state.threads.len() {
-            state.threads[thread].next[machine] = u64::MAX;
-            Self::trim_finished(&mut state, thread);
+        for queue in &mut state.threads {
+            queue.next[machine] = u64::MAX;
+            queue.trim();
         }
-        state.version += 1;
-        self.changed.notify_all();
+        drop(state);
+        self.changes.tell();
     }
 
-    fn trim_finished(state: &mut State, thread: usize) {
-        let queue = &mut state.threads[thread];
-        let end = queue.base + queue.items.len() as u64;
-        let slowest = queue.next.iter().copied().min().unwrap_or(end).min(end);
-        while queue.base < slowest {
-            queue.items.pop_front();
-            queue.base += 1;
-        }
-    }
-
-    /// The unfinished machine that has come least far, among those for which
-    /// `free` holds.
-    pub(crate) fn slowest(&self, free: impl Fn(usize) -> bool) -> Option<usize> {
-        let state = self.lock();
-        (0..self.machines)
-            .filter(|&m| state.progress[m] != u64::MAX && free(m))
-            .min_by_key(|&m| state.progress[m])
-    }
-
-    /// Number of changes so far, for [`Hub::wait_for_change`].
-    pub(crate) fn version(&self) -> u64 {
-        self.lock().version
-    }
-
-    /// Tells sleeping workers that something has changed.
-    pub(crate) fn touch(&self) {
-        self.lock().version += 1;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until the version is not `seen`, at most a tenth of a second.
-    pub(crate) fn wait_for_change(&self, seen: u64) {
-        let state = self.lock();
-        if state.version == seen {
-            drop(self.changed.wait_timeout(state, Duration::from_millis(100)));
-        }
+    /// Instructions handed to each machine; `None` for those that have finished.
+    pub(crate) fn progress(&self) -> Vec<Option<u64>> {
+        let state = lock(&self.state);
+        let unfinished = |&p: &u64| (p != u64::MAX).then_some(p);
+        state.progress.iter().map(unfinished).collect()
     }
 
     /// Waits until the live program has something new.
     pub(crate) fn wait_for_program(&self) {
-        self.program().wait();
+        lock(&self.program).wait();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use pagewalk_stream::{Facts, Op};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use pagewalk_stream::{Ask, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
+
+    use super::{Changes, Hub, Supply, WINDOW, lock};
+
+    fn hub(program: impl Program + 'static, machines: usize) -> Hub {
+        Hub::new(Box::new(program), machines, false, Arc::default())
+    }
+
+    /// The unfinished machine that has come least far.
+    fn slowest(hub: &Hub) -> usize {
+        let progress = hub.progress();
+        let unfinished = (0..progress.len()).filter(|&m| progress[m].is_some());
+        unfinished.min_by_key(|&m| progress[m]).unwrap()
+    }
 
     /// Threads that count: op i of thread t has pc = t << 32 | i.
     struct Counting {
@@ -338,11 +378,11 @@ mod tests {
 
     #[test]
     fn every_machine_sees_every_op_of_every_thread_in_order() {
-        let hub = Hub::new(
-            Box::new(Counting {
+        let hub = hub(
+            Counting {
                 left: vec![10, 10],
                 made: vec![0, 0],
-            }),
+            },
             3,
         );
         for machine in [2, 0, 1] {
@@ -360,11 +400,11 @@ mod tests {
 
     #[test]
     fn a_machine_may_run_ahead_by_the_window_and_no_more() {
-        let hub = Hub::new(
-            Box::new(Counting {
+        let hub = hub(
+            Counting {
                 left: vec![1000],
                 made: vec![0],
-            }),
+            },
             2,
         );
         let (_, stop) = drain(&hub, 0, 0, 1000);
@@ -378,11 +418,11 @@ mod tests {
 
     #[test]
     fn machines_ahead_on_different_threads_do_not_starve_each_other() {
-        let hub = Hub::new(
-            Box::new(Counting {
+        let hub = hub(
+            Counting {
                 left: vec![1000, 1000],
                 made: vec![0, 0],
-            }),
+            },
             2,
         );
         drain(&hub, 0, 0, 1000);
@@ -390,7 +430,7 @@ mod tests {
         // Each is ahead on one thread. Taking turns by least progress, both finish the other.
         let mut done = [0, 0];
         for _ in 0..100_000 {
-            let m = hub.slowest(|_| true).unwrap();
+            let m = slowest(&hub);
             let other = 1 - m as u32;
             match hub.next(m, other).unwrap() {
                 Supply::Item(item) => done[m] += item.batch.ops.len(),
@@ -442,7 +482,7 @@ mod tests {
             waits,
             go_on,
         };
-        let hub = Hub::new(Box::new(program), 2);
+        let hub = hub(program, 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
         assert!(item(hub.next(0, 0)));
         assert!(matches!(hub.next(0, 0), Ok(Supply::Empty)));
@@ -462,11 +502,11 @@ mod tests {
 
     #[test]
     fn a_finished_machine_holds_nobody_up() {
-        let hub = Hub::new(
-            Box::new(Counting {
+        let hub = hub(
+            Counting {
                 left: vec![1000],
                 made: vec![0],
-            }),
+            },
             2,
         );
         drain(&hub, 0, 0, 1000);
@@ -481,11 +521,11 @@ mod tests {
 
     #[test]
     fn a_finished_machine_holds_up_no_thread_that_starts_later() {
-        let hub = Hub::new(
-            Box::new(Counting {
+        let hub = hub(
+            Counting {
                 left: vec![1, 1000],
                 made: vec![0, 0],
-            }),
+            },
             3,
         );
         hub.finish(2);
@@ -493,6 +533,66 @@ mod tests {
         assert_eq!(seen.len(), 160);
         let (seen, _) = drain(&hub, 1, 1, 40);
         assert_eq!(seen.len(), 160);
-        assert!(hub.lock().threads[1].items.is_empty(), "items are kept");
+        assert!(
+            lock(&hub.state).threads[1].items.is_empty(),
+            "items are kept"
+        );
+    }
+
+    /// Asks in each batch, and tells what it was answered in the pc of the next op.
+    #[derive(Clone, Default)]
+    struct Asking {
+        answered: Arc<Mutex<Vec<Option<u64>>>>,
+    }
+
+    impl Program for Asking {
+        fn facts(&self) -> Facts {
+            Facts::default()
+        }
+        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+            batch.ops.clear();
+            let asked = lock(&self.answered).len() as u64;
+            batch.ops.push(Op {
+                insns: 1,
+                kind: Kind::Ask,
+                ..Op::default()
+            });
+            Ok(End::Ask(Ask::LoadVa { integer: asked }))
+        }
+        fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
+            lock(&self.answered).push(reply);
+        }
+    }
+
+    #[test]
+    fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
+        let program = Asking::default();
+        let hub = hub(program.clone(), 2);
+        for machine in [0, 1] {
+            for integer in 0..3 {
+                let Ok(Supply::Item(item)) = hub.next(machine, 0) else {
+                    panic!("no item")
+                };
+                assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
+                hub.answer(0, Some(7));
+            }
+        }
+        assert_eq!(*lock(&program.answered), [None, None, None]);
+    }
+
+    #[test]
+    fn the_only_machine_answers() {
+        let program = Asking::default();
+        let hub = Hub::new(
+            Box::new(program.clone()),
+            1,
+            true,
+            Arc::new(Changes::default()),
+        );
+        for reply in [Some(5), Some(0)] {
+            assert!(matches!(hub.next(0, 0), Ok(Supply::Item(_))));
+            hub.answer(0, reply);
+        }
+        assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);
     }
 }

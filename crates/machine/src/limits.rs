@@ -13,8 +13,80 @@ pub struct Sample {
     pub period: u64,
 }
 
-/// What is skipped, what warms and what is measured, in instructions of all
-/// threads together.
+/// What a machine has done, all threads together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Work {
+    /// Instructions.
+    pub(crate) instructions: u64,
+    /// Requests that have ended: see [`pagewalk_stream::Facts::request`].
+    pub(crate) requests: u64,
+}
+
+impl Work {
+    /// More than any program does.
+    pub(crate) const FOREVER: Work = Work {
+        instructions: u64::MAX,
+        requests: u64::MAX,
+    };
+
+    /// So many instructions, whatever requests are in them.
+    pub(crate) fn instructions(instructions: u64) -> Work {
+        Work {
+            instructions,
+            ..Work::FOREVER
+        }
+    }
+
+    /// So many requests, or as good as nothing for none of them.
+    fn first_of(instructions: Option<u64>, requests: Option<u64>) -> Work {
+        Work {
+            instructions: instructions.unwrap_or(u64::MAX),
+            requests: requests.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether one of the two is used up.
+    fn is_over(self) -> bool {
+        self.instructions == 0 || self.requests == 0
+    }
+
+    /// Whether neither of the two has come to what there is of it.
+    pub(crate) fn is_within(self, left: Work) -> bool {
+        self.instructions < left.instructions && self.requests < left.requests
+    }
+
+    /// What is left after `done`; what is endless stays so.
+    fn less(self, done: Work) -> Work {
+        let less = |left: u64, done| match left {
+            u64::MAX => left,
+            _ => left.saturating_sub(done),
+        };
+        Work {
+            instructions: less(self.instructions, done.instructions),
+            requests: less(self.requests, done.requests),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Work {
+    fn add_assign(&mut self, more: Work) {
+        self.instructions += more.instructions;
+        self.requests += more.requests;
+    }
+}
+
+impl std::ops::Sub for Work {
+    type Output = Work;
+    fn sub(self, before: Work) -> Work {
+        Work {
+            instructions: self.instructions - before.instructions,
+            requests: self.requests - before.requests,
+        }
+    }
+}
+
+/// What is skipped, what warms and what is measured, in instructions or requests
+/// of all threads together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -24,10 +96,25 @@ pub struct Limits {
     pub warmup: u64,
     /// Measured; `None`: to the program's end.
     pub instructions: Option<u64>,
-    /// Skip up to the region of interest, and stop where it ends.
+    /// Passed over, in requests; instead of `skip`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skip_requests: u64,
+    /// Left out of every statistic, in requests; instead of `warmup`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub warmup_requests: u64,
+    /// Requests measured, if the instructions do not end first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Skip up to the region of interest, and stop where it ends. Where regions
+    /// are what is counted as requests: measure so many regions, and skip between.
     pub roi: bool,
     /// Sampling of the measured part.
     pub sample: Option<Sample>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Instructions simulated with time, unmeasured, right before each sample, so
@@ -44,6 +131,19 @@ impl Limits {
             return Err(
                 "--instructions 0: nothing would be measured; expected at least 1".to_owned(),
             );
+        }
+        if self.requests == Some(0) {
+            return Err("--requests 0: nothing would be measured; expected at least 1".to_owned());
+        }
+        for (name, instructions, requests) in [
+            ("skip", self.skip, self.skip_requests),
+            ("warmup", self.warmup, self.warmup_requests),
+        ] {
+            if instructions > 0 && requests > 0 {
+                return Err(format!(
+                    "--{name} and --{name}-requests: expected one of the two, in instructions or in requests"
+                ));
+            }
         }
         if let Some(s) = self.sample {
             if s.length == 0 {
@@ -105,32 +205,45 @@ impl Phase {
         !self.skips() && self != Phase::SampleWarm
     }
 
+    /// Whether it lies behind skipping and warm-up.
+    fn is_measured_part(self) -> bool {
+        matches!(
+            self,
+            Phase::Measure | Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure
+        )
+    }
+
     /// Whether statistics count.
     pub(crate) fn measures(self) -> bool {
         matches!(self, Phase::Measure | Phase::SampleMeasure)
     }
 }
 
-/// Walks through the phases by counting instructions.
+/// Walks through the phases by counting work.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     limits: Limits,
+    /// A region of interest that ends is a request.
+    regions: bool,
     pub(crate) phase: Phase,
-    /// Instructions until the phase ends.
-    pub(crate) left: u64,
-    /// Instructions of the measured part, samples and what lies between them, still to come.
-    part_left: u64,
+    /// What ends the phase, whichever comes first.
+    pub(crate) left: Work,
+    /// What of the measured part no sample, or stretch before one, has been given yet.
+    part_left: Work,
+    /// Between two regions of interest: the phase that the next one goes on with.
+    outside: Option<(Phase, Work)>,
 }
 
-const FOREVER: u64 = u64::MAX;
-
 impl Plan {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// `regions`: each region of interest that ends is a request.
+    pub(crate) fn new(limits: Limits, regions: bool) -> Self {
         let mut plan = Plan {
             limits,
+            regions,
             phase: Phase::UntilRoi,
-            left: FOREVER,
-            part_left: FOREVER,
+            left: Work::FOREVER,
+            part_left: Work::FOREVER,
+            outside: None,
         };
         if !limits.roi {
             plan.after_roi();
@@ -139,56 +252,81 @@ impl Plan {
     }
 
     fn after_roi(&mut self) {
-        (self.phase, self.left) = (Phase::Skip, self.limits.skip);
+        (self.phase, self.left) = (Phase::Skip, self.skipped());
         self.settle();
+    }
+
+    fn skipped(&self) -> Work {
+        Self::amount(self.limits.skip, self.limits.skip_requests)
+    }
+
+    /// So many requests if there are any, else so many instructions.
+    fn amount(instructions: u64, requests: u64) -> Work {
+        match requests {
+            0 => Work::instructions(instructions),
+            _ => Work::first_of(None, Some(requests)),
+        }
     }
 
     /// Enters the next phase while the present one has nothing left.
     fn settle(&mut self) {
-        while self.left == 0 && self.phase != Phase::Done {
-            (self.phase, self.left) = match (self.phase, self.limits.sample) {
-                (Phase::UntilRoi, _) => (Phase::Skip, self.limits.skip),
-                (Phase::Skip, _) => (Phase::Warmup, self.limits.warmup),
-                (Phase::Warmup, None) => {
-                    (Phase::Measure, self.limits.instructions.unwrap_or(FOREVER))
+        let limits = self.limits;
+        while self.left.is_over() && self.phase != Phase::Done {
+            (self.phase, self.left) = match (self.phase, limits.sample) {
+                (Phase::UntilRoi, _) => (Phase::Skip, self.skipped()),
+                (Phase::Skip, _) => (
+                    Phase::Warmup,
+                    Self::amount(limits.warmup, limits.warmup_requests),
+                ),
+                (Phase::Warmup, sample) => {
+                    self.part_left = Work::first_of(limits.instructions, limits.requests);
+                    match sample {
+                        None => (Phase::Measure, self.part_left),
+                        Some(s) => self.sample_part(Phase::SampleWarm, s),
+                    }
                 }
-                (Phase::Warmup, Some(s)) => {
-                    self.part_left = self.limits.instructions.unwrap_or(FOREVER);
-                    self.sample_part(Phase::SampleWarm, s.period - s.length - SAMPLE_LEAD_IN)
-                }
-                (Phase::SampleMeasure, Some(s)) => {
-                    self.sample_part(Phase::SampleWarm, s.period - s.length - SAMPLE_LEAD_IN)
-                }
-                (Phase::SampleWarm, Some(_)) => {
-                    self.sample_part(Phase::SampleLeadIn, SAMPLE_LEAD_IN)
-                }
-                (Phase::SampleLeadIn, Some(s)) => self.sample_part(Phase::SampleMeasure, s.length),
+                (Phase::SampleMeasure, Some(s)) => self.sample_part(Phase::SampleWarm, s),
+                (Phase::SampleWarm, Some(s)) => self.sample_part(Phase::SampleLeadIn, s),
+                (Phase::SampleLeadIn, Some(s)) => self.sample_part(Phase::SampleMeasure, s),
                 (Phase::Measure | Phase::Done, _)
                 | (Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure, None) => {
-                    (Phase::Done, 0)
+                    (Phase::Done, Work::FOREVER)
                 }
             };
         }
     }
 
-    fn sample_part(&mut self, phase: Phase, length: u64) -> (Phase, u64) {
-        if self.part_left == 0 {
-            return (Phase::Done, 0);
+    fn sample_part(&mut self, phase: Phase, s: Sample) -> (Phase, Work) {
+        if self.part_left.is_over() {
+            return (Phase::Done, Work::FOREVER);
         }
-        let length = length.min(self.part_left);
-        if self.part_left != FOREVER {
-            self.part_left -= length;
-        }
-        (phase, length)
+        let length = match phase {
+            Phase::SampleLeadIn => SAMPLE_LEAD_IN,
+            Phase::SampleMeasure => s.length,
+            _ => s.period - s.length - SAMPLE_LEAD_IN,
+        };
+        let left = Work {
+            instructions: length.min(self.part_left.instructions),
+            ..self.part_left
+        };
+        self.part_left = self.part_left.less(Work {
+            requests: 0,
+            ..left
+        });
+        (phase, left)
     }
 
-    /// `n` instructions are done; whether the phase has changed.
-    pub(crate) fn advance(&mut self, n: u64) -> bool {
+    /// `done` is done; whether the phase has changed.
+    pub(crate) fn advance(&mut self, done: Work) -> bool {
         let before = self.phase;
-        if self.left != FOREVER {
-            self.left = self.left.saturating_sub(n);
+        self.left = self.left.less(done);
+        if self.phase.is_measured_part() {
+            self.part_left = self.part_left.less(Work {
+                instructions: 0,
+                ..done
+            });
         }
-        if self.left == 0 {
+        if self.left.is_over() {
             self.settle();
             // A phase may follow itself (samples without a gap): that is a change too.
             return true;
@@ -196,22 +334,43 @@ impl Plan {
         before != self.phase
     }
 
+    /// Whether `done` ends the phase.
+    pub(crate) fn ends_with(&self, done: Work) -> bool {
+        self.left.less(done).is_over()
+    }
+
     /// The region of interest begins; whether the phase has changed.
     pub(crate) fn roi_begin(&mut self) -> bool {
         let waiting = self.phase == Phase::UntilRoi;
         if waiting {
-            self.after_roi();
+            match self.outside.take() {
+                Some(before) => (self.phase, self.left) = before,
+                None => self.after_roi(),
+            }
         }
         waiting
+    }
+
+    /// Whether the end of a region of interest is a request.
+    pub(crate) fn counts_regions(&self) -> bool {
+        self.regions
     }
 
     /// The region of interest ends; whether the phase has changed.
     pub(crate) fn roi_end(&mut self) -> bool {
         let over = self.limits.roi && self.phase != Phase::UntilRoi && self.phase != Phase::Done;
-        if over {
-            (self.phase, self.left) = (Phase::Done, 0);
+        if over && self.regions && self.limits.requests.is_some() {
+            self.outside = Some((self.phase, self.left));
+            (self.phase, self.left) = (Phase::UntilRoi, Work::FOREVER);
+        } else if over {
+            (self.phase, self.left) = (Phase::Done, Work::FOREVER);
         }
         over
+    }
+
+    /// Whether nothing has been measured yet, nor could be: not between two regions.
+    pub(crate) fn is_before_roi(&self) -> bool {
+        self.phase == Phase::UntilRoi && self.outside.is_none()
     }
 
     /// Instructions of all phases together, if they are bounded.
@@ -224,22 +383,117 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Limits, Phase, Plan, Sample, Work};
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::new(limits);
+        let mut plan = Plan::new(limits, false);
         let mut out: Vec<(Phase, u64)> = vec![];
         let mut done = 0;
         while done < n && plan.phase != Phase::Done {
-            let take = step.min(plan.left);
+            let take = step.min(plan.left.instructions);
             match out.last_mut() {
                 Some(last) if last.0 == plan.phase => last.1 += take,
                 _ => out.push((plan.phase, take)),
             }
-            plan.advance(take);
+            plan.advance(instructions(take));
             done += take;
         }
         out
+    }
+
+    fn instructions(instructions: u64) -> Work {
+        Work {
+            instructions,
+            requests: 0,
+        }
+    }
+
+    /// One request of ten instructions.
+    const REQUEST: Work = Work {
+        instructions: 10,
+        requests: 1,
+    };
+
+    #[test]
+    fn requests_are_skipped_warmed_and_measured_like_instructions() {
+        let mut p = Plan::new(
+            Limits {
+                skip_requests: 2,
+                warmup_requests: 1,
+                requests: Some(3),
+                ..Limits::default()
+            },
+            false,
+        );
+        let mut seen = vec![];
+        while p.phase != Phase::Done {
+            seen.push(p.phase);
+            p.advance(REQUEST);
+        }
+        let (skip, warm, measure) = (Phase::Skip, Phase::Warmup, Phase::Measure);
+        assert_eq!(seen, [skip, skip, warm, measure, measure, measure]);
+    }
+
+    #[test]
+    fn the_measured_part_ends_with_instructions_or_requests_whichever_comes_first() {
+        for (most, requests) in [(25, 3), (1000, 4)] {
+            let mut p = Plan::new(
+                Limits {
+                    instructions: Some(most),
+                    requests: Some(4),
+                    ..Limits::default()
+                },
+                false,
+            );
+            let mut done = 0;
+            while p.phase != Phase::Done {
+                p.advance(REQUEST);
+                done += 1;
+            }
+            assert_eq!(done, requests);
+        }
+    }
+
+    #[test]
+    fn samples_end_with_the_requests_asked_for() {
+        let mut p = Plan::new(
+            Limits {
+                requests: Some(1000),
+                sample: Some(Sample {
+                    length: 1000,
+                    period: 5000,
+                }),
+                ..Limits::default()
+            },
+            false,
+        );
+        let mut requests = 0;
+        while p.phase != Phase::Done {
+            p.advance(REQUEST);
+            requests += 1;
+        }
+        assert_eq!(requests, 1000);
+    }
+
+    #[test]
+    fn regions_of_interest_are_measured_until_there_are_enough() {
+        let limits = Limits {
+            roi: true,
+            requests: Some(2),
+            ..Limits::default()
+        };
+        let mut p = Plan::new(limits, true);
+        let region = Work {
+            instructions: 0,
+            requests: 1,
+        };
+        assert!(p.roi_begin() && !p.advance(instructions(50)));
+        assert!(!p.advance(region) && p.roi_end());
+        assert!(p.phase.skips() && !p.is_before_roi());
+        assert!(!p.advance(instructions(500)), "between two regions");
+        assert!(p.roi_begin() && p.phase == Phase::Measure);
+        assert!(p.advance(region));
+        assert_eq!(p.phase, Phase::Done);
     }
 
     #[test]
@@ -284,16 +538,17 @@ mod tests {
 
     #[test]
     fn the_region_of_interest_bounds_everything() {
-        let mut p = Plan::new(Limits {
+        let limits = Limits {
             roi: true,
             skip: 5,
             ..Limits::default()
-        });
+        };
+        let mut p = Plan::new(limits, true);
         assert!(p.phase.skips());
-        assert!(!p.advance(1_000_000));
+        assert!(!p.advance(instructions(1_000_000)));
         assert!(p.roi_begin());
-        assert_eq!((p.phase, p.left), (Phase::Skip, 5));
-        assert!(p.advance(5));
+        assert_eq!((p.phase, p.left.instructions), (Phase::Skip, 5));
+        assert!(p.advance(instructions(5)));
         assert_eq!(p.phase, Phase::Measure);
         assert!(p.roi_end());
         assert_eq!(p.phase, Phase::Done);

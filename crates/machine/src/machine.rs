@@ -2,6 +2,7 @@
 //! it does is in the files below: whose turn it is, what a turn does, what
 //! program events and the kernel change, and which phase the run is in.
 
+mod asks;
 mod events;
 mod kernel;
 mod phases;
@@ -22,8 +23,9 @@ use pagewalk_units::{Cycle, PhysAddr};
 
 use self::skip::TouchFilter;
 use crate::config::Config;
-use crate::limits::{Limits, Plan};
+use crate::limits::{Plan, Work};
 use crate::measure::Measured;
+use crate::options::{Design, Options};
 use crate::thread::{Process, Thread};
 
 /// Why a run of a design ended, or cannot go on.
@@ -76,9 +78,9 @@ pub(crate) struct Machine {
     effects: Effects,
     plan: Plan,
     pub(crate) measured: Measured,
-    /// Instructions of all threads since the start.
-    pub(crate) executed: u64,
-    /// Those of them that were not skipped.
+    /// What all threads have done since the start.
+    pub(crate) executed: Work,
+    /// Instructions of it that were not skipped.
     pub(crate) simulated: u64,
     /// Milli-cycles an instruction of the last sample: the clock between samples.
     cpi_milli: u64,
@@ -98,17 +100,12 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Builds the machine of `config` for a program with `facts`.
+    /// Builds the machine of `design` for a program with `facts`.
     ///
     /// # Errors
     /// A component refuses its configuration: a sentence with the key.
-    pub(crate) fn new(
-        config: &Config,
-        limits: Limits,
-        facts: &Facts,
-        seed: u64,
-        interval: Option<u64>,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(design: &Design, options: &Options, facts: &Facts) -> Result<Self, String> {
+        let (config, limits, seed) = (&design.config, options.limits, options.seed);
         config.validate()?;
         limits.validate()?;
         let n = config.cores as usize;
@@ -127,10 +124,13 @@ impl Machine {
             None => Os::new(&config.os, placement, table, ghz, seed)?,
             Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
         };
+        if let Some(shortcut) = &design.shortcut {
+            os.set_shortcut(shortcut(seed));
+        }
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
-        let plan = Plan::new(limits);
+        let plan = Plan::new(limits, facts.request.is_none());
         let mut machine = Machine {
             os,
             cores,
@@ -152,9 +152,9 @@ impl Machine {
             touched: TouchFilter::new(),
             snoops: Vec::new(),
             effects: Effects::default(),
-            measured: Measured::new(interval, limits.sample.map(|s| s.length), n),
+            measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),
             plan,
-            executed: 0,
+            executed: Work::default(),
             simulated: 0,
             cpi_milli: 1000,
             outcome: None,

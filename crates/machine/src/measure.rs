@@ -3,11 +3,15 @@
 use pagewalk_stats::Tree;
 use pagewalk_units::Cycle;
 
+use crate::limits::Work;
+
 /// One stretch between two snapshots.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
     /// Instructions since the start of the measured part, at the end of the interval.
     pub(crate) instructions: u64,
+    /// What was done in the interval.
+    pub(crate) work: Work,
     /// Cycles of the slowest core in the interval.
     pub(crate) cycles: Cycle,
     /// Counters of the interval.
@@ -18,7 +22,7 @@ pub(crate) struct Interval {
 struct Open {
     tree: Tree,
     times: Vec<Cycle>,
-    instructions: u64,
+    executed: Work,
 }
 
 /// Collects what the measured phases count.
@@ -29,8 +33,8 @@ pub(crate) struct Measured {
     pub(crate) core_cycles: Vec<Cycle>,
     /// Sum over the measured phases of the slowest core's cycles.
     pub(crate) cycles: Cycle,
-    /// Instructions of all threads in the measured phases.
-    pub(crate) instructions: u64,
+    /// What all threads did in the measured phases.
+    pub(crate) work: Work,
     /// (instructions, cycles) of each sample of whole length: one that the end of
     /// the measured part has cut is no sample of the same population.
     pub(crate) samples: Vec<(u64, Cycle)>,
@@ -61,7 +65,7 @@ impl Measured {
             tree: None,
             core_cycles: vec![0; cores],
             cycles: 0,
-            instructions: 0,
+            work: Work::default(),
             samples: Vec::new(),
             intervals: Vec::new(),
             every: every.filter(|&n| n > 0),
@@ -76,27 +80,27 @@ impl Measured {
         self.open.is_some()
     }
 
-    pub(crate) fn begin(&mut self, tree: Tree, times: Vec<Cycle>, executed: u64) {
+    pub(crate) fn begin(&mut self, tree: Tree, times: Vec<Cycle>, executed: Work) {
         if self.every.is_some() {
             self.last = Some(Open {
                 tree: tree.clone(),
                 times: times.clone(),
-                instructions: executed,
+                executed,
             });
         }
         self.open = Some(Open {
             tree,
             times,
-            instructions: executed,
+            executed,
         });
     }
 
     /// Closes the measured phase; its cycles an instruction, if it had any.
-    pub(crate) fn end(&mut self, tree: &Tree, times: &[Cycle], executed: u64) -> Option<f64> {
+    pub(crate) fn end(&mut self, tree: &Tree, times: &[Cycle], executed: Work) -> Option<f64> {
         if self
             .last
             .as_ref()
-            .is_some_and(|l| l.instructions < executed)
+            .is_some_and(|l| l.executed.instructions < executed.instructions)
         {
             self.interval(tree.clone(), times.to_vec(), executed);
         }
@@ -124,9 +128,10 @@ impl Measured {
         {
             *sum += t - b;
         }
-        let (instructions, cycles) = (executed - open.instructions, slowest(times, &open.times));
+        let (work, cycles) = (executed - open.executed, slowest(times, &open.times));
+        let instructions = work.instructions;
         self.cycles += cycles;
-        self.instructions += instructions;
+        self.work += work;
         if instructions == 0 {
             return None;
         }
@@ -141,6 +146,7 @@ impl Measured {
     pub(crate) fn until_interval(&self, executed: u64) -> u64 {
         match (self.every, &self.open) {
             (Some(every), Some(open)) => open
+                .executed
                 .instructions
                 .saturating_add((self.number + 1).saturating_mul(every))
                 .saturating_sub(executed),
@@ -148,20 +154,21 @@ impl Measured {
         }
     }
 
-    pub(crate) fn interval(&mut self, tree: Tree, times: Vec<Cycle>, executed: u64) {
+    pub(crate) fn interval(&mut self, tree: Tree, times: Vec<Cycle>, executed: Work) {
         let (Some(every), Some(last), Some(open)) = (self.every, &self.last, &self.open) else {
             return;
         };
         self.intervals.push(Interval {
-            instructions: executed - open.instructions + self.instructions,
+            instructions: (executed - open.executed).instructions + self.work.instructions,
+            work: executed - last.executed,
             cycles: slowest(&times, &last.times),
             tree: tree.since(&last.tree),
         });
-        self.number = (executed - open.instructions) / every;
+        self.number = (executed - open.executed).instructions / every;
         self.last = Some(Open {
             tree,
             times,
-            instructions: executed,
+            executed,
         });
     }
 }
@@ -197,7 +204,10 @@ fn t95(freedom: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pagewalk_stats::Tree;
+
+    use super::{Measured, confidence};
+    use crate::limits::Work;
 
     #[test]
     fn equal_samples_leave_no_doubt() {
@@ -216,14 +226,22 @@ mod tests {
     #[test]
     fn a_sample_that_was_cut_does_not_count_as_one() {
         let mut m = Measured::new(None, Some(100), 1);
-        let (mut executed, mut time) = (0, 0);
+        let (mut executed, mut time) = (Work::default(), 0);
         for (instructions, cycles) in [(100, 150), (103, 155), (1, 400)] {
             m.begin(Tree::default(), vec![time], executed);
-            (executed, time) = (executed + instructions, time + cycles);
+            time += cycles;
+            executed += Work {
+                instructions,
+                requests: 1,
+            };
             assert!(m.end(&Tree::default(), &[time], executed).is_some());
         }
         assert_eq!(m.samples, [(100, 150), (103, 155)]);
-        assert_eq!((m.instructions, m.cycles), (204, 705), "but is measured");
+        let done = Work {
+            instructions: 204,
+            requests: 3,
+        };
+        assert_eq!((m.work, m.cycles), (done, 705), "but is measured");
     }
 
     #[test]

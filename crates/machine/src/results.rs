@@ -8,11 +8,11 @@ use pagewalk_stream::Facts;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::limits::Limits;
+use crate::limits::{Limits, Work};
 use crate::machine::{Machine, Outcome};
 use crate::measure::confidence;
-use crate::run::{Design, Options};
-use crate::summary::{self, Metric};
+use crate::options::{Design, Options};
+use crate::summary::{self, Metric, Share};
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
@@ -84,6 +84,10 @@ pub struct DesignResult {
     pub summary: Vec<Metric>,
     /// Speed relative to the first design.
     pub speedup: Option<f64>,
+    /// What it compares: cycles an `instruction` where the designs run the same
+    /// instructions, else cycles a `request`.
+    #[serde(skip_serializing_if = "is_by_instruction")]
+    pub speedup_by: &'static str,
     /// Where the cycles went.
     pub cycle_stack: Vec<Share>,
     /// Every counter.
@@ -96,6 +100,12 @@ pub struct DesignResult {
     pub intervals: Vec<IntervalResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
+    /// Number of its stream.
+    #[serde(skip)]
+    pub(crate) stream: usize,
+    /// A sentence about a result that cannot be.
+    #[serde(skip)]
+    pub(crate) impossible: Option<String>,
     /// Instructions simulated, measured or not, for the host's speed.
     #[serde(skip)]
     pub(crate) simulated: u64,
@@ -105,19 +115,6 @@ pub struct DesignResult {
     /// That threads went on without what they waited for, for the warnings.
     #[serde(skip)]
     pub(crate) let_go: Option<String>,
-}
-
-/// Cycles that one cause took.
-#[derive(Clone, Debug, Serialize)]
-pub struct Share {
-    /// Cause.
-    pub cause: &'static str,
-    /// Cycles, of all cores together.
-    pub cycles: f64,
-    /// Of all cycles.
-    pub share: f64,
-    /// What counts as this cause.
-    pub meaning: &'static str,
 }
 
 /// One counter.
@@ -175,7 +172,15 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
     rows.collect()
 }
 
-pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult {
+const BY_INSTRUCTION: &str = "instruction";
+const BY_REQUEST: &str = "request";
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_by_instruction(by: &&'static str) -> bool {
+    *by == BY_INSTRUCTION
+}
+
+fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignResult {
     let m = &machine.measured;
     let empty = Tree::default();
     let tree = m.tree.as_ref().unwrap_or(&empty);
@@ -209,11 +214,12 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
         message,
         config: design.config.clone(),
         summary: if m.tree.is_some() {
-            summary::summarise(tree, Some(&since_boot), m.instructions, m.cycles)
+            summary::summarise(tree, Some(&since_boot), m.work, m.cycles)
         } else {
             vec![]
         },
         speedup: None,
+        speedup_by: BY_INSTRUCTION,
         cycle_stack: summary::cycle_stack(tree),
         stats: statistics(tree),
         since_boot: statistics(&since_boot),
@@ -221,11 +227,15 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
             .intervals
             .iter()
             .map(|i| {
-                let insns = i.tree.sum("instructions", summary::is_core);
+                // As the cores counted them.
+                let work = Work {
+                    instructions: i.tree.sum("instructions", summary::is_core),
+                    ..i.work
+                };
                 IntervalResult {
                     instructions: i.instructions,
                     cycles: i.cycles,
-                    values: summary::summarise(&i.tree, None, insns, i.cycles)
+                    values: summary::summarise(&i.tree, None, work, i.cycles)
                         .into_iter()
                         .filter_map(|m| Some((m.name, m.value?)))
                         .collect(),
@@ -233,6 +243,8 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
             })
             .collect(),
         sampling,
+        stream,
+        impossible: summary::impossible(tree),
         simulated: machine.simulated,
         refused: match &machine.refused {
             (0, _) | (_, None) => None,
@@ -249,27 +261,19 @@ pub(crate) fn design_result(design: &Design, machine: &Machine) -> DesignResult 
     }
 }
 
-pub(crate) fn run_result(
+/// The result of `machines`, each with its design and the number of its stream.
+pub(crate) fn run_result<'a>(
     facts: &Facts,
     exit_status: Option<i32>,
     options: &Options,
-    mut designs: Vec<DesignResult>,
+    machines: impl Iterator<Item = ((&'a Design, &'a Machine), usize)>,
     seconds: f64,
     threads: usize,
 ) -> RunResult {
-    let cpi = |d: &DesignResult| {
-        let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
-        Some(get("cycles")? / get("instructions").filter(|&i| i > 0.0)?)
-    };
-    // What a design did until it could not go on is not the same work.
-    let compared = |d: &DesignResult| matches!(d.status, "complete" | "partial");
-    let base = designs.first().filter(|d| compared(d)).and_then(cpi);
-    for d in &mut designs {
-        d.speedup = base
-            .zip(cpi(d).filter(|_| compared(d)))
-            .filter(|(_, own)| *own > 0.0)
-            .map(|(b, own)| b / own);
-    }
+    let mut designs: Vec<DesignResult> = machines
+        .map(|((design, machine), stream)| design_result(design, machine, stream))
+        .collect();
+    compare(&mut designs);
     let simulated: u64 = designs.iter().map(|d| d.simulated).sum();
     RunResult {
         version: env!("CARGO_PKG_VERSION"),
@@ -297,6 +301,33 @@ pub(crate) fn run_result(
             peak_rss_bytes: peak_rss(),
         },
         designs,
+    }
+}
+
+/// Gives each design its speed relative to the first.
+fn compare(designs: &mut [DesignResult]) {
+    let cost = |d: &DesignResult, by: &str| {
+        let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
+        // What a design did until it could not go on is not the same work.
+        let compared = matches!(d.status, "complete" | "partial");
+        let work = get(if by == BY_REQUEST {
+            "requests"
+        } else {
+            "instructions"
+        });
+        let cost = get("cycles")? / work.filter(|&n| n > 0.0)?;
+        (compared && cost > 0.0).then_some(cost)
+    };
+    // Each stream is one program, but not what it does.
+    let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
+        BY_REQUEST
+    } else {
+        BY_INSTRUCTION
+    };
+    let base = designs.first().and_then(|d| cost(d, by));
+    for d in designs {
+        d.speedup_by = by;
+        d.speedup = base.zip(cost(d, by)).map(|(base, own)| base / own);
     }
 }
 
@@ -348,7 +379,13 @@ fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
             }
         }
     }
-    out.extend(designs.iter().filter_map(summary::impossible));
+    for d in designs {
+        out.extend(
+            d.impossible
+                .iter()
+                .map(|what| format!("{}: {what}", d.name)),
+        );
+    }
     out
 }
 

@@ -1,48 +1,17 @@
 //! Running designs on one program, side by side on the host's cores.
 
-use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::Program;
+use pagewalk_stream::{Facts, Program};
 
-use crate::config::Config;
-use crate::hub::Hub;
-use crate::limits::{Limits, Plan};
+use crate::hub::{Changes, Hub, lock};
+use crate::limits::Plan;
 use crate::machine::{Machine, Outcome, Pause};
+use crate::options::{Design, Options};
 use crate::perfetto;
 use crate::results::{self, RunResult};
-
-/// A design to run: its name, what it says of itself, and the whole configuration.
-#[derive(Clone, Debug)]
-pub struct Design {
-    /// For tables.
-    pub name: String,
-    /// One sentence.
-    pub description: String,
-    /// Machine and design, resolved.
-    pub config: Config,
-}
-
-/// Everything about a run but program and designs.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Name of the machine, for the result.
-    pub machine: String,
-    /// What is measured.
-    pub limits: Limits,
-    /// Seed of all random choices of the machine.
-    pub seed: u64,
-    /// Host threads; `None`: one for each host core, at most one a design.
-    pub host_threads: Option<usize>,
-    /// Instructions of an interval of the interval statistics.
-    pub interval: Option<u64>,
-    /// Where a Perfetto (Chrome JSON) file of single walks goes.
-    pub perfetto: Option<PathBuf>,
-    /// Walks to keep for each design in that file.
-    pub perfetto_walks: usize,
-}
 
 /// How far a run is.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -73,18 +42,103 @@ pub enum RunError {
 /// Batches that a worker lets a design take before it looks for a slower one.
 const TURN: u32 = 32;
 
-/// Runs `designs` on `program`; calls `progress` about five times a second,
-/// which returns false to stop. Whatever was measured until then is in the result.
+/// A program, and which designs run on it.
+pub struct Stream {
+    /// The program. It is asked for each batch once.
+    pub program: Box<dyn Program>,
+    /// Numbers of its designs in the list of all. One that gives replies has a
+    /// stream of its own, since what the program does then depends on it.
+    pub designs: Vec<usize>,
+}
+
+/// Runs each of `designs` on the one of `streams` that names it; calls `progress`
+/// about five times a second, which returns false to stop. Whatever was measured
+/// until then is in the result, whose designs are in the order given.
 ///
 /// # Errors
-/// A configuration that a component refuses, or a file that cannot be written.
+/// A configuration that a component refuses, designs and streams that do not fit
+/// each other, or a host thread that cannot be started.
 pub fn run(
-    program: Box<dyn Program>,
     designs: &[Design],
+    streams: Vec<Stream>,
     options: &Options,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, RunError> {
     options.limits.validate().map_err(RunError::User)?;
+    check(designs, &streams)?;
+    let facts: Vec<Facts> = streams.iter().map(|s| s.program.facts()).collect();
+    let mut lanes: Vec<Option<Lane>> = designs.iter().map(|_| None).collect();
+    for (stream, s) in streams.iter().enumerate() {
+        for (number, &design) in s.designs.iter().enumerate() {
+            lanes[design] = Some(Lane {
+                stream,
+                number,
+                machine: Mutex::new(build(&designs[design], &facts[stream], options)?),
+                seen: Mutex::new((0, "start")),
+            });
+        }
+    }
+    let host_threads = options
+        .host_threads
+        .unwrap_or_else(host_cores)
+        .clamp(1, designs.len());
+    let changes = Arc::new(Changes::default());
+    let hubs = streams.into_iter().map(|s| {
+        let answers = s.designs.iter().any(|&d| designs[d].shortcut.is_some());
+        Hub::new(s.program, s.designs.len(), answers, Arc::clone(&changes))
+    });
+    let start = Instant::now();
+    let workers = Workers {
+        hubs: hubs.collect(),
+        lanes: lanes.into_iter().flatten().collect(),
+        changes: &changes,
+        busy: Mutex::new(vec![false; designs.len()]),
+        stop: AtomicBool::new(false),
+        panicked: AtomicBool::new(false),
+    };
+    let total = Plan::total(&options.limits).or(facts[0].instructions);
+    workers.run(host_threads, &mut |w| {
+        progress(&w.progress(designs, total, start))
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let exit_status = workers.hubs[0].exit_status();
+    let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();
+    let mut machines: Vec<Machine> = workers
+        .lanes
+        .into_iter()
+        .map(|l| {
+            l.machine
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+        })
+        .collect();
+    let mut result = results::run_result(
+        &facts[0],
+        exit_status,
+        options,
+        designs.iter().zip(&machines).zip(streams),
+        seconds,
+        host_threads,
+    );
+    if let Some(path) = &options.perfetto {
+        let recordings: Vec<_> = designs
+            .iter()
+            .zip(&mut machines)
+            .map(|(d, m)| perfetto::take(&d.name, d.config.frequency_ghz, m))
+            .collect();
+        if let Err(e) = perfetto::write(path, &recordings) {
+            // The results are not lost with it.
+            result.failed_files.push(format!(
+                "{}: the Perfetto file could not be written: {e}",
+                path.display()
+            ));
+        }
+    }
+    Ok(result)
+}
+
+/// Refuses designs that cannot be told apart, and streams that do not share them out.
+fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
     if designs.is_empty() {
         return Err(RunError::User(
             "no design is given: expected at least one, such as radix".to_owned(),
@@ -98,108 +152,34 @@ pub fn run(
             )));
         }
     }
-    let facts = program.facts();
-    let mut machines = Vec::with_capacity(designs.len());
-    for d in designs {
-        let mut m = Machine::new(
-            &d.config,
-            options.limits,
-            &facts,
-            options.seed,
-            options.interval,
-        )
-        .map_err(|e| RunError::User(format!("design {}: {e}", d.name)))?;
-        if options.perfetto.is_some() {
-            m.record_walks(options.perfetto_walks.max(1));
-        }
-        machines.push(m);
+    let mut given: Vec<usize> = streams.iter().flat_map(|s| s.designs.clone()).collect();
+    given.sort_unstable();
+    if given != (0..designs.len()).collect::<Vec<_>>() {
+        return Err(RunError::Failure(format!(
+            "the streams name designs {given:?} of {}; expected each once",
+            designs.len()
+        )));
     }
-    let host_threads = options
-        .host_threads
-        .unwrap_or_else(host_cores)
-        .clamp(1, designs.len());
-    let hub = Hub::new(program, machines.len());
-    let start = Instant::now();
-    let slots: Vec<Mutex<Option<Machine>>> =
-        machines.into_iter().map(|m| Mutex::new(Some(m))).collect();
-    let shared = Workers {
-        hub: &hub,
-        slots: &slots,
-        busy: Mutex::new(vec![false; slots.len()]),
-        stop: AtomicBool::new(false),
-        seen: (0..slots.len()).map(|_| Mutex::new((0, "start"))).collect(),
-        panicked: AtomicBool::new(false),
-    };
-    let total = Plan::total(&options.limits).or(facts.instructions);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..host_threads)
-            .map(|i| {
-                let shared = &shared;
-                std::thread::Builder::new()
-                    .name(format!("design-{i}"))
-                    .spawn_scoped(scope, move || shared.work())
-                    .map_err(|e| {
-                        RunError::Failure(format!("a host thread could not be started: {e}"))
-                    })
-            })
-            .collect::<Result<_, _>>()?;
-        let mut next_report = Instant::now();
-        while !workers
-            .iter()
-            .all(std::thread::ScopedJoinHandle::is_finished)
-        {
-            std::thread::sleep(Duration::from_millis(5));
-            if next_report <= Instant::now() {
-                next_report += Duration::from_millis(200);
-                if !progress(&shared.progress(designs, total, start)) {
-                    shared.stop.store(true, Ordering::Relaxed);
-                    hub.touch();
-                }
-            }
+    for s in streams {
+        let answers = |&&d: &&usize| designs[d].shortcut.is_some();
+        if let (Some(&d), 2..) = (s.designs.iter().find(answers), s.designs.len()) {
+            return Err(RunError::Failure(format!(
+                "{} gives replies to its program and shares it with other designs; expected a stream of its own",
+                designs[d].name
+            )));
         }
-        for w in workers {
-            if w.join().is_err() {
-                return Err(RunError::Failure(
-                    "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
-                ));
-            }
-        }
-        Ok(())
-    })?;
-    let seconds = start.elapsed().as_secs_f64();
-    let exit_status = hub.exit_status();
-    let mut results = Vec::with_capacity(designs.len());
-    let mut recordings = Vec::new();
-    for (slot, design) in slots.into_iter().zip(designs) {
-        let machine = slot
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(mut machine) = machine else {
-            return Err(RunError::Failure(
-                "a design was lost; this is a defect of Pagewalk".to_owned(),
-            ));
-        };
-        if options.perfetto.is_some() {
-            recordings.push(perfetto::take(
-                &design.name,
-                design.config.frequency_ghz,
-                &mut machine,
-            ));
-        }
-        results.push(results::design_result(design, &machine));
     }
-    let mut result =
-        results::run_result(&facts, exit_status, options, results, seconds, host_threads);
-    if let Some(path) = &options.perfetto
-        && let Err(e) = perfetto::write(path, &recordings)
-    {
-        // The results are not lost with it.
-        result.failed_files.push(format!(
-            "{}: the Perfetto file could not be written: {e}",
-            path.display()
-        ));
+    Ok(())
+}
+
+/// The machine of a design for a program with `facts`.
+fn build(design: &Design, facts: &Facts, options: &Options) -> Result<Machine, RunError> {
+    let mut machine = Machine::new(design, options, facts)
+        .map_err(|e| RunError::User(format!("design {}: {e}", design.name)))?;
+    if options.perfetto.is_some() {
+        machine.record_walks(options.perfetto_walks.max(1));
     }
-    Ok(result)
+    Ok(machine)
 }
 
 /// Cores of the host that this process may use.
@@ -207,18 +187,24 @@ pub fn host_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-struct Workers<'a> {
-    hub: &'a Hub,
-    slots: &'a [Mutex<Option<Machine>>],
-    busy: Mutex<Vec<bool>>,
-    stop: AtomicBool,
-    /// Instructions and phase of each design, for the progress report.
-    seen: Vec<Mutex<(u64, &'static str)>>,
-    panicked: AtomicBool,
+/// A design's machine, and where its program comes from.
+struct Lane {
+    /// Number of its stream.
+    stream: usize,
+    /// Its number among the designs of that stream.
+    number: usize,
+    machine: Mutex<Machine>,
+    /// Instructions and phase, for the progress report.
+    seen: Mutex<(u64, &'static str)>,
 }
 
-fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+struct Workers<'a> {
+    hubs: Vec<Hub>,
+    lanes: Vec<Lane>,
+    changes: &'a Changes,
+    busy: Mutex<Vec<bool>>,
+    stop: AtomicBool,
+    panicked: AtomicBool,
 }
 
 /// Marks a panic of one worker, so that the others do not wait for its design.
@@ -232,57 +218,129 @@ impl Drop for OnPanic<'_> {
     }
 }
 
+/// What a worker does next.
+enum Turn {
+    /// This design is its to run.
+    Take(usize),
+    /// All that are left are in the hands of others.
+    Wait,
+    /// None is left.
+    Over,
+}
+
 impl Workers<'_> {
+    /// Runs all designs to their ends on `threads` threads of the host.
+    fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), RunError> {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|i| {
+                    std::thread::Builder::new()
+                        .name(format!("design-{i}"))
+                        .spawn_scoped(scope, || self.work())
+                        .map_err(|e| {
+                            RunError::Failure(format!("a host thread could not be started: {e}"))
+                        })
+                })
+                .collect::<Result<_, _>>()?;
+            let mut next_report = Instant::now();
+            while !workers
+                .iter()
+                .all(std::thread::ScopedJoinHandle::is_finished)
+            {
+                std::thread::sleep(Duration::from_millis(5));
+                if next_report <= Instant::now() {
+                    next_report += Duration::from_millis(200);
+                    if !go_on(self) {
+                        self.stop.store(true, Ordering::Relaxed);
+                        self.changes.tell();
+                    }
+                }
+            }
+            for w in workers {
+                if w.join().is_err() {
+                    return Err(RunError::Failure(
+                        "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
+                    ));
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Takes the design that has come least far, runs it for a while, and
     /// starts again: no design is starved, whatever it costs the host.
     fn work(&self) {
         let _on_panic = OnPanic(&self.panicked);
+        // Last found to wait for something: others come before it once.
+        let mut waits = None;
         loop {
             if self.panicked.load(Ordering::Relaxed) {
                 return;
             }
-            let version = self.hub.version();
-            let me = {
-                let mut busy = lock(&self.busy);
-                let me = self.hub.slowest(|m| !busy[m]);
-                if let Some(me) = me {
-                    busy[me] = true;
+            let version = self.changes.version();
+            let me = match self.next(waits) {
+                Turn::Take(me) => me,
+                Turn::Wait => {
+                    self.changes.wait(version);
+                    continue;
                 }
-                me
+                Turn::Over => return,
             };
-            let Some(me) = me else {
-                if self.hub.slowest(|_| true).is_none() {
-                    return;
-                }
-                self.hub.wait_for_change(version);
-                continue;
-            };
-            let mut slot = lock(&self.slots[me]);
-            let machine = slot.as_mut().expect("machines stay in their slots");
+            let again = waits.take() == Some(me);
+            let lane = &self.lanes[me];
+            let hub = &self.hubs[lane.stream];
+            let mut machine = lock(&lane.machine);
             if self.stop.load(Ordering::Relaxed) {
                 machine.stop(Outcome::Stopped);
             }
-            let pause = machine.advance(self.hub, me, TURN);
-            *lock(&self.seen[me]) = (machine.executed, machine.phase_word());
-            drop(slot);
+            let pause = machine.advance(hub, lane.number, TURN);
+            *lock(&lane.seen) = (machine.executed.instructions, machine.phase_word());
+            drop(machine);
             if pause == Pause::Over {
-                self.hub.finish(me);
+                hub.finish(lane.number);
             }
             lock(&self.busy)[me] = false;
+            if matches!(pause, Pause::Ahead | Pause::Starved) {
+                waits = Some(me);
+            }
             match pause {
-                Pause::Turn | Pause::Over => self.hub.touch(),
                 // Only a slower design, in the hands of another worker, can help.
-                Pause::Ahead => self.hub.wait_for_change(version),
-                Pause::Starved => {
-                    self.hub.touch();
-                    self.hub.wait_for_program();
+                Pause::Ahead if again => self.changes.wait(version),
+                Pause::Starved if again => {
+                    self.changes.tell();
+                    hub.wait_for_program();
                 }
+                _ => self.changes.tell(),
             }
         }
     }
 
+    /// The free design that has come least far; `waits` only if there is no other
+    /// on another stream.
+    fn next(&self, waits: Option<usize>) -> Turn {
+        let mut busy = lock(&self.busy);
+        let progress: Vec<Vec<Option<u64>>> = self.hubs.iter().map(Hub::progress).collect();
+        let done = |l: &Lane| progress[l.stream][l.number];
+        if self.lanes.iter().all(|l| done(l).is_none()) {
+            return Turn::Over;
+        }
+        let stream = waits.map(|w| self.lanes[w].stream);
+        let of_another_stream = |m: usize| Some(self.lanes[m].stream) != stream;
+        let best = (0..self.lanes.len())
+            .filter(|&m| !busy[m])
+            .filter_map(|m| Some((m, done(&self.lanes[m])?)))
+            .min_by_key(|&(m, done)| (stream.is_some() && !of_another_stream(m), done));
+        match best {
+            Some((me, _)) => {
+                busy[me] = true;
+                Turn::Take(me)
+            }
+            None => Turn::Wait,
+        }
+    }
+
     fn progress(&self, designs: &[Design], total: Option<u64>, start: Instant) -> Progress {
-        let seen: Vec<(u64, &'static str)> = self.seen.iter().map(|s| *lock(s)).collect();
+        let seen: Vec<(u64, &'static str)> = self.lanes.iter().map(|l| *lock(&l.seen)).collect();
         let slowest = seen
             .iter()
             .min_by_key(|s| s.0)

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{DataDir, Shipped};
 use crate::limits::Limits;
+use crate::options::{Design, Options};
 use crate::results::RunResult;
-use crate::run::{Design, Options, Progress, RunError, run};
+use crate::run::{Progress, RunError, Stream, run};
 
 /// Where programs come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +163,7 @@ impl Installation {
                 name: found.name,
                 description: found.description,
                 config: resolved.config,
+                shortcut: None,
             });
         }
         Ok(designs)
@@ -278,8 +280,15 @@ impl Installation {
             )
         })?;
         // Mistakes in a configuration come before those in a program.
-        self.resolve(spec)?;
-        self.run_program(spec, self.open(source, spec.seed)?, progress)
+        let designs = self.resolve(spec)?;
+        let mut streams = Vec::new();
+        for designs in shares(&designs) {
+            streams.push(Stream {
+                program: self.open(source, spec.seed)?,
+                designs,
+            });
+        }
+        run(&designs, streams, &spec.options(), progress)
     }
 
     /// The same on a program that the caller has, in place of the source in `spec`.
@@ -293,19 +302,45 @@ impl Installation {
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
         let designs = self.resolve(spec)?;
-        let mut limits = spec.limits;
+        let [designs_of_all] = &shares(&designs)[..] else {
+            return Err(RunError::User(
+                "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),
+            ));
+        };
+        let streams = vec![Stream {
+            program,
+            designs: designs_of_all.clone(),
+        }];
+        run(&designs, streams, &spec.options(), progress)
+    }
+}
+
+/// Which designs share a stream: all that give no replies, and each other one alone.
+fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
+    let replies = |d: &usize| designs[*d].shortcut.is_some();
+    let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);
+    let together = (!together.is_empty()).then_some(together);
+    together
+        .into_iter()
+        .chain(alone.into_iter().map(|d| vec![d]))
+        .collect()
+}
+
+impl RunSpec {
+    /// All of it but program and designs.
+    fn options(&self) -> Options {
+        let mut limits = self.limits;
         // A built-in program's set-up is no part of what is asked about, and it
         // always marks where that begins.
-        limits.roi |= matches!(spec.source, Some(SourceSpec::Workload { .. }));
-        let options = Options {
-            machine: spec.machine.clone(),
+        limits.roi |= matches!(self.source, Some(SourceSpec::Workload { .. }));
+        Options {
+            machine: self.machine.clone(),
             limits,
-            seed: spec.seed,
-            host_threads: spec.host_threads,
-            interval: spec.interval,
-            perfetto: spec.perfetto.clone(),
-            perfetto_walks: spec.perfetto_walks,
-        };
-        run(program, &designs, &options, progress)
+            seed: self.seed,
+            host_threads: self.host_threads,
+            interval: self.interval,
+            perfetto: self.perfetto.clone(),
+            perfetto_walks: self.perfetto_walks,
+        }
     }
 }

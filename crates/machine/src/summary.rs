@@ -2,9 +2,10 @@
 //! computed from the counters.
 
 use pagewalk_stats::Tree;
+use pagewalk_tables::table_metrics;
 use serde::Serialize;
 
-use crate::results::{DesignResult, Share};
+use crate::limits::Work;
 
 /// One number of the summary.
 #[derive(Clone, Debug, Serialize)]
@@ -19,7 +20,21 @@ pub struct Metric {
     pub meaning: &'static str,
 }
 
+/// Cycles that one cause took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Share {
+    /// Cause.
+    pub cause: &'static str,
+    /// Cycles, of all cores together.
+    pub cycles: f64,
+    /// Of all cycles.
+    pub share: f64,
+    /// What counts as this cause.
+    pub meaning: &'static str,
+}
+
 /// Name, unit and definition of a metric.
+#[derive(Clone, Copy)]
 pub struct MetricDefinition {
     /// Name.
     pub name: &'static str,
@@ -27,14 +42,22 @@ pub struct MetricDefinition {
     pub unit: &'static str,
     /// One sentence.
     pub meaning: &'static str,
-    value: fn(&Counted<'_>) -> Option<f64>,
+    value: Value,
+}
+
+/// What a metric is computed from.
+#[derive(Clone, Copy)]
+enum Value {
+    /// The counters of the measured part.
+    Measured(fn(&Counted<'_>) -> Option<f64>),
+    /// What page tables counted since the machine booted.
+    Tables(fn(&Tree) -> Option<f64>),
 }
 
 struct Counted<'a> {
     tree: &'a Tree,
-    /// The kernel's and the page tables' counters since the machine booted.
-    since_boot: Option<&'a Tree>,
     instructions: f64,
+    requests: f64,
     cycles: f64,
 }
 
@@ -98,195 +121,197 @@ impl Counted<'_> {
         let rows = rows.map(|r| (r.path.as_str(), r.definition.name, r.value));
         level_lookups(rows, level) as f64 - self.sum(level, "hits")
     }
-    /// Sum of a counter over the hashed page tables of the three page sizes since
-    /// the machine booted; `None` where there are no such tables.
-    fn tables(&self, name: &str) -> Option<f64> {
-        let of_a_size = |path: &str| {
-            let size = path.strip_prefix("page_table.");
-            size.is_some_and(|size| ["4kb", "2mb", "1gb"].contains(&size))
-        };
-        let rows = &self.since_boot?.rows;
-        let mut values = rows
-            .iter()
-            .filter(|r| r.definition.name == name && of_a_size(&r.path))
-            .map(|r| r.value)
-            .peekable();
-        values.peek()?;
-        Some(values.sum::<u64>() as f64)
-    }
     fn per_kilo(&self, n: f64) -> Option<f64> {
         ratio(n * 1000.0, self.instructions)
     }
 }
 
-/// Every metric of the summary, in order.
-pub const METRICS: &[MetricDefinition] = &[
+/// The metrics before those of the page tables.
+const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "instructions",
         unit: "instructions",
         meaning: "Instructions of all threads in the measured part",
-        value: |c| Some(c.instructions),
+        value: Value::Measured(|c| Some(c.instructions)),
     },
     MetricDefinition {
         name: "cycles",
         unit: "cycles",
         meaning: "Cycles of the core that took longest in the measured part",
-        value: |c| Some(c.cycles),
+        value: Value::Measured(|c| Some(c.cycles)),
     },
     MetricDefinition {
         name: "ipc",
         unit: "instructions/cycle",
         meaning: "Instructions of all threads a cycle",
-        value: |c| ratio(c.instructions, c.cycles),
+        value: Value::Measured(|c| ratio(c.instructions, c.cycles)),
+    },
+    MetricDefinition {
+        name: "requests",
+        unit: "requests",
+        meaning: "Requests of the program that ended in the measured part: what one is, the program says (an operation of a key-value store, an update, a lookup); without that, a region of interest is one",
+        value: Value::Measured(|c| (c.requests > 0.0).then_some(c.requests)),
+    },
+    MetricDefinition {
+        name: "cycles_per_request",
+        unit: "cycles/request",
+        meaning: "Cycles of the measured part for each request that ended in it",
+        value: Value::Measured(|c| ratio(c.cycles, c.requests)),
+    },
+    MetricDefinition {
+        name: "instructions_per_request",
+        unit: "instructions/request",
+        meaning: "Instructions of all threads for each request that ended in the measured part",
+        value: Value::Measured(|c| ratio(c.instructions, c.requests)),
     },
     MetricDefinition {
         name: "memory_operands",
         unit: "operands",
         meaning: "Loads and stores of the program",
-        value: |c| Some(c.core("loads") + c.core("stores")),
+        value: Value::Measured(|c| Some(c.core("loads") + c.core("stores"))),
     },
     MetricDefinition {
         name: "l1d_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Data translations that no first-level TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
-        value: |c| c.per_kilo(c.level_misses("mmu.l1d") - c.mmu("walks_merged")),
+        value: Value::Measured(|c| c.per_kilo(c.level_misses("mmu.l1d") - c.mmu("walks_merged"))),
     },
     MetricDefinition {
         name: "l1i_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Instruction translations that no first-level TLB had, for 1000 instructions",
-        value: |c| c.per_kilo(c.level_misses("mmu.l1i")),
+        value: Value::Measured(|c| c.per_kilo(c.level_misses("mmu.l1i"))),
     },
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Translations that no TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
-        value: |c| c.per_kilo(c.mmu("walks")),
+        value: Value::Measured(|c| c.per_kilo(c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walks",
         unit: "walks",
         meaning: "Page walks, those that end in a page fault included",
-        value: |c| Some(c.mmu("walks")),
+        value: Value::Measured(|c| Some(c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walk_cycles_mean",
         unit: "cycles",
         meaning: "Mean time of a walk, from its start in a walker to its end",
-        value: |c| ratio(c.mmu("walk_cycles"), c.mmu("walks")),
+        value: Value::Measured(|c| ratio(c.mmu("walk_cycles"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walk_reads_per_walk",
         unit: "reads",
         meaning: "Mean number of page-table reads of a walk",
-        value: |c| ratio(c.mmu("walk_reads"), c.mmu("walks")),
+        value: Value::Measured(|c| ratio(c.mmu("walk_reads"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "l1d_mpki",
         unit: "misses/1000 instructions",
         meaning: "Demand misses of the first-level data cache, for 1000 instructions",
-        value: |c| c.per_kilo(c.sum("l1d", "load_misses") + c.sum("l1d", "store_misses")),
+        value: Value::Measured(|c| {
+            c.per_kilo(c.sum("l1d", "load_misses") + c.sum("l1d", "store_misses"))
+        }),
     },
     MetricDefinition {
         name: "dram_reads",
         unit: "lines",
         meaning: "Lines read from DRAM, prefetches and walks included",
-        value: |c| Some(c.tree.sum("reads", |p| p.starts_with("dram")) as f64),
+        value: Value::Measured(|c| Some(c.tree.sum("reads", |p| p.starts_with("dram")) as f64)),
     },
     MetricDefinition {
         name: "branch_mpki",
         unit: "mispredictions/1000 instructions",
         meaning: "Mispredicted branches, for 1000 instructions",
-        value: |c| c.per_kilo(c.core("mispredictions")),
+        value: Value::Measured(|c| c.per_kilo(c.core("mispredictions"))),
     },
     MetricDefinition {
         name: "page_faults",
         unit: "faults",
         meaning: "Page faults in the measured part: first touches, copy-on-write, and those that another thread had answered meanwhile",
-        value: |c| {
+        value: Value::Measured(|c| {
             let first = c.os("faults_4kb") + c.os("faults_2mb") + c.os("faults_1gb");
             let others = c.os("cow_faults") + c.os("spurious_faults");
             Some(first + others - c.os("populated_pages"))
-        },
+        }),
     },
     MetricDefinition {
         name: "fault_cycles",
         unit: "cycles",
         meaning: "Kernel time of the page faults in the measured part",
-        value: |c| Some(c.os("fault_cycles")),
+        value: Value::Measured(|c| Some(c.os("fault_cycles"))),
     },
     MetricDefinition {
         name: "page_table_bytes",
         unit: "bytes",
         meaning: "Largest size of all page tables together, up to the end of the measured part",
-        value: |c| Some(c.os("page_table_peak_bytes")),
+        value: Value::Measured(|c| Some(c.os("page_table_peak_bytes"))),
     },
     MetricDefinition {
         name: "largest_contiguous_bytes",
         unit: "bytes",
         meaning: "Largest contiguous block that a page table asked for",
-        value: |c| Some(c.os("largest_contiguous_bytes")),
+        value: Value::Measured(|c| Some(c.os("largest_contiguous_bytes"))),
     },
-    MetricDefinition {
-        name: "table_resizes",
-        unit: "resizes",
-        meaning: "Upsizes and downsizes of ways of cuckoo page tables since the machine booted",
-        value: |c| Some(c.tables("upsizes")? + c.tables("downsizes")?),
-    },
-    MetricDefinition {
-        name: "table_reinsertions_mean",
-        unit: "re-insertions",
-        meaning: "Mean number of re-insertions of an insertion or rehash in cuckoo page tables since the machine booted",
-        value: |c| {
-            ratio(
-                c.tables("reinsertions")?,
-                c.tables("insertions_and_rehashes")?,
-            )
-        },
-    },
-    MetricDefinition {
-        name: "l2p_entries",
-        unit: "entries",
-        meaning: "Most entries of the L2P table that one process had in use since the machine booted",
-        value: |c| Some(c.since_boot?.get("page_table.l2p", "entries_peak")? as f64),
-    },
+];
+
+/// The metrics after those of the page tables.
+const MAPPED: &[MetricDefinition] = &[
     MetricDefinition {
         name: "mapped_4kb",
         unit: "bytes",
         meaning: "Memory mapped by 4 KB pages at the end, of the processes that then live",
-        value: |c| Some(c.os("mapped_4kb_bytes")),
+        value: Value::Measured(|c| Some(c.os("mapped_4kb_bytes"))),
     },
     MetricDefinition {
         name: "mapped_2mb",
         unit: "bytes",
         meaning: "Memory mapped by 2 MB pages at the end, of the processes that then live",
-        value: |c| Some(c.os("mapped_2mb_bytes")),
+        value: Value::Measured(|c| Some(c.os("mapped_2mb_bytes"))),
     },
     MetricDefinition {
         name: "mapped_1gb",
         unit: "bytes",
         meaning: "Memory mapped by 1 GB pages at the end, of the processes that then live",
-        value: |c| Some(c.os("mapped_1gb_bytes")),
+        value: Value::Measured(|c| Some(c.os("mapped_1gb_bytes"))),
     },
 ];
+
+/// Every metric of the summary, in order.
+pub fn metrics() -> impl Iterator<Item = MetricDefinition> {
+    let tables = table_metrics().map(|m| MetricDefinition {
+        name: m.name,
+        unit: m.unit,
+        meaning: m.meaning,
+        value: Value::Tables(m.value),
+    });
+    GENERAL
+        .iter()
+        .copied()
+        .chain(tables)
+        .chain(MAPPED.iter().copied())
+}
 
 pub(crate) fn summarise(
     tree: &Tree,
     since_boot: Option<&Tree>,
-    instructions: u64,
+    work: Work,
     cycles: u64,
 ) -> Vec<Metric> {
     let c = Counted {
         tree,
-        since_boot,
-        instructions: instructions as f64,
+        instructions: work.instructions as f64,
+        requests: work.requests as f64,
         cycles: cycles as f64,
     };
-    METRICS
-        .iter()
+    metrics()
         .map(|m| Metric {
             name: m.name,
-            value: (m.value)(&c),
+            value: match m.value {
+                Value::Measured(value) => value(&c),
+                Value::Tables(value) => since_boot.and_then(value),
+            },
             unit: m.unit,
             meaning: m.meaning,
         })
@@ -326,37 +351,32 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
         .collect()
 }
 
-/// A result that no machine could give.
-pub(crate) fn impossible(d: &DesignResult) -> Option<String> {
-    let total = |part: &str, name: &str| {
-        let rows = d
-            .stats
-            .iter()
-            .filter(|s| below_core(&s.path, part) && s.name == name);
-        rows.map(|s| s.value).sum::<u64>()
+/// TLB misses without a walk, which no machine could have, as a sentence.
+pub(crate) fn impossible(tree: &Tree) -> Option<String> {
+    let c = Counted {
+        tree,
+        instructions: 0.0,
+        requests: 0.0,
+        cycles: 0.0,
     };
-    let rows = d.stats.iter().map(|s| (s.path.as_str(), s.name, s.value));
-    let l1 = level_lookups(rows, "mmu.l1d").saturating_sub(total("mmu.l1d", "hits"));
-    let mmu = |name: &str| {
-        d.stats
-            .iter()
-            .filter(|s| is_mmu(&s.path) && s.name == name)
-            .map(|s| s.value)
-            .sum::<u64>()
-    };
-    (l1 > mmu("l2_hits") && mmu("walks") == 0 && mmu("walks_merged") == 0).then(|| {
-        format!(
-            "{}: the TLBs missed {l1} times and nothing walked: this result is not to be used",
-            d.name
-        )
+    let l1 = c.level_misses("mmu.l1d");
+    let walked = c.mmu("walks") > 0.0 || c.mmu("walks_merged") > 0.0;
+    (l1 > c.mmu("l2_hits") && !walked).then(|| {
+        format!("the TLBs missed {l1} times and nothing walked: this result is not to be used")
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use pagewalk_mmu::TlbStats;
     use pagewalk_os::OsStats;
+    use pagewalk_stats::Tree;
+
+    use super::{Metric, Work, summarise};
+
+    fn value(summary: &[Metric], name: &str) -> Option<f64> {
+        summary.iter().find(|m| m.name == name)?.value
+    }
 
     #[test]
     fn misses_of_a_level_are_those_of_all_its_arrays_whatever_they_are_called() {
@@ -371,9 +391,12 @@ mod tests {
                 tree.add(&format!("core.{core}.mmu.l1d.{array}"), &stats);
             }
         }
-        let summary = summarise(&tree, None, 12_000, 1);
-        let misses = summary.iter().find(|m| m.name == "l1d_tlb_mpki");
-        assert_eq!(misses.and_then(|m| m.value), Some(10.0));
+        let work = Work {
+            instructions: 12_000,
+            requests: 0,
+        };
+        let summary = summarise(&tree, None, work, 1);
+        assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(10.0));
     }
 
     #[test]
@@ -388,8 +411,22 @@ mod tests {
             ..OsStats::default()
         };
         tree.add("os", &os);
-        let summary = summarise(&tree, None, 0, 0);
-        let faults = summary.iter().find(|m| m.name == "page_faults");
-        assert_eq!(faults.and_then(|m| m.value), Some(40.0));
+        let summary = summarise(&tree, None, Work::default(), 0);
+        assert_eq!(value(&summary, "page_faults"), Some(40.0));
+    }
+
+    #[test]
+    fn what_a_request_costs_is_said_where_one_has_ended() {
+        let per_request = |requests| {
+            let work = Work {
+                instructions: 600,
+                requests,
+            };
+            let summary = summarise(&Tree::default(), None, work, 300);
+            ["requests", "cycles_per_request", "instructions_per_request"]
+                .map(|name| value(&summary, name))
+        };
+        assert_eq!(per_request(0), [None; 3]);
+        assert_eq!(per_request(4), [Some(4.0), Some(75.0), Some(150.0)]);
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Thread {
     pub(crate) starved: bool,
     /// What lies behind it.
     pub(crate) units: Units,
+    /// The reply to what its present batch ends with asking.
+    pub(crate) reply: Option<u64>,
     /// Number of the last barrier that it came to.
     pub(crate) barrier: u64,
     /// Core it ran on last.
@@ -58,6 +60,7 @@ impl Thread {
             ready_at,
             starved: false,
             units: Units::default(),
+            reply: None,
             barrier: 0,
             last_core,
         }

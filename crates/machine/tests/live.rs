@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use pagewalk_machine::{DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec};
+use pagewalk_machine::{
+    DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec, Stream,
+};
 use pagewalk_stream::{Backing, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
@@ -368,8 +370,11 @@ fn a_thread_that_waits_for_a_change_that_never_comes_goes_on_and_it_is_said() {
         .resolve(&spec(&["radix"], &[], &[]))
         .unwrap();
     let options = Options::default();
-    let result =
-        pagewalk_machine::run(Box::new(Cut(0)), &designs, &options, &mut |_| true).unwrap();
+    let stream = Stream {
+        program: Box::new(Cut(0)),
+        designs: vec![0],
+    };
+    let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
     assert_eq!(result.designs[0].status, "complete");
     assert_eq!(metric(&result.designs[0], "instructions"), 2.0);
     let said = |w: &&String| w.contains("1 times a thread waited");

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, L2pFull, View};
+use pagewalk_tables::{Invalidation, L2pFull, Looked, Shortcut, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
@@ -122,6 +122,8 @@ pub struct Os {
     role: Role,
     /// Of a guest.
     host: Option<Box<Host>>,
+    /// What answers programs that ask.
+    shortcut: Option<Box<dyn Shortcut>>,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -173,6 +175,7 @@ impl Os {
             page_table: table.clone(),
             role,
             host: None,
+            shortcut: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,
         })
@@ -198,6 +201,23 @@ impl Os {
             },
             _ => panic!("process {pid} has a table of the wrong kind"),
         }
+    }
+
+    /// From now on programs that ask are answered by `shortcut`.
+    pub fn set_shortcut(&mut self, shortcut: Box<dyn Shortcut>) {
+        self.shortcut = Some(shortcut);
+    }
+
+    /// `loadVA` of a thread of `pid`; `None` without a shortcut.
+    pub fn load_va(&mut self, pid: Pid, integer: u64) -> Option<Looked> {
+        let asid = self.asid(pid);
+        Some(self.shortcut.as_mut()?.load_va(asid, integer))
+    }
+
+    /// `insertSTLT` of a thread of `pid`; `None` without a shortcut.
+    pub fn insert_va(&mut self, pid: Pid, integer: u64, va: VirtAddr) -> Option<Looked> {
+        let asid = self.asid(pid);
+        Some(self.shortcut.as_mut()?.insert_va(asid, integer, va))
     }
 
     /// A core that ran a thread of `from` last takes up another one, of `to`:

@@ -7,7 +7,7 @@ use std::sync::RwLock;
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, METRICS, Progress, RunError, RunResult, RunSpec, explain as explain_name,
+    Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
     statistics as all_statistics,
 };
 use pagewalk_workload::{OpenOptions, convert_trace};
@@ -230,8 +230,7 @@ fn config_keys() -> PyResult<String> {
 /// Every statistic and metric with unit and definition.
 #[pyfunction]
 fn statistics() -> PyResult<String> {
-    let metrics: Vec<_> = METRICS
-        .iter()
+    let metrics: Vec<_> = metrics()
         .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
         .collect();
     let statistics = all_statistics(&installation()?.data).map_err(failure)?;

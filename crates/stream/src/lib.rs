@@ -23,6 +23,9 @@ pub enum Kind {
     /// Control flow to `va` when taken. `dep` are the producers of the condition
     /// (or of the target).
     Branch = 3,
+    /// Asks the machine's shortcut, as the batch's [`End::Ask`] says: always the
+    /// last op of its batch. `dep` are the producers of the integer and the address.
+    Ask = 4,
 }
 
 /// Bits of [`Op::flags`].
@@ -39,6 +42,8 @@ pub mod flags {
     pub const RETURN: u8 = 16;
     /// Drains the window before it executes (atomic read-modify-write, fence, `cpuid`).
     pub const SERIALISING: u8 = 32;
+    /// The last op of a request, whatever its kind: see [`super::Facts::request`].
+    pub const REQUEST: u8 = 64;
 }
 
 /// One operation: 32 bytes, so that two share a cache line of the host.
@@ -103,6 +108,25 @@ impl Batch {
     pub fn instructions(&self) -> u64 {
         self.ops.iter().map(|o| u64::from(o.insns)).sum()
     }
+}
+
+/// What a program asks of the machine's shortcut from integers to addresses,
+/// which it makes of its keys (STLT, section III).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// `loadVA`: where the record of `integer` may lie. The reply is its address,
+    /// or 0.
+    LoadVa {
+        /// What the program made of its key.
+        integer: u64,
+    },
+    /// `insertSTLT`: the record of `integer` lies at `va`. The reply is 0.
+    InsertVa {
+        /// What the program made of its key.
+        integer: u64,
+        /// The record's address.
+        va: VirtAddr,
+    },
 }
 
 /// A thread of a program; the first is 0, numbers are never used again.
@@ -182,6 +206,9 @@ pub enum End {
     /// A live thread waits for another one, in the kernel: it takes no part until
     /// `fill` gives something else. Ask again later.
     Blocked,
+    /// The last op asks: [`Program::answer`] comes before the next `fill` of this
+    /// thread, with what the program then branches on.
+    Ask(Ask),
     /// A live program has produced nothing yet: call [`Program::wait`], ask again.
     Empty,
     /// The thread is gone. Never ask again.
@@ -289,6 +316,9 @@ pub struct Facts {
     pub deterministic: bool,
     /// There is a region of interest.
     pub has_roi: bool,
+    /// What one request is, such as `update`, where ops say where a request ends
+    /// ([`flags::REQUEST`]). Without, each region of interest that ends is one.
+    pub request: Option<String>,
     /// It is, or was when it was recorded, a live process: it may own memory that
     /// it got in ways that nobody announced.
     pub live: bool,
@@ -319,6 +349,11 @@ pub trait Program: Send {
     fn facts(&self) -> Facts;
     /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError>;
+    /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:
+    /// no machine that runs the program has a shortcut, and it does without.
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        let _ = (thread, reply);
+    }
     /// Blocks until some thread that was [`End::Empty`] or [`End::Blocked`] may
     /// have something, or for at most a tenth of a second.
     fn wait(&mut self) {}

@@ -10,10 +10,12 @@ mod cuckoo;
 mod cwc;
 mod hash_dont_cache;
 mod level_hashing;
+mod metric;
 mod murmur;
 mod pte;
 mod radix;
 mod registry;
+mod shortcut;
 mod walk_cache;
 
 pub use contract::*;
@@ -21,8 +23,10 @@ pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, HashFunction, MemoryEfficien
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
 pub use hash_dont_cache::HashDontCacheSpec;
 pub use level_hashing::LevelHashingSpec;
+pub use metric::TableMetric;
 pub use radix::Radix;
-pub use registry::PageTableSpec;
+pub use registry::{PageTableSpec, table_metrics};
+pub use shortcut::{Looked, MOST_LINES, Shortcut};
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 
 /// The worked example of the documentation: it compiles, and runs, as it stands.

@@ -8,6 +8,7 @@ use crate::cluster::ADDRESS_BITS;
 use crate::cuckoo::{self, Cuckoo};
 use crate::hash_dont_cache::HashDontCache;
 use crate::level_hashing::LevelHashing;
+use crate::metric::TableMetric;
 use crate::{
     ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, PageTable, Radix,
     WalkCacheKind,
@@ -90,4 +91,9 @@ impl PageTableSpec {
             _ => ADDRESS_BITS,
         }
     }
+}
+
+/// What page tables of any kind add to the summary of a result, in order.
+pub fn table_metrics() -> impl Iterator<Item = &'static TableMetric> {
+    cuckoo::METRICS.iter()
 }

@@ -31,7 +31,7 @@ impl Core {
                 back = known.max(data) + self.load_to_use;
                 cause = Cause::L1d;
             } else {
-                let done = self.ask(Ask::Load, t.pa, op.pc, known, below);
+                let done = self.request(Ask::Load, t.pa, op.pc, known, below);
                 back = done.at;
                 cause = served(done.level);
             }
@@ -92,9 +92,9 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
-        let mut written = self.ask(Ask::Store, t.pa, op.pc, retired, below).at;
+        let mut written = self.request(Ask::Store, t.pa, op.pc, retired, below).at;
         if split {
-            written = written.max(self.ask(Ask::Store, second, op.pc, retired, below).at);
+            written = written.max(self.request(Ask::Store, second, op.pc, retired, below).at);
             self.stats.split_accesses += 1;
         }
         let commit = written.max(self.stores.last_commit + 1);
@@ -139,7 +139,7 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn ask<B: Below>(
+    pub(super) fn request<B: Below>(
         &mut self,
         kind: Ask,
         at: PhysAddr,
@@ -209,7 +209,7 @@ impl Core {
                 at: t.at.max(data) + self.load_to_use,
                 level: Level::L1,
             },
-            None => self.ask(Ask::Load, t.pa, op.pc, t.at, below),
+            None => self.request(Ask::Load, t.pa, op.pc, t.at, below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));

@@ -39,10 +39,19 @@ impl Core {
             if let Err(fault) = self.warm_op(op, asid, view, below) {
                 break Stop::Fault(fault);
             }
+            if op.kind == Kind::Ask {
+                break Stop::Ask;
+            }
             let resumed = u64::from(self.resumes) * u64::from(op.insns.saturating_sub(1));
             self.resumes = false;
             self.warmed += u64::from(op.insns) - resumed;
             at += 1;
+            if op.flags & flags::REQUEST != 0 {
+                self.warmed_requests += 1;
+                if self.requests() >= self.most_requests {
+                    break Stop::Limit;
+                }
+            }
         };
         self.warm_rest += (self.warmed - before) * cpi_milli;
         let slots = self.warm_rest / 1000 * self.width;
@@ -70,7 +79,7 @@ impl Core {
             }
         }
         let access = match op.kind {
-            Kind::Compute => return Ok(()),
+            Kind::Compute | Kind::Ask => return Ok(()),
             Kind::Branch => {
                 self.predictor.foresees(op, false);
                 self.redirect(op);

@@ -19,6 +19,10 @@ impl Machine {
     ) -> Result<(), Outcome> {
         match end {
             End::More | End::Empty => {}
+            End::Ask(_) => {
+                let thread = self.threads.get_mut(&id).expect("it runs");
+                hub.answer(id, thread.reply.take());
+            }
             // What the other threads did before the end may still be to come.
             End::Event {
                 event: event @ Event::ProcessExit { .. },

@@ -95,7 +95,7 @@ impl Machine {
             }
             OsError::NoContiguous { .. } => Outcome::CannotFinish(format!(
                 "cannot finish: {e}. That was after {} instructions; lower the fragmentation (os.fragmentation) or choose a page table of smaller pieces",
-                self.executed
+                self.executed.instructions
             )),
             OsError::L2pFull { .. } => {
                 let (above, table) = match host {
@@ -108,7 +108,7 @@ impl Machine {
                 };
                 Outcome::CannotFinish(format!(
                     "cannot finish: {e}. That was after {} instructions; give the ways larger chunks ({above}page_table.{kind}.chunks; change_chunks, to begin with smaller ones) or more entries ({above}page_table.{kind}.l2p_entries)",
-                    self.executed
+                    self.executed.instructions
                 ))
             }
             other => Outcome::Fault(other.to_string()),

@@ -1,7 +1,7 @@
 //! From phase to phase: what is measured, and how a run ends.
 
 use super::{Machine, Outcome};
-use crate::limits::Phase;
+use crate::limits::{Phase, Work};
 
 impl Machine {
     pub(super) fn enter_phase(&mut self) {
@@ -27,20 +27,20 @@ impl Machine {
         }
     }
 
-    /// Instructions were done: intervals and phases end where they were asked to.
-    pub(super) fn count(&mut self, instructions: u64) {
-        self.executed += instructions;
+    /// Work was done: intervals and phases end where they were asked to.
+    pub(super) fn count(&mut self, done: Work) {
+        self.executed += done;
         if !self.plan.phase.skips() {
-            self.simulated += instructions;
+            self.simulated += done.instructions;
         }
-        if self.measured.until_interval(self.executed) == 0 {
+        if self.measured.until_interval(self.executed.instructions) == 0 {
             let (tree, times) = (self.tree(), self.times());
             self.measured.interval(tree, times, self.executed);
         }
-        if self.plan.left != u64::MAX && instructions >= self.plan.left {
+        if self.plan.ends_with(done) {
             self.leave_phase();
         }
-        if self.plan.advance(instructions) {
+        if self.plan.advance(done) {
             self.enter_phase();
         }
     }
@@ -56,14 +56,14 @@ impl Machine {
     /// The program is over, which is an error if it is before the measured part.
     pub(super) fn finish_program(&mut self) {
         self.leave_phase();
-        self.outcome = Some(if self.plan.phase == Phase::UntilRoi {
+        self.outcome = Some(if self.plan.is_before_roi() {
             Outcome::Program(
                 "the program ended and its region of interest never began: leave out --roi, or mark the region with pagewalk.h".to_owned(),
             )
-        } else if self.plan.phase.skips() || self.plan.phase == Phase::Warmup {
+        } else if matches!(self.plan.phase, Phase::Skip | Phase::Warmup) {
             Outcome::Program(format!(
                 "the program ended after {} instructions, before the measured part began: lower --skip and --warmup",
-                self.executed
+                self.executed.instructions
             ))
         } else {
             Outcome::Complete
@@ -103,6 +103,12 @@ impl Machine {
     }
 
     pub(super) fn end_roi(&mut self) {
+        if self.plan.counts_regions() {
+            self.count(Work {
+                instructions: 0,
+                requests: 1,
+            });
+        }
         let mut plan = self.plan.clone();
         if plan.roi_end() {
             // The phase that ends is measured before the plan forgets it.

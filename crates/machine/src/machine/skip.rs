@@ -1,10 +1,11 @@
 //! Skipping: pages are mapped, nothing else happens.
 
-use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::{Machine, Outcome};
+use crate::limits::Work;
 
 /// The pages that a skipping machine has seen mapped: direct-mapped.
 pub(super) struct TouchFilter {
@@ -47,10 +48,11 @@ impl Machine {
         let item = thread.item.clone().expect("checked by step");
         let from = thread.at;
         let ops = &item.batch.ops;
-        let mut done = 0u64;
+        let left = self.plan.left;
+        let mut done = Work::default();
         let mut at = from;
         let mut pc_page = u64::MAX;
-        while at < ops.len() && done < self.plan.left {
+        while at < ops.len() && done.is_within(left) {
             let op = &ops[at];
             if op.pc >> 12 != pc_page {
                 pc_page = op.pc >> 12;
@@ -59,8 +61,11 @@ impl Machine {
             let access = match op.kind {
                 Kind::Load => Some(Access::Read),
                 Kind::Store => Some(Access::Write),
-                Kind::Compute | Kind::Branch => None,
+                Kind::Compute | Kind::Branch | Kind::Ask => None,
             };
+            if op.kind == Kind::Ask {
+                self.look_up(id, &item, op)?;
+            }
             if let Some(access) = access {
                 self.touch(core, process, asid, op.va, access)?;
                 let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
@@ -68,14 +73,17 @@ impl Machine {
                     self.touch(core, process, asid, last, access)?;
                 }
             }
-            done += u64::from(op.insns);
+            done += Work {
+                instructions: u64::from(op.insns),
+                requests: u64::from(op.flags & flags::REQUEST != 0),
+            };
             at += 1;
         }
         self.threads
             .get_mut(&id)
             .expect("a thread on a core exists")
             .at = at;
-        self.skipped[core] += done.max(1);
+        self.skipped[core] += done.instructions.max(1);
         self.count(done);
         Ok(())
     }

@@ -1,12 +1,20 @@
 //! The run loop: one turn of one core after another.
 
-use pagewalk_cpu::Stop;
+use pagewalk_cpu::{Core, Stop};
 use pagewalk_stream::ThreadId;
 
 use super::waits::program;
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Item, Supply};
-use crate::limits::Phase;
+use crate::limits::{Phase, Work};
+
+/// What a core has done since the start.
+fn work(core: &Core) -> Work {
+    Work {
+        instructions: core.instructions(),
+        requests: core.requests(),
+    }
+}
 
 /// Turns of cores before [`Machine::advance`] comes back in any case.
 const MOST_STEPS: u32 = 1 << 20;
@@ -103,14 +111,17 @@ impl Machine {
         let pid = self.processes[&process].pid;
         let view = self.os.view(pid);
         let asid = self.os.asid(pid);
-        let item: &Item = thread.item.as_ref().expect("checked by step");
+        // Lent to the cores, which may ask for a reply in the middle of it.
+        let item: Item = thread.item.take().expect("checked by step");
         let c = &mut self.cores[core];
-        let before = c.instructions();
+        let before = work(c);
         let left = self
             .plan
             .left
-            .min(self.measured.until_interval(self.executed));
-        let limit = before.saturating_add(left);
+            .instructions
+            .min(self.measured.until_interval(self.executed.instructions));
+        let limit = before.instructions.saturating_add(left);
+        c.stop_at_requests(before.requests.saturating_add(self.plan.left.requests));
         let ran = if self.plan.phase == Phase::SampleWarm {
             c.warm(
                 &item.batch.ops,
@@ -132,8 +143,21 @@ impl Machine {
                 &mut self.shared,
             )
         };
-        thread.at = ran.at;
-        let done = c.instructions() - before;
+        let mut at = ran.at;
+        let answered = if ran.stop == Stop::Ask {
+            at += 1;
+            self.answer(id, core, &item, ran.at)
+        } else {
+            Ok(())
+        };
+        let done = work(&self.cores[core]) - before;
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        thread.item = Some(item);
+        thread.at = at;
+        answered?;
         self.harvest_walks();
         self.count(done);
         let Stop::Fault(f) = ran.stop else {

@@ -12,6 +12,7 @@ mod elastic;
 mod hash;
 mod l2p;
 mod line;
+mod metrics;
 mod report;
 mod spec;
 mod stats;
@@ -32,6 +33,7 @@ use self::walk::{MAX_WAYS, Ways};
 use crate::cluster::{self, PTES, PteCluster};
 use crate::cwc::Cwt;
 use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk};
+pub(crate) use metrics::METRICS;
 
 /// Whether the parameters make sense; an error begins with the key.
 pub(crate) fn check(spec: &ElasticSpec) -> Result<(), String> {

@@ -323,7 +323,7 @@ impl Records {
         match op.kind {
             Kind::Load => full |= !put(&mut record.src_mem, op.va),
             Kind::Store => full |= !put(&mut record.dest_mem, op.va),
-            Kind::Compute | Kind::Branch => {}
+            Kind::Compute | Kind::Branch | Kind::Ask => {}
         }
         if full {
             return Err(Problem::Full);
@@ -342,7 +342,7 @@ impl Records {
             }
         }
         match op.kind {
-            Kind::Load | Kind::Compute => {
+            Kind::Load | Kind::Compute | Kind::Ask => {
                 if !put(&mut record.dest_regs, register(number)) {
                     self.far += 1;
                 }

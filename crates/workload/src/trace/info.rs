@@ -128,7 +128,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
                     info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
                     continue;
                 }
-                Kind::Compute => continue,
+                Kind::Compute | Kind::Ask => continue,
             }
             data.touch(op.va);
             data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));

@@ -142,6 +142,7 @@ impl Streamed {
             no_dependences: format == Format::Lackey,
             deterministic: true,
             has_roi: false,
+            request: None,
             live: false,
         };
         let pump = Pump::start(skip, move |sink| match format {

@@ -97,7 +97,11 @@ impl Order {
                 *units += 1;
                 Some(Mark::Wait(until.clone(), *counted))
             }
-            End::Event { .. } | End::Meet { .. } | End::Barrier { .. } | End::Exit => {
+            End::Event { .. }
+            | End::Meet { .. }
+            | End::Barrier { .. }
+            | End::Ask(_)
+            | End::Exit => {
                 *units += 1;
                 Some(Mark::End(end.clone()))
             }

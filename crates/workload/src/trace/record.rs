@@ -61,6 +61,10 @@ impl Program for Recording {
         Ok(end)
     }
 
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.answer(thread, reply);
+    }
+
     fn wait(&mut self) {
         self.program.wait();
     }
@@ -118,6 +122,8 @@ pub(super) fn drive(
                     }
                     _ => {}
                 },
+                // Nobody is there to reply.
+                End::Ask(_) => program.answer(id, None),
                 End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
             }
         }

@@ -71,6 +71,9 @@ pub struct Header {
     /// See [`pagewalk_stream::Facts`].
     pub has_roi: bool,
     /// See [`pagewalk_stream::Facts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// See [`pagewalk_stream::Facts`].
     #[serde(default)]
     pub live: bool,
     /// Seed of the recorded run.
@@ -89,6 +92,7 @@ impl Header {
             infer_mappings: facts.infer_mappings,
             no_dependences: facts.no_dependences,
             has_roi: facts.has_roi,
+            request: facts.request.clone(),
             live: facts.live,
             seed,
             source: source.to_owned(),

@@ -143,7 +143,7 @@ impl Model {
                 }
             }
             Kind::Load | Kind::Store => self.memory_va = op.va,
-            Kind::Compute => {}
+            Kind::Compute | Kind::Ask => {}
         }
     }
 }
@@ -371,6 +371,7 @@ impl Decoder {
                 1 => Kind::Load,
                 2 => Kind::Store,
                 3 => Kind::Branch,
+                4 => Kind::Ask,
                 _ => return None,
             },
             size: f[6],
@@ -390,7 +391,7 @@ mod tests {
         let pc = prop_oneof![0..4u64, any::<u64>()];
         let va = prop_oneof![0..600u64, any::<u64>()];
         let dep = prop_oneof![Just(0u16), 0..300u16, any::<u16>()];
-        (pc, va, any::<u64>(), dep.clone(), dep, 0..4u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
+        (pc, va, any::<u64>(), dep.clone(), dep, 0..5u8).prop_map(|(pc, va, bits, d0, d1, kind)| {
             let b = bits.to_le_bytes();
             Op {
                 pc,
@@ -399,7 +400,13 @@ mod tests {
                 dep: [d0, d1],
                 dep_latency: [b[1] & 1, b[2]],
                 latency: b[3] & 3,
-                kind: [Kind::Compute, Kind::Load, Kind::Store, Kind::Branch][usize::from(kind)],
+                kind: [
+                    Kind::Compute,
+                    Kind::Load,
+                    Kind::Store,
+                    Kind::Branch,
+                    Kind::Ask,
+                ][usize::from(kind)],
                 size: b[4],
                 flags: b[5],
             }

@@ -1,6 +1,6 @@
 //! What happens between ops, as bytes.
 
-use pagewalk_stream::{Advice, Backing, Counted, End, Event, ThreadId};
+use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use super::codec::{get_varint, put_varint};
@@ -72,6 +72,8 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         Mark::End(End::Exit) => put(&[2]),
         Mark::End(End::Meet { ticket }) => put(&[3, *ticket]),
         Mark::End(End::Barrier { number }) => put(&[4, *number]),
+        Mark::End(End::Ask(Ask::LoadVa { integer })) => put(&[6, *integer]),
+        Mark::End(End::Ask(Ask::InsertVa { integer, va })) => put(&[7, *integer, va.0]),
         Mark::End(End::More | End::Blocked | End::Empty | End::Wait { .. }) => {
             unreachable!("says nothing about the program")
         }
@@ -143,6 +145,11 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
         2 => End::Exit,
         3 => End::Meet { ticket: next()? },
         4 => End::Barrier { number: next()? },
+        6 => End::Ask(Ask::LoadVa { integer: next()? }),
+        7 => End::Ask(Ask::InsertVa {
+            integer: next()?,
+            va: VirtAddr(next()?),
+        }),
         _ => {
             let ticket = next()?;
             let event = match code {
@@ -253,6 +260,9 @@ mod tests {
             .collect();
         marks.push(Mark::End(End::Exit));
         marks.push(Mark::End(End::Meet { ticket: u64::MAX }));
+        marks.push(Mark::End(End::Ask(Ask::LoadVa { integer: u64::MAX })));
+        let integer = 7;
+        marks.push(Mark::End(End::Ask(Ask::InsertVa { integer, va: at })));
         let needs = vec![(0, 5), (7, u64::MAX)];
         marks.push(Mark::Wait(needs.clone(), Counted::Ops));
         marks.push(Mark::Wait(needs, Counted::Instructions));

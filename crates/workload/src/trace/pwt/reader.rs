@@ -154,7 +154,7 @@ fn each_part(
                 .ok_or_else(|| fault("an op makes no sense"))?;
             let sane = |o: &Op| match o.kind {
                 Kind::Load | Kind::Store => (1..=64).contains(&o.size),
-                Kind::Branch | Kind::Compute => true,
+                Kind::Branch | Kind::Compute | Kind::Ask => true,
             };
             if !ops.iter().all(sane) {
                 return Err(fault("an access of 0 or more than 64 bytes"));
@@ -231,6 +231,8 @@ pub(crate) struct PwtProgram {
     code: Arc<CodeInFile>,
     plans: BTreeMap<ThreadId, Plan>,
     threads: BTreeMap<ThreadId, Thread>,
+    /// A machine has replied to what the recorded program asked.
+    replied: bool,
 }
 
 impl PwtProgram {
@@ -272,12 +274,14 @@ impl PwtProgram {
                 no_dependences: file.header.no_dependences,
                 deterministic: true,
                 has_roi: file.header.has_roi,
+                request: file.header.request.clone(),
                 live: file.header.live,
             },
             path: Arc::new(file.path),
             code,
             plans,
             threads: BTreeMap::new(),
+            replied: false,
         }
     }
 
@@ -297,6 +301,14 @@ impl Program for PwtProgram {
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         batch.ops.clear();
+        if self.replied {
+            let path = self.path.display();
+            return Err(ProgramError {
+                message: format!(
+                    "{path}: the recorded program asks, and what it does next depends on this design's reply; expected a design without a shortcut, or the program itself"
+                ),
+            });
+        }
         if !self.threads.contains_key(&thread) {
             self.start(thread);
         }
@@ -317,5 +329,9 @@ impl Program for PwtProgram {
             }
             Some(Mark::End(end)) => end,
         })
+    }
+
+    fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
+        self.replied |= reply.is_some();
     }
 }

@@ -1,0 +1,56 @@
+//! What a program asks of the design's shortcut: the reply is functional, in
+//! program order and the same whether the op is timed, warmed or skipped.
+
+use pagewalk_stream::{Ask, End, Op, ThreadId};
+use pagewalk_tables::Looked;
+
+use super::{Machine, Outcome};
+use crate::hub::Item;
+use crate::limits::Phase;
+
+impl Machine {
+    /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.
+    pub(super) fn look_up(
+        &mut self,
+        id: ThreadId,
+        item: &Item,
+        op: &Op,
+    ) -> Result<Option<Looked>, Outcome> {
+        let End::Ask(ask) = item.end else {
+            return Err(Outcome::Program(format!(
+                "the op at {:#x} asks, and its batch does not say what: the recording is damaged",
+                op.pc
+            )));
+        };
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread that asks exists");
+        let pid = self.processes[&thread.process].pid;
+        let looked = match ask {
+            Ask::LoadVa { integer } => self.os.load_va(pid, integer),
+            Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va),
+        };
+        thread.reply = looked.as_ref().map(|l| l.value);
+        Ok(looked)
+    }
+
+    /// The core came back with an op that asks: answers and prices it.
+    pub(super) fn answer(
+        &mut self,
+        id: ThreadId,
+        core: usize,
+        item: &Item,
+        at: usize,
+    ) -> Result<(), Outcome> {
+        let op = &item.batch.ops[at];
+        let looked = self.look_up(id, item, op)?;
+        let c = &mut self.cores[core];
+        if self.plan.phase == Phase::SampleWarm {
+            c.warm_ask(op, looked.as_ref(), &mut self.shared);
+        } else {
+            c.ask(op, looked.as_ref(), &mut self.shared);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! What answers a program that asks for the address of a record by an integer
+//! that it made of the key (STLT, section III).
+
+use arrayvec::ArrayVec;
+use pagewalk_units::{Asid, PhysAddr, VirtAddr};
+
+/// Most lines that one question reads: a set of eight rows of 64 bytes.
+pub const MOST_LINES: usize = 8;
+
+/// A reply, and what it took.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Looked {
+    /// What the program gets: of `loadVA` the record's virtual address, or 0 for none.
+    pub value: u64,
+    /// Lines of the table that are read, side by side.
+    pub reads: ArrayVec<PhysAddr, MOST_LINES>,
+    /// The line that is written afterwards, if one is: an insertion, or a counter.
+    pub written: Option<PhysAddr>,
+    /// Cycles from the last line's arrival to the reply.
+    pub latency: u8,
+}
+
+/// A table of addresses in memory that the kernel keeps and that instructions of
+/// the program look into. It knows no time: the core prices what it reads.
+pub trait Shortcut: Send {
+    /// `loadVA` of a program in the address space `asid`.
+    fn load_va(&mut self, asid: Asid, integer: u64) -> Looked;
+    /// `insertSTLT` of the same: the record of `integer` lies at `va`.
+    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked;
+}

@@ -19,7 +19,9 @@ pub use explain::{Explanation, explain, statistics};
 pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use options::{Design, NewShortcut, Options};
-pub use results::{DesignResult, Host, IntervalResult, RunResult, Sampling, Source, Stat};
+pub use results::{
+    DesignResult, Host, IntervalResult, ProgramResult, RunResult, Sampling, Source, Stat,
+};
 pub use run::{Progress, RunError, Stream, host_cores, run};
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{Metric, MetricDefinition, Share, metrics};

@@ -37,8 +37,9 @@ impl Work {
         }
     }
 
-    /// So many requests, or as good as nothing for none of them.
-    fn first_of(instructions: Option<u64>, requests: Option<u64>) -> Work {
+    /// So many instructions or so many requests, whichever come first; without a
+    /// number, endless.
+    pub(crate) fn first_of(instructions: Option<u64>, requests: Option<u64>) -> Work {
         Work {
             instructions: instructions.unwrap_or(u64::MAX),
             requests: requests.unwrap_or(u64::MAX),
@@ -46,7 +47,7 @@ impl Work {
     }
 
     /// Whether one of the two is used up.
-    fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         self.instructions == 0 || self.requests == 0
     }
 
@@ -56,7 +57,7 @@ impl Work {
     }
 
     /// What is left after `done`; what is endless stays so.
-    fn less(self, done: Work) -> Work {
+    pub(crate) fn less(self, done: Work) -> Work {
         let less = |left: u64, done| match left {
             u64::MAX => left,
             _ => left.saturating_sub(done),
@@ -249,6 +250,28 @@ impl Plan {
             plan.after_roi();
         }
         plan
+    }
+
+    /// Of a mix, whose programs have instructions of their own: it ends by
+    /// [`Plan::finish`]. An error names the option that makes no sense with it.
+    pub(crate) fn of_mix(limits: Limits) -> Result<Self, String> {
+        if limits.sample.is_some() {
+            return Err(
+                "--sample: the programs of a mix are measured side by side, without gaps; expected no --sample with --mix".to_owned(),
+            );
+        }
+        let endless = Limits {
+            instructions: None,
+            requests: None,
+            roi: true,
+            ..limits
+        };
+        Ok(Plan::new(endless, false))
+    }
+
+    /// The measured part is complete.
+    pub(crate) fn finish(&mut self) {
+        (self.phase, self.left) = (Phase::Done, Work::FOREVER);
     }
 
     fn after_roi(&mut self) {

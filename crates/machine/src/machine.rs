@@ -5,6 +5,7 @@
 mod asks;
 mod events;
 mod kernel;
+mod parts;
 mod phases;
 mod scheduler;
 mod skip;
@@ -21,6 +22,7 @@ use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::{Cycle, PhysAddr};
 
+use self::parts::Parts;
 use self::skip::TouchFilter;
 use crate::config::Config;
 use crate::limits::{Plan, Work};
@@ -77,6 +79,8 @@ pub(crate) struct Machine {
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
     plan: Plan,
+    /// Of a mix: its programs.
+    pub(crate) parts: Parts,
     pub(crate) measured: Measured,
     /// What all threads have done since the start.
     pub(crate) executed: Work,
@@ -130,7 +134,21 @@ impl Machine {
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
-        let plan = Plan::new(limits, facts.request.is_none());
+        let parts = Parts::new(facts, &limits);
+        // Of a mix each program has instructions of its own, and no region is a request.
+        let alone = parts.list.is_empty();
+        let plan = if alone {
+            Plan::new(limits, facts.request.is_none())
+        } else {
+            Plan::of_mix(limits)?
+        };
+        if !alone && limits.requests.is_some() && facts.request.is_none() {
+            let silent = facts.parts.iter().find(|p| p.request.is_none());
+            return Err(format!(
+                "--requests: {} does not say where a request ends; expected --instructions for this mix",
+                silent.map_or("a program", |p| &p.name)
+            ));
+        }
         let mut machine = Machine {
             os,
             cores,
@@ -142,6 +160,7 @@ impl Machine {
                     pid,
                     applied: 0,
                     alive: true,
+                    part: 0,
                 },
             )]),
             ready: VecDeque::from([0]),
@@ -154,6 +173,7 @@ impl Machine {
             effects: Effects::default(),
             measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),
             plan,
+            parts,
             executed: Work::default(),
             simulated: 0,
             cpi_milli: 1000,

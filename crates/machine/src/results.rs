@@ -88,6 +88,14 @@ pub struct DesignResult {
     /// instructions, else cycles a `request`.
     #[serde(skip_serializing_if = "is_by_instruction")]
     pub speedup_by: &'static str,
+    /// Of a mix: what each program did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramResult>,
+    /// Of a mix: sum over its programs of instructions a cycle here, divided by those
+    /// of the program alone on the first design (weighted speedup: Snavely and
+    /// Tullsen, ASPLOS 2000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weighted_speedup: Option<f64>,
     /// Where the cycles went.
     pub cycle_stack: Vec<Share>,
     /// Every counter.
@@ -115,6 +123,59 @@ pub struct DesignResult {
     /// That threads went on without what they waited for, for the warnings.
     #[serde(skip)]
     pub(crate) let_go: Option<String>,
+}
+
+/// What one program of a mix did, up to the instructions or requests asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramResult {
+    /// Its name.
+    pub name: String,
+    /// Instructions.
+    pub instructions: u64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Cycles from the start of the measured part until it had done so much; `None`
+    /// if it never had.
+    pub cycles: Option<u64>,
+    /// Instructions a cycle until then.
+    pub ipc: Option<f64>,
+    /// Instructions a cycle alone, on the first design.
+    pub ipc_alone: Option<f64>,
+    /// Speed relative to the first design, in the same mix.
+    pub speedup: Option<f64>,
+}
+
+fn programs(machine: &Machine) -> Vec<ProgramResult> {
+    let parts = machine.parts.list.iter();
+    parts
+        .map(|p| ProgramResult {
+            name: p.name.clone(),
+            instructions: p.work.instructions,
+            requests: p.work.requests,
+            cycles: p.cycles,
+            ipc: p
+                .cycles
+                .filter(|&c| c > 0)
+                .map(|c| p.work.instructions as f64 / c as f64),
+            ipc_alone: None,
+            speedup: None,
+        })
+        .collect()
+}
+
+/// Gives each design of a mix its speeds relative to the first, and to those of the
+/// programs alone.
+pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Option<f64>]) {
+    let Some(first) = designs.first() else { return };
+    let base: Vec<Option<f64>> = first.programs.iter().map(|p| p.ipc).collect();
+    for d in designs {
+        for ((p, base), alone) in d.programs.iter_mut().zip(&base).zip(alone) {
+            p.ipc_alone = *alone;
+            p.speedup = p.ipc.zip(*base).map(|(own, base)| own / base);
+        }
+        let of_one = |p: &ProgramResult| Some(p.ipc? / p.ipc_alone?);
+        d.weighted_speedup = d.programs.iter().map(of_one).sum();
+    }
 }
 
 /// One counter.
@@ -220,6 +281,8 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         },
         speedup: None,
         speedup_by: BY_INSTRUCTION,
+        programs: programs(machine),
+        weighted_speedup: None,
         cycle_stack: summary::cycle_stack(tree),
         stats: statistics(tree),
         since_boot: statistics(&since_boot),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::{Facts, Program, ProgramError};
+use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError};
 use pagewalk_workload::live::{self, LiveOptions, LiveRecording};
 use pagewalk_workload::{Header, OpenOptions, Recording, TraceWriter};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{DataDir, Shipped};
 use crate::limits::Limits;
 use crate::options::{Design, Options};
-use crate::results::RunResult;
+use crate::results::{DesignResult, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
 /// Where programs come from.
@@ -43,6 +43,11 @@ pub enum SourceSpec {
     Program {
         /// The program and its arguments.
         argv: Vec<String>,
+    },
+    /// Several built-in programs and traces, as processes side by side.
+    Mix {
+        /// One each.
+        programs: Vec<SourceSpec>,
     },
 }
 
@@ -198,7 +203,33 @@ impl Installation {
                 pagewalk_workload::open_trace(path, &OpenOptions::default()).map_err(user)
             }
             SourceSpec::Program { argv } => live::launch(self.live_options(argv)).map_err(user),
+            SourceSpec::Mix { programs } => {
+                if programs.len() < 2 {
+                    return Err(RunError::User(
+                        "--mix: expected two programs or more, such as gups,bfs".to_owned(),
+                    ));
+                }
+                let opens = programs.iter().map(|one| self.opens(one, seed));
+                let opens = opens.collect::<Result<_, _>>()?;
+                Ok(Box::new(Mix::new(opens).map_err(user)?))
+            }
         }
+    }
+
+    /// Makes a program of a mix again and again.
+    fn opens(&self, source: &SourceSpec, seed: u64) -> Result<Opens, RunError> {
+        if let SourceSpec::Program { .. } | SourceSpec::Mix { .. } = source {
+            return Err(RunError::User(
+                "--mix: expected built-in programs and traces; record a live program first"
+                    .to_owned(),
+            ));
+        }
+        let (installation, source) = (self.clone(), source.clone());
+        Ok(Box::new(move || {
+            installation.open(&source, seed).map_err(|e| ProgramError {
+                message: e.to_string(),
+            })
+        }))
     }
 
     fn live_options(&self, argv: &[String]) -> LiveOptions {
@@ -288,7 +319,53 @@ impl Installation {
                 designs,
             });
         }
-        run(&designs, streams, &spec.options(), progress)
+        let mut result = run(&designs, streams, &spec.options(), progress)?;
+        if let SourceSpec::Mix { programs } = source {
+            let alone = self.alone(spec, programs, &designs[0], progress)?;
+            compare_programs(&mut result.designs, &alone);
+        }
+        Ok(result)
+    }
+
+    /// Instructions a cycle of each of a mix's `programs` alone on `design`, over as
+    /// many instructions or requests as in the mix.
+    fn alone(
+        &self,
+        spec: &RunSpec,
+        programs: &[SourceSpec],
+        design: &Design,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Vec<Option<f64>>, RunError> {
+        let count = programs.len() as u64;
+        let mut options = spec.options();
+        let limits = &mut options.limits;
+        // What is passed over and warmed in a mix is shared out.
+        for shared in [
+            &mut limits.skip,
+            &mut limits.warmup,
+            &mut limits.skip_requests,
+            &mut limits.warmup_requests,
+        ] {
+            *shared /= count;
+        }
+        options.interval = None;
+        options.perfetto = None;
+        let (mut designs, mut streams) = (Vec::new(), Vec::new());
+        for (number, source) in programs.iter().enumerate() {
+            // A mix of one, so that it is measured as in the others' company.
+            let program = Mix::new(vec![self.opens(source, spec.seed)?]).map_err(user)?;
+            designs.push(Design {
+                name: format!("{} {number} alone", design.name),
+                ..design.clone()
+            });
+            streams.push(Stream {
+                program: Box::new(program),
+                designs: vec![number],
+            });
+        }
+        let result = run(&designs, streams, &options, progress)?;
+        let ipc = |d: &DesignResult| d.programs.first()?.ipc;
+        Ok(result.designs.iter().map(ipc).collect())
     }
 
     /// The same on a program that the caller has, in place of the source in `spec`.

@@ -23,6 +23,8 @@ pub(crate) enum State {
     Meeting(u64),
     /// Has made a change that waits for the other threads.
     Changing(Event, u64),
+    /// Waits until all programs of the mix have come to their regions of interest.
+    Gathering,
     /// Gone.
     Exited,
 }
@@ -74,4 +76,6 @@ pub(crate) struct Process {
     /// Tickets up to this one have taken effect.
     pub(crate) applied: u64,
     pub(crate) alive: bool,
+    /// Of a mix: number of the program that it belongs to.
+    pub(crate) part: usize,
 }

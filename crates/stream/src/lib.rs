@@ -5,6 +5,9 @@
 //! order. An op is one instruction that matters to the memory system or to
 //! control flow, together with the plain instructions right before it.
 
+mod mix;
+
+pub use mix::{Mix, Opens};
 use pagewalk_units::VirtAddr;
 pub use pagewalk_units::{Advice, Backing};
 
@@ -285,7 +288,8 @@ pub enum Event {
         /// The child's first thread.
         thread: ThreadId,
     },
-    /// execve: the address space is emptied; `Map` events follow.
+    /// execve: the address space is emptied; `Map` events follow. Barriers of the
+    /// thread count from the beginning again.
     Exec,
     /// The process ends with all its threads, each of which still gives what it
     /// did before and then [`End::Exit`]; `status` as a shell shows it.
@@ -322,6 +326,18 @@ pub struct Facts {
     /// It is, or was when it was recorded, a live process: it may own memory that
     /// it got in ways that nobody announced.
     pub live: bool,
+    /// Of a mix: its programs. Process `i` is the first of program `i`, and those
+    /// that it makes belong to it; each says where its region of interest begins.
+    pub parts: Vec<Part>,
+}
+
+/// A program of a mix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// As its own [`Facts::name`].
+    pub name: String,
+    /// As its own [`Facts::request`].
+    pub request: Option<String>,
 }
 
 /// Why a program could not go on.

@@ -117,17 +117,20 @@ impl Machine {
                 process: child,
                 thread,
             } => self.os.fork(pid, &mut fx).map(|pid| {
+                let part = self.parts.of(child, self.processes[&process].part);
                 self.processes.insert(
                     child,
                     Process {
                         pid,
                         applied: 0,
                         alive: true,
+                        part,
                     },
                 );
                 self.start(thread, child, core);
             }),
             Event::Exec => {
+                self.threads.get_mut(&id).expect("it says so").barrier = 0;
                 self.os.exec(pid, &mut fx);
                 Ok(())
             }
@@ -136,7 +139,9 @@ impl Machine {
                 Ok(())
             }
             Event::RoiBegin => {
-                self.begin_roi();
+                if self.gather(id) {
+                    self.begin_roi();
+                }
                 Ok(())
             }
             Event::RoiEnd => {

@@ -9,6 +9,7 @@ impl Machine {
             self.forget_skipped();
         }
         if self.plan.phase.measures() {
+            self.begin_parts();
             let (tree, times) = (self.tree(), self.times());
             self.measured.begin(tree, times, self.executed);
         }

@@ -107,25 +107,28 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
-        let process = thread.process;
+        let (process, from) = (thread.process, thread.at);
+        // Back when the core is: it may need a reply in between.
+        let item: Item = thread.item.take().expect("checked by step");
+        let part_left = self.part_left(process);
         let pid = self.processes[&process].pid;
         let view = self.os.view(pid);
         let asid = self.os.asid(pid);
-        // Lent to the cores, which may ask for a reply in the middle of it.
-        let item: Item = thread.item.take().expect("checked by step");
         let c = &mut self.cores[core];
         let before = work(c);
         let left = self
             .plan
             .left
             .instructions
+            .min(part_left.instructions)
             .min(self.measured.until_interval(self.executed.instructions));
         let limit = before.instructions.saturating_add(left);
-        c.stop_at_requests(before.requests.saturating_add(self.plan.left.requests));
+        let requests = self.plan.left.requests.min(part_left.requests);
+        c.stop_at_requests(before.requests.saturating_add(requests));
         let ran = if self.plan.phase == Phase::SampleWarm {
             c.warm(
                 &item.batch.ops,
-                thread.at,
+                from,
                 limit,
                 self.cpi_milli,
                 asid,
@@ -135,7 +138,7 @@ impl Machine {
         } else {
             c.run(
                 &item.batch.ops,
-                thread.at,
+                from,
                 until,
                 limit,
                 asid,
@@ -159,6 +162,7 @@ impl Machine {
         thread.at = at;
         answered?;
         self.harvest_walks();
+        self.credit(process, core, done);
         self.count(done);
         let Stop::Fault(f) = ran.stop else {
             return Ok(false);

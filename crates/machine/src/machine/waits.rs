@@ -165,7 +165,10 @@ impl Machine {
                             // One that is about to go on may have to do with
                             // what is changed.
                             State::Waiting(until, counted) => !self.is_over(until, *counted),
-                            State::Blocked | State::AtBarrier(_) | State::Exited => true,
+                            State::Blocked
+                            | State::AtBarrier(_)
+                            | State::Gathering
+                            | State::Exited => true,
                             State::Running(_) | State::Ready => false,
                         })
             });

@@ -144,6 +144,7 @@ impl Streamed {
             has_roi: false,
             request: None,
             live: false,
+            parts: Vec::new(),
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),

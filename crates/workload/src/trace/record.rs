@@ -120,6 +120,7 @@ pub(super) fn drive(
                             t.killed = true;
                         }
                     }
+                    Event::Exec => threads.get_mut(&id).expect("just asked").reached = 0,
                     _ => {}
                 },
                 // Nobody is there to reply.

@@ -276,6 +276,7 @@ impl PwtProgram {
                 has_roi: file.header.has_roi,
                 request: file.header.request.clone(),
                 live: file.header.live,
+                parts: Vec::new(),
             },
             path: Arc::new(file.path),
             code,

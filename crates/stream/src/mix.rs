@@ -1,0 +1,548 @@
+//! Several programs as processes of one.
+//!
+//! The first thread forks a process for each further program, which begins with
+//! [`Event::Exec`]. Thread and process `i` are the first of program `i`; those that
+//! the programs start get numbers as they come. A program that has ended starts
+//! again in its process, so that a mix has no end.
+
+use std::collections::BTreeMap;
+
+use crate::{Batch, End, Event, Facts, Part, ProcessId, Program, ProgramError, ThreadId, Units};
+
+/// Makes a program, the same each time.
+pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, ProgramError> + Send>;
+
+/// A change that does nothing: it stands for one that is none of the others' business,
+/// so that threads count as many ends as they did alone.
+fn nothing(ticket: u64) -> End {
+    End::Event {
+        event: Event::Advise {
+            at: pagewalk_units::VirtAddr(0),
+            bytes: 0,
+            advice: crate::Advice::DontNeed,
+        },
+        ticket,
+    }
+}
+
+/// A program that runs, with what of the mix is its own.
+struct Run {
+    program: Box<dyn Program>,
+    /// Threads and processes of the mix, by the numbers that the program gives them.
+    threads: BTreeMap<ThreadId, ThreadId>,
+    processes: BTreeMap<ProcessId, ProcessId>,
+    /// Threads that have not ended.
+    live: usize,
+    /// What lay behind its first thread before it.
+    before: Units,
+    /// Its tickets follow those of the runs before.
+    tickets: u64,
+}
+
+/// One of the programs.
+struct Member {
+    open: Opens,
+    facts: Facts,
+    /// Its region of interest has begun.
+    begun: bool,
+    /// Runs whose threads have not all ended, by number; the last one is the present.
+    runs: BTreeMap<u32, Run>,
+    count: u32,
+    /// Largest ticket so far.
+    tickets: u64,
+}
+
+/// What the first thread of a program does next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Forks the processes of the other programs (the first program's only).
+    Fork(ThreadId),
+    /// Empties its address space and starts the program.
+    Exec,
+    /// Says that the region of interest begins, where the program itself does not.
+    Begin,
+    /// What the program says.
+    Runs,
+    /// Waits for the other threads of its process.
+    Joins,
+}
+
+/// Whose a thread of the mix is.
+#[derive(Clone, Copy)]
+struct Thread {
+    member: usize,
+    /// Number of the program's run.
+    run: u32,
+    /// The thread's and its process's numbers there.
+    inner: ThreadId,
+    process: ProcessId,
+}
+
+/// Programs side by side. They are asked for batches like one.
+pub struct Mix {
+    members: Vec<Member>,
+    steps: Vec<Step>,
+    threads: BTreeMap<ThreadId, Thread>,
+    /// What lies behind the first thread of each member.
+    units: Vec<Units>,
+    next_thread: ThreadId,
+    next_process: ProcessId,
+}
+
+impl Mix {
+    /// A mix of at least one program.
+    ///
+    /// # Errors
+    /// A program does not open, or is a live process, which cannot start again.
+    pub fn new(programs: Vec<Opens>) -> Result<Self, ProgramError> {
+        let count = programs.len() as u32;
+        let mut members = Vec::with_capacity(programs.len());
+        for mut open in programs {
+            let program = open()?;
+            let facts = program.facts();
+            if facts.live && !facts.deterministic {
+                return Err(ProgramError {
+                    message: format!(
+                        "{} is a live process; expected built-in programs or recordings in a mix: record it first",
+                        facts.name
+                    ),
+                });
+            }
+            let mut member = Member {
+                open,
+                begun: !facts.has_roi,
+                facts,
+                runs: BTreeMap::new(),
+                count: 0,
+                tickets: 0,
+            };
+            member.runs.insert(0, Run::new(program, 0));
+            members.push(member);
+        }
+        let first = |i| if i == 0 { Step::Fork(1) } else { Step::Exec };
+        Ok(Mix {
+            steps: (0..count).map(first).collect(),
+            threads: BTreeMap::new(),
+            units: vec![Units::default(); count as usize],
+            members,
+            next_thread: count,
+            next_process: count,
+        })
+    }
+
+    /// What the first thread of `member` says at `step`, and what comes after.
+    fn begin(&mut self, member: usize, step: Step) -> Result<(End, Step), ProgramError> {
+        let event = |event| End::Event { event, ticket: 0 };
+        let count = self.members.len() as ThreadId;
+        Ok(match step {
+            Step::Fork(i) if i < count => {
+                let fork = Event::Fork {
+                    process: i,
+                    thread: i,
+                };
+                (event(fork), Step::Fork(i + 1))
+            }
+            Step::Fork(_) => (nothing(0), Step::Exec),
+            Step::Exec => {
+                let me = &mut self.members[member];
+                if !me.runs.contains_key(&me.count) {
+                    let program = (me.open)()?;
+                    me.runs.insert(me.count, Run::new(program, me.tickets));
+                }
+                let run = me.runs.get_mut(&me.count).expect("just made");
+                let begins = me.count == 0 && !me.facts.has_roi;
+                run.processes.insert(0, member as ProcessId);
+                run.threads.insert(0, member as ThreadId);
+                let first = Thread {
+                    member,
+                    run: me.count,
+                    inner: 0,
+                    process: 0,
+                };
+                self.threads.insert(member as ThreadId, first);
+                let next = if begins { Step::Begin } else { Step::Runs };
+                (event(Event::Exec), next)
+            }
+            Step::Begin => (event(Event::RoiBegin), Step::Runs),
+            Step::Joins => {
+                self.members[member].count += 1;
+                (End::Barrier { number: u64::MAX }, Step::Exec)
+            }
+            Step::Runs => unreachable!("the program says it"),
+        })
+    }
+
+    /// `end` of a thread in the numbers of the mix.
+    fn translate(&mut self, of: Thread, end: End) -> End {
+        let me = &mut self.members[of.member];
+        let run = me.runs.get_mut(&of.run).expect("its threads live");
+        let threads = &mut run.threads;
+        let ticketed = |ticket: u64| if ticket == 0 { 0 } else { ticket + run.tickets };
+        let of_mix = |id: ThreadId| threads.get(&id).copied().unwrap_or(ThreadId::MAX);
+        match end {
+            End::Meet { ticket } => End::Meet {
+                ticket: ticketed(ticket),
+            },
+            End::Wait { until, counted } => End::Wait {
+                until: until
+                    .into_iter()
+                    .map(|(id, units)| {
+                        let before = if id == 0 {
+                            run.before.counted(counted)
+                        } else {
+                            0
+                        };
+                        (of_mix(id), units + before)
+                    })
+                    .collect(),
+                counted,
+            },
+            End::Event { event, ticket } => {
+                let ticket = ticketed(ticket);
+                me.tickets = me.tickets.max(ticket);
+                let event = match event {
+                    Event::Spawn { thread } => {
+                        let id = self.next_thread;
+                        self.next_thread += 1;
+                        threads.insert(thread, id);
+                        self.threads.insert(
+                            id,
+                            Thread {
+                                inner: thread,
+                                ..of
+                            },
+                        );
+                        run.live += 1;
+                        Event::Spawn { thread: id }
+                    }
+                    Event::Fork { process, thread } => {
+                        let (id, child) = (self.next_thread, self.next_process);
+                        self.next_thread += 1;
+                        self.next_process += 1;
+                        threads.insert(thread, id);
+                        run.processes.insert(process, child);
+                        self.threads.insert(
+                            id,
+                            Thread {
+                                inner: thread,
+                                process,
+                                ..of
+                            },
+                        );
+                        run.live += 1;
+                        Event::Fork {
+                            process: child,
+                            thread: id,
+                        }
+                    }
+                    Event::RoiBegin if !me.begun => {
+                        me.begun = true;
+                        event
+                    }
+                    Event::RoiBegin | Event::RoiEnd => return nothing(ticket),
+                    // Its threads end one by one, and it starts again.
+                    Event::ProcessExit { .. } if of.process == 0 => return nothing(ticket),
+                    other => other,
+                };
+                End::Event { event, ticket }
+            }
+            other => other,
+        }
+    }
+}
+
+impl Run {
+    fn new(program: Box<dyn Program>, tickets: u64) -> Self {
+        Run {
+            program,
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            live: 1,
+            before: Units::default(),
+            tickets,
+        }
+    }
+}
+
+impl Program for Mix {
+    fn facts(&self) -> Facts {
+        let all = |of: fn(&Facts) -> bool| self.members.iter().all(|m| of(&m.facts));
+        let names: Vec<&str> = self.members.iter().map(|m| &m.facts.name[..]).collect();
+        let parts = self.members.iter().map(|m| Part {
+            name: m.facts.name.clone(),
+            request: m.facts.request.clone(),
+        });
+        Facts {
+            name: names.join(" + "),
+            instructions: None,
+            infer_mappings: !all(|f| !f.infer_mappings),
+            no_dependences: !all(|f| !f.no_dependences),
+            deterministic: all(|f| f.deterministic),
+            has_roi: true,
+            request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
+            live: !all(|f| !f.live),
+            parts: parts.collect(),
+        }
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let leads = (thread as usize) < self.members.len();
+        if leads && self.steps[thread as usize] != Step::Runs {
+            let member = thread as usize;
+            let (end, next) = self.begin(member, self.steps[member])?;
+            self.steps[member] = next;
+            self.units[member].pass(batch, &end);
+            if next == Step::Runs {
+                let me = &mut self.members[member];
+                let run = me.runs.get_mut(&me.count).expect("it runs");
+                run.before = self.units[member];
+            }
+            return Ok(end);
+        }
+        let Some(&of) = self.threads.get(&thread) else {
+            return Err(ProgramError {
+                message: format!("the mix has no thread {thread}"),
+            });
+        };
+        let me = &mut self.members[of.member];
+        let run = me.runs.get_mut(&of.run).expect("its threads live");
+        let mut end = run.program.fill(of.inner, batch)?;
+        if end == End::Exit {
+            run.live -= 1;
+            if run.live == 0 {
+                me.runs.remove(&of.run);
+            }
+            self.threads.remove(&thread);
+            if leads {
+                if !me.begun {
+                    return Err(ProgramError {
+                        message: format!(
+                            "{} ended and its region of interest never began",
+                            me.facts.name
+                        ),
+                    });
+                }
+                self.steps[of.member] = Step::Joins;
+                end = nothing(0);
+            }
+        } else {
+            end = self.translate(of, end);
+        }
+        if leads {
+            self.units[of.member].pass(batch, &end);
+        }
+        Ok(end)
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        if let Some(of) = self.threads.get(&thread)
+            && let Some(run) = self.members[of.member].runs.get_mut(&of.run)
+        {
+            run.program.answer(of.inner, reply);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mix, Opens};
+    use crate::{Batch, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+
+    /// Gives what is written for each thread, then ends it.
+    struct Script {
+        name: &'static str,
+        threads: Vec<Vec<(usize, End)>>,
+        at: Vec<usize>,
+        has_roi: bool,
+    }
+
+    impl Program for Script {
+        fn facts(&self) -> Facts {
+            Facts {
+                name: self.name.to_owned(),
+                deterministic: true,
+                has_roi: self.has_roi,
+                ..Facts::default()
+            }
+        }
+        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+            batch.ops.clear();
+            let (t, at) = (thread as usize, &mut self.at[thread as usize]);
+            let Some((ops, end)) = self.threads[t].get(*at) else {
+                return Ok(End::Exit);
+            };
+            *at += 1;
+            let op = Op {
+                insns: 1,
+                ..Op::default()
+            };
+            batch.ops.resize(*ops, op);
+            Ok(end.clone())
+        }
+    }
+
+    fn script(name: &'static str, has_roi: bool, threads: Vec<Vec<(usize, End)>>) -> Opens {
+        Box::new(move || {
+            Ok(Box::new(Script {
+                name,
+                at: vec![0; threads.len()],
+                threads: threads.clone(),
+                has_roi,
+            }))
+        })
+    }
+
+    fn event(event: Event) -> (usize, End) {
+        (0, End::Event { event, ticket: 0 })
+    }
+
+    fn ends(mix: &mut Mix, thread: ThreadId, n: usize) -> Vec<End> {
+        let mut batch = Batch::new();
+        (0..n)
+            .map(|_| mix.fill(thread, &mut batch).unwrap())
+            .collect()
+    }
+
+    fn of(end: &End) -> Option<&Event> {
+        match end {
+            End::Event { event, .. } => Some(event),
+            _ => None,
+        }
+    }
+
+    fn is_nothing(end: &End) -> bool {
+        matches!(of(end), Some(Event::Advise { bytes, .. }) if *bytes == 0)
+    }
+
+    #[test]
+    fn the_first_forks_the_others_and_each_begins_with_an_empty_address_space() {
+        let one = || {
+            script(
+                "one",
+                true,
+                vec![vec![event(Event::RoiBegin), (5, End::More)]],
+            )
+        };
+        let mut mix = Mix::new(vec![one(), one(), one()]).unwrap();
+        assert_eq!(mix.facts().parts.len(), 3);
+        let first = ends(&mut mix, 0, 6);
+        let fork = |i| Event::Fork {
+            process: i,
+            thread: i,
+        };
+        assert_eq!(of(&first[0]), Some(&fork(1)));
+        assert_eq!(of(&first[1]), Some(&fork(2)));
+        assert!(is_nothing(&first[2]));
+        assert_eq!(of(&first[3]), Some(&Event::Exec));
+        assert_eq!(of(&first[4]), Some(&Event::RoiBegin));
+        assert_eq!(first[5], End::More);
+        for child in [1, 2] {
+            let begun = ends(&mut mix, child, 2);
+            assert_eq!(of(&begun[0]), Some(&Event::Exec));
+            assert_eq!(of(&begun[1]), Some(&Event::RoiBegin));
+        }
+    }
+
+    #[test]
+    fn a_program_that_ended_starts_again_and_begins_its_region_once() {
+        let lines = vec![vec![
+            event(Event::RoiBegin),
+            (5, End::More),
+            event(Event::RoiEnd),
+        ]];
+        let mut mix = Mix::new(vec![script("again", true, lines)]).unwrap();
+        let all = ends(&mut mix, 0, 40);
+        let count = |what: &Event| all.iter().filter(|e| of(e) == Some(what)).count();
+        assert!(count(&Event::Exec) >= 4);
+        assert_eq!((count(&Event::RoiBegin), count(&Event::RoiEnd)), (1, 0));
+        let joins = |e: &&End| matches!(e, End::Barrier { number: u64::MAX });
+        assert_eq!(all.iter().filter(joins).count(), count(&Event::Exec) - 1);
+    }
+
+    #[test]
+    fn a_program_without_a_region_begins_it_at_once() {
+        let mut mix = Mix::new(vec![script("plain", false, vec![vec![(5, End::More)]])]).unwrap();
+        let all = ends(&mut mix, 0, 5);
+        assert_eq!(of(&all[2]), Some(&Event::RoiBegin));
+        assert_eq!(all[3], End::More);
+    }
+
+    #[test]
+    fn one_whose_region_never_begins_is_refused() {
+        let mut mix = Mix::new(vec![script("never", true, vec![vec![(5, End::More)]])]).unwrap();
+        let mut batch = Batch::new();
+        let error = (0..10).find_map(|_| mix.fill(0, &mut batch).err()).unwrap();
+        assert!(error.message.contains("never began"), "{error}");
+    }
+
+    #[test]
+    fn threads_processes_tickets_and_waits_are_translated_for_each_run() {
+        let ticketed = |ticket| {
+            let event = Event::Exec;
+            (1, End::Event { event, ticket })
+        };
+        let wait = End::Wait {
+            until: vec![(0, 2), (1, 7)],
+            counted: Counted::Ops,
+        };
+        let first = vec![
+            event(Event::Spawn { thread: 1 }),
+            event(Event::Fork {
+                process: 9,
+                thread: 2,
+            }),
+            ticketed(1),
+            (0, wait),
+        ];
+        let lines = vec![
+            first,
+            vec![(3, End::More)],
+            vec![event(Event::ProcessExit { status: 0 })],
+        ];
+        let other = || script("other", false, vec![vec![(1, End::More)]]);
+        let mut mix = Mix::new(vec![script("two", false, lines), other()]).unwrap();
+        // Fork, nothing, exec, begin; then the program.
+        let all = ends(&mut mix, 0, 8);
+        assert_eq!(of(&all[4]), Some(&Event::Spawn { thread: 2 }));
+        let forked = Event::Fork {
+            process: 2,
+            thread: 3,
+        };
+        assert_eq!(of(&all[5]), Some(&forked));
+        let until = |e: &End| match e {
+            End::Wait { until, .. } => until.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(until(&all[7]), [(0, 4 + 2), (2, 7)]);
+        // The child's process may end, the first one's only seems to.
+        assert!(matches!(
+            of(&ends(&mut mix, 3, 1)[0]),
+            Some(Event::ProcessExit { .. })
+        ));
+        // Exit, join, exec; then again with numbers of its own.
+        let again = ends(&mut mix, 0, 7);
+        assert!(is_nothing(&again[0]));
+        assert_eq!(of(&again[2]), Some(&Event::Exec));
+        assert_eq!(of(&again[3]), Some(&Event::Spawn { thread: 4 }));
+        let End::Event { ticket, .. } = again[5] else {
+            panic!("{again:?}")
+        };
+        assert_eq!(ticket, 2);
+        // Ops 1 of the first run; ends 8 before, and 3 between.
+        assert_eq!(until(&again[6]), [(0, 8 + 1 + 3 + 2), (4, 7)]);
+        // What is left of the first run goes on by itself.
+        assert_eq!(ends(&mut mix, 2, 2), [End::More, End::Exit]);
+        assert_eq!(ends(&mut mix, 4, 1), [End::More]);
+    }
+
+    #[test]
+    fn that_the_first_process_ends_is_said_by_none_of_its_threads() {
+        let exit = event(Event::ProcessExit { status: 3 });
+        let lines = vec![vec![event(Event::Spawn { thread: 1 })], vec![exit]];
+        let mut mix = Mix::new(vec![script("exits", false, lines)]).unwrap();
+        ends(&mut mix, 0, 4);
+        assert!(is_nothing(&ends(&mut mix, 1, 1)[0]));
+        assert_eq!(ends(&mut mix, 1, 1), [End::Exit]);
+    }
+}

@@ -7,63 +7,14 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record;
 
-use crate::{api, maps, process};
+use crate::guest::{string, strings};
+use crate::{api, process};
 
 /// `#!` lines that lead to another such script, as many as the kernel follows.
 const SCRIPTS: usize = 5;
-
-/// Copies guest memory; `None` when it is not mapped. A plain read would fault
-/// inside QEMU.
-fn read(address: u64, into: &mut [u8]) -> Option<()> {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address.wrapping_add(maps::GUEST_BASE.load(Relaxed)) as *mut libc::c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: the kernel checks the remote side; the local one is `into`.
-    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    (n == into.len() as isize).then_some(())
-}
-
-fn string(mut address: u64) -> Option<CString> {
-    let mut bytes = Vec::new();
-    let mut page = [0u8; 4096];
-    loop {
-        // Never over a page's end, behind which nothing may be mapped.
-        let chunk = &mut page[..4096 - (address as usize & 4095)];
-        read(address, chunk)?;
-        if let Some(end) = chunk.iter().position(|&b| b == 0) {
-            bytes.extend(&chunk[..end]);
-            return CString::new(bytes).ok();
-        }
-        bytes.extend(&*chunk);
-        address += chunk.len() as u64;
-        if bytes.len() > 1 << 21 {
-            return None;
-        }
-    }
-}
-
-fn strings(mut address: u64) -> Option<Vec<CString>> {
-    let mut all = Vec::new();
-    while address != 0 {
-        let mut raw = [0; 8];
-        read(address, &mut raw)?;
-        match u64::from_le_bytes(raw) {
-            0 => break,
-            pointer => all.push(string(pointer)?),
-        }
-        address += 8;
-    }
-    Some(all)
-}
 
 enum Found {
     /// A program for QEMU, and its arguments from the first on.

@@ -216,7 +216,7 @@ impl<const N: usize> FreeIntervals<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::FreeIntervals;
     use pagewalk_units::rng;
     use proptest::prelude::*;
     use rand::RngExt;

@@ -24,6 +24,24 @@ pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
     (n == into.len() as isize).then_some(())
 }
 
+/// Copies `from` into guest memory; `None` when that is not all mapped for writing.
+/// QEMU takes the right to write away from pages with code that it has translated: there
+/// nothing is copied, either.
+pub fn write(address: u64, from: &[u8]) -> Option<()> {
+    let local = libc::iovec {
+        iov_base: from.as_ptr().cast_mut().cast(),
+        iov_len: from.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void,
+        iov_len: from.len(),
+    };
+    // SAFETY: the kernel checks the remote side, the guest's own memory, whose rights it
+    // respects; the local one is `from`, which it only reads.
+    let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (n == from.len() as isize).then_some(())
+}
+
 /// The null-terminated string there; `None` when it is not all mapped, or longer than
 /// execve takes.
 pub fn string(mut address: u64) -> Option<CString> {

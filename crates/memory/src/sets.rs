@@ -363,24 +363,24 @@ mod tests {
     #[test]
     #[should_panic(expected = "a set of another cache")]
     fn a_set_of_larger_sets_is_not_read() {
-        let large = Sets::new(1 << 16, 16);
-        let (base, way) = (large.base((1 << 16) - 1), large.way(0));
+        let large = Sets::new(1 << 12, 16);
+        let (base, way) = (large.base((1 << 12) - 1), large.way(0));
         assert_eq!(small().tag(base, way), 0);
     }
 
     #[test]
     #[should_panic(expected = "a set of another cache")]
     fn a_set_of_larger_sets_is_not_written() {
-        let large = Sets::new(1 << 16, 16);
-        let base = large.base((1 << 16) - 1);
+        let large = Sets::new(1 << 12, 16);
+        let base = large.base((1 << 12) - 1);
         small().set_byte(base, 1);
     }
 
     #[test]
     #[should_panic(expected = "a set of another cache")]
     fn a_set_of_larger_sets_is_not_searched() {
-        let large = Sets::new(1 << 16, 16);
-        assert_eq!(small().find(large.base((1 << 16) - 1), 0, |_| true), None);
+        let large = Sets::new(1 << 12, 16);
+        assert_eq!(small().find(large.base((1 << 12) - 1), 0, |_| true), None);
     }
 
     /// Every word that a way of other sets leads to is one of `raw`.

@@ -16,7 +16,7 @@ use crate::{api, process};
 /// `#!` lines that lead to another such script, as many as the kernel follows.
 const SCRIPTS: usize = 5;
 
-enum Found {
+enum Executable {
     /// A program for QEMU, and its arguments from the first on.
     Program(PathBuf, Vec<CString>),
     /// Something that the kernel runs, but QEMU's x86-64 emulator does not.
@@ -24,7 +24,7 @@ enum Found {
 }
 
 /// Follows scripts to the program at the end; `None` when the kernel refuses it.
-fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
+fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
     for _ in 0..=SCRIPTS {
         let name = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: a null-terminated string. Effective ids, as execve checks.
@@ -36,7 +36,7 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
         }
         let mut head = Vec::new();
         let Ok(file) = File::open(&path) else {
-            return Some(Found::Foreign);
+            return Some(Executable::Foreign);
         };
         file.take(256).read_to_end(&mut head).ok()?;
         if let Some(line) = head.strip_prefix(b"#!") {
@@ -65,9 +65,9 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
         // 64 bits, little-endian, x86-64.
         let ours = head.len() >= 20 && head[4] == 2 && head[5] == 1 && head[18..20] == [62, 0];
         return Some(if ours && interpreter_exists(&path) {
-            Found::Program(path, arguments)
+            Executable::Program(path, arguments)
         } else {
-            Found::Foreign
+            Executable::Foreign
         });
     }
     None
@@ -140,7 +140,7 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
     // SAFETY: called on the thread of the virtual CPU.
     let p = unsafe { process::producer(vcpu) };
     let ticket = process::take_ticket(vcpu);
-    let Found::Program(program, arguments) = found else {
+    let Executable::Program(program, arguments) = found else {
         // SAFETY: as above.
         unsafe { p.push(record::word(record::EXEC_UNTRACED, ticket)) };
         p.publish();

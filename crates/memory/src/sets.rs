@@ -105,11 +105,16 @@ impl Sets {
         self.count
     }
 
-    /// Where a set begins; a wrong one is refused where it is used.
+    /// Where a set begins.
     #[inline(always)]
     pub fn base(&self, set: usize) -> Base {
-        debug_assert!(set < self.count);
-        Base(self.from + set * self.stride)
+        assert!(set < self.count);
+        let base = self.from + set * self.stride;
+        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no
+        // product is larger than the one that `new` has checked. Said so that what is
+        // used at once is not checked again.
+        unsafe { std::hint::assert_unchecked(base <= self.last) };
+        Base(base)
     }
 
     /// The way of this number.

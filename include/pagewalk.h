@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Marks the region of interest of a program that Pagewalk runs:
+ * What a program can tell Pagewalk, and ask it. For C and C++. On processors other
+ * than x86-64, and on systems other than Linux, everything here does nothing.
+ *
+ * The region of interest of a program that Pagewalk runs:
  *
  *     #include "pagewalk.h"
  *     pagewalk_roi_begin();
@@ -9,10 +12,26 @@
  *
  * Then `pagewalk run --roi -- ./program` measures only what lies between. Each
  * mark is one no-operation instruction with a distinctive displacement, so the
- * program runs unchanged, and at full speed, without Pagewalk. On processors
- * other than x86-64 the marks are empty. For C and C++. */
+ * program runs unchanged, and at full speed, without Pagewalk.
+ *
+ * A table from integers to virtual addresses, which a simulated machine may have
+ * (software translation):
+ *
+ *     struct node *n = (struct node *)pagewalk_load_va(hash_of_key);
+ *     if (!n || !is_it(n, key)) {
+ *         n = find_the_usual_way(key);
+ *         pagewalk_insert_va(hash_of_key, n);
+ *     }
+ *
+ * The machine is asked by a system call that no Linux has (see below). Where nobody
+ * answers - without Pagewalk, in a recording, on a machine without such a table - the
+ * first call fails, and after that no more are made: pagewalk_load_va() then gives
+ * NULL at once, and the program runs as it does without the table. */
 #ifndef PAGEWALK_H
 #define PAGEWALK_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 /* nopl 0x53494d01(%rax) and nopl 0x53494d02(%rax), as bytes so that every
@@ -27,6 +46,62 @@ static inline void pagewalk_roi_end(void) {
 #else
 static inline void pagewalk_roi_begin(void) {}
 static inline void pagewalk_roi_end(void) {}
+#endif
+
+#if defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && \
+    (defined(__GNUC__) || defined(__clang__))
+/* The system call: question, integer, address, and where the reply goes, two 64-bit
+ * words: 1 if there is an answer, and the answer. Linux keeps 387 to 423 unused on
+ * x86-64 for good. The call itself fails (ENOSYS) in any case. */
+#define PAGEWALK_ASK 400
+#define PAGEWALK_ASK_LOAD_VA 0
+#define PAGEWALK_ASK_INSERT_VA 1
+
+/* Not 0: nobody has answered, and nobody is asked any more. One for each file that
+ * includes this. Several threads may find out at a time, which does no harm. */
+static int pagewalk_unanswered;
+
+/* Asks; gives the answer, 0 when there is none. Use the functions below. */
+static inline uint64_t pagewalk_ask(uint64_t question, uint64_t integer, const void *va) {
+    uint64_t reply[2] = {0, 0};
+    uint64_t result = PAGEWALK_ASK;
+    uint64_t answer;
+    if (__builtin_expect(__atomic_load_n(&pagewalk_unanswered, __ATOMIC_RELAXED), 0))
+        return 0;
+    /* The address of the answer is made to depend on the call's result, so that on
+     * the simulated machine, too, what uses the answer waits for it, and nothing else. */
+    __asm__ __volatile__("movq %5, %%r10\n\t"
+                         "syscall\n\t"
+                         "andl $0, %%eax\n\t"
+                         "movq 8(%%r10,%%rax), %1"
+                         : "+a"(result), "=r"(answer)
+                         : "D"(question), "S"(integer), "d"(va), "r"(reply)
+                         : "rcx", "r10", "r11", "cc", "memory");
+    if (__builtin_expect(reply[0] == 0, 0))
+        __atomic_store_n(&pagewalk_unanswered, 1, __ATOMIC_RELAXED);
+    return answer;
+}
+
+/* The virtual address that belongs to the integer in the simulated machine's table:
+ * a guess, whose truth the program checks. NULL: none is known, or there is no table. */
+static inline void *pagewalk_load_va(uint64_t integer) {
+    return (void *)(uintptr_t)pagewalk_ask(PAGEWALK_ASK_LOAD_VA, integer, NULL);
+}
+/* Puts the address into the table, where it may displace another one. Not 0 if it is
+ * there now; 0 if it is not, or there is no table. */
+static inline int pagewalk_insert_va(uint64_t integer, const void *va) {
+    return pagewalk_ask(PAGEWALK_ASK_INSERT_VA, integer, va) != 0;
+}
+#else
+static inline void *pagewalk_load_va(uint64_t integer) {
+    (void)integer;
+    return NULL;
+}
+static inline int pagewalk_insert_va(uint64_t integer, const void *va) {
+    (void)integer;
+    (void)va;
+    return 0;
+}
 #endif
 
 #endif

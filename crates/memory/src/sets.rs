@@ -8,6 +8,8 @@ const CHUNK: usize = 16;
 const LINE_WORDS: usize = 8;
 /// Bytes of a word.
 const WORD: usize = 8;
+/// Ways of a set at most: a bit each in a word.
+const MOST_WAYS: usize = 64;
 
 /// The words of all sets. Those of one set lie together and begin at a host
 /// cache line, since on large caches the host's own misses are what costs:
@@ -25,6 +27,8 @@ pub(crate) struct Sets {
     raw: Vec<u64>,
     /// Where the first set begins in `raw`.
     from: usize,
+    /// Where the last one begins: no [`Base`] is used beyond it.
+    last: usize,
     count: usize,
     ways: usize,
     /// Bytes of the prints, and of the orders.
@@ -47,11 +51,13 @@ impl Clone for Sets {
     }
 }
 
-/// First word of a set; only [`Sets::base`] makes one.
+/// First word of a set; only [`Sets::base`] makes one. With other sets than those
+/// that made it, it says nothing, and is refused if they end before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base(usize);
 
-/// A way of a set; only [`Sets`] makes one, below its number of ways.
+/// A way of a set; only [`Sets`] makes one, below its number of ways and so below
+/// [`MOST_WAYS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way(usize);
 
@@ -65,15 +71,20 @@ impl Way {
 impl Sets {
     /// All words zero.
     pub fn new(count: usize, ways: usize) -> Self {
+        assert!(count > 0 && (1..=MOST_WAYS).contains(&ways));
         let lanes = ways.next_multiple_of(CHUNK);
         // Tag and ready word of a way never lie in two host lines.
         let head = (2 * lanes / WORD + 1).next_multiple_of(2);
         let stride = (head + 2 * ways).next_multiple_of(LINE_WORDS);
-        let raw = vec![0; count * stride + LINE_WORDS];
+        // Behind the last set there is room for the ways that other sets may have.
+        let room = LINE_WORDS + 2 * MOST_WAYS;
+        let words = count.checked_mul(stride).and_then(|w| w.checked_add(room));
+        let raw = vec![0; words.expect("more sets than words that can be addressed")];
         let from = raw.as_ptr().align_offset(64).min(LINE_WORDS);
         Sets {
             raw,
             from,
+            last: from + (count - 1) * stride,
             count,
             ways,
             lanes,
@@ -98,7 +109,12 @@ impl Sets {
     #[inline(always)]
     pub fn base(&self, set: usize) -> Base {
         assert!(set < self.count);
-        Base(self.from + set * self.stride)
+        let base = self.from + set * self.stride;
+        // SAFETY: `last` is `from + (count - 1) * stride`, and `set <= count - 1`; no
+        // product is larger than the one that `new` has checked. Said so that what is
+        // used at once is not checked again.
+        unsafe { std::hint::assert_unchecked(base <= self.last) };
+        Base(base)
     }
 
     /// The way of this number.
@@ -111,12 +127,12 @@ impl Sets {
     /// The word `i` of the set at `base`.
     ///
     /// # Safety
-    /// `base` is of these sets and `i < stride`.
+    /// `i < head + 2 * MOST_WAYS`.
     #[inline(always)]
     unsafe fn at(&self, base: Base, i: usize) -> *const u64 {
-        debug_assert!(i < self.stride && base.0 + self.stride <= self.raw.len());
-        // SAFETY: `base.0 + stride` is at most the length of `raw`: `base()`
-        // checked the set, and `new` made `raw` that long.
+        self.check(base);
+        // SAFETY: `base.0 <= last`, and `new` made `raw` `stride + 2 * MOST_WAYS`
+        // words longer than `last`, where `stride >= head`.
         unsafe { self.raw.as_ptr().add(base.0 + i) }
     }
 
@@ -126,15 +142,21 @@ impl Sets {
     /// As for `at`.
     #[inline(always)]
     unsafe fn at_mut(&mut self, base: Base, i: usize) -> *mut u64 {
-        debug_assert!(i < self.stride && base.0 + self.stride <= self.raw.len());
+        self.check(base);
         // SAFETY: as in `at`.
         unsafe { self.raw.as_mut_ptr().add(base.0 + i) }
+    }
+
+    /// Refuses the place of a set that these sets do not reach to.
+    #[inline(always)]
+    fn check(&self, base: Base) {
+        assert!(base.0 <= self.last, "a set of another cache");
     }
 
     /// The tag of `way`.
     #[inline(always)]
     pub fn tag(&self, base: Base, way: Way) -> u64 {
-        // SAFETY: `way.0 < ways`, and a set has `head + 2 * ways` words.
+        // SAFETY: `way.0 < MOST_WAYS`, of whichever sets it is.
         unsafe { *self.at(base, self.head + 2 * way.0) }
     }
 
@@ -221,14 +243,14 @@ impl Sets {
     /// Sets the print of a way.
     #[inline(always)]
     pub fn set_print(&mut self, base: Base, way: Way, print: u8) {
-        // SAFETY: `way.0 < ways <= lanes`, and a set begins with `lanes` bytes of prints.
+        // SAFETY: byte `way.0 < 64` is in word 7 or before, within `2 * MOST_WAYS`.
         unsafe { *self.at_mut(base, 0).cast::<u8>().add(way.0) = print }
     }
 
     /// The order of one way.
     #[inline(always)]
     pub fn order(&mut self, base: Base, way: Way) -> &mut u8 {
-        // SAFETY: as in `set_print`; the orders are the `lanes` bytes behind the prints.
+        // SAFETY: as in `set_print`; the `lanes` bytes before are of the head.
         unsafe { &mut *self.at_mut(base, 0).cast::<u8>().add(self.lanes + way.0) }
     }
 
@@ -332,4 +354,53 @@ fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
 #[inline(always)]
 fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
     bytes.iter().take(n).copied().fold(0, u8::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_WAYS, Sets};
+
+    /// One set of one way.
+    fn small() -> Sets {
+        Sets::new(1, 1)
+    }
+
+    #[test]
+    #[should_panic(expected = "a set of another cache")]
+    fn a_set_of_larger_sets_is_not_read() {
+        let large = Sets::new(1 << 12, 16);
+        let (base, way) = (large.base((1 << 12) - 1), large.way(0));
+        assert_eq!(small().tag(base, way), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a set of another cache")]
+    fn a_set_of_larger_sets_is_not_written() {
+        let large = Sets::new(1 << 12, 16);
+        let base = large.base((1 << 12) - 1);
+        small().set_byte(base, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a set of another cache")]
+    fn a_set_of_larger_sets_is_not_searched() {
+        let large = Sets::new(1 << 12, 16);
+        assert_eq!(small().find(large.base((1 << 12) - 1), 0, |_| true), None);
+    }
+
+    /// Every word that a way of other sets leads to is one of `raw`.
+    #[test]
+    fn a_way_of_wider_sets_stays_within() {
+        let way = Sets::new(1, MOST_WAYS).way(MOST_WAYS - 1);
+        for (count, ways) in [(1, 1), (3, 7), (2, 16), (5, 17), (1, MOST_WAYS)] {
+            let mut sets = Sets::new(count, ways);
+            let base = sets.base(count - 1);
+            let raw = sets.raw.as_ptr_range();
+            let ready = std::ptr::from_mut(sets.ready_mut(base, way));
+            assert!(raw.contains(&ready.cast_const()));
+            let order = std::ptr::from_mut(sets.order(base, way));
+            assert!(raw.contains(&order.cast_const().cast()));
+            assert_eq!(sets.tag(base, way), 0);
+        }
+    }
 }

@@ -5,9 +5,10 @@ use std::ffi::c_uint;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_ring::record;
+use pagewalk_ring::Producer;
+use pagewalk_ring::record::{self, ask};
 
-use crate::{api, exec, process};
+use crate::{api, exec, guest, process};
 
 /// Where the heap ended after the last brk; 0: nobody has asked yet. Changed under
 /// the process's lock only, and a child inherits it.
@@ -71,6 +72,11 @@ pub unsafe extern "C" fn enter(
         ..Default::default()
     };
     match number {
+        // Not announced as a call that may block: the thread goes on with the answer.
+        ask::NUMBER => {
+            // SAFETY: as above.
+            return unsafe { answer(p, a0, a1, a2, a3) };
+        }
         // SAFETY: as above; nothing follows an exit.
         libc::SYS_exit => return unsafe { process::end_thread(vcpu, a0, false) },
         // SAFETY: as above.
@@ -136,6 +142,28 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
         process::unlock();
     }
     *call = process::Call::default();
+}
+
+/// A system call that is a question. QEMU knows none of this number and fails it, as
+/// Linux does; the answer is in the guest's memory before. Signals wait until then, as
+/// in any call that is not interrupted.
+///
+/// # Safety
+/// `p` is that of the calling thread.
+#[cold]
+unsafe fn answer(p: &Producer, question: u64, integer: u64, address: u64, reply: u64) {
+    if !matches!(question, ask::LOAD_VA | ask::INSERT_VA) {
+        return;
+    }
+    // SAFETY: by the contract.
+    let Some(value) = (unsafe { p.ask(question, integer, address) }) else {
+        return;
+    };
+    let mut words = [0; 16];
+    words[0] = 1;
+    words[8..].copy_from_slice(&value.to_le_bytes());
+    // To a reply nowhere there is none: the program finds out by itself.
+    let _ = guest::write(reply, &words);
 }
 
 /// Bytes of a System V shared memory segment; 0 when the kernel does not say.

@@ -7,65 +7,16 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record;
 
-use crate::{api, maps, process};
+use crate::guest::{string, strings};
+use crate::{api, process};
 
 /// `#!` lines that lead to another such script, as many as the kernel follows.
 const SCRIPTS: usize = 5;
 
-/// Copies guest memory; `None` when it is not mapped. A plain read would fault
-/// inside QEMU.
-fn read(address: u64, into: &mut [u8]) -> Option<()> {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address.wrapping_add(maps::GUEST_BASE.load(Relaxed)) as *mut libc::c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: the kernel checks the remote side; the local one is `into`.
-    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    (n == into.len() as isize).then_some(())
-}
-
-fn string(mut address: u64) -> Option<CString> {
-    let mut bytes = Vec::new();
-    let mut page = [0u8; 4096];
-    loop {
-        // Never over a page's end, behind which nothing may be mapped.
-        let chunk = &mut page[..4096 - (address as usize & 4095)];
-        read(address, chunk)?;
-        if let Some(end) = chunk.iter().position(|&b| b == 0) {
-            bytes.extend(&chunk[..end]);
-            return CString::new(bytes).ok();
-        }
-        bytes.extend(&*chunk);
-        address += chunk.len() as u64;
-        if bytes.len() > 1 << 21 {
-            return None;
-        }
-    }
-}
-
-fn strings(mut address: u64) -> Option<Vec<CString>> {
-    let mut all = Vec::new();
-    while address != 0 {
-        let mut raw = [0; 8];
-        read(address, &mut raw)?;
-        match u64::from_le_bytes(raw) {
-            0 => break,
-            pointer => all.push(string(pointer)?),
-        }
-        address += 8;
-    }
-    Some(all)
-}
-
-enum Found {
+enum Executable {
     /// A program for QEMU, and its arguments from the first on.
     Program(PathBuf, Vec<CString>),
     /// Something that the kernel runs, but QEMU's x86-64 emulator does not.
@@ -73,7 +24,7 @@ enum Found {
 }
 
 /// Follows scripts to the program at the end; `None` when the kernel refuses it.
-fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
+fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
     for _ in 0..=SCRIPTS {
         let name = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: a null-terminated string. Effective ids, as execve checks.
@@ -85,7 +36,7 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
         }
         let mut head = Vec::new();
         let Ok(file) = File::open(&path) else {
-            return Some(Found::Foreign);
+            return Some(Executable::Foreign);
         };
         file.take(256).read_to_end(&mut head).ok()?;
         if let Some(line) = head.strip_prefix(b"#!") {
@@ -114,9 +65,9 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Found> {
         // 64 bits, little-endian, x86-64.
         let ours = head.len() >= 20 && head[4] == 2 && head[5] == 1 && head[18..20] == [62, 0];
         return Some(if ours && interpreter_exists(&path) {
-            Found::Program(path, arguments)
+            Executable::Program(path, arguments)
         } else {
-            Found::Foreign
+            Executable::Foreign
         });
     }
     None
@@ -189,7 +140,7 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
     // SAFETY: called on the thread of the virtual CPU.
     let p = unsafe { process::producer(vcpu) };
     let ticket = process::take_ticket(vcpu);
-    let Found::Program(program, arguments) = found else {
+    let Executable::Program(program, arguments) = found else {
         // SAFETY: as above.
         unsafe { p.push(record::word(record::EXEC_UNTRACED, ticket)) };
         p.publish();

@@ -8,23 +8,20 @@
 mod api;
 mod calls;
 mod exec;
+mod guest;
 mod maps;
 mod process;
+mod settings;
 mod translate;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use settings::Settings;
 
 /// The version of the interface that this plugin was written for.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: c_int = 1;
-
-/// Says why on standard error and ends the process.
-pub(crate) fn die(why: &str) -> ! {
-    eprintln!("pagewalk: {why}");
-    // SAFETY: ends the process without running the guest's or QEMU's handlers.
-    unsafe { libc::_exit(125) }
-}
 
 /// QEMU calls this once, before it loads the guest.
 ///
@@ -43,7 +40,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             .to_string_lossy()
             .into_owned()
     });
-    let settings = match process::Settings::parse(arguments) {
+    let settings = match Settings::parse(arguments) {
         Ok(settings) => settings,
         Err(why) => {
             eprintln!("pagewalk: the plugin was given wrong arguments: {why}");

@@ -1,14 +1,10 @@
 //! The mappings that exist before the guest's first instruction.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits};
 
-use crate::process;
-
-/// What QEMU adds to a guest's address to get its own.
-pub static GUEST_BASE: AtomicU64 = AtomicU64::new(0);
+use crate::{guest, process};
 
 struct Line<'a> {
     from: u64,
@@ -36,7 +32,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
 /// itself: the kernel puts that, its heap and its libraries near the top, while
 /// QEMU places the guest from 256 GB upwards or where a fixed program wants to be.
 pub fn send_initial(guest_base: u64) {
-    GUEST_BASE.store(guest_base, Relaxed);
+    guest::BASE.store(guest_base, Relaxed);
     let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let lines: Vec<Line> = text.lines().filter_map(parse).collect();

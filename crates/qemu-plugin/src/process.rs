@@ -12,83 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use pagewalk_ring::{
-    Control, Geometry, Header, Producer, Segment, futex_wait, futex_wake, receive_fd, record,
-    send_fd,
+    Control, Header, Producer, Segment, futex_wait, futex_wake, receive_fd, record, send_fd,
 };
 
-use crate::die;
+use crate::settings::Settings;
 
 /// Virtual CPUs that QEMU may number; it takes the highest living number plus one.
 const VCPUS: usize = 1 << 16;
-
-/// What the engine passes on the command line, kept for programs that this one executes.
-pub struct Settings {
-    /// Abstract Unix socket that the engine listens on.
-    pub socket: String,
-    /// The emulator's path.
-    pub qemu: String,
-    /// This library's path.
-    pub plugin: String,
-    /// Sizes of a segment.
-    pub geometry: Geometry,
-    /// Also count instructions with QEMU's own counter.
-    pub count: bool,
-}
-
-impl Settings {
-    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Settings, String> {
-        let mut s = Settings {
-            socket: String::new(),
-            qemu: String::new(),
-            plugin: String::new(),
-            geometry: Geometry {
-                slots: 1024,
-                records: 1 << 17,
-                code_bytes: 1 << 30,
-            },
-            count: false,
-        };
-        for argument in arguments {
-            let (key, value) = argument
-                .split_once('=')
-                .ok_or_else(|| format!("'{argument}' is not key=value"))?;
-            let number = || {
-                value
-                    .parse::<usize>()
-                    .map_err(|_| format!("'{argument}': expected a number"))
-            };
-            match key {
-                "socket" => s.socket = value.into(),
-                "qemu" => s.qemu = value.into(),
-                "plugin" => s.plugin = value.into(),
-                "records" => s.geometry.records = number()?,
-                "count" => s.count = value == "on",
-                _ => return Err(format!("unknown key '{key}'")),
-            }
-        }
-        if s.socket.is_empty() {
-            return Err("socket=NAME is missing: start the program with `pagewalk run`".into());
-        }
-        if s.geometry.bytes().is_none() {
-            return Err("records: expected a power of two from 16".into());
-        }
-        Ok(s)
-    }
-
-    /// The same as one value of QEMU's `-plugin` option, which doubles commas.
-    pub fn as_option(&self) -> String {
-        let e = |s: &str| s.replace(',', ",,");
-        format!(
-            "{},socket={},qemu={},plugin={},records={},count={}",
-            e(&self.plugin),
-            e(&self.socket),
-            e(&self.qemu),
-            e(&self.plugin),
-            self.geometry.records,
-            if self.count { "on" } else { "off" }
-        )
-    }
-}
 
 /// A system call under way.
 #[derive(Default)]
@@ -126,6 +56,9 @@ static ALL: [Vcpu; VCPUS] = [const {
         alive: AtomicBool::new(false),
     }
 }; VCPUS];
+/// Blocks sent so far. Not in the shared memory: a child needs the number at the
+/// fork, and its parent goes on at once.
+pub static BLOCKS: AtomicU64 = AtomicU64::new(0);
 /// One more than the highest number ever alive.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
@@ -175,6 +108,13 @@ pub unsafe fn call(vcpu: usize) -> &'static mut Call {
 /// Remembers that the calling thread runs this virtual CPU.
 pub fn entered(vcpu: usize) {
     CURRENT.set(vcpu);
+}
+
+/// Says why on standard error and ends the process.
+fn die(why: &str) -> ! {
+    eprintln!("pagewalk: {why}");
+    // SAFETY: ends the process without running the guest's or QEMU's handlers.
+    unsafe { libc::_exit(125) }
 }
 
 /// Nobody reads any more: ends the process, without a trace.
@@ -259,7 +199,7 @@ pub fn start(settings: Settings) -> io::Result<()> {
 unsafe extern "C" fn after_fork() {
     let old = segment();
     let bytes = settings().geometry.bytes().unwrap_or(0);
-    let inherited = crate::translate::BLOCKS.load(Relaxed);
+    let inherited = BLOCKS.load(Relaxed);
     let base = old.base();
     for vcpu in &ALL[..HIGHEST.load(Relaxed)] {
         vcpu.alive.store(false, Relaxed);

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use pagewalk_ring::{Header, record};
 
@@ -21,10 +21,6 @@ static SENT: Mutex<Sent> = Mutex::new(Sent {
     numbers: None,
     key: Vec::new(),
 });
-
-/// Blocks sent so far. Not in the shared memory: a child needs the number at the
-/// fork, and its parent goes on at once.
-pub static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
 /// QEMU has translated a block; it calls this for one at a time.
 pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
@@ -106,7 +102,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
 fn send(bytes: &[u8]) -> u32 {
     let segment = process::segment();
     let (header, code) = (segment.header(), segment.code());
-    let number = BLOCKS.load(Relaxed);
+    let number = process::BLOCKS.load(Relaxed);
     let at = header.code_words.load(Relaxed) as usize;
     let words = 1 + bytes.len().div_ceil(8);
     if at + words > code.len() || number >= u64::from(u32::MAX) {
@@ -119,7 +115,7 @@ fn send(bytes: &[u8]) -> u32 {
         raw[..chunk.len()].copy_from_slice(chunk);
         word.store(u64::from_le_bytes(raw), Relaxed);
     }
-    BLOCKS.store(number + 1, Relaxed);
+    process::BLOCKS.store(number + 1, Relaxed);
     header.code_words.store((at + words) as u64, Release);
     number as u32
 }

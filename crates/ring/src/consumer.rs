@@ -141,6 +141,22 @@ impl Consumer {
         }
     }
 
+    /// Answers the last question that the writer has asked, see [`crate::record::ASK`],
+    /// and lets it go on; `None`: nobody knows. Without such a question it does nothing.
+    pub fn answer(&self, segment: &Segment, answer: Option<u64>) {
+        let Some(slot) = segment.slot(self.slot) else {
+            return;
+        };
+        let asked = slot.asked.load(Relaxed);
+        if slot.answered.load(Relaxed) == asked {
+            return;
+        }
+        slot.answer.store(answer.unwrap_or(0), Relaxed);
+        slot.known.store(u32::from(answer.is_some()), Relaxed);
+        slot.answered.store(asked, Release);
+        futex_wake(&slot.answered);
+    }
+
     /// Whether the writer has gone in order.
     pub fn closed(&self, segment: &Segment) -> bool {
         segment

@@ -220,6 +220,34 @@ impl Producer {
         }
     }
 
+    /// Asks the engine a question of [`record::ask`] and waits for the answer. `None`:
+    /// nobody knows one, or nobody listens any more.
+    ///
+    /// # Safety
+    /// Only the slot's own thread calls this.
+    pub unsafe fn ask(&self, question: u64, integer: u64, address: u64) -> Option<u64> {
+        let slot = self.slot();
+        let number = slot.asked.load(Relaxed).wrapping_add(1);
+        slot.asked.store(number, Relaxed);
+        for word in [record::word(record::ASK, question), integer, address] {
+            // SAFETY: by the contract.
+            unsafe { self.push(word) };
+        }
+        self.publish();
+        loop {
+            let answered = slot.answered.load(Acquire);
+            if answered == number {
+                break;
+            }
+            futex_wait(&slot.answered, answered, Duration::from_millis(100));
+            // SAFETY: alive by the contract of `claim`.
+            if slot.answered.load(Acquire) != number && (self.deserted)(unsafe { &*self.control }) {
+                return None;
+            }
+        }
+        (slot.known.load(Relaxed) != 0).then(|| slot.answer.load(Relaxed))
+    }
+
     /// The thread is gone: nothing follows.
     pub fn close(&self) {
         // First the state: who has read the last record may free the slot.

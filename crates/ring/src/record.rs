@@ -35,12 +35,32 @@ pub const EXEC_UNTRACED: u64 = 11;
 /// first address, end, [`map_bits`].
 pub const MAPPED: u64 = 12;
 
+/// The program asks the engine, and the thread waits for the answer; two words follow:
+/// integer, address; which question ([`ask`]) in bits 0..7. Always published at once,
+/// behind the block that asks.
+pub const ASK: u64 = 13;
+
 /// Words that follow [`CALL`].
 pub const CALL_WORDS: usize = 8;
 /// Words that follow [`FORK`].
 pub const FORK_WORDS: usize = 1;
 /// Words that follow [`MAPPED`].
 pub const MAPPED_WORDS: usize = 3;
+/// Words that follow [`ASK`].
+pub const ASK_WORDS: usize = 2;
+
+/// How a program asks: by a system call `(question, integer, address, reply)` that no
+/// Linux has. `reply` points at two 64-bit words; an answer is 1 in the first and the
+/// value in the second, without one they stay as they are. The call fails in any case.
+pub mod ask {
+    /// Number of the system call. Linux leaves 387 to 423 unused on x86-64 for good:
+    /// what other architectures have there has lower numbers here.
+    pub const NUMBER: i64 = 400;
+    /// Question: which virtual address belongs to the integer? 0: none is known.
+    pub const LOAD_VA: u64 = 0;
+    /// The address belongs to the integer from now on.
+    pub const INSERT_VA: u64 = 1;
+}
 
 /// Bits of the third word of [`MAPPED`].
 pub mod map_bits {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 /// "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Changes with every change of the layout or of the records.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -84,8 +84,8 @@ pub mod slot_state {
     pub const CLOSED: u32 = 2;
 }
 
-/// A ring's ends. Written by the producer: the first two lines; by the
-/// consumer: the third, and the waiting flag, which it clears.
+/// A ring's ends, and what the thread is answered. Written by the producer: the first
+/// two lines and `asked`; by the consumer: the rest, and the waiting flag, which it clears.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Slot {
@@ -113,7 +113,15 @@ pub struct Slot {
     /// Futex of the producer: changes when room was made.
     pub(crate) space: AtomicU32,
     pad2: [u64; 6],
-    pad3: [u64; 8],
+    /// Number of the last question.
+    pub(crate) asked: AtomicU32,
+    /// Futex of the producer: number of the last question that was answered.
+    pub(crate) answered: AtomicU32,
+    /// Its answer, if `known`.
+    pub(crate) answer: AtomicU64,
+    /// 0: nobody knows an answer.
+    pub(crate) known: AtomicU32,
+    pad3: [u64; 5],
 }
 
 const _: () = assert!(size_of::<Slot>() == 256 && align_of::<Slot>() == 64);

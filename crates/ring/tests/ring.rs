@@ -165,6 +165,80 @@ fn what_a_killed_writer_had_not_published_is_found() {
     assert!(all.iter().copied().eq(0..21), "{all:?}");
 }
 
+/// What the test's engine knows of an integer.
+fn known(integer: u64) -> Option<u64> {
+    (!integer.is_multiple_of(3)).then(|| integer.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+#[test]
+fn a_question_stands_behind_what_was_done_before_and_waits_for_its_answer() {
+    let mut memory = Memory::new(SMALL);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), SMALL) };
+    let control = Control::default();
+    // SAFETY: segment and control outlive the thread.
+    let (slot, producer) = unsafe { Producer::claim(&segment, &control, never) }.unwrap();
+    let producer = Shared(producer);
+    let mut consumer = Consumer::new(&segment, slot).unwrap();
+    let block = |number| record::word(record::BLOCK, number);
+    const N: u64 = 2000;
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            let producer = producer;
+            for i in 0..N {
+                // SAFETY: this is the only writer.
+                let answer = unsafe {
+                    producer.0.push_step(block(i));
+                    producer.0.ask(record::ask::INSERT_VA, i, !i)
+                };
+                assert_eq!(answer, known(i), "question {i}");
+            }
+        });
+        let mut all = Vec::new();
+        for i in 0..N {
+            while consumer.take(&segment, &mut all, 99).unwrap() == 0 {
+                std::thread::yield_now();
+            }
+            while all.len() < 2 + record::ASK_WORDS {
+                consumer.take(&segment, &mut all, 99).unwrap();
+            }
+            let ask = record::word(record::ASK, record::ask::INSERT_VA);
+            assert_eq!(
+                all,
+                [block(i), ask, i, !i],
+                "nothing goes on before the answer"
+            );
+            all.clear();
+            if i % 500 == 0 {
+                // Longer than the writer sleeps at a time.
+                std::thread::sleep(std::time::Duration::from_millis(120));
+                assert_eq!(consumer.available(&segment), Ok(0));
+            }
+            consumer.answer(&segment, known(i));
+        }
+    });
+}
+
+#[test]
+fn a_question_that_nobody_hears_ends_without_an_answer() {
+    let mut memory = Memory::new(SMALL);
+    // SAFETY: zeroed, aligned, long enough, and outlives everything below.
+    let segment = unsafe { Segment::create(memory.base(), SMALL) };
+    let control = Control::default();
+    let gone = |_: &Control| true;
+    // SAFETY: segment and control outlive the producer, which this thread uses.
+    let (slot, p) = unsafe { Producer::claim(&segment, &control, gone) }.unwrap();
+    let consumer = Consumer::new(&segment, slot).unwrap();
+    // An answer without a question is none to the next one.
+    consumer.answer(&segment, Some(7));
+    // SAFETY: this is the only writer.
+    assert_eq!(unsafe { p.ask(record::ask::LOAD_VA, 1, 0) }, None);
+    // Nor is one that comes too late.
+    consumer.answer(&segment, Some(8));
+    // SAFETY: as above.
+    assert_eq!(unsafe { p.ask(record::ask::LOAD_VA, 2, 0) }, None);
+}
+
 proptest! {
     /// Whatever the other side writes into the memory, the reader gives records or
     /// an error.

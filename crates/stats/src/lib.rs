@@ -84,7 +84,7 @@ pub struct Tree {
     pub rows: Vec<Row>,
 }
 
-/// One counter's value at a path such as `core.0.mmu.l2_tlb.main`.
+/// One counter's value at a path such as `core.0.mmu.l2.main`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The component, e.g. `core.0.l1d`.

@@ -35,7 +35,7 @@ impl<const N: usize> Default for FreeIntervals<N> {
 }
 
 /// Where a request finds its time.
-struct Found {
+struct Fit {
     /// When it is told that it starts.
     start: u64,
     /// The solid interval that its time and those it touches become.
@@ -63,7 +63,7 @@ impl<const N: usize> FreeIntervals<N> {
     }
 
     #[inline(always)]
-    fn find(&self, at: u64, length: u64) -> Found {
+    fn find(&self, at: u64, length: u64) -> Fit {
         let busy = self.busy();
         // Backwards past all intervals that end at `at` or later.
         let mut first = busy.len();
@@ -111,7 +111,7 @@ impl<const N: usize> FreeIntervals<N> {
             let jumped = end - length - asked;
             asked + jumped * (length - first_gap) / length
         };
-        Found {
+        Fit {
             start,
             solid: (from, solid_to),
             first,
@@ -148,7 +148,7 @@ impl<const N: usize> FreeIntervals<N> {
     /// The same wherever it is.
     #[inline(never)]
     fn take_among(&mut self, at: u64, length: u64) -> u64 {
-        let Found {
+        let Fit {
             start,
             solid,
             first,
@@ -216,7 +216,7 @@ impl<const N: usize> FreeIntervals<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::FreeIntervals;
     use pagewalk_units::rng;
     use proptest::prelude::*;
     use rand::RngExt;

@@ -221,8 +221,8 @@ impl Occupancy {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use pagewalk_units::rng;
+    use super::Occupancy;
+    use pagewalk_units::{Cycle, rng};
     use proptest::prelude::*;
     use rand::RngExt;
 

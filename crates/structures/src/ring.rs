@@ -50,7 +50,7 @@ impl<T: Copy> Ring<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Ring;
 
     #[test]
     fn the_last_ones_are_kept() {

@@ -95,7 +95,7 @@ pub fn prefetch<T>(what: &T) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{first_byte_equal, renew_rank};
     use proptest::prelude::*;
 
     proptest! {

@@ -212,7 +212,7 @@ impl<V: Copy + Default> SetAssoc<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::SetAssoc;
     use proptest::prelude::*;
 
     /// The same array as one list a set, most recently used last.

@@ -1,0 +1,80 @@
+//! The guest's memory, reached from inside the emulator.
+
+use std::ffi::CString;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What QEMU adds to a guest's address to get its own. Known before the guest's first
+/// instruction, and then the same for good.
+pub static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// Copies guest memory into `into`; `None` when it is not all mapped. A plain read
+/// would fault inside QEMU.
+pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void,
+        iov_len: into.len(),
+    };
+    // SAFETY: the kernel checks the remote side; the local one is `into`.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (n == into.len() as isize).then_some(())
+}
+
+/// Copies `from` into guest memory; `None` when that is not all mapped for writing.
+/// QEMU takes the right to write away from pages with code that it has translated: there
+/// nothing is copied, either.
+pub fn write(address: u64, from: &[u8]) -> Option<()> {
+    let local = libc::iovec {
+        iov_base: from.as_ptr().cast_mut().cast(),
+        iov_len: from.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address.wrapping_add(BASE.load(Relaxed)) as *mut libc::c_void,
+        iov_len: from.len(),
+    };
+    // SAFETY: the kernel checks the remote side, the guest's own memory, whose rights it
+    // respects; the local one is `from`, which it only reads.
+    let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (n == from.len() as isize).then_some(())
+}
+
+/// The null-terminated string there; `None` when it is not all mapped, or longer than
+/// execve takes.
+pub fn string(mut address: u64) -> Option<CString> {
+    let mut bytes = Vec::new();
+    let mut page = [0u8; 4096];
+    loop {
+        // Never over a page's end, behind which nothing may be mapped.
+        let chunk = &mut page[..4096 - (address as usize & 4095)];
+        read(address, chunk)?;
+        if let Some(end) = chunk.iter().position(|&b| b == 0) {
+            bytes.extend(&chunk[..end]);
+            return CString::new(bytes).ok();
+        }
+        bytes.extend(&*chunk);
+        address += chunk.len() as u64;
+        if bytes.len() > 1 << 21 {
+            return None;
+        }
+    }
+}
+
+/// The strings of a null-terminated array of pointers, as execve takes; no address:
+/// no strings.
+pub fn strings(mut address: u64) -> Option<Vec<CString>> {
+    let mut all = Vec::new();
+    while address != 0 {
+        let mut raw = [0; 8];
+        read(address, &mut raw)?;
+        match u64::from_le_bytes(raw) {
+            0 => break,
+            pointer => all.push(string(pointer)?),
+        }
+        address += 8;
+    }
+    Some(all)
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -28,7 +28,9 @@ from pagewalk.flags import (
     Workload,
     simulates,
 )
+from pagewalk.output import OutputLost
 from pagewalk.quantities import count
+from pagewalk.visible import visible
 
 app = typer.Typer(
     name="pagewalk",
@@ -93,6 +95,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk import report
     from pagewalk.progress import Bar
     from pagewalk.result import Result
+    from pagewalk.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
     spec = sources.specification(
@@ -123,16 +126,12 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in outputs.values() else sys.stdout
     show = report.run if kind == "run" else report.compare
-    show(result, report.console(ours))
-    ours.flush()
     writers: list[tuple[str | None, Callable[[str], object]]] = [
         (flags["json_file"], result.write_json),
         (flags["parquet"], result.write_parquet),
         (flags["html"], result.write_html),
     ]
-    _write_all(writers)
-    if result.failed_files:
-        raise Failure("; ".join(result.failed_files))
+    _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -150,18 +149,37 @@ def _check_outputs(outputs: dict[str, str | None]) -> None:
             raise UserError(f"{other} and {flag} both write '{path}'; name a file for each")
 
 
-def _write_all(writers: list[tuple[str | None, Callable[[str], object]]]) -> None:
-    """Writes what can be written, then fails for what could not."""
+def _write_and_show(
+    writers: list[tuple[str | None, Callable[[str], object]]],
+    show: Callable[[], None],
+    failed: Sequence[str] = (),
+) -> None:
+    """Writes what can be written, shows the report, then fails for what could not be.
+
+    The report comes last: where it goes may be closed, and the results stay.
+    """
     problems = []
+    lost: OutputLost | None = None
     for path, write in writers:
         if path is None:
             continue
         try:
             write(path)
+        except OutputLost as error:
+            lost = error
         except PagewalkError as error:
             problems.append(str(error))
+    problems += failed
+    try:
+        show()
+    except OutputLost as error:
+        lost = error
     if problems:
-        raise Failure("; ".join(problems))
+        raise Failure(
+            "; ".join([*problems, *([] if lost is None or lost.reader_left else [str(lost)])])
+        )
+    if lost is not None:
+        raise lost
 
 
 def _program(ctx: typer.Context, extra: list[str] | None) -> list[str] | None:
@@ -261,10 +279,10 @@ def trace_check(
                 good = count(found["good_instructions"])
                 raise Failure(f"{path}: {found['fault']}; good are {good} instructions before it")
         except PagewalkError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(visible(f"error: {error}"), file=sys.stderr)
             status = max(status, error.exit_status)
         else:
-            print(f"{path}: good, {count(found['good_instructions'])} instructions")
+            print(visible(f"{path}: good, {count(found['good_instructions'])} instructions"))
     return status
 
 
@@ -399,14 +417,17 @@ def reproduce(
     )
     finished.write(folder)
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
-    command.show(finished, ours)
-    print(f"\n{folder}/index.html", file=ours)
-    ours.flush()
-    _write_all(
+
+    def show() -> None:
+        command.show(finished, ours)
+        print(visible(f"{folder}/index.html"), file=ours)
+
+    _write_and_show(
         [
             (json_file, lambda path: files.write(path, finished.to_json().encode())),
             (parquet, finished.write_parquet),
-        ]
+        ],
+        show,
     )
     return Failure.exit_status if finished.broken else 0
 

@@ -10,12 +10,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rich.table import Table
-from rich.text import Text
-
 from pagewalk import native
 from pagewalk.errors import Failure
-from pagewalk.report import console
+from pagewalk.terminal import console, grid, line, names, words
 
 LIBRARIES = ("polars", "altair", "vl-convert-python")
 
@@ -102,9 +99,10 @@ def _counters() -> Finding:
 
 def report(stream: TextIO) -> int:
     """Prints the findings; the exit status is 1 when something needed is missing."""
-    table = Table.grid(padding=(0, 2))
-    for style in ("", "bold", ""):
-        table.add_column(style=style)
+    table = grid()
+    names(table)
+    names(table, "bold")
+    words(table)
     found = findings()
     for finding in found:
         mark, style = (
@@ -114,9 +112,9 @@ def report(stream: TextIO) -> int:
             if finding.needed
             else ("–", "yellow")
         )
-        detail = Text(finding.detail)
+        detail = line(finding.detail)
         if not finding.found and finding.remedy:
-            detail.append(f"; to have it: {finding.remedy}", style="bold")
-        table.add_row(Text(mark, style=style), finding.name, detail)
+            detail += line(f"; to have it: {finding.remedy}", style="bold")
+        table.add_row(line(mark, style=style), finding.name, detail)
     console(stream).print(table)
     return 1 if any(f.needed and not f.found for f in found) else 0

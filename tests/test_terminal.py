@@ -95,9 +95,9 @@ def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: 
 def test_lists_show_every_number(width: int) -> None:
     status, text = shown(width, "-m", "pagewalk", "workloads")
     assert status == 0
-    for entry in pagewalk.workloads():
-        (line,) = lines(text, entry["name"])
-        assert holds(line, size(entry["default_size"]))
+    for program in pagewalk.workloads():
+        (line,) = lines(text, program["name"])
+        assert holds(line, size(program["default_size"]))
     for command, entries in (("designs", pagewalk.designs()), ("machines", pagewalk.machines())):
         status, text = shown(width, "-m", "pagewalk", command)
         assert status == 0
@@ -124,7 +124,7 @@ def test_a_traces_facts_show_every_number(width: int, tmp_path: Path) -> None:
     assert shown(width, "-m", "pagewalk", *flags, "-o", trace)[0] == 0
     status, text = shown(width, "-m", "pagewalk", "trace", "info", trace)
     assert status == 0
-    facts = json.loads(native.engine().trace_info(str(trace)))
+    facts = native.trace_info(str(trace))
     whole = [v for v in facts.values() if isinstance(v, int) and not isinstance(v, bool)]
     assert len(whole) > 5
     for number in whole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,8 @@ from pagewalk.result import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from pagewalk.answers import Explanation, Program, Shipped
 
 Json = dict[str, Any]
 Named = str | os.PathLike[str] | Config
@@ -47,7 +48,7 @@ class Arguments(TypedDict, total=False):
     jobs: int | None
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
-    perfetto_walks: int
+    perfetto_walks: int | None
     progress: bool
 
 
@@ -67,33 +68,31 @@ def machine(name: str | os.PathLike[str]) -> Config:
 
 
 def _config(kind: str, name: str | os.PathLike[str], machine: str, design: str) -> Config:
-    spec = {"machine": machine, "designs": [design]}
-    resolved = native.call("resolve", json.dumps(spec))[0]["config"]
+    resolved = native.resolve(machine, design)["config"]
     text = os.fspath(name)
     is_path = "/" in text or text.endswith(".toml")
     path = Path(text) if is_path else native.DATA / kind / f"{text}.toml"
     return Config(path.stem, path, resolved)
 
 
-def designs() -> list[Json]:
+def designs() -> list[Shipped]:
     """The shipped designs: name and description."""
-    return list(native.call("designs"))
+    return native.designs()
 
 
-def machines() -> list[Json]:
+def machines() -> list[Shipped]:
     """The shipped machines: name and description."""
-    return list(native.call("machines"))
+    return native.machines()
 
 
-def workloads() -> list[Json]:
+def workloads() -> list[Program]:
     """The built-in programs: name, description and parameters."""
-    return list(native.call("workloads"))
+    return native.workloads()
 
 
-def explain(name: str) -> Json | None:
+def explain(name: str) -> Explanation:
     """What a statistic, design, machine, program or configuration key is."""
-    answer: Json | None = native.call("explain", name)
-    return answer
+    return native.explain(name)
 
 
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
@@ -122,7 +121,7 @@ def compare(
     jobs: int | None = None,
     interval: str | int | None = None,
     perfetto: str | os.PathLike[str] | None = None,
-    perfetto_walks: int = 1000,
+    perfetto_walks: int | None = None,
     progress: bool = True,
 ) -> Result:
     """Simulates designs side by side on one program; the first is the reference.

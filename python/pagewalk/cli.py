@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -31,6 +31,8 @@ from pagewalk.flags import (
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count
 from pagewalk.visible import visible
+
+Answer = TypeVar("Answer")
 
 app = typer.Typer(
     name="pagewalk",
@@ -263,7 +265,7 @@ def trace_info(
     from pagewalk.tables import pairs
 
     for path in paths:
-        pairs(native.call("trace_info", _trace(path)), sys.stdout, title=path)
+        pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
 
 
 @trace_app.command("check")
@@ -274,7 +276,7 @@ def trace_check(
     status = 0
     for path in paths:
         try:
-            found = native.call("trace_check", _trace(path))
+            found = native.trace_check(_trace(path))
             if not found["whole"]:
                 good = count(found["good_instructions"])
                 raise Failure(f"{path}: {found['fault']}; good are {good} instructions before it")
@@ -306,7 +308,7 @@ def trace_convert(
     from pagewalk.tables import pairs
 
     files.check_writable(out, "--out")
-    pairs(native.call("trace_convert", _trace(path), out, keep_good), sys.stdout, title=out)
+    pairs(native.trace_convert(_trace(path), out, keep_good=keep_good), sys.stdout, title=out)
 
 
 def _trace(path: str) -> str:
@@ -318,7 +320,7 @@ def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
     from pagewalk.tables import programs
 
-    _answer(native.call("workloads"), json_file, programs)
+    _answer(native.workloads(), json_file, programs)
 
 
 @app.command()
@@ -326,7 +328,7 @@ def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
     from pagewalk.tables import catalogue
 
-    _answer(native.call("designs"), json_file, catalogue)
+    _answer(native.designs(), json_file, catalogue)
 
 
 @app.command()
@@ -334,7 +336,7 @@ def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
     from pagewalk.tables import catalogue
 
-    _answer(native.call("machines"), json_file, catalogue)
+    _answer(native.machines(), json_file, catalogue)
 
 
 @app.command()
@@ -345,13 +347,13 @@ def explain(
     """Explain a statistic, design, machine, built-in program or configuration key."""
     from pagewalk.tables import explanation, meanings
 
-    _answer(meanings(name, native.call("explain", name)), json_file, explanation)
+    _answer(meanings(name, native.explain(name)), json_file, explanation)
 
 
 def _answer(
-    answer: list[dict[str, Any]],
+    answer: list[Answer],
     json_file: str | None,
-    show: Callable[[list[dict[str, Any]], TextIO], None],
+    show: Callable[[list[Answer], TextIO], None],
 ) -> None:
     """Shows an answer on the terminal, or writes it to the file that was asked for."""
     if json_file is None:

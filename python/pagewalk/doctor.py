@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from pagewalk import native
 from pagewalk.errors import Failure
 from pagewalk.terminal import console, grid, line, names, words
+
+if TYPE_CHECKING:
+    from pagewalk.answers import Host
 
 LIBRARIES = ("polars", "altair", "vl-convert-python")
 
@@ -36,7 +39,7 @@ def findings() -> list[Finding]:
     except Failure as error:
         return [*result, Finding("engine", False, str(error), "make build")]
     result.append(Finding("engine", True, f"version {native.version()}"))
-    result.extend(_live_programs(native.call("doctor")))
+    result.extend(_live_programs(native.doctor()))
     result.append(_counters())
     for library in LIBRARIES:
         try:
@@ -57,7 +60,7 @@ def _python() -> Finding:
     return Finding("python", True, f"version {platform.python_version()} ({sys.executable})")
 
 
-def _live_programs(answer: dict[str, Any]) -> list[Finding]:
+def _live_programs(answer: Host) -> list[Finding]:
     """What ``-- PROGRAM`` needs."""
     qemu, plugin = answer["qemu"], answer["plugin"]
     found = "Ok" in qemu

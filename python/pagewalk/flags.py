@@ -59,7 +59,9 @@ IntervalLength = Annotated[
 Perfetto = Annotated[
     Text, _out(metavar="FILE", help="Single walks and fetches in time, for ui.perfetto.dev.")
 ]
-PerfettoWalks = Annotated[int, _out(metavar="N", min=1, help="How many walks of each design.")]
+PerfettoWalks = Annotated[
+    Number, _out(metavar="N", min=1, help="How many walks of each core and design (10000).")
+]
 
 
 def _simulation(
@@ -84,7 +86,7 @@ def _simulation(
     html: HtmlFile = None,
     interval: IntervalLength = None,
     perfetto: Perfetto = None,
-    perfetto_walks: PerfettoWalks = 1000,
+    perfetto_walks: PerfettoWalks = None,
 ) -> int:
     """What every command that simulates takes."""
     raise AssertionError("its signature is read, it is never called")

@@ -167,21 +167,21 @@ def specification(
     jobs: int | None,
     interval: str | int | None,
     perfetto: str | None,
-    perfetto_walks: int,
+    perfetto_walks: int | None,
 ) -> Json:
     """What the engine's `run` reads."""
     assignments(settings, "--set")
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs: {jobs} is not possible; expected 1 or more")
     check_seed(seed)
-    if not 1 <= perfetto_walks < 2**32:
+    if perfetto_walks is not None and not 1 <= perfetto_walks < 2**32:
         raise UserError(
             f"--perfetto-walks: {perfetto_walks} is not possible; expected 1 to 2^32 - 1"
         )
     parsed_interval = None if interval is None else parse_count(interval, "--interval")
     if parsed_interval == 0:
         raise UserError("--interval: 0 is not possible; expected a count such as 1M")
-    return {
+    spec: Json = {
         "machine": machine,
         "designs": designs,
         "set": settings,
@@ -191,5 +191,6 @@ def specification(
         "host_threads": jobs,
         "interval": parsed_interval,
         "perfetto": perfetto,
-        "perfetto_walks": perfetto_walks,
     }
+    # The engine has a default of its own, as for all that is left out.
+    return spec if perfetto_walks is None else spec | {"perfetto_walks": perfetto_walks}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group
 from rich.padding import Padding
@@ -12,10 +12,13 @@ from pagewalk.errors import UserError
 from pagewalk.quantities import count, exact_bytes, significant, size
 from pagewalk.terminal import console, grid, line, names, numbers, words
 
+if TYPE_CHECKING:
+    from pagewalk.answers import Explanation, Program, Sense, Shipped
+
 Json = dict[str, Any]
 
 
-def catalogue(entries: list[Json], stream: TextIO) -> None:
+def catalogue(entries: list[Shipped], stream: TextIO) -> None:
     """Names with descriptions."""
     table = grid()
     names(table, "bold cyan")
@@ -38,10 +41,10 @@ def studies(entries: list[Json], stream: TextIO) -> None:
         out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
-def programs(entries: list[Json], stream: TextIO) -> None:
+def programs(entries: list[Program], stream: TextIO) -> None:
     """The built-in programs in their groups: memory, what each does and stresses."""
     out = console(stream)
-    groups: dict[str, list[Json]] = {}
+    groups: dict[str, list[Program]] = {}
     for entry in entries:
         groups.setdefault(entry["group"], []).append(entry)
     width = max(len(entry["name"]) for entry in entries)
@@ -62,7 +65,7 @@ def programs(entries: list[Json], stream: TextIO) -> None:
     out.print("The memory is the default of --size. 'pagewalk explain NAME' tells the parameters.")
 
 
-def _program(entry: Json) -> Table:
+def _program(entry: Program) -> Table:
     """All that can be asked of a built-in program."""
     table = grid()
     names(table)
@@ -110,10 +113,10 @@ def _value(key: str, value: Any) -> str:
     return str(value)
 
 
-def meanings(name: str, answer: Json) -> list[Json]:
+def meanings(name: str, answer: Explanation) -> list[Sense]:
     """All senses that `name` has; refuses one that has none."""
     if "found" in answer:
-        return list(answer["found"])
+        return answer["found"]
     nearest = answer["nearest"]
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check the spelling"
     raise UserError(
@@ -122,7 +125,7 @@ def meanings(name: str, answer: Json) -> list[Json]:
     )
 
 
-def explanation(found: list[Json], stream: TextIO) -> None:
+def explanation(found: list[Sense], stream: TextIO) -> None:
     """What a name means, in all its senses."""
     out = console(stream)
     for meaning in found:
@@ -131,8 +134,8 @@ def explanation(found: list[Json], stream: TextIO) -> None:
         if meaning["text"]:
             out.print(Padding(line(meaning["text"]), (0, 0, 0, 2)))
         unit = "expected" if kind == "configuration key" else "unit"
-        for label, key in ((unit, "unit"), ("source", "source")):
-            if meaning[key]:
-                out.print(Padding(line((f"{label}: ", "dim"), meaning[key]), (0, 0, 0, 2)))
+        for label, text in ((unit, meaning["unit"]), ("source", meaning["source"])):
+            if text:
+                out.print(Padding(line((f"{label}: ", "dim"), text), (0, 0, 0, 2)))
         if "workload" in meaning:
             out.print(Padding(_program(meaning["workload"]), (0, 0, 0, 2), expand=False))

@@ -42,7 +42,7 @@ def shell(command: str, folder: Path | None = None) -> tuple[int, str, str]:
 COMMANDS = [
     f"run {SMALL}",
     f"compare {SMALL} --designs radix,thp",
-    f"record {SMALL.split('--warmup', maxsplit=1)[0]} -o /dev/null",
+    f"record {SMALL.split('--warmup', maxsplit=1)[0]} -o u.pwt",
     "workloads",
     "designs",
     "machines",

@@ -11,23 +11,10 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import files, native
+from pagewalk import files, native, options
 from pagewalk import source as sources
 from pagewalk.errors import Failure, PagewalkError, UserError
-from pagewalk.flags import (
-    HOW_MUCH,
-    Extra,
-    Jobs,
-    JsonFile,
-    Param,
-    ParquetFile,
-    Seed,
-    Size,
-    Threads,
-    Trace,
-    Workload,
-    simulates,
-)
+from pagewalk.flags import Jobs, JsonFile, ParquetFile, takes
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count
 from pagewalk.visible import visible
@@ -64,7 +51,7 @@ def _root(
 
 
 @app.command()
-@simulates
+@takes(options.OPTIONS)
 def run(
     design: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="The translation design.")
@@ -76,7 +63,7 @@ def run(
 
 
 @app.command()
-@simulates
+@takes(options.OPTIONS)
 def compare(
     designs: Annotated[
         str, typer.Option(metavar="A,B,C", help="The designs; speedups refer to the first.")
@@ -100,18 +87,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
-    spec = sources.specification(
-        machine=flags["machine"],
-        designs=designs,
-        source=_source(flags, program),
-        limits=_limits(flags),
-        settings=flags["set_"] or [],
-        seed=flags["seed"],
-        jobs=flags["jobs"],
-        interval=flags["interval"],
-        perfetto=flags["perfetto"],
-        perfetto_walks=flags["perfetto_walks"],
-    )
+    values = options.with_an_end(flags) if flags["workload"] is not None else flags
+    spec = options.specification(values, designs, _source(flags, program))
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],
@@ -201,53 +178,33 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         workload=flags["workload"],
         size=flags["size"],
         threads=flags["threads"],
-        params=sources.assignments(flags["param"] or [], "--param"),
+        params=options.assignments(flags["params"] or [], "--param"),
         trace=flags["trace"],
         program=program,
     )
 
 
-def _limits(flags: dict[str, Any]) -> dict[str, Any]:
-    return sources.limits(
-        skip=flags["skip"],
-        warmup=flags["warmup"],
-        instructions=flags["instructions"],
-        roi=flags["roi"],
-        sample_text=flags["sample"],
-        endless=flags["workload"] is not None,
-    )
+_RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
 @app.command()
+@takes([options.BY_NAME[name] for name in _RECORDED], {"instructions": "Record no more."})
 def record(
-    ctx: typer.Context,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
-    extra: Extra = None,
-    workload: Workload = None,
-    size: Size = None,
-    threads: Threads = None,
-    param: Param = None,
-    trace: Trace = None,
-    instructions: Annotated[
-        str | None,
-        typer.Option(metavar="100M", help="Record no more.", rich_help_panel=HOW_MUCH),
-    ] = None,
-    seed: Seed = 1,
+    **flags: Any,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
     from pagewalk.progress import Bar
     from pagewalk.tables import pairs
 
-    flags = locals()
     if out == "-":
         raise UserError("--out -: a trace is not written to standard output; name a file")
-    sources.check_seed(seed)
-    program = _program(ctx, extra)
-    limits = sources.limits(instructions=instructions, endless=workload is not None)
+    program = _program(flags["ctx"], flags["extra"])
+    values = options.with_an_end(flags) if flags["workload"] is not None else flags
     spec = {
         "source": _source(flags, program),
-        "instructions": limits["instructions"],
-        "seed": seed,
+        "instructions": options.read("instructions", values["instructions"]),
+        "seed": options.read("seed", flags["seed"]),
     }
     files.check_writable(out, "--out")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
@@ -402,8 +359,7 @@ def reproduce(
     from pagewalk.reproduce import command
     from pagewalk.reproduce.cache import Cache, default_folder
 
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs: {jobs} is not possible; expected 1 or more")
+    options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
     chosen.figures(figures or [])
     folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")

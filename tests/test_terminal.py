@@ -9,14 +9,19 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 import fake
 import pagewalk
 from pagewalk import native, progress
 from pagewalk.quantities import count, exact_bytes, significant, size, with_unit
+from pagewalk.reproduce import command as reproduction
+from pagewalk.reproduce import report as papers
+from pagewalk.reproduce.figure import Row
 from pagewalk.result import Result
 from pagewalk.visible import visible
 from terminals import WIDTHS, holds, shown
@@ -268,6 +273,37 @@ def test_a_progress_bar_takes_a_phase_as_it_is(monkeypatch: pytest.MonkeyPatch) 
     drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert visible(HOSTILE) in drawn
     assert re.findall(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]", drawn) == []
+
+
+@widths
+def test_a_reproduced_figure_shows_every_number(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    rows = [
+        Row(f"application-{i}", "memory-efficient hashing" + HOSTILE, 1234.5 * i, 1111.25, "KiB")
+        for i in range(1, 5)
+    ]
+    rows.append(Row("gups", "ecpt", None, 3.5, "×", failed="no memory"))
+    finished = SimpleNamespace(name="fig[8]", figure=SimpleNamespace(title=HOSTILE), rows=rows)
+    paper = SimpleNamespace(
+        title=HOSTILE, source=HOSTILE, scale=SimpleNamespace(name="smoke", about="1/32 of [it]")
+    )
+    whole: Any = SimpleNamespace(
+        paper=paper, figures=[finished], ended_early=[HOSTILE], broken=[HOSTILE]
+    )
+    screen = Screen()
+    reproduction.show(whole, screen)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text) == []
+    assert all(cell_len(line) <= width for line in text.split("\n"))
+    assert "fig[8]" in text
+    for row in rows:
+        ours = "cannot finish" if row.failed else papers.number(row.value, row.unit)
+        assert holds(text, ours)
+        assert holds(text, papers.number(row.paper, row.unit))
+        assert papers.difference(row) in text
 
 
 def test_a_page_shows_outside_text_and_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,8 @@
-"""A stand-in for the engine, for what a real run cannot be made to do on cue."""
+"""A stand-in for the engine: it answers at once and keeps what it was asked.
+
+It can be made to do what a real run does not on cue. Its results have the form of the engine's;
+their numbers, causes and texts are made up.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +110,11 @@ Run = Callable[[dict[str, Any], Callable[[str], bool] | None], dict[str, Any]]
 
 
 class Engine(types.ModuleType):
-    """`pagewalk._native` with a scripted `run`."""
+    """The part of `pagewalk._native` that runs programs and lists them.
+
+    `run` asks `script`, and `specs` holds what it was given; `workloads` and `explain`
+    give `listed` and `explained`. It can neither record nor look into traces.
+    """
 
     UserError = UserError
     Failure = Failure

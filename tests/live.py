@@ -12,7 +12,7 @@ from pagewalk import native
 
 def _emulator() -> str | None:
     """Why programs cannot be run here at all."""
-    problem: str | None = native.call("doctor")["qemu"].get("Err")
+    problem = native.doctor()["qemu"].get("Err")
     if problem is not None and "PAGEWALK_REQUIRE_LIVE" in os.environ:
         raise RuntimeError(f"PAGEWALK_REQUIRE_LIVE is set, and {problem}")
     return problem

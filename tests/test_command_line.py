@@ -51,7 +51,6 @@ def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Inv
             "host_threads": 2,
             "interval": 10_000,
             "perfetto": None,
-            "perfetto_walks": 1000,
         }
     ]
 

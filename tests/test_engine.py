@@ -152,6 +152,17 @@ def test_perfetto_shows_walks_in_time(cli: Cli, tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     events = json.loads(path.read_text())["traceEvents"]
     assert any(e["ph"] == "X" and e["dur"] > 0 for e in events)
+    assert sum(e.get("cat") == "walk" for e in events) == 20
+
+
+def test_as_many_walks_are_recorded_as_help_says(cli: Cli, tmp_path: Path) -> None:
+    words = " ".join(cli("run", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.split())
+    (default,) = re.findall(r"How many walks of each core and design \((\d+)\)", words)
+    path = tmp_path / "walks.json"
+    data = result(cli("run", *GUPS, "--perfetto", path, "--json", "-"))
+    assert numbers(data, "walks")["radix"] > int(default)
+    events = json.loads(path.read_text())["traceEvents"]
+    assert sum(e.get("cat") == "walk" for e in events) == int(default)
 
 
 def test_designs_that_never_differ_are_named(cli: Cli, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,28 @@ def refused(answer: Completed, *words: str) -> None:
 
 
 # Live programs
+
+
+@needs_qemu
+def test_brackets_in_arguments_are_shown_and_do_nothing(cli: Cli, tmp_path: Path) -> None:
+    trace = tmp_path / "t.pwt"
+    answer = cli("record", "-o", trace, "--", "sh", "-c", "exit 7", "[/:]")
+    assert answer.returncode == 7, answer.stderr
+    assert "sh -c exit 7 [/:]" in answer.stderr
+    assert "sh -c exit 7 [/:]" in cli("trace", "info", trace).stdout
+    answer = cli("run", "--", "grep", "-c", "[a-z]", "/etc/hostname")
+    assert (answer.returncode, answer.stdout) == (0, "1\n"), answer.stderr
+    assert "grep -c [a-z] /etc/hostname" in answer.stderr
+
+
+@needs_qemu
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", ">/dev/full", ">&-"])
+def test_the_programs_status_is_ours_whatever_becomes_of_the_report(where: str) -> None:
+    command = f'"{sys.executable}" -m pagewalk run -- sh -c "echo x; exit 3" {where}'
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert answer.returncode == 3
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ("x\n" if where.startswith("2") else "")
 
 
 @needs_qemu

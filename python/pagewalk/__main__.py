@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
+
+from pagewalk.output import OutputLost, guarded
+from pagewalk.visible import visible
+
+_READER_LEFT = 128 + 13
+"""What a shell calls the status of a program whose reader has seen enough (SIGPIPE)."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with its status."""
     arguments = sys.argv[1:] if argv is None else argv
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a bar's character gets another one.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
-    try:
-        status = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; say nothing, also at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        # A simulation may still run in its thread; nobody waits for it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(130)
+    with guarded():
+        try:
+            status = _run(arguments)
+            sys.stdout.flush()
+        except OutputLost as lost:
+            status = _READER_LEFT
+            if not lost.reader_left:
+                status = lost.exit_status
+                _complain(str(lost))
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            # A simulation may still run in its thread; nobody waits for it.
+            with suppress(OutputLost):
+                sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
     sys.exit(status)
 
 
@@ -51,6 +56,8 @@ def _run(arguments: list[str]) -> int:
             standalone_mode=False,
             obj=Invocation(program),
         )
+    except OutputLost:
+        raise
     except PagewalkError as error:
         _complain(str(error))
         return error.exit_status
@@ -76,6 +83,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _complain(message: str) -> None:
+    message = visible(message)
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         print(f"\033[1;31merror:\033[0m {message}", file=sys.stderr)
     else:

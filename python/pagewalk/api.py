@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Dictionary
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, native
+from pagewalk import custom, native, options
 from pagewalk import source as sources
 from pagewalk.config import Config, toml
 from pagewalk.custom import Mapping
@@ -22,37 +21,15 @@ from pagewalk.result import Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from pagewalk.answers import Explanation, Program, Shipped
+    from pagewalk.options import Arguments
+
 Json = dict[str, Any]
 Named = str | os.PathLike[str] | Config
 
 
-class Arguments(TypedDict, total=False):
-    """The keyword arguments of `compare`."""
-
-    machine: Named
-    workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None
-    mappings: Sequence[Mapping | tuple[int, int]] | None
-    size: str | int | None
-    threads: int | None
-    params: Dictionary[str, Any] | None
-    trace: str | os.PathLike[str] | None
-    program: Sequence[str] | None
-    skip: str | int | None
-    warmup: str | int | None
-    instructions: str | int | None
-    roi: bool
-    sample: str | None
-    seed: int
-    settings: Dictionary[str, Any] | None
-    jobs: int | None
-    interval: str | int | None
-    perfetto: str | os.PathLike[str] | None
-    perfetto_walks: int
-    progress: bool
-
-
 def design(
-    name: str | os.PathLike[str], machine: str | os.PathLike[str] = sources.DEFAULT_MACHINE
+    name: str | os.PathLike[str], machine: str | os.PathLike[str] = options.DEFAULT_MACHINE
 ) -> Config:
     """A design by name or file, as an object whose fields can be changed.
 
@@ -67,33 +44,31 @@ def machine(name: str | os.PathLike[str]) -> Config:
 
 
 def _config(kind: str, name: str | os.PathLike[str], machine: str, design: str) -> Config:
-    spec = {"machine": machine, "designs": [design]}
-    resolved = native.call("resolve", json.dumps(spec))[0]["config"]
+    resolved = native.resolve(machine, design)["config"]
     text = os.fspath(name)
     is_path = "/" in text or text.endswith(".toml")
     path = Path(text) if is_path else native.DATA / kind / f"{text}.toml"
     return Config(path.stem, path, resolved)
 
 
-def designs() -> list[Json]:
+def designs() -> list[Shipped]:
     """The shipped designs: name and description."""
-    return list(native.call("designs"))
+    return native.designs()
 
 
-def machines() -> list[Json]:
+def machines() -> list[Shipped]:
     """The shipped machines: name and description."""
-    return list(native.call("machines"))
+    return native.machines()
 
 
-def workloads() -> list[Json]:
+def workloads() -> list[Program]:
     """The built-in programs: name, description and parameters."""
-    return list(native.call("workloads"))
+    return native.workloads()
 
 
-def explain(name: str) -> Json | None:
+def explain(name: str) -> Explanation:
     """What a statistic, design, machine, program or configuration key is."""
-    answer: Json | None = native.call("explain", name)
-    return answer
+    return native.explain(name)
 
 
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
@@ -102,28 +77,7 @@ def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) 
 
 
 def compare(
-    designs: Sequence[Named] = sources.DEFAULT_DESIGNS,
-    *,
-    machine: Named = sources.DEFAULT_MACHINE,
-    workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None = None,
-    mappings: Sequence[Mapping | tuple[int, int]] | None = None,
-    size: str | int | None = None,
-    threads: int | None = None,
-    params: Dictionary[str, Any] | None = None,
-    trace: str | os.PathLike[str] | None = None,
-    program: Sequence[str] | None = None,
-    skip: str | int | None = None,
-    warmup: str | int | None = None,
-    instructions: str | int | None = None,
-    roi: bool = False,
-    sample: str | None = None,
-    seed: int = 1,
-    settings: Dictionary[str, Any] | None = None,
-    jobs: int | None = None,
-    interval: str | int | None = None,
-    perfetto: str | os.PathLike[str] | None = None,
-    perfetto_walks: int = 1000,
-    progress: bool = True,
+    designs: Sequence[Named] = sources.DEFAULT_DESIGNS, **arguments: Unpack[Arguments]
 ) -> Result:
     """Simulates designs side by side on one program; the first is the reference.
 
@@ -143,43 +97,32 @@ def compare(
     """
     if isinstance(designs, (str, os.PathLike, Config)):
         raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
+    given = _given(arguments)
+    workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
     if workload is None or isinstance(workload, str):
+        program = given["program"]
         source = sources.source(
             workload=workload,
-            size=size,
-            threads=threads,
-            params={k: str(v) for k, v in (params or {}).items()},
-            trace=trace,
+            size=given["size"],
+            threads=given["threads"],
+            params={k: str(v) for k, v in (given["params"] or {}).items()},
+            trace=given["trace"],
             program=None if program is None else [str(word) for word in program],
         )
         if mappings is not None:
             raise UserError("mappings: only a program of your own needs them; drop the argument")
     else:
-        others: Json = {"size": size, "threads": threads, "params": params}
-        others |= {"trace": trace, "program": program}
-        streams = _streams(workload, mappings, others)
+        streams = _streams(workload, mappings, given)
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
-        spec = sources.specification(
-            machine=_name_or_file(machine, Path(folder, "machines")),
-            designs=[_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)],
-            source=source,
-            limits=sources.limits(
-                skip=skip,
-                warmup=warmup,
-                instructions=instructions,
-                roi=roi,
-                sample_text=sample,
-                endless=isinstance(workload, str),
-            ),
-            settings=[f"{key}={toml(value, key)}" for key, value in (settings or {}).items()],
-            seed=seed,
-            jobs=jobs,
-            interval=interval,
-            perfetto=None if perfetto is None else os.fspath(perfetto),
-            perfetto_walks=perfetto_walks,
-        )
-        with Bar() if progress else nullcontext() as bar:
+        values = {
+            **(options.with_an_end(given) if isinstance(workload, str) else given),
+            "machine": _name_or_file(given["machine"], Path(folder, "machines")),
+            "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
+        }
+        files = [_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)]
+        spec = options.specification(values, files, source)
+        with Bar() if given["progress"] else nullcontext() as bar:
             if streams is None:
                 return Result(native.run(spec, bar))
             result = Result(native.run_custom(spec, streams, bar))
@@ -190,11 +133,52 @@ def compare(
     return result
 
 
+_DEFAULTS: Json = {
+    **{option.name: option.default for option in options.OPTIONS if option.python},
+    **{"mappings": None, "program": None, "progress": True},
+}
+"""Of every keyword argument."""
+
+
+def _given(arguments: Arguments) -> Json:
+    unknown = [name for name in arguments if name not in _DEFAULTS]
+    if unknown:
+        raise TypeError(f"compare() got an unexpected keyword argument '{unknown[0]}'")
+    return {**_DEFAULTS, **arguments}
+
+
+def _described(function: Callable[..., Result]) -> None:
+    """Gives a function the signature and the documentation that its keywords have."""
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters.values()))
+    hints = options.Arguments.__annotations__
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            first,
+            *(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=getattr(hints[name], "__forward_arg__", hints[name]),
+                )
+                for name, default in _DEFAULTS.items()
+            ),
+        ]
+    )
+    listed = (f"    {o.name}: {o.help}" for o in options.OPTIONS if o.python)
+    function.__doc__ = f"{function.__doc__}\n    As on the command line:\n\n" + "\n".join(listed)
+
+
+_described(run)
+_described(compare)
+
+
 def _streams(
-    workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, others: Json
+    workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, given: Json
 ) -> custom.Streams:
-    for name, value in others.items():
-        if value is not None:
+    for name in ("size", "threads", "params", "trace", "program"):
+        if given[name] is not None:
             raise UserError(f"{name}: makes no sense with a program of your own; drop the argument")
     return custom.Streams(workload, mappings)
 

@@ -10,6 +10,7 @@ import vl_convert
 
 from pagewalk import colours
 from pagewalk.quantities import significant
+from pagewalk.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from pagewalk.result import Result
@@ -56,8 +57,22 @@ def svg(chart: alt.TopLevelMixin) -> str:
     """Draws a chart without a browser and without the network."""
     configured: dict[str, Any] = chart.to_dict()
     configured["config"] = CONFIG
-    text: str = vl_convert.vegalite_to_svg(configured)
-    return text
+    return drawn(configured)
+
+
+def drawn(specification: dict[str, Any]) -> str:
+    """The SVG of a Vega-Lite specification."""
+    # Vega-Lite reads a backslash in a title as an escape: it may make a control of one again.
+    return visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
+
+
+def harmless(specification: Any) -> Any:
+    """The same without control characters: Vega has no way to write all of them, SVG none."""
+    if isinstance(specification, dict):
+        return {harmless(key): harmless(value) for key, value in specification.items()}
+    if isinstance(specification, list):
+        return [harmless(value) for value in specification]
+    return visible(specification) if isinstance(specification, str) else specification
 
 
 def speedups(result: Result) -> str | None:

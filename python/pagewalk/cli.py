@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import files, native
+from pagewalk import files, native, options
 from pagewalk import source as sources
 from pagewalk.errors import Failure, PagewalkError, UserError
-from pagewalk.flags import (
-    HOW_MUCH,
-    Extra,
-    Jobs,
-    JsonFile,
-    Param,
-    ParquetFile,
-    Seed,
-    Size,
-    Threads,
-    Trace,
-    Workload,
-    simulates,
-)
+from pagewalk.flags import Jobs, JsonFile, ParquetFile, takes
+from pagewalk.output import OutputLost
 from pagewalk.quantities import count
+from pagewalk.visible import visible
+
+Answer = TypeVar("Answer")
 
 app = typer.Typer(
     name="pagewalk",
@@ -60,7 +51,7 @@ def _root(
 
 
 @app.command()
-@simulates
+@takes(options.OPTIONS)
 def run(
     design: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="The translation design.")
@@ -72,7 +63,7 @@ def run(
 
 
 @app.command()
-@simulates
+@takes(options.OPTIONS)
 def compare(
     designs: Annotated[
         str, typer.Option(metavar="A,B,C", help="The designs; speedups refer to the first.")
@@ -93,20 +84,11 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk import report
     from pagewalk.progress import Bar
     from pagewalk.result import Result
+    from pagewalk.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
-    spec = sources.specification(
-        machine=flags["machine"],
-        designs=designs,
-        source=_source(flags, program),
-        limits=_limits(flags),
-        settings=flags["set_"] or [],
-        seed=flags["seed"],
-        jobs=flags["jobs"],
-        interval=flags["interval"],
-        perfetto=flags["perfetto"],
-        perfetto_walks=flags["perfetto_walks"],
-    )
+    values = options.with_an_end(flags) if flags["workload"] is not None else flags
+    spec = options.specification(values, designs, _source(flags, program))
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],
@@ -123,16 +105,12 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in outputs.values() else sys.stdout
     show = report.run if kind == "run" else report.compare
-    show(result, report.console(ours))
-    ours.flush()
     writers: list[tuple[str | None, Callable[[str], object]]] = [
         (flags["json_file"], result.write_json),
         (flags["parquet"], result.write_parquet),
         (flags["html"], result.write_html),
     ]
-    _write_all(writers)
-    if result.failed_files:
-        raise Failure("; ".join(result.failed_files))
+    _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -150,18 +128,37 @@ def _check_outputs(outputs: dict[str, str | None]) -> None:
             raise UserError(f"{other} and {flag} both write '{path}'; name a file for each")
 
 
-def _write_all(writers: list[tuple[str | None, Callable[[str], object]]]) -> None:
-    """Writes what can be written, then fails for what could not."""
+def _write_and_show(
+    writers: list[tuple[str | None, Callable[[str], object]]],
+    show: Callable[[], None],
+    failed: Sequence[str] = (),
+) -> None:
+    """Writes what can be written, shows the report, then fails for what could not be.
+
+    The report comes last: where it goes may be closed, and the results stay.
+    """
     problems = []
+    lost: OutputLost | None = None
     for path, write in writers:
         if path is None:
             continue
         try:
             write(path)
+        except OutputLost as error:
+            lost = error
         except PagewalkError as error:
             problems.append(str(error))
+    problems += failed
+    try:
+        show()
+    except OutputLost as error:
+        lost = error
     if problems:
-        raise Failure("; ".join(problems))
+        raise Failure(
+            "; ".join([*problems, *([] if lost is None or lost.reader_left else [str(lost)])])
+        )
+    if lost is not None:
+        raise lost
 
 
 def _program(ctx: typer.Context, extra: list[str] | None) -> list[str] | None:
@@ -181,53 +178,33 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         workload=flags["workload"],
         size=flags["size"],
         threads=flags["threads"],
-        params=sources.assignments(flags["param"] or [], "--param"),
+        params=options.assignments(flags["params"] or [], "--param"),
         trace=flags["trace"],
         program=program,
     )
 
 
-def _limits(flags: dict[str, Any]) -> dict[str, Any]:
-    return sources.limits(
-        skip=flags["skip"],
-        warmup=flags["warmup"],
-        instructions=flags["instructions"],
-        roi=flags["roi"],
-        sample_text=flags["sample"],
-        endless=flags["workload"] is not None,
-    )
+_RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
 @app.command()
+@takes([options.BY_NAME[name] for name in _RECORDED], {"instructions": "Record no more."})
 def record(
-    ctx: typer.Context,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
-    extra: Extra = None,
-    workload: Workload = None,
-    size: Size = None,
-    threads: Threads = None,
-    param: Param = None,
-    trace: Trace = None,
-    instructions: Annotated[
-        str | None,
-        typer.Option(metavar="100M", help="Record no more.", rich_help_panel=HOW_MUCH),
-    ] = None,
-    seed: Seed = 1,
+    **flags: Any,
 ) -> int:
     """Record a program's instructions and addresses into a trace."""
     from pagewalk.progress import Bar
     from pagewalk.tables import pairs
 
-    flags = locals()
     if out == "-":
         raise UserError("--out -: a trace is not written to standard output; name a file")
-    sources.check_seed(seed)
-    program = _program(ctx, extra)
-    limits = sources.limits(instructions=instructions, endless=workload is not None)
+    program = _program(flags["ctx"], flags["extra"])
+    values = options.with_an_end(flags) if flags["workload"] is not None else flags
     spec = {
         "source": _source(flags, program),
-        "instructions": limits["instructions"],
-        "seed": seed,
+        "instructions": options.read("instructions", values["instructions"]),
+        "seed": options.read("seed", flags["seed"]),
     }
     files.check_writable(out, "--out")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
@@ -245,7 +222,7 @@ def trace_info(
     from pagewalk.tables import pairs
 
     for path in paths:
-        pairs(native.call("trace_info", _trace(path)), sys.stdout, title=path)
+        pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
 
 
 @trace_app.command("check")
@@ -256,15 +233,15 @@ def trace_check(
     status = 0
     for path in paths:
         try:
-            found = native.call("trace_check", _trace(path))
+            found = native.trace_check(_trace(path))
             if not found["whole"]:
                 good = count(found["good_instructions"])
                 raise Failure(f"{path}: {found['fault']}; good are {good} instructions before it")
         except PagewalkError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(visible(f"error: {error}"), file=sys.stderr)
             status = max(status, error.exit_status)
         else:
-            print(f"{path}: good, {count(found['good_instructions'])} instructions")
+            print(visible(f"{path}: good, {count(found['good_instructions'])} instructions"))
     return status
 
 
@@ -288,7 +265,7 @@ def trace_convert(
     from pagewalk.tables import pairs
 
     files.check_writable(out, "--out")
-    pairs(native.call("trace_convert", _trace(path), out, keep_good), sys.stdout, title=out)
+    pairs(native.trace_convert(_trace(path), out, keep_good=keep_good), sys.stdout, title=out)
 
 
 def _trace(path: str) -> str:
@@ -300,7 +277,7 @@ def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
     from pagewalk.tables import programs
 
-    _answer(native.call("workloads"), json_file, programs)
+    _answer(native.workloads(), json_file, programs)
 
 
 @app.command()
@@ -308,7 +285,7 @@ def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
     from pagewalk.tables import catalogue
 
-    _answer(native.call("designs"), json_file, catalogue)
+    _answer(native.designs(), json_file, catalogue)
 
 
 @app.command()
@@ -316,7 +293,7 @@ def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
     from pagewalk.tables import catalogue
 
-    _answer(native.call("machines"), json_file, catalogue)
+    _answer(native.machines(), json_file, catalogue)
 
 
 @app.command()
@@ -327,13 +304,13 @@ def explain(
     """Explain a statistic, design, machine, built-in program or configuration key."""
     from pagewalk.tables import explanation, meanings
 
-    _answer(meanings(name, native.call("explain", name)), json_file, explanation)
+    _answer(meanings(name, native.explain(name)), json_file, explanation)
 
 
 def _answer(
-    answer: list[dict[str, Any]],
+    answer: list[Answer],
     json_file: str | None,
-    show: Callable[[list[dict[str, Any]], TextIO], None],
+    show: Callable[[list[Answer], TextIO], None],
 ) -> None:
     """Shows an answer on the terminal, or writes it to the file that was asked for."""
     if json_file is None:
@@ -382,8 +359,7 @@ def reproduce(
     from pagewalk.reproduce import command
     from pagewalk.reproduce.cache import Cache, default_folder
 
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs: {jobs} is not possible; expected 1 or more")
+    options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
     chosen.figures(figures or [])
     folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
@@ -399,14 +375,17 @@ def reproduce(
     )
     finished.write(folder)
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
-    command.show(finished, ours)
-    print(f"\n{folder}/index.html", file=ours)
-    ours.flush()
-    _write_all(
+
+    def show() -> None:
+        command.show(finished, ours)
+        print(visible(f"{folder}/index.html"), file=ours)
+
+    _write_and_show(
         [
             (json_file, lambda path: files.write(path, finished.to_json().encode())),
             (parquet, finished.write_parquet),
-        ]
+        ],
+        show,
     )
     return Failure.exit_status if finished.broken else 0
 

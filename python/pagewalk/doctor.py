@@ -8,14 +8,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any, TextIO
-
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from pagewalk import native
 from pagewalk.errors import Failure
-from pagewalk.report import console
+from pagewalk.terminal import console, grid, line, names, words
+
+if TYPE_CHECKING:
+    from pagewalk.answers import Host
 
 LIBRARIES = ("polars", "altair", "vl-convert-python")
 
@@ -39,7 +39,7 @@ def findings() -> list[Finding]:
     except Failure as error:
         return [*result, Finding("engine", False, str(error), "make build")]
     result.append(Finding("engine", True, f"version {native.version()}"))
-    result.extend(_live_programs(native.call("doctor")))
+    result.extend(_live_programs(native.doctor()))
     result.append(_counters())
     for library in LIBRARIES:
         try:
@@ -60,7 +60,7 @@ def _python() -> Finding:
     return Finding("python", True, f"version {platform.python_version()} ({sys.executable})")
 
 
-def _live_programs(answer: dict[str, Any]) -> list[Finding]:
+def _live_programs(answer: Host) -> list[Finding]:
     """What ``-- PROGRAM`` needs."""
     qemu, plugin = answer["qemu"], answer["plugin"]
     found = "Ok" in qemu
@@ -102,9 +102,10 @@ def _counters() -> Finding:
 
 def report(stream: TextIO) -> int:
     """Prints the findings; the exit status is 1 when something needed is missing."""
-    table = Table.grid(padding=(0, 2))
-    for style in ("", "bold", ""):
-        table.add_column(style=style)
+    table = grid()
+    names(table)
+    names(table, "bold")
+    words(table)
     found = findings()
     for finding in found:
         mark, style = (
@@ -114,9 +115,9 @@ def report(stream: TextIO) -> int:
             if finding.needed
             else ("–", "yellow")
         )
-        detail = Text(finding.detail)
+        detail = line(finding.detail)
         if not finding.found and finding.remedy:
-            detail.append(f"; to have it: {finding.remedy}", style="bold")
-        table.add_row(Text(mark, style=style), finding.name, detail)
+            detail += line(f"; to have it: {finding.remedy}", style="bold")
+        table.add_row(line(mark, style=style), finding.name, detail)
     console(stream).print(table)
     return 1 if any(f.needed and not f.found for f in found) else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pagewalk.errors import Failure, UserError
+from pagewalk.output import OutputLost, lose, reason
 
 
 def check_writable(path: str, flag: str) -> None:
@@ -30,29 +30,30 @@ def check_writable(path: str, flag: str) -> None:
 def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
     """Writes `content` to `path` (``-`` is standard output), whole or not at all.
 
-    Raises `Failure` when the disk is full or the place is gone.
+    Raises `Failure` when the disk is full or the place is gone, and `OutputLost`
+    when standard output is.
     """
     produce = content if callable(content) else lambda out: _put(out, content)
-    try:
-        if path == "-":
-            sys.stdout.flush()
+    if path == "-":
+        sys.stdout.flush()
+        try:
             produce(sys.stdout.buffer)
             sys.stdout.buffer.flush()
-        elif special(Path(path)):
+        except OSError as error:
+            lose(sys.stdout)
+            raise OutputLost(error) from None
+        return
+    try:
+        if special(Path(path)):
             # A device or a pipe is written, not replaced.
             with Path(path).open("wb") as out:
                 produce(out)
         else:
             _replace(Path(path), produce)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        reason = (
-            "no space is left on the device"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else (error.strerror or str(error)).lower()
-        )
-        raise Failure(f"could not write '{path}': {reason}; no file was left behind") from None
+        raise Failure(
+            f"could not write '{path}': {reason(error)}; no file was left behind"
+        ) from None
 
 
 def _put(out: BinaryIO, content: bytes) -> None:

@@ -13,14 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from pagewalk.errors import Failure, UserError
 
 if TYPE_CHECKING:
+    from pagewalk.answers import (
+        Check,
+        Definitions,
+        Explanation,
+        Host,
+        Key,
+        Program,
+        Resolved,
+        Shipped,
+    )
     from pagewalk.custom import Streams
 
 Json = dict[str, Any]
+P = ParamSpec("P")
 DATA = Path(__file__).parent / "_data"
 
 _ready = False
@@ -51,37 +62,126 @@ def engine() -> ModuleType:
     return _native
 
 
-def call(name: str, *arguments: Any) -> Any:
-    """Calls a function of the engine and reads its JSON."""
-    native = engine()
+class _Late:
+    """The native module, loaded when something of it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(engine(), name)
+
+
+if TYPE_CHECKING:
+    from pagewalk import _native as _engine
+else:
+    _engine = _Late()
+
+
+def _asked(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
+    """What the engine answers, read; its errors are ours."""
     try:
-        answer = getattr(native, name)(*arguments)
-    except native.UserError as error:
+        answer = question(*arguments, **named)
+    except _engine.UserError as error:
         raise UserError(str(error)) from None
-    except native.Failure as error:
+    except _engine.Failure as error:
         raise Failure(str(error)) from None
-    return None if answer is None else json.loads(answer)
+    return json.loads(answer)
 
 
 def version() -> str:
     """The version of engine and package, which are one."""
-    return str(engine().version())
+    return _engine.version()
+
+
+def designs() -> list[Shipped]:
+    """The shipped designs."""
+    answer: list[Shipped] = _asked(_engine.designs)
+    return answer
+
+
+def machines() -> list[Shipped]:
+    """The shipped machines."""
+    answer: list[Shipped] = _asked(_engine.machines)
+    return answer
+
+
+def workloads() -> list[Program]:
+    """The built-in programs."""
+    answer: list[Program] = _asked(_engine.workloads)
+    return answer
+
+
+def explain(name: str) -> Explanation:
+    """What a name means."""
+    answer: Explanation = _asked(_engine.explain, name)
+    return answer
+
+
+def resolve(machine: str, design: str) -> Resolved:
+    """The whole configuration of a design on a machine, both by name or file."""
+    answer: list[Resolved] = _asked(
+        _engine.resolve, json.dumps({"machine": machine, "designs": [design]})
+    )
+    return answer[0]
+
+
+def statistics() -> Definitions:
+    """Every number of results with unit and definition."""
+    answer: Definitions = _asked(_engine.statistics)
+    return answer
+
+
+def config_keys() -> list[Key]:
+    """Every configuration key."""
+    answer: list[Key] = _asked(_engine.config_keys)
+    return answer
+
+
+def schema() -> Json:
+    """JSON Schema of the configuration."""
+    answer: Json = _asked(_engine.schema)
+    return answer
+
+
+def trace_info(path: str) -> Json:
+    """What is in a trace: counts, and what its header says."""
+    answer: Json = _asked(_engine.trace_info, path)
+    return answer
+
+
+def trace_check(path: str) -> Check:
+    """Reads a trace to its end."""
+    answer: Check = _asked(_engine.trace_check, path)
+    return answer
+
+
+def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Json:
+    """Writes a trace in the format that the target's name ends in; what was written, and lost."""
+    answer: Json = _asked(_engine.trace_convert, source, target, keep_good)
+    return answer
+
+
+def doctor() -> Host:
+    """What is present on this host."""
+    answer: Host = _asked(_engine.doctor)
+    return answer
 
 
 def run(spec: Json, observer: Observer | None = None) -> Json:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there."""
-    return _watched(lambda progress: call("run", json.dumps(spec), progress), observer)
+    text = json.dumps(spec)
+    return _watched(lambda progress: _asked(_engine.run, text, progress), observer)
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:
     """The same for a program of the user's own."""
+    text = json.dumps(spec)
     of = (streams.name, streams.pulls(), streams.mappings, streams.dependences)
-    return _watched(lambda progress: call("run_custom", json.dumps(spec), *of, progress), observer)
+    return _watched(lambda progress: _asked(_engine.run_custom, text, *of, progress), observer)
 
 
 def record(spec: Json, out: str, observer: Observer | None = None) -> Json:
     """Writes the stream of a source into a trace."""
-    return _watched(lambda progress: call("record", json.dumps(spec), out, progress), observer)
+    text = json.dumps(spec)
+    return _watched(lambda progress: _asked(_engine.record, text, out, progress), observer)
 
 
 def _watched(work: Callable[[Callable[[str], bool]], Json], observer: Observer | None) -> Json:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
-from html import escape
 from typing import TYPE_CHECKING
 
 from pagewalk import charts
 from pagewalk.quantities import count, duration, significant, size, with_unit
+from pagewalk.visible import visible_lines
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result
@@ -44,6 +45,11 @@ pre { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background: 
   padding: 12px; border-radius: 8px; overflow-x: auto; }
 footer { color: #868e96; font-size: 13px; }
 """
+
+
+def escape(text: str) -> str:
+    """Outside text as a page shows it: no markup, and no control characters."""
+    return html.escape(visible_lines(text))
 
 
 def page(result: Result) -> str:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.quantities import count, duration
+from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -26,7 +27,7 @@ class Bar:
 
     def __init__(self, *, alone: bool = True) -> None:
         self._start = time.monotonic()
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._visible = self._terminal and alone
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -68,7 +69,7 @@ class Bar:
                 task,
                 completed=done,
                 total=total,
-                phase=self._phase,
+                phase=visible(self._phase),
                 speed=f"{count(round(speed))}/s" if speed else "",
                 left=f"{duration(max(left, 0))} left" if left is not None else "",
                 done=f"{count(done)} of {count(total)}" if total else count(done),
@@ -86,11 +87,11 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn
 
             self._bar = Progress(
-                TextColumn("[bold]{task.fields[phase]}"),
+                TextColumn("{task.fields[phase]}", style="bold", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[done]}"),
-                TextColumn("[cyan]{task.fields[speed]}"),
-                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.fields[done]}", markup=False),
+                TextColumn("{task.fields[speed]}", style="cyan", markup=False),
+                TextColumn("{task.fields[left]}", markup=False),
                 console=Console(stderr=True),
                 transient=True,
                 refresh_per_second=5,

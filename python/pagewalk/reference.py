@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import native
+
+if TYPE_CHECKING:
+    from pagewalk.answers import Definitions, Key, Sense
 
 Json = dict[str, Any]
 
@@ -16,12 +19,12 @@ _MADE = "<!-- Made by `make docs` from the definitions in the code; change them 
 def pages() -> dict[str, str]:
     """The text of each page by file name."""
     return {
-        "statistics.md": statistics(native.call("statistics")),
-        "configuration.md": configuration(native.call("config_keys"), native.call("schema")),
+        "statistics.md": statistics(native.statistics()),
+        "configuration.md": configuration(native.config_keys(), native.schema()),
     }
 
 
-def statistics(definitions: Json) -> str:
+def statistics(definitions: Definitions) -> str:
     """`docs/statistics.md`."""
     text = [
         _MADE,
@@ -37,16 +40,18 @@ def statistics(definitions: Json) -> str:
         "## Counters\n",
         "`N` stands for a number.\n",
     ]
-    components: dict[str, list[Json]] = {}
+    components: dict[str, list[Sense]] = {}
     for row in definitions["statistics"]:
         path, _, name = row["name"].rpartition(".")
-        components.setdefault(path, []).append({**row, "name": name})
+        short = row.copy()
+        short["name"] = name
+        components.setdefault(path, []).append(short)
     for path, rows in components.items():
         text += [f"### `{path}`\n", *_table(["name", "unit", "meaning"], _rows(rows, "text"))]
     return "\n".join(text)
 
 
-def configuration(keys: list[Json], schema: Json) -> str:
+def configuration(keys: list[Key], schema: Json) -> str:
     """`docs/configuration.md`."""
     text = [
         _MADE,
@@ -57,7 +62,7 @@ def configuration(keys: list[Json], schema: Json) -> str:
         "the file chooses. Of the tables marked *one of*, exactly one is given.\n",
         str(schema.get("description", "")) + "\n",
     ]
-    sections: dict[str, list[Json]] = {}
+    sections: dict[str, list[Key]] = {}
     for key in keys:
         sections.setdefault(key["path"].split(".")[0], []).append(key)
     for name, rows in sections.items():
@@ -71,7 +76,7 @@ def configuration(keys: list[Json], schema: Json) -> str:
     return "\n".join(text)
 
 
-def _rows(definitions: list[Json], meaning: str) -> list[tuple[str, ...]]:
+def _rows(definitions: Sequence[Mapping[str, Any]], meaning: str) -> list[tuple[str, ...]]:
     return [(f"`{d['name']}`", d["unit"], d[meaning]) for d in definitions]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from pagewalk import colours
 from pagewalk.quantities import count, duration, significant, size, with_unit
+from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result, Share
@@ -24,31 +25,8 @@ _FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
 _MINIMUM_SHARE = 0.002
-
-
-def console(stream: TextIO) -> Console:
-    """A console that prints numbers and names as they are.
-
-    Without a terminal lines are as long as they need to be and no longer, so
-    that what reads them sees whole values.
-    """
-    if stream.isatty():
-        return Console(file=stream, highlight=False)
-    return Console(file=cast("TextIO", _Trimmed(stream)), highlight=False, width=200)
-
-
-class _Trimmed:
-    """A stream that leaves out the blanks with which tables are padded."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream.write(re.sub(r" +(?=\n|$)", "", text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+_PROSE = 30
+"""Columns below which what a number means stands under it, not beside it."""
 
 
 def heading(result: Result) -> RenderableType:
@@ -56,25 +34,23 @@ def heading(result: Result) -> RenderableType:
     data = result.data
     limits = data["limits"]
     parts = [f"machine {data['machine']}", f"seed {data['seed']}"]
-    for key, words in (("skip", "skipped"), ("warmup", "warm-up")):
+    for key, what in (("skip", "skipped"), ("warmup", "warm-up")):
         if limits.get(key):
-            parts.append(f"{words} {count(limits[key])} instructions")
+            parts.append(f"{what} {count(limits[key])} instructions")
     if limits.get("roi"):
         parts.append("region of interest")
     lines = [
-        Text.assemble(
-            (f"pagewalk {data['version']}", "dim"), "  ", (data["source"]["name"], "bold")
-        ),
-        Text(" · ".join(parts), style="dim"),
+        line((f"pagewalk {data['version']}", "dim"), "  ", (data["source"]["name"], "bold")),
+        line(" · ".join(parts), style="dim"),
     ]
     if result.partial:
-        lines.append(Text(f"partial: {result.why_partial}", style="bold yellow"))
+        lines.append(line(f"partial: {result.why_partial}", style="bold yellow"))
     return Group(*lines)
 
 
 def notes(result: Result) -> list[RenderableType]:
     """What a reader has to know before using the numbers."""
-    return [Text.assemble(("warning: ", "bold yellow"), warning) for warning in result.warnings]
+    return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
 
 
 def flattened(config: Json, path: str = "") -> dict[str, Any]:
@@ -114,18 +90,18 @@ def resolved(result: Result) -> Table:
         flat = flattened(design.config)
         different = {k: v for k, v in flat.items() if k not in base or base[k] != v}
         rows.append((design.name, settings(different) or f"as {first.name}"))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="cyan")
-    table.add_column(style="dim")
-    for row in rows:
-        table.add_row(*row)
+    table = grid()
+    names(table, "cyan")
+    words(table, "dim")
+    for name, text in rows:
+        table.add_row(name, Settings(text))
     return table
 
 
 def footer(result: Result) -> RenderableType:
     """How fast the host was."""
     host = result.data["host"]
-    return Text(
+    return line(
         f"simulated in {duration(host['seconds'])} on {host['threads']} host thread"
         f"{'' if host['threads'] == 1 else 's'}: "
         f"{count(round(host['simulated_instructions_per_second']))} instructions/s, "
@@ -145,28 +121,20 @@ def run(result: Result, out: Console) -> None:
     """One design: everything of its summary and where its cycles went."""
     design = result.designs[0]
     out.print(heading(result))
-    out.print(Text.assemble((design.name, "bold cyan"), "  ", design.description))
+    out.print(line((design.name, "bold cyan"), "  ", design.description))
     _print_design(design, out)
     out.print()
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True, style="bold")
-    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
-    for quantity in design.quantities:
-        table.add_row(
-            quantity.name,
-            with_unit(quantity.value, quantity.unit),
-            quantity.meaning,
-        )
-    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    _print_quantities(design, out)
     if design.sampling:
         s = design.sampling
         high = "any number" if s.ipc_high is None else significant(s.ipc_high)
-        out.print(
-            f"\n  sampled IPC {significant(s.ipc)}, with {s.confidence * 100:.0f} % confidence "
+        sampled = (
+            f"sampled IPC {significant(s.ipc)}, with {s.confidence * 100:.0f} % confidence "
             f"between {significant(s.ipc_low)} and {high} ({s.samples} samples)"
         )
-    out.print(Text("\nWhere the cycles went", style="bold"))
+        out.print()
+        out.print(Padding(line(sampled), (0, 0, 0, 2)))
+    _print_title("Where the cycles went", out)
     _print_stack(design, out)
     _print_end(result, out)
 
@@ -188,32 +156,101 @@ def compare(result: Result, out: Console) -> None:
         ("largest_contiguous_bytes", "largest\nblock", size),
     ]
     shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
-    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-    table.add_column("design", no_wrap=True, vertical="bottom")
-    table.add_column("speedup", justify="right", no_wrap=True)
-    for _, title, _ in shown:
-        table.add_column(title, justify="right", no_wrap=True)
-    for design in result.designs:
-        cells = [
-            "–" if (value := design.get(name)) is None else write(value) for name, _, write in shown
-        ]
-        name = Text(design.name, style="cyan")
-        if not design.complete:
-            name.append(f" ({design.status.replace('_', ' ')})", style="yellow")
-        table.add_row(name, _speedup(design), *cells)
-    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+    cells: list[list[Any]] = [[_title(d) for d in result.designs]]
+    cells.append([_speedup(d) for d in result.designs])
+    titles = ["design", "speedup", *(title for _, title, _ in shown)]
+    cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
+    _print_blocks(titles, cells, out)
     _print_speedups(result, out)
     _print_stacks(result, out)
     _print_end(result, out)
 
 
+def _title(design: DesignResult) -> Text:
+    name = line(design.name, style="cyan")
+    if not design.complete:
+        name += line(f" ({design.status.replace('_', ' ')})", style="yellow")
+    return name
+
+
+def _cell(value: float | None, write: Callable[[float], str]) -> str:
+    return "–" if value is None else write(value)
+
+
+def _print_title(title: str, out: Console) -> None:
+    out.print()
+    out.print(line(title, style="bold"))
+
+
+def _print_quantities(design: DesignResult, out: Console) -> None:
+    """A line a number; what it means beside it, or below it where that is too narrow."""
+    rows = [(q.name, with_unit(q.value, q.unit), q.meaning) for q in design.quantities]
+    name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
+    if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
+        table = grid()
+        names(table)
+        numbers(table, style="bold")
+        words(table, "dim")
+        for row in rows:
+            table.add_row(*row)
+        out.print(Padding(table, (0, 0, 0, 2), expand=False))
+        return
+    name_width = max(1, min(name_width, out.width - 2 - 2 - number_width))
+    for name, number, meaning in rows:
+        head = label(name, name_width) + line("  ", (number.rjust(number_width), "bold"))
+        out.print(Padding(head, (0, 0, 0, 2)))
+        out.print(Padding(line(meaning, style="dim"), (0, 0, 0, 6)))
+
+
+def _print_blocks(titles: list[str], columns: list[list[Any]], out: Console) -> None:
+    """A table of names and numbers; in several blocks, each with the names, if it is wide."""
+    names_title, *titles = titles
+    rows, *columns = columns
+    room = out.width - 2
+    widths = [
+        max(cell_len(text) for text in [*title.split("\n"), *cells])
+        for title, cells in zip(titles, columns, strict=True)
+    ]
+    widest = max(cell_len(names_title), *(name.cell_len for name in rows))
+    # A name may be long as a file's name; it is folded to leave the numbers room.
+    for_names = min(widest, max(room // 3, room - sum(2 + width for width in widths)))
+    blocks = _blocks(widths, room - for_names)
+    # No block is left with a single column where the ones before it are full.
+    narrower = room - for_names
+    while narrower > max(widths) and len(tighter := _blocks(widths, narrower)) == len(blocks):
+        blocks, narrower = tighter, narrower - 1
+    for number, block in enumerate(blocks):
+        if number:
+            out.print()
+        table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+        table.add_column(names_title, vertical="bottom", overflow="fold", width=for_names)
+        for i in block:
+            numbers(table, titles[i])
+        for row, name in enumerate(rows):
+            table.add_row(name, *(columns[i][row] for i in block))
+        out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def _blocks(widths: list[int], room: int) -> list[list[int]]:
+    """The columns that stand together in each block of at most `room` cells."""
+    blocks: list[list[int]] = [[]]
+    used = 0
+    for i, width in enumerate(widths):
+        if blocks[-1] and used + 2 + width > room:
+            blocks.append([])
+            used = 0
+        blocks[-1].append(i)
+        used += 2 + width
+    return blocks
+
+
 def _print_design(design: DesignResult, out: Console) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(style="dim")
+    table = grid()
+    names(table)
+    words(table, "dim")
     for key in ("placement", "page_table", "virtual", "mmu"):
         for path, values in _tables(key, design.config.get(key) or {}):
-            table.add_row(path, settings(values))
+            table.add_row(path, Settings(settings(values)))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
@@ -244,15 +281,13 @@ def _print_speedups(result: Result, out: Console) -> None:
         return
     most = max(speedup for _, speedup in known)
     width = max(10, min(60, out.width - _LABEL - 12))
-    out.print(Text(f"\nSpeedup over {result.designs[0].name}", style="bold"))
+    _print_title(f"Speedup over {result.designs[0].name}", out)
     for design, speedup in known:
         style = "green" if speedup > 1.0005 else "red" if speedup < 0.9995 else "bright_black"
         out.print(
-            Text.assemble(
-                (f"  {design.name:<{_LABEL}.{_LABEL}}", "cyan"),
-                (bar(speedup / most, width), style),
-                f" {speedup:.3f}",
-            )
+            line("  ")
+            + label(design.name, _LABEL, "cyan")
+            + line((bar(speedup / most, width), style), f" {speedup:.3f}")
         )
 
 
@@ -264,12 +299,14 @@ def _print_stack(design: DesignResult, out: Console) -> None:
         if share.share < _MINIMUM_SHARE:
             continue
         out.print(
-            Text.assemble(
-                f"  {colours.words(share.cause):<{_LABEL}}",
-                (bar(share.share / most, width), style[share.cause]),
-                f" {share.share * 100:.1f} %",
-            )
+            line("  ")
+            + label(colours.words(share.cause), _LABEL)
+            + line((bar(share.share / most, width), style[share.cause]), _percent(share))
         )
+
+
+def _percent(share: Share) -> str:
+    return f" {share.share * 100:.1f} %"
 
 
 def _cycles_per_kilo(design: DesignResult) -> float | None:
@@ -293,20 +330,23 @@ def _print_stacks(result: Result, out: Console) -> None:
         cause: (fills[i % len(fills)], style)
         for i, (cause, style) in enumerate(colours.causes(list(causes)).items())
     }
-    out.print(Text("\nWhere the cycles went (cycles an instruction)", style="bold"))
+    _print_title("Where the cycles went (cycles an instruction)", out)
     for design, cycles in known:
-        line = Text.assemble((f"  {design.name:<{_LABEL}.{_LABEL}}", "cyan"))
-        _stacked(line, design.cycle_stack, ink, width * cycles / most)
-        line.append(f" {significant(cycles / 1000)}")
-        out.print(line)
-    legend = Text("  ")
+        row = line("  ") + label(design.name, _LABEL, "cyan")
+        _stacked(row, design.cycle_stack, ink, width * cycles / most)
+        out.print(row + line(f" {significant(cycles / 1000)}"))
+    legend = line("  ")
     for cause, (fill, style) in ink.items():
-        legend.append(f"{fill} ", style=style)
-        legend.append(f"{colours.words(cause)}   ")
+        entry = line((f"{fill} ", style), colours.words(cause), "   ")
+        if legend.cell_len + entry.cell_len - 3 > out.width:
+            out.print(legend)
+            legend = line("  ")
+        legend += entry
+    legend.rstrip()
     out.print(legend)
 
 
-def _stacked(line: Text, stack: list[Share], ink: dict[str, tuple[str, str]], width: float) -> None:
+def _stacked(row: Text, stack: list[Share], ink: dict[str, tuple[str, str]], width: float) -> None:
     """Appends cells; rounding is carried along, so that the whole has its length."""
     upto, drawn = 0.0, 0
     for share in stack:
@@ -314,5 +354,5 @@ def _stacked(line: Text, stack: list[Share], ink: dict[str, tuple[str, str]], wi
         cells = round(upto) - drawn
         if cells > 0 and share.cause in ink:
             fill, style = ink[share.cause]
-            line.append(fill * cells, style=style)
+            row.append(fill * cells, style=style)
             drawn += cells

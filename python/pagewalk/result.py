@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files
+from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     import polars
@@ -290,7 +291,7 @@ class Result:
     def __repr__(self) -> str:
         state = ", partial" if self.partial else ""
         names = ", ".join(d.name for d in self.designs)
-        return f"<pagewalk.Result {self.data['source']['name']}: {names}{state}>"
+        return visible(f"<pagewalk.Result {self.data['source']['name']}: {names}{state}>")
 
     def _repr_html_(self) -> str:
         from pagewalk.page import fragment

@@ -10,10 +10,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
-from rich.text import Text
 
 from pagewalk.quantities import duration
-from pagewalk.report import console
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.figure import Figure, Results
@@ -21,11 +19,13 @@ from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.plan import Runs
 from pagewalk.reproduce.report import Finished, Reproduction, difference, number
 from pagewalk.reproduce.runner import simulate
+from pagewalk.terminal import console, line, names, numbers
+from pagewalk.visible import visible
 
 
 def reproduce(
     paper: Paper,
-    names: list[str],
+    chosen: list[str],
     cache: Cache,
     *,
     jobs: int | None = None,
@@ -33,7 +33,7 @@ def reproduce(
     progress: bool = True,
 ) -> Reproduction:
     """Simulates what the named figures (or all) need and makes them."""
-    figures = paper.figures(names)
+    figures = paper.figures(chosen)
     needed: dict[str, Runs] = {name: figure.runs(paper) for name, figure in figures.items()}
     everything = [run for runs in needed.values() for run in runs]
     with Bar(sys.stderr, visible=progress) as bar:
@@ -100,10 +100,10 @@ class Bar:
             return
         if self._progress is None:
             self._progress = Progress(
-                TextColumn("[bold]{task.fields[running]}"),
+                TextColumn("{task.fields[running]}", style="bold", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[done]}"),
-                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.fields[done]}", markup=False),
+                TextColumn("{task.fields[left]}", markup=False),
                 console=self._out,
                 transient=True,
                 refresh_per_second=2,
@@ -114,7 +114,7 @@ class Bar:
         self._progress.update(
             self._task,
             completed=work,
-            running=", ".join(dict.fromkeys(running)),
+            running=visible(", ".join(dict.fromkeys(running))),
             done=done,
             left=f"{duration(left)} left" if left is not None else "",
         )
@@ -130,28 +130,29 @@ def show(reproduction: Reproduction, stream: TextIO) -> None:
     """The numbers that the paper's text states, and what else came out."""
     out = console(stream)
     paper = reproduction.paper
-    out.print(Text(paper.title, style="bold"))
-    out.print(Text(f"{paper.source} · scale {paper.scale.name}: {paper.scale.about}", style="dim"))
+    out.print(line(paper.title, style="bold"))
+    out.print(line(f"{paper.source} · scale {paper.scale.name}: {paper.scale.about}", style="dim"))
     for finished in reproduction.figures:
         _show_figure(finished, out)
     for text in reproduction.ended_early:
-        out.print(Text.assemble(("cannot finish: ", "bold yellow"), text))
+        out.print(line(("cannot finish: ", "bold yellow"), text))
     for text in reproduction.broken:
-        out.print(Text.assemble(("no result: ", "bold red"), text))
+        out.print(line(("no result: ", "bold red"), text))
+    out.print()
 
 
 def _show_figure(finished: Finished, out: Console) -> None:
     known = [row for row in finished.rows if row.paper is not None]
     rows = [row for row in known if row.average] or known
     out.print()
-    out.print(Text.assemble((finished.name, "bold cyan"), "  ", finished.figure.title))
+    out.print(line((finished.name, "bold cyan"), "  ", finished.figure.title))
     if not rows:
-        out.print(Text("  the paper gives no number", style="dim"))
+        out.print(line("  the paper gives no number", style="dim"))
         return
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
+    names(table)
     for title in ("ours", "paper", "difference"):
-        table.add_column(title, justify="right", no_wrap=True)
+        numbers(table, title)
     for row in rows:
         label = ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
         table.add_row(

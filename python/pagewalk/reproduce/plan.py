@@ -201,8 +201,7 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
             continue
         try:
             path = written(run.design, folder)
-            spec = {"machine": run.machine, "designs": [str(path)]}
-            resolved = native.call("resolve", json.dumps(spec))[0]["config"]
+            resolved = native.resolve(run.machine, str(path))["config"]
         except UserError as error:
             wrong[run.identity] = str(error)
             continue

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files, native
 from pagewalk.errors import Failure
-from pagewalk.page import STYLE
+from pagewalk.page import STYLE, escape
 from pagewalk.quantities import significant
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.figure import Figure, Row

@@ -1,0 +1,117 @@
+"""What the engine answers, key by key. Results of runs are `pagewalk.Result`."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class Shipped(TypedDict):
+    """A design or machine that is shipped."""
+
+    name: str
+    description: str
+    source: str
+    path: str
+
+
+class Parameter(TypedDict):
+    """What ``--param`` takes of a built-in program."""
+
+    name: str
+    unit: str
+    default: str
+    range: str
+    meaning: str
+
+
+class Program(TypedDict):
+    """A built-in program; `default_size` in bytes."""
+
+    name: str
+    group: str
+    description: str
+    stresses: str
+    source: str
+    default_size: int
+    size_range: str
+    max_threads: int
+    params: list[Parameter]
+
+
+class _Sense(TypedDict):
+    kind: str
+    name: str
+    text: str
+    unit: str
+    source: str
+
+
+class Sense(_Sense, total=False):
+    """One sense of a name; `workload` is there where it names a built-in program."""
+
+    workload: Program
+
+
+class Explanation(TypedDict, total=False):
+    """All senses of a name in `found`, or the names `nearest` to one that has none."""
+
+    found: list[Sense]
+    nearest: list[str]
+
+
+class Resolved(TypedDict):
+    """A design on a machine, with every key of its configuration."""
+
+    name: str
+    description: str | None
+    config: dict[str, Any]
+
+
+class Key(TypedDict):
+    """A configuration key: its path, what it means, and the values it takes."""
+
+    path: str
+    text: str
+    expected: str
+
+
+class Metric(TypedDict):
+    """A number of the summary."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+class Definitions(TypedDict):
+    """Everything that results count."""
+
+    metrics: list[Metric]
+    statistics: list[Sense]
+
+
+class Check(TypedDict):
+    """What is good of a trace."""
+
+    whole: bool
+    good_instructions: int
+    good_blocks: int | None
+    blocks: int | None
+    fault: str | None
+    fault_offset: int | None
+
+
+class Plugin(TypedDict):
+    """Where the emulator's plugin is looked for."""
+
+    path: str
+    present: bool
+
+
+class Host(TypedDict):
+    """What is present on this host; `qemu` is ``{"Ok": PATH}`` or ``{"Err": WHY}``."""
+
+    cores: int
+    data: str
+    plugin: Plugin
+    qemu: dict[str, str]

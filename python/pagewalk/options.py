@@ -1,0 +1,263 @@
+"""The options of a run, each declared once.
+
+A declaration has all that is said of an option: its flag, what ``--help`` and the documentation
+say of it, its keyword in Python, how its value is read, and where it stands in the
+specification that the engine gets. `Arguments`, at the end, repeats the keywords with their
+types: a type checker reads only what is written out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from pagewalk.errors import UserError
+from pagewalk.quantities import parse_count
+
+if TYPE_CHECKING:
+    from pagewalk import custom
+    from pagewalk.config import Config
+
+Json = dict[str, Any]
+
+DEFAULT_MACHINE = "epyc-milan"
+DEFAULT_INSTRUCTIONS = 100_000_000
+"""Measured of a built-in program when nothing else is said; most have no end."""
+DEFAULT_WARMUP = 10_000_000
+"""Before it, likewise."""
+
+WHAT, HOW_MUCH, OUT = "What runs", "How much of it", "Results"
+
+Text = str | None
+Texts = list[str] | None
+Number = int | None
+
+
+def _as_it_is(value: Any, _flag: str) -> Any:
+    return value
+
+
+def _count(value: str | int | None, flag: str) -> int | None:
+    return None if value is None else parse_count(value, flag)
+
+
+def _count_or_zero(value: str | int | None, flag: str) -> int:
+    return parse_count(value or 0, flag)
+
+
+def _instructions(value: str | int | None, flag: str) -> int | None:
+    parsed = _count(value, flag)
+    if parsed == 0:
+        raise UserError(f"{flag}: 0 would measure nothing; expected 1 or more")
+    return parsed
+
+
+def _interval(value: str | int | None, flag: str) -> int | None:
+    parsed = _count(value, flag)
+    if parsed == 0:
+        raise UserError(f"{flag}: 0 is not possible; expected a count such as 1M")
+    return parsed
+
+
+def _sample(text: str | None, flag: str) -> Json | None:
+    """Reads ``LENGTH/PERIOD``."""
+    if text is None:
+        return None
+    length, slash, period = text.partition("/")
+    if not slash:
+        raise UserError(f"{flag}: '{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M")
+    parsed = {"length": parse_count(length, flag), "period": parse_count(period, flag)}
+    if not 0 < parsed["length"] < parsed["period"]:
+        raise UserError(
+            f"{flag}: '{text}' is not possible; expected a LENGTH above 0 and below PERIOD"
+        )
+    return parsed
+
+
+def assignments(pairs: Iterable[str], flag: str) -> dict[str, str]:
+    """Reads ``k=v`` pairs."""
+    result = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"{flag}: '{pair}' is not understood; expected NAME=VALUE")
+        result[key.strip()] = value.strip()
+    return result
+
+
+def _settings(pairs: list[str] | None, flag: str) -> list[str]:
+    assignments(pairs or [], flag)
+    return pairs or []
+
+
+def _path(value: str | os.PathLike[str] | None, _flag: str) -> str | None:
+    return None if value is None else os.fspath(value)
+
+
+def _whole(expected: str, first: int, end: int) -> Callable[[int | None, str], int | None]:
+    """Reads a whole number of a range, whose `end` is no more in it."""
+
+    def read(value: int | None, flag: str) -> int | None:
+        if value is not None and not first <= value < end:
+            raise UserError(f"{flag}: {value} is not possible; expected {expected}")
+        return value
+
+    return read
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a run.
+
+    `name` is its keyword in Python; `kind`, `metavar`, `help`, `panel` and `least` are for the
+    command line. `read` makes of a value, with the flag for its message, what stands at
+    `place` in the specification; an option without a place is not the engine's, or is part of
+    what runs (`pagewalk.source`). One that is `optional` is left out where it has no value.
+    """
+
+    name: str
+    kind: Any
+    help: str
+    metavar: str | None = None
+    panel: str | None = None
+    flag: str = ""
+    default: Any = None
+    least: int | None = None
+    place: tuple[str, ...] = ()
+    read: Callable[[Any, str], Any] = _as_it_is
+    optional: bool = False
+    python: bool = True
+    """Whether Python has it, too; a result is written by its methods there."""
+
+    @property
+    def spelled(self) -> str:
+        """The flag."""
+        return self.flag or "--" + self.name.replace("_", "-")
+
+
+OPTIONS = [
+    Option(
+        "machine", str, "The simulated machine.", "NAME|FILE",
+        default=DEFAULT_MACHINE, place=("machine",),
+    ),
+    Option(
+        "settings", Texts, "Changes a configuration key; repeatable.", "A.B=C",
+        flag="--set", place=("set",), read=_settings,
+    ),
+    Option("workload", Text, "A built-in program.", "NAME", WHAT),
+    Option("size", Text, "Its memory.", "4GiB", WHAT),
+    Option("threads", Number, "Its threads; they share the machine's cores.", "N", WHAT),
+    Option("params", Texts, "A parameter of it; repeatable.", "K=V", WHAT, flag="--param"),
+    Option("trace", Text, "A recorded trace.", "FILE", WHAT),
+    Option(
+        "skip", Text, "Instructions passed over.", "N", HOW_MUCH,
+        place=("limits", "skip"), read=_count_or_zero,
+    ),
+    Option(
+        "warmup", Text, "Then simulated, not counted.", "N", HOW_MUCH,
+        place=("limits", "warmup"), read=_count_or_zero,
+    ),
+    Option(
+        "instructions", Text, "Then measured (of each thread's sum).", "100M", HOW_MUCH,
+        place=("limits", "instructions"), read=_instructions,
+    ),
+    Option(
+        "roi", bool, "Only between the marks of pagewalk.h.", None, HOW_MUCH,
+        default=False, place=("limits", "roi"),
+    ),
+    Option(
+        "sample", Text, "Measure LENGTH of every PERIOD instructions, warm the rest.",
+        "LENGTH/PERIOD", HOW_MUCH, place=("limits", "sample"), read=_sample,
+    ),
+    Option(
+        "seed", int, "Of all random choices.", "N", HOW_MUCH,
+        default=1, least=0, place=("seed",), read=_whole("0 to 2^64 - 1", 0, 2**64),
+    ),
+    Option(
+        "jobs", Number, "Host threads (as many as there are cores).", "N",
+        place=("host_threads",), read=_whole("1 or more", 1, 2**63),
+    ),
+    Option(
+        "json_file", Text, "Everything, as JSON.", "FILE", OUT, flag="--json", python=False,
+    ),
+    Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),
+    Option("html", Text, "A page to look at.", "FILE", OUT, python=False),
+    Option(
+        "interval", Text, "Statistics every N instructions.", "N", OUT,
+        place=("interval",), read=_interval,
+    ),
+    Option(
+        "perfetto", Text, "Single walks and fetches in time, for ui.perfetto.dev.", "FILE", OUT,
+        place=("perfetto",), read=_path,
+    ),
+    Option(
+        "perfetto_walks", Number, "How many walks of each core and design (10000).", "N", OUT,
+        least=1, place=("perfetto_walks",), read=_whole("1 to 2^32 - 1", 1, 2**32), optional=True,
+    ),
+]  # fmt: skip
+"""In the order of ``--help``."""
+
+BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def read(name: str, value: Any) -> Any:
+    """What the engine gets for a value of an option. Raises `UserError` for what is none."""
+    option = BY_NAME[name]
+    return option.read(value, option.spelled)
+
+
+def with_an_end(values: Mapping[str, Any]) -> Json:
+    """The values for a program without an end of its own: so much of it, if nothing is said."""
+    if values.get("instructions") is not None:
+        return dict(values)
+    warmup = values.get("warmup")
+    ends = {"instructions": DEFAULT_INSTRUCTIONS}
+    return {**values, **ends, "warmup": DEFAULT_WARMUP if warmup is None else warmup}
+
+
+def specification(values: Mapping[str, Any], designs: Sequence[str], source: Json | None) -> Json:
+    """What the engine's `run` reads; options that have no value get their defaults."""
+    spec: Json = {"designs": list(designs), "source": source}
+    for option in OPTIONS:
+        if not option.place:
+            continue
+        value = option.read(values.get(option.name, option.default), option.spelled)
+        if value is None and option.optional:
+            continue
+        *tables, key = option.place
+        into = spec
+        for table in tables:
+            into = into.setdefault(table, {})
+        into[key] = value
+    return spec
+
+
+class Arguments(TypedDict, total=False):
+    """The keyword arguments of `pagewalk.run` and `pagewalk.compare`.
+
+    Beside the options: the `program` that follows ``--``, the `mappings` of a program of
+    one's own, and whether there is a bar of `progress`.
+    """
+
+    machine: str | os.PathLike[str] | Config
+    settings: Mapping[str, Any] | None
+    workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None
+    mappings: Sequence[custom.Mapping | tuple[int, int]] | None
+    size: str | int | None
+    threads: int | None
+    params: Mapping[str, Any] | None
+    trace: str | os.PathLike[str] | None
+    program: Sequence[str] | None
+    skip: str | int | None
+    warmup: str | int | None
+    instructions: str | int | None
+    roi: bool
+    sample: str | None
+    seed: int
+    jobs: int | None
+    interval: str | int | None
+    perfetto: str | os.PathLike[str] | None
+    perfetto_walks: int | None
+    progress: bool

@@ -1,0 +1,328 @@
+"""Reports in real pseudo-terminals: numbers are whole, lines fit, outside text does nothing."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import fake
+import pagewalk
+from pagewalk import native, progress
+from pagewalk.quantities import count, exact_bytes, significant, size, with_unit
+from pagewalk.reproduce import command as reproduction
+from pagewalk.reproduce import report as papers
+from pagewalk.reproduce.figure import Row
+from pagewalk.result import Result
+from pagewalk.visible import visible
+from terminals import WIDTHS, holds, shown
+
+DESIGNS = "radix,radix5,thp,thp-reservation,l2tlb-128k,perfect-tlb,ecpt,mehpt-thp"
+PROGRAM = "--workload gups --size 64MiB --instructions 300K --warmup 50K --sample 50K/100K"
+HOSTILE = "a[/:]b[red]\x1b[2J\x07\n\r\t\x9b31m\u202e:smile:"
+
+widths = pytest.mark.parametrize("width", WIDTHS)
+
+
+def lines(text: str, name: str) -> list[str]:
+    """The lines that begin with a name."""
+    found = [line for line in text.splitlines() if line.split()[:1] == [name]]
+    assert found, f"{name} is not in\n{text}"
+    return found
+
+
+def numbers(config: Any) -> Iterator[str]:
+    """Every number of a configuration, as it is written."""
+    if isinstance(config, dict):
+        for value in config.values():
+            yield from numbers(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from numbers(value)
+    elif isinstance(config, (int, float)) and not isinstance(config, bool):
+        yield json.dumps(config)
+
+
+@widths
+def test_a_run_shows_every_number(width: int, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    status, text = shown(width, "-m", "pagewalk", "run", *PROGRAM.split(), "--json", path)
+    assert status == 0
+    design = Result(json.loads(path.read_text())).designs[0]
+    for quantity in design.quantities:
+        number = with_unit(quantity.value, quantity.unit)
+        assert any(holds(line, number) for line in lines(text, quantity.name)), quantity
+    assert design.sampling is not None
+    for value in (design.sampling.ipc, design.sampling.ipc_low):
+        assert holds(text, significant(value))
+    for share in design.cycle_stack:
+        if share.share >= 0.002:
+            assert f" {share.share * 100:.1f} %\n" in text
+    for key in ("page_table", "mmu"):
+        for number in numbers(design.config[key]):
+            assert holds(text, number), number
+
+
+@widths
+def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    flags = [*PROGRAM.split(), "--designs", DESIGNS, "--json", str(path)]
+    status, text = shown(width, "-m", "pagewalk", "compare", *flags)
+    assert status == 0
+    result = Result(json.loads(path.read_text()))
+    for design in result.designs:
+        cells = " ".join(lines(text, design.name))
+        assert design.speedup is not None
+        assert cells.count(f"{design.speedup:.3f}") >= 2  # in the table, and at its bar
+        for name in ("ipc", "l1d_tlb_mpki", "l2_tlb_mpki", "walk_cycles_mean"):
+            value = design.get(name)
+            assert value is None or holds(cells, significant(value)), (design.name, name)
+        for name, write in (("walks", count), ("page_table_bytes", size)):
+            value = design.get(name)
+            assert value is not None
+            assert holds(cells, write(value)), (design.name, name)
+    own = {"ecpt": "elastic_cuckoo", "mehpt-thp": "memory_efficient"}
+    for name, table in own.items():
+        for number in numbers(result[name].config["page_table"][table]):
+            assert holds(text, number), number
+
+
+@widths
+def test_lists_show_every_number(width: int) -> None:
+    status, text = shown(width, "-m", "pagewalk", "workloads")
+    assert status == 0
+    for program in pagewalk.workloads():
+        (line,) = lines(text, program["name"])
+        assert holds(line, size(program["default_size"]))
+    for command, entries in (("designs", pagewalk.designs()), ("machines", pagewalk.machines())):
+        status, text = shown(width, "-m", "pagewalk", command)
+        assert status == 0
+        for entry in entries:
+            assert f"{entry['name']} {entry['description']} " in " ".join([*text.split(), ""])
+
+
+@widths
+def test_explanations_show_every_number(width: int) -> None:
+    status, text = shown(width, "-m", "pagewalk", "explain", "gups")
+    assert status == 0
+    (entry,) = (w for w in pagewalk.workloads() if w["name"] == "gups")
+    assert holds(text, exact_bytes(entry["default_size"]))
+    for parameter in entry["params"]:
+        lines(text, "--param")
+        for number in re.findall(r"\d+", f"{parameter['range']} {parameter['default']}"):
+            assert number in text
+
+
+@widths
+def test_a_traces_facts_show_every_number(width: int, tmp_path: Path) -> None:
+    trace = tmp_path / "t.pwt"
+    flags = ["record", "--workload", "gups", "--size", "64MiB", "--instructions", "300K"]
+    assert shown(width, "-m", "pagewalk", *flags, "-o", trace)[0] == 0
+    status, text = shown(width, "-m", "pagewalk", "trace", "info", trace)
+    assert status == 0
+    facts = native.trace_info(str(trace))
+    whole = [v for v in facts.values() if isinstance(v, int) and not isinstance(v, bool)]
+    assert len(whole) > 5
+    for number in whole:
+        assert holds(text, f"{number:,}"), number
+
+
+@widths
+def test_doctor_and_papers_fit(width: int) -> None:
+    status, text = shown(width, "-m", "pagewalk", "doctor")
+    assert status == 0
+    assert holds(text, pagewalk.__version__)
+    status, text = shown(width, "-m", "pagewalk", "reproduce")
+    assert status == 0
+    for figure in ("table1", "fig8", "fig16"):
+        assert holds(text, figure)
+
+
+def test_a_dumb_terminal_has_a_width_too() -> None:
+    status, text = shown(60, "-m", "pagewalk", "workloads", terminal="dumb")
+    assert status == 0
+    assert "gups" in text
+
+
+CHILD = """
+import json, sys
+sys.path.insert(0, {tests!r})
+import pagewalk, fake
+from pagewalk import native
+from pagewalk.__main__ import main
+hostile = json.loads({hostile!r})
+
+def spoiled(value):
+    if isinstance(value, str):
+        return value + hostile
+    if isinstance(value, dict):
+        # A design's configuration has tables that files name.
+        return {{key: spoiled(part) for key, part in value.items()}}
+    return [spoiled(part) for part in value] if isinstance(value, list) else value
+
+def run(spec, progress):
+    answer = fake.result(spec)
+    for design in answer["designs"]:
+        design["config"]["table" + hostile] = {{"key" + hostile: 1}}
+    answer = spoiled(answer)
+    for design in answer["designs"]:
+        design["status"] = "complete"
+    return answer
+
+engine = fake.Engine(run)
+engine.listed = [{{"name": "n" + hostile, "group": "g" + hostile, "description": hostile,
+    "stresses": hostile, "source": hostile, "default_size": 4096, "path": hostile}}]
+engine.explained = {{"found": [{{"kind": "workload" + hostile, "name": hostile, "text": hostile,
+    "unit": hostile, "source": hostile, "workload": {{"stresses": hostile, "size_range": hostile,
+    "default_size": 4096, "max_threads": 1, "params": [{{"name": hostile, "unit": hostile,
+    "meaning": hostile, "range": hostile, "default": hostile}}]}}}}]}}
+engine.designs = engine.machines = engine.workloads
+engine.facts = {{"path": hostile, "names" + hostile: [hostile]}}
+engine.trace_info = lambda path: json.dumps(engine.facts)
+engine.trace_check = lambda path: json.dumps({{"whole": False, "fault": hostile,
+    "good_instructions": 1}})
+engine.record = lambda spec, path, progress: json.dumps({{"path": path, "name": hostile,
+    "bytes": 100, "instructions": 10, "exit_status": 0}})
+
+def doctor():
+    return json.dumps({{"cores": 2, "qemu": {{"Err": hostile}}, "plugin": {{"present": False,
+        "path": hostile}}}})
+
+engine.doctor = doctor
+sys.modules["pagewalk._native"] = pagewalk._native = engine
+main(json.loads({arguments!r}))
+"""
+
+
+def child(*arguments: str) -> str:
+    """A program that runs the command line on an engine whose texts are all hostile."""
+    tests = str(Path(__file__).parent)
+    return CHILD.format(
+        tests=tests, hostile=json.dumps(HOSTILE), arguments=json.dumps(list(arguments))
+    )
+
+
+@pytest.mark.parametrize("width", [60, 140])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--workload", "gups"],
+        ["compare", "--workload", "gups", "--designs", "radix,thp"],
+        ["workloads"],
+        ["designs"],
+        ["machines"],
+        ["explain", "x"],
+        ["doctor"],
+        ["record", "-o", "TRACE", "--", "true", HOSTILE.replace("\x00", "")],
+        ["trace", "info", "TRACE"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_outside_text_is_shown_and_does_nothing(
+    width: int, arguments: list[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "t[bold]\x1b[1m"
+    trace.write_bytes(b"")
+    here = [str(trace) if a == "TRACE" else a for a in arguments]
+    _, text = shown(width, "-c", child(*here))
+    assert "Traceback" not in text
+    if width >= 140:  # Two columns fold side by side below.
+        assert re.sub(r"\s", "", visible(HOSTILE)) in re.sub(r"\s", "", text)
+
+
+def test_errors_are_one_line_whatever_they_quote(tmp_path: Path) -> None:
+    for arguments in (
+        ["run", "--workload", "gups", "--size", HOSTILE],
+        ["run", "--trace", HOSTILE],
+    ):
+        status, text = shown(200, "-m", "pagewalk", *arguments)
+        assert status == 2
+        assert visible(HOSTILE) in text
+        assert text.count("\n") == 1
+    trace = tmp_path / "t.pwt"
+    trace.write_bytes(b"")
+    status, text = shown(200, "-c", child("trace", "check", str(trace)))
+    assert status == 1
+    assert f": {visible(HOSTILE)}; good are 1" in text
+
+
+class Screen(io.StringIO):
+    """A terminal, as far as Python asks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_progress_bar_takes_a_phase_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.Bar() as bar:
+        bar.update({"phase": HOSTILE, "done": 1, "total": 3})
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert visible(HOSTILE) in drawn
+    assert re.findall(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]", drawn) == []
+
+
+@widths
+def test_a_reproduced_figure_shows_every_number(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    rows = [
+        Row(f"application-{i}", "memory-efficient hashing" + HOSTILE, 1234.5 * i, 1111.25, "KiB")
+        for i in range(1, 5)
+    ]
+    rows.append(Row("gups", "ecpt", None, 3.5, "×", failed="no memory"))
+    finished = SimpleNamespace(name="fig[8]", figure=SimpleNamespace(title=HOSTILE), rows=rows)
+    paper = SimpleNamespace(
+        title=HOSTILE, source=HOSTILE, scale=SimpleNamespace(name="smoke", about="1/32 of [it]")
+    )
+    whole: Any = SimpleNamespace(
+        paper=paper, figures=[finished], ended_early=[HOSTILE], broken=[HOSTILE]
+    )
+    screen = Screen()
+    reproduction.show(whole, screen)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text) == []
+    assert all(cell_len(line) <= width for line in text.split("\n"))
+    assert "fig[8]" in text
+    for row in rows:
+        ours = "cannot finish" if row.failed else papers.number(row.value, row.unit)
+        assert holds(text, ours)
+        assert holds(text, papers.number(row.paper, row.unit))
+        assert papers.difference(row) in text
+
+
+def test_a_page_shows_outside_text_and_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = HOSTILE.replace("\n", "") + "<script>"
+    spec = {"designs": ["radix" + hostile, "thp"], "seed": 1, "machine": hostile, "limits": {}}
+    answer = fake.result(spec)
+    answer["source"]["name"] = answer["designs"][0]["description"] = hostile
+    answer["warnings"] = [hostile]
+    answer["designs"][0]["config"][hostile] = hostile
+    result = Result(answer)
+    for text in (result.to_html(), result._repr_html_()):
+        assert "<script" not in text
+        assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text) == []
+        assert html.escape(visible(hostile)) in text
+    assert re.findall(r"[\x00-\x1f\x7f-\x9f]", repr(result)) == []
+
+
+def test_every_character_that_acts_is_written_out() -> None:
+    assert visible("a\x1b[31m\x07\n\t\x85\u2028\u202e\udcff") == (
+        r"a\x1b[31m\x07\n\t\x85\u2028\u202e\xff"
+    )
+    assert visible("grep -c '[a-z]' ünï ✓ \\n") == "grep -c '[a-z]' ünï ✓ \\n"

@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
 
-use crate::Live;
+use crate::program::{LOOK, Live};
 
 /// Batches of one thread that wait at most: 2 MB.
 const AHEAD: usize = 16;
-/// How long the reader sleeps before it looks again at a thread that has had nothing.
-pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 /// What was read of a thread.
 #[derive(Default)]

@@ -17,8 +17,8 @@ use memmap2::{MmapOptions, MmapRaw};
 use pagewalk_ring::{Control, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::ProgramError;
 
-use crate::LiveOptions;
 use crate::locate::{find_qemu, resolve_program};
+use crate::options::LiveOptions;
 
 /// A process image that has started and brought its memory.
 pub(crate) struct Hello {

@@ -4,11 +4,10 @@
 use pagewalk_stream::{Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
+use crate::options::LiveOptions;
+use crate::program::{LOOK, Live, TURN};
 use crate::sink::{Execution, Sink};
-use crate::{Live, LiveOptions};
 
-/// Steps read of a thread before the next one has its turn.
-pub(super) const TURN: u32 = 8192;
 /// Records of a step at most, far more than an instruction has.
 const MOST_RECORDS: usize = 1 << 16;
 
@@ -104,7 +103,7 @@ impl LiveRecording {
     /// known.
     ///
     /// # Errors
-    /// As [`super::launch`], and those of `writer`.
+    /// As [`launch`](crate::launch), and those of `writer`.
     pub fn launch<E: Into<ProgramError>>(
         options: LiveOptions,
         writer: impl FnOnce(&Facts) -> Result<TraceWriter, E>,
@@ -157,7 +156,7 @@ impl LiveRecording {
                 return Ok(());
             }
             if !moved {
-                self.live.wait_at_most(super::ahead::LOOK * 5);
+                self.live.wait_at_most(LOOK * 5);
             }
         }
         Ok(())

@@ -1,10 +1,13 @@
 //! Where the executions that a ring tells of go.
 
+use std::collections::VecDeque;
+
 use pagewalk_stream::{BATCH_OPS, Op, ProgramError};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
-use crate::Queue;
+/// What a thread gives before it is read on.
+pub(crate) type Queue = VecDeque<Piece>;
 
 /// A block that was executed.
 pub(crate) struct Execution<'a> {

@@ -28,10 +28,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use pagewalk_stream::ProgramError;
 
 use super::containers::Deque;
+use super::gap_bfs;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
+use super::search::{NOT_REACHED, Roots, count};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -40,7 +42,7 @@ use crate::thread::{NONE, Thread, Value};
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
     build: |values| match values.choice("layout", &["csr", "graphbig"], "csr")? {
-        "csr" => Ok(Box::new(super::gap_bfs::program(values)?)),
+        "csr" => Ok(Box::new(gap_bfs::program(values)?)),
         _ => Ok(Box::new(program(values)?.0)),
     },
 };
@@ -85,9 +87,6 @@ pub const PROPERTIES: Properties = Properties {
     weights: false,
 };
 
-/// Level of a vertex that was not reached.
-pub const NOT_REACHED: u32 = 0xffff_ff00;
-
 /// What the last search found.
 pub struct Levels {
     /// Of each vertex.
@@ -96,29 +95,6 @@ pub struct Levels {
     pub searches: AtomicU64,
     /// Where the last one began.
     pub root: AtomicU32,
-}
-
-/// The roots of the searches: random vertices that have neighbours.
-pub struct Roots {
-    rng: pagewalk_units::Rng,
-}
-
-impl Roots {
-    pub fn new(seed: u64) -> Self {
-        Roots {
-            rng: pagewalk_units::rng(seed, "workload.bfs.roots"),
-        }
-    }
-
-    pub fn next(&mut self, graph: &super::source::Graph) -> u32 {
-        use rand::Rng as _;
-        loop {
-            let vertex = graph.vertex_of(self.rng.next_u64());
-            if graph.row(vertex).degree > 0 {
-                return vertex;
-            }
-        }
-    }
 }
 
 /// The program, and what it finds.
@@ -272,13 +248,6 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &L
     world.give_back(heap);
 }
 
-/// `(*counter)++`, one instruction.
-#[inline(always)]
-pub fn count(t: &mut Thread, pc: u64, counter: u64) {
-    let old = t.load(pc, 1, counter, 8, [NONE; 2]);
-    t.store(pc, 0, counter, 8, NONE, old.plus(1));
-}
-
 /// Color, order and level of a vertex that is found.
 #[inline(always)]
 fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex, level: Value) {
@@ -303,9 +272,10 @@ fn visit<L: Layout>(memory: &L, t: &mut Thread, pc: u64, v: Vertex, level: Value
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
-    use super::{ENTRY, NOT_REACHED, PROPERTIES, program};
+    use super::{ENTRY, PROPERTIES, program};
     use crate::graph::params;
     use crate::graph::params::Setup;
+    use crate::graph::search::NOT_REACHED;
     use crate::graph::test::{Run, run};
 
     fn reference(graph: &crate::graph::source::Graph, root: u32) -> Vec<u32> {

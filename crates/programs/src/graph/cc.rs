@@ -32,12 +32,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use pagewalk_stream::ProgramError;
 use pagewalk_stream::flags::TAKEN;
 
-use super::bfs::NOT_REACHED;
 use super::containers::Deque;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
+use super::search::NOT_REACHED;
 use crate::entry::{Entry, Values};
 use crate::heap::Heap;
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
@@ -337,9 +337,9 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::{ENTRY, PROPERTIES, program};
-    use crate::graph::bfs::NOT_REACHED;
     use crate::graph::params;
     use crate::graph::params::Setup;
+    use crate::graph::search::NOT_REACHED;
     use crate::graph::test::{Run, run};
 
     #[test]

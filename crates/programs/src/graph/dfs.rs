@@ -26,11 +26,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use pagewalk_stream::ProgramError;
 use pagewalk_stream::flags::TAKEN;
 
-use super::bfs::{NOT_REACHED, Roots, count};
 use super::containers::Deque;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::params::{self, Setup};
+use super::search::{NOT_REACHED, Roots, count};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -231,9 +231,9 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::{ENTRY, PROPERTIES, program};
-    use crate::graph::bfs::NOT_REACHED;
     use crate::graph::params;
     use crate::graph::params::Setup;
+    use crate::graph::search::NOT_REACHED;
     use crate::graph::test::{Run, run};
 
     #[test]

@@ -42,9 +42,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pagewalk_stream::{Facts, ProgramError, ThreadId, flags};
 
-use super::bfs::Roots;
 use super::layout::{Field, Properties};
 use super::params::{Setup, symmetric};
+use super::search::Roots;
 use super::source::Graph;
 use crate::entry::Values;
 use crate::layout;

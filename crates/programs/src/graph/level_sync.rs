@@ -32,9 +32,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use pagewalk_stream::flags::TAKEN;
 
-use super::bfs::NOT_REACHED;
 use super::kernel::{World, bounds, copy};
 use super::layout::Layout;
+use super::search::NOT_REACHED;
 use crate::thread::{NONE, Thread};
 
 /// Cycles of a 32-bit division: 12 on Intel's cores since Ice Lake (A. Fog,

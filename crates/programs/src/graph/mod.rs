@@ -24,6 +24,7 @@ pub mod layout;
 pub mod level_sync;
 pub mod params;
 pub mod pr;
+pub mod search;
 pub mod source;
 pub mod sssp;
 pub mod tc;

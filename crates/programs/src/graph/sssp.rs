@@ -29,12 +29,12 @@ use std::sync::{Arc, OnceLock};
 use pagewalk_stream::{Program, ProgramError};
 
 use self::queue::Queue;
-use super::bfs::Roots;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
 use super::params::{
     DEGREE, GRAPH, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file, symmetric,
 };
+use super::search::Roots;
 use super::source::{Graph, Shape, mix};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use pagewalk_stream::{Backing, Event, flags};
 use pagewalk_units::VirtAddr;
 
-use super::OBJECTS;
 use super::reads::Reads;
 use super::table::{
     BUCKET, Counts, Cuckoo, Done, FIRST_POWER, FLAGS, LAST_POWER, SLOTS, TAGS, other, tag,
@@ -23,6 +22,10 @@ const KMER_SIZE: u64 = GUARD + 16;
 /// the emitted accesses of the algorithm do not account for is the traffic of its
 /// lock guards and iterators on the stack.
 const UPSERT_STACK: u64 = 52;
+
+/// Objects of a read beside its bases: the buffer with its counts and vector, and
+/// the read's name.
+pub const OBJECTS: [u64; 2] = [40, 48];
 
 /// Where reads lie.
 pub enum ReadAddresses {

@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex};
 use pagewalk_stream::{Facts, Program, ProgramError};
 use rand::Rng as _;
 
-use self::code::{Counting, State};
+use self::code::{Counting, OBJECTS, State};
 pub(super) use self::reads::sequences;
 use self::reads::{Generated, Reads};
 use crate::entry::{Entry, Values};
@@ -105,10 +105,6 @@ const INFO: WorkloadInfo = WorkloadInfo {
         REGION,
     ],
 };
-
-/// Objects of a read beside its bases: the buffer with its counts and vector, and
-/// the read's name.
-const OBJECTS: [u64; 2] = [40, 48];
 
 fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
     let file = values.text("reads").filter(|f| *f != "generated");

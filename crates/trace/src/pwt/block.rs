@@ -11,10 +11,15 @@
 //! All numbers are little-endian. A block belongs to one thread and stands for
 //! itself. Without trailer the file was not finished; its blocks are still good.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use pagewalk_input::FileError;
 use serde::{Deserialize, Serialize};
 
 use super::codec::Cursors;
-use super::steps::{Columns, MOST_RECORDS, MOST_STEPS};
+use super::steps::{MOST_RECORDS, MOST_STEPS};
 
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
@@ -256,11 +261,68 @@ impl BlockHeader {
     }
 }
 
+/// The columns of a block of the file, under way of being read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Columns<'a> {
+    /// A bit for each block: not guessed.
+    pub misses: &'a [u8],
+    /// Their numbers.
+    pub ids: &'a [u8],
+    /// Four bits for each access.
+    pub tags: &'a [u8],
+    /// Differences of addresses.
+    pub bytes: &'a [u8],
+    /// What is rare.
+    pub marks: &'a [u8],
+}
+
 /// A full block on its way to the file.
 pub struct Sealed {
     pub header: BlockHeader,
     /// The parts of the payload.
     pub columns: [Vec<u8>; 5],
+}
+
+/// The bytes at an offset of a file.
+pub fn read_at<const N: usize>(file: &mut File, at: u64) -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads and decompresses one block.
+pub fn load(
+    path: &Path,
+    file: &mut File,
+    offset: u64,
+    expected: &BlockHeader,
+) -> Result<Vec<u8>, FileError> {
+    let fault = |what: &str| {
+        FileError::at(
+            path,
+            offset,
+            format!("{what}; the blocks before are good; see `pagewalk trace check`"),
+        )
+    };
+    let header: [u8; HEADER_BYTES] =
+        read_at(file, offset).map_err(|e| fault(&format!("cannot read a block: {e}")))?;
+    let header = BlockHeader::parse(&header).map_err(fault)?;
+    if header != *expected {
+        return Err(fault("the block's header is not the one in the index"));
+    }
+    let mut payload = vec![0; header.compressed as usize];
+    file.read_exact(&mut payload)
+        .map_err(|e| fault(&format!("cannot read a block: {e}")))?;
+    if crc32fast::hash(&payload) != header.crc {
+        return Err(fault("the checksum of a block does not match"));
+    }
+    let raw = zstd::bulk::decompress(&payload, header.raw())
+        .map_err(|e| fault(&format!("a block cannot be decompressed ({e})")))?;
+    if raw.len() != header.raw() {
+        return Err(fault("a block is shorter than its header says"));
+    }
+    Ok(raw)
 }
 
 /// The header of a file, ready to be written.

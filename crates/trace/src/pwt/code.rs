@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use pagewalk_input::FileError;
 use rustc_hash::FxHashMap;
 
-use super::block::BlockHeader;
+use super::block::{BlockHeader, load};
 use super::codec::{get_varint, put_varint};
 use super::steps::Shape;
 use crate::x86::Block;
@@ -142,7 +142,7 @@ impl CodeInFile {
         let fault = |what: &str| FileError::at(&self.path, offset, what);
         let mut file =
             File::open(&*self.path).map_err(|e| FileError::io(&self.path, "read the trace", &e))?;
-        let raw = super::file::load(&self.path, &mut file, offset, header)?;
+        let raw = load(&self.path, &mut file, offset, header)?;
         read.bytes += raw.len() as u64;
         if header.before != read.all.len() as u64 || read.bytes > MOST_BYTES {
             return Err(fault("the code of the trace is not numbered in order"));

@@ -11,7 +11,7 @@ use pagewalk_stream::ThreadId;
 
 use super::block::{
     BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES,
-    TRAILER_MAGIC, VERSION,
+    TRAILER_MAGIC, VERSION, read_at,
 };
 use super::code::CodeInFile;
 
@@ -22,13 +22,6 @@ pub(crate) struct PwtFile {
     pub blocks: Vec<(u64, BlockHeader)>,
     /// Where a scan without index stopped, and why.
     pub stopped: Option<FileError>,
-}
-
-fn read_at<const N: usize>(file: &mut File, at: u64) -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 impl PwtFile {
@@ -209,38 +202,4 @@ fn scan(
         return Ok((blocks, Some(FileError::at(path, at, what))));
     }
     Ok((blocks, None))
-}
-
-/// Reads and decompresses one block.
-pub(super) fn load(
-    path: &Path,
-    file: &mut File,
-    offset: u64,
-    expected: &BlockHeader,
-) -> Result<Vec<u8>, FileError> {
-    let fault = |what: &str| {
-        FileError::at(
-            path,
-            offset,
-            format!("{what}; the blocks before are good; see `pagewalk trace check`"),
-        )
-    };
-    let header: [u8; HEADER_BYTES] =
-        read_at(file, offset).map_err(|e| fault(&format!("cannot read a block: {e}")))?;
-    let header = BlockHeader::parse(&header).map_err(fault)?;
-    if header != *expected {
-        return Err(fault("the block's header is not the one in the index"));
-    }
-    let mut payload = vec![0; header.compressed as usize];
-    file.read_exact(&mut payload)
-        .map_err(|e| fault(&format!("cannot read a block: {e}")))?;
-    if crc32fast::hash(&payload) != header.crc {
-        return Err(fault("the checksum of a block does not match"));
-    }
-    let raw = zstd::bulk::decompress(&payload, header.raw())
-        .map_err(|e| fault(&format!("a block cannot be decompressed ({e})")))?;
-    if raw.len() != header.raw() {
-        return Err(fault("a block is shorter than its header says"));
-    }
-    Ok(raw)
 }

@@ -1,9 +1,10 @@
 //! What happens between ops, as bytes.
 
-use pagewalk_stream::{Advice, Backing, Counted, End, Event, ThreadId};
+use pagewalk_stream::{Advice, Backing, Counted, End, Event, Op, ThreadId};
 use pagewalk_units::VirtAddr;
 
 use super::codec::{get_varint, put_varint};
+use crate::pump::Stop;
 
 /// Something between two ops of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +15,9 @@ pub enum Mark {
     /// marks and in what is counted.
     Wait(Vec<(ThreadId, u64)>, Counted),
 }
+
+/// Takes some ops, or a mark.
+pub(crate) type Give<'a> = &'a mut dyn FnMut(&[Op], Option<Mark>) -> Result<(), Stop>;
 
 fn backing_code(backing: Backing) -> u64 {
     match backing {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use pagewalk_input::FileError;
 use pagewalk_stream::{BATCH_OPS, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
 
-use super::block::{BlockHeader, Holds};
+use super::block::{BlockHeader, Holds, load};
 use super::code::{CodeInFile, Known};
 use super::codec::Decoder;
-use super::file::{PwtFile, load};
-use super::marks::{Mark, get_mark};
+use super::file::PwtFile;
+use super::marks::{Give, Mark, get_mark};
 use super::steps::StepDecoder;
 use crate::pump::{Pump, Sink, Stop};
 
@@ -74,9 +74,6 @@ fn reason(path: &Path, message: String) -> String {
         None => message,
     }
 }
-
-/// Takes some ops, or a mark.
-pub(super) type Give<'a> = &'a mut dyn FnMut(&[Op], Option<Mark>) -> Result<(), Stop>;
 
 /// What is kept from block to block of a thread.
 #[derive(Default)]

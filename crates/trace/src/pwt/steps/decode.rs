@@ -3,26 +3,11 @@ use pagewalk_stream::{BATCH_OPS, End, Event, Op};
 
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
+use crate::pwt::block::Columns;
 use crate::pwt::code::Known;
 use crate::pwt::codec::{get_varint, unzigzag};
-use crate::pwt::marks::{Mark, get_body};
-use crate::pwt::reader::Give;
+use crate::pwt::marks::{Give, Mark, get_body};
 use crate::x86::{Piece, Registers};
-
-/// The columns of a block of the file, under way of being read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Columns<'a> {
-    /// A bit for each block: not guessed.
-    pub misses: &'a [u8],
-    /// Their numbers.
-    pub ids: &'a [u8],
-    /// Four bits for each access.
-    pub tags: &'a [u8],
-    /// Differences of addresses.
-    pub bytes: &'a [u8],
-    /// What is rare.
-    pub marks: &'a [u8],
-}
 
 /// Turns the columns of one thread into ops and marks.
 #[derive(Default)]

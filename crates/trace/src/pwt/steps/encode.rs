@@ -36,7 +36,7 @@ pub struct StepEncoder {
 
 /// A finished part of a thread, for a block of the file.
 pub struct StepPart {
-    /// In the order of [`Columns`](super::Columns).
+    /// In the order of `Columns`.
     pub columns: [Vec<u8>; 5],
     /// Executions of blocks in it.
     pub steps: u32,

@@ -12,7 +12,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Columns, StepDecoder};
+pub use decode::StepDecoder;
 pub use encode::{StepEncoder, StepPart, Taken};
 
 use pagewalk_ring::record::ADDRESS_MASK;

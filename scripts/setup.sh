@@ -73,7 +73,7 @@ rust_toolchain() {
     done
 }
 
-# Why live programs cannot run here; nothing if they can. As crates/workload/src/live/locate.rs.
+# Why live programs cannot run here; nothing if they can. As crates/live/src/locate.rs.
 qemu_problem() {
     local qemu=${PAGEWALK_QEMU:-qemu-x86_64} version
     command -v "$qemu" >/dev/null || { echo "$qemu is not installed"; return; }

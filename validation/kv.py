@@ -159,7 +159,7 @@ def build(programs: Sequence[str]) -> None:
     subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
     subprocess.run([SOURCES / "kv_requests", "check"], check=True, stdout=subprocess.DEVNULL)
     if "redis" in programs:
-        example = ["-p", "pagewalk-workload", "--example", "ycsb_redis"]
+        example = ["-p", "pagewalk-programs", "--example", "ycsb_redis"]
         subprocess.run(["cargo", "build", "-q", "--release", *example], cwd=ROOT, check=True)
 
 

@@ -40,7 +40,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// that have no line there.
 fn programs() -> Vec<(&'static str, String)> {
     let mut all: Vec<_> = PROGRAMS.iter().map(|&(n, s)| (n, s.to_owned())).collect();
-    for info in pagewalk_workload::workloads() {
+    for info in pagewalk_programs::workloads() {
         if !all.iter().any(|p| p.0 == info.name) {
             all.push((info.name, info.default_size.to_string()));
         }

@@ -1,8 +1,9 @@
 //! What a name means: statistics, metrics, designs, machines, configuration
 //! keys and workloads, all from the code's own definitions.
 
+use pagewalk_programs::WorkloadInfo;
 use pagewalk_stream::Facts;
-use pagewalk_workload::WorkloadInfo;
+use pagewalk_units::distance;
 use serde::Serialize;
 
 use crate::config::{DataDir, Shipped, keys};
@@ -118,7 +119,7 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
             workload: None,
         });
     }
-    for w in pagewalk_workload::workloads() {
+    for w in pagewalk_programs::workloads() {
         out.push(Explanation {
             kind: "workload",
             name: w.name.to_owned(),
@@ -145,7 +146,7 @@ fn matches(full: &str, name: &str) -> bool {
             })
 }
 
-/// All meanings of `name`; if there is none, the nearest names.
+/// All meanings of `name`; if there is none, at most three names that are near.
 ///
 /// # Errors
 /// The shipped files are not there.
@@ -166,17 +167,16 @@ pub fn explain(
     if !found.is_empty() {
         return Ok(Ok(found));
     }
-    let mut near: Vec<(f64, &str)> = all
+    let mut near: Vec<(usize, &str)> = all
         .iter()
-        .map(|e| {
+        .filter_map(|e| {
+            // The path of a statistic or key need not be given.
             let last = e.name.rsplit('.').next().unwrap_or(&e.name);
-            (
-                strsim::jaro_winkler(name, &e.name).max(strsim::jaro_winkler(name, last)),
-                e.name.as_str(),
-            )
+            let distances = [distance(name, &e.name), distance(name, last)];
+            Some((distances.into_iter().flatten().min()?, e.name.as_str()))
         })
         .collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    near.sort();
     near.dedup_by_key(|n| n.1);
     Ok(Err(near
         .into_iter()

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use pagewalk_live::{LiveOptions, LiveRecording};
 use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError};
-use pagewalk_workload::live::{self, LiveOptions, LiveRecording};
-use pagewalk_workload::{Header, OpenOptions, Recording, TraceWriter};
+use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DataDir, Shipped};
@@ -188,21 +188,23 @@ impl Installation {
             } => {
                 let size_bytes = size
                     .as_deref()
-                    .map(pagewalk_workload::parse_size)
+                    .map(pagewalk_programs::parse_size)
                     .transpose()
                     .map_err(user)?;
-                let options = pagewalk_workload::Options {
+                let options = pagewalk_programs::Options {
                     size_bytes,
                     threads: *threads,
                     seed,
                     params: params.clone(),
                 };
-                pagewalk_workload::build(name, &options).map_err(user)
+                pagewalk_programs::build(name, &options).map_err(user)
             }
             SourceSpec::Trace { path } => {
-                pagewalk_workload::open_trace(path, &OpenOptions::default()).map_err(user)
+                pagewalk_trace::open_trace(path, &OpenOptions::default()).map_err(user)
             }
-            SourceSpec::Program { argv } => live::launch(self.live_options(argv)).map_err(user),
+            SourceSpec::Program { argv } => {
+                pagewalk_live::launch(self.live_options(argv)).map_err(user)
+            }
             SourceSpec::Mix { programs } => {
                 if programs.len() < 2 {
                     return Err(RunError::User(
@@ -279,7 +281,7 @@ impl Installation {
             let program = self.open(&spec.source, spec.seed)?;
             let writer = create(&program.facts()).map_err(user)?;
             let mut recording = Recording::new(program, writer);
-            pagewalk_workload::record_into(&mut recording, spec.instructions, &mut go_on)
+            pagewalk_trace::record_into(&mut recording, spec.instructions, &mut go_on)
                 .map_err(failure)?;
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             written = recording.finish().map_err(failure)?;

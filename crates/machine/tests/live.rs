@@ -13,7 +13,7 @@ use pagewalk_units::VirtAddr;
 use serde_json::json;
 
 mod common;
-#[path = "../../workload/tests/live/tools.rs"]
+#[path = "../../live/tests/live/tools.rs"]
 mod tools;
 
 use common::{metric, sum};

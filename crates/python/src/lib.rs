@@ -10,7 +10,7 @@ use pagewalk_machine::{
     Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
     statistics as all_statistics,
 };
-use pagewalk_workload::{OpenOptions, convert_trace};
+use pagewalk_trace::{OpenOptions, convert_trace};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -212,7 +212,7 @@ fn designs() -> PyResult<String> {
 /// The built-in programs.
 #[pyfunction]
 fn workloads() -> PyResult<String> {
-    dump(&pagewalk_workload::workloads().collect::<Vec<_>>())
+    dump(&pagewalk_programs::workloads().collect::<Vec<_>>())
 }
 
 /// JSON schema of the configuration.
@@ -246,6 +246,13 @@ fn explain(name: &str) -> PyResult<String> {
     }
 }
 
+/// The name that a misspelt one is nearest to, if any is near.
+#[pyfunction]
+fn nearest(given: &str, names: Vec<String>) -> Option<String> {
+    let names = names.iter().map(String::as_str);
+    pagewalk_units::nearest(given, names).map(str::to_owned)
+}
+
 /// Records a source into a file of our format.
 #[pyfunction]
 #[pyo3(signature = (spec, path, progress = None))]
@@ -276,7 +283,7 @@ fn record(
 #[pyfunction]
 fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     dump(
-        &py.detach(|| pagewalk_workload::trace_info(&path, &OpenOptions::default()))
+        &py.detach(|| pagewalk_trace::trace_info(&path, &OpenOptions::default()))
             .map_err(user)?,
     )
 }
@@ -285,7 +292,7 @@ fn trace_info(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 #[pyfunction]
 fn trace_check(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     dump(
-        &py.detach(|| pagewalk_workload::check_trace(&path, None))
+        &py.detach(|| pagewalk_trace::check_trace(&path, None))
             .map_err(user)?,
     )
 }
@@ -314,7 +321,7 @@ fn doctor() -> PyResult<String> {
     let installation = installation()?;
     dump(&json!({
         "plugin": {"path": installation.plugin, "present": installation.plugin.is_file()},
-        "qemu": pagewalk_workload::live::find_qemu(None).map_err(|e| e.message),
+        "qemu": pagewalk_live::find_qemu(None).map_err(|e| e.message),
         "cores": pagewalk_machine::host_cores(),
         "data": installation.data.0,
     }))
@@ -330,7 +337,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     functions! {
         set_data_dir version run run_custom resolve machines designs workloads schema config_keys statistics
-        explain record trace_info trace_check trace_convert doctor
+        explain nearest record trace_info trace_check trace_convert doctor
     }
     Ok(())
 }

@@ -347,6 +347,15 @@ pub struct ProgramError {
     pub message: String,
 }
 
+impl ProgramError {
+    /// An error that says `message`.
+    pub fn new(message: impl Into<String>) -> Self {
+        ProgramError {
+            message: message.into(),
+        }
+    }
+}
+
 impl std::fmt::Display for ProgramError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)

@@ -1,7 +1,9 @@
 //! Addresses, pages, frames and time: a mixed-up address is a compile error.
 
+mod nearest;
 mod rng;
 
+pub use nearest::{distance, nearest};
 pub use rng::{Rng, rng};
 
 use std::fmt;

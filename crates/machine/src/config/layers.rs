@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use pagewalk_units::nearest;
 use serde_json::{Map, Value};
 use toml_edit::{Document, Item, TableLike};
 
@@ -62,17 +63,6 @@ pub struct Resolved {
 
 /// Keys that describe a file and are no part of the machine.
 const ABOUT: [&str; 2] = ["description", "source"];
-
-/// The name in `names` that is nearest to `word`, if any is near: at most half
-/// of its letters differ (a swap of neighbours counts as one).
-pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    names
-        .into_iter()
-        .map(|n| (strsim::osa_distance(word, n), n))
-        .filter(|(distance, n)| 2 * distance <= n.len().max(word.len()))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, n)| n.to_owned())
-}
 
 struct Merge<'a> {
     root: &'a Value,
@@ -164,7 +154,7 @@ impl Merge<'_> {
                 };
                 return Err(ConfigError {
                     place: at,
-                    nearest: nearest(name, names.iter().copied()),
+                    nearest: nearest(name, names.iter().copied()).map(str::to_owned),
                     key,
                     what,
                 });

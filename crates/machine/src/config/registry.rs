@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::layers::{ConfigError, Layer, Resolved, nearest, resolve_layers};
+use pagewalk_units::nearest;
+
+use super::layers::{ConfigError, Layer, Resolved, resolve_layers};
 
 /// What a name in a folder of shipped files stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +123,7 @@ impl DataDir {
                 kind.word(),
                 names.join(", ")
             ),
-            nearest: nearest(name, names.iter().copied()),
+            nearest: nearest(name, names.iter().copied()).map(str::to_owned),
         })
     }
 

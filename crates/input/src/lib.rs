@@ -1,0 +1,195 @@
+//! A file of the user's: decompressed by what it contains, not by what it is called.
+
+mod fault;
+
+pub use fault::FileError;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a file is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// xz (.xz).
+    Xz,
+    /// gzip (.gz).
+    Gzip,
+    /// Zstandard (.zst).
+    Zstd,
+}
+
+const KINDS: [(Compression, &str, &[u8]); 3] = [
+    (Compression::Xz, "xz", b"\xfd7zXZ\0"),
+    (Compression::Gzip, "gz", b"\x1f\x8b"),
+    (Compression::Zstd, "zst", b"\x28\xb5\x2f\xfd"),
+];
+
+/// Most memory for an xz dictionary; `xz -9` needs 65 MB.
+const XZ_MEMORY: u64 = 256 << 20;
+
+/// An opened file; reads decompressed bytes.
+pub struct Input {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// As its first bytes say.
+    pub compression: Compression,
+    /// What it is, for messages: `trace`.
+    what: &'static str,
+    reader: Box<dyn BufRead + Send>,
+    /// Bytes taken from the file.
+    taken: Arc<AtomicU64>,
+    /// Decompressed bytes given.
+    pub at: u64,
+}
+
+struct CountedFile {
+    file: File,
+    taken: Arc<AtomicU64>,
+}
+
+impl Read for CountedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+impl Input {
+    /// Opens the `what` (`trace`, `graph`) at `path` and looks at its first bytes.
+    ///
+    /// # Errors
+    /// It cannot be opened or read, or is empty, where `expected` was.
+    pub fn open(
+        path: &Path,
+        what: &'static str,
+        expected: &'static str,
+    ) -> Result<Self, FileError> {
+        let opening = format!("open the {what}");
+        let reading = format!("read the {what}");
+        let file = File::open(path).map_err(|e| FileError::io(path, &opening, &e))?;
+        let taken = Arc::new(AtomicU64::new(0));
+        let counted = CountedFile {
+            file,
+            taken: Arc::clone(&taken),
+        };
+        let mut plain = BufReader::with_capacity(1 << 18, counted);
+        let io = |e: std::io::Error| FileError::io(path, &reading, &e);
+        let start = plain.fill_buf().map_err(io)?;
+        if start.is_empty() {
+            return Err(FileError::at(
+                path,
+                0,
+                format!("the file is empty; expected {expected}"),
+            ));
+        }
+        let found = KINDS.iter().find(|(_, _, magic)| start.starts_with(magic));
+        let compression = found.map_or(Compression::None, |(kind, _, _)| *kind);
+        let reader: Box<dyn BufRead + Send> = match compression {
+            Compression::None => Box::new(plain),
+            Compression::Xz => {
+                let stream = liblzma::stream::Stream::new_stream_decoder(
+                    XZ_MEMORY,
+                    liblzma::stream::CONCATENATED,
+                )
+                .map_err(|e| FileError::new(path, format!("cannot decompress xz: {e}")))?;
+                buffered(liblzma::bufread::XzDecoder::new_stream(plain, stream))
+            }
+            Compression::Gzip => buffered(flate2::bufread::MultiGzDecoder::new(plain)),
+            Compression::Zstd => buffered(zstd::Decoder::with_buffer(plain).map_err(io)?),
+        };
+        Ok(Input {
+            path: path.to_owned(),
+            compression,
+            what,
+            reader,
+            taken,
+            at: 0,
+        })
+    }
+
+    /// What the name claims when the contents say something else.
+    pub fn misnamed(&self) -> Option<&'static str> {
+        let extension = self.path.extension()?.to_str()?;
+        let (kind, name, _) = KINDS.iter().find(|(_, name, _)| *name == extension)?;
+        (*kind != self.compression).then_some(*name)
+    }
+
+    fn fault(&self, error: &std::io::Error) -> FileError {
+        let how = match self.compression {
+            Compression::None => {
+                return FileError::io(&self.path, &format!("read the {}", self.what), error);
+            }
+            Compression::Xz => "xz",
+            Compression::Gzip => "gzip",
+            Compression::Zstd => "zstd",
+        };
+        let what = if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            "is cut off"
+        } else {
+            "is damaged"
+        };
+        FileError::at(
+            &self.path,
+            self.at,
+            format!(
+                "the {how} data {what} near byte {} of the file ({error}); what comes before is good; fetch or make the {} again, or test it with `{how} -t`",
+                self.taken.load(Ordering::Relaxed),
+                self.what
+            ),
+        )
+    }
+
+    /// Decompressed bytes that are there without reading past a buffer; empty at
+    /// the end.
+    ///
+    /// # Errors
+    /// Damaged or cut off data, or what the operating system says.
+    pub fn peek(&mut self) -> Result<&[u8], FileError> {
+        // A second call returns the same buffer: the borrow checker cannot see
+        // that the first one's result is not kept.
+        if let Err(error) = self.reader.fill_buf() {
+            return Err(self.fault(&error));
+        }
+        let reading = "read the file";
+        self.reader
+            .fill_buf()
+            .map_err(|e| FileError::io(&self.path, reading, &e))
+    }
+
+    /// Uses up `bytes` of what [`Input::peek`] gave.
+    pub fn consume(&mut self, bytes: usize) {
+        self.reader.consume(bytes);
+        self.at += bytes as u64;
+    }
+
+    /// Fills `buffer` as far as there are bytes, and says how many.
+    ///
+    /// # Errors
+    /// As [`Input::peek`].
+    pub fn read_full(&mut self, buffer: &mut [u8]) -> Result<usize, FileError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.reader.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(n) => {
+                    filled += n;
+                    self.at += n as u64;
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.fault(&e)),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(1 << 18, reader))
+}

@@ -1,0 +1,313 @@
+//! Reading beside the engine: a thread of the host that turns rings into batches
+//! while the engine simulates what came before.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+
+use crate::program::{LOOK, Live};
+
+/// Batches of one thread that wait at most: 2 MB.
+const AHEAD: usize = 16;
+
+/// What was read of a thread.
+#[derive(Default)]
+struct Line {
+    items: VecDeque<(Batch, End)>,
+    /// It waits in the kernel, since the last item.
+    blocked: bool,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<Line>,
+    pool: Vec<Batch>,
+    failed: Option<ProgramError>,
+    /// The engine can do nothing with what it has: the program has to go on,
+    /// even if more has to be held for another thread.
+    starved: bool,
+    /// The exit status is wanted, and the answer.
+    asked: bool,
+    status: Option<Option<i32>>,
+    /// The reader is to end, and that it has.
+    closing: bool,
+    gone: bool,
+}
+
+#[derive(Default)]
+struct Handover {
+    state: Mutex<State>,
+    /// For the engine: there is something new.
+    filled: Condvar,
+    /// For the reader: there is room, or a question.
+    room: Condvar,
+}
+
+impl Handover {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A live program that is read ahead.
+pub(crate) struct Ahead {
+    facts: Facts,
+    shared: Arc<Handover>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    pub fn start(live: Live) -> Result<Ahead, ProgramError> {
+        let facts = live.facts();
+        let shared = Arc::new(Handover::default());
+        shared.state().lines.push(Line::default());
+        let theirs = shared.clone();
+        let reader = std::thread::Builder::new()
+            .name("live-reader".into())
+            .spawn(move || {
+                let leaves = Leaves(theirs);
+                read(live, &leaves.0);
+            })
+            .map_err(|e| ProgramError::new(format!("cannot start a thread: {e}")))?;
+        Ok(Ahead {
+            facts,
+            shared,
+            reader: Some(reader),
+        })
+    }
+}
+
+/// Tells the engine that the reader is no more, however it ended.
+struct Leaves(Arc<Handover>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.state().gone = true;
+        self.0.filled.notify_all();
+    }
+}
+
+/// What was read, and not yet shown to the engine.
+type Unseen = Vec<(usize, Batch, End)>;
+
+/// Reads `thread` once. Returns whether there was a change of an address space.
+fn read_one(
+    live: &mut Live,
+    thread: usize,
+    blocked: &mut Vec<bool>,
+    batch: Batch,
+    unseen: &mut Unseen,
+    pool: &mut Vec<Batch>,
+) -> Result<bool, ProgramError> {
+    let mut batch = batch;
+    let end = live.fill(thread as ThreadId, &mut batch)?;
+    if blocked.len() <= thread {
+        blocked.resize(thread + 1, false);
+    }
+    let nothing = end == End::Empty || end == End::Blocked && blocked[thread];
+    if nothing && batch.ops.is_empty() {
+        pool.push(batch);
+        return Ok(false);
+    }
+    blocked[thread] = end == End::Blocked;
+    let change = matches!(end, End::Event { ticket: 1.., .. });
+    unseen.push((thread, batch, end));
+    Ok(change)
+}
+
+/// One look at every thread that has room.
+///
+/// A thread that the engine takes for blocked lets changes by others take effect.
+/// So a change is shown only together with what blocked threads did before it:
+/// they are read again after it.
+fn sweep(
+    live: &mut Live,
+    wanted: &[usize],
+    blocked: &mut Vec<bool>,
+    pool: &mut Vec<Batch>,
+) -> Result<Unseen, (Unseen, ProgramError)> {
+    let mut unseen = Unseen::new();
+    let mut changes = false;
+    for &thread in wanted {
+        let batch = pool.pop().unwrap_or_default();
+        match read_one(live, thread, blocked, batch, &mut unseen, pool) {
+            Ok(change) => changes |= change,
+            Err(e) => return Err((unseen, e)),
+        }
+    }
+    while std::mem::take(&mut changes) {
+        for thread in 0..blocked.len() {
+            if !blocked[thread] {
+                continue;
+            }
+            let batch = pool.pop().unwrap_or_default();
+            match read_one(live, thread, blocked, batch, &mut unseen, pool) {
+                Ok(change) => changes |= change,
+                Err(e) => return Err((unseen, e)),
+            }
+        }
+    }
+    Ok(unseen)
+}
+
+/// Shows the engine what was read.
+fn show(state: &mut State, unseen: Unseen) {
+    for (thread, batch, end) in unseen {
+        if let End::Event {
+            event: Event::Spawn { thread } | Event::Fork { thread, .. },
+            ..
+        } = &end
+        {
+            let made = *thread as usize + 1;
+            if made > state.lines.len() {
+                state.lines.resize_with(made, Line::default);
+            }
+        }
+        let line = &mut state.lines[thread];
+        line.blocked = end == End::Blocked;
+        line.ended = end == End::Exit;
+        line.items.push_back((batch, end));
+    }
+}
+
+fn read(mut live: Live, shared: &Handover) {
+    let (mut blocked, mut wanted) = (Vec::new(), Vec::new());
+    let mut pool = Vec::new();
+    loop {
+        let mut state = shared.state();
+        if state.closing {
+            return;
+        }
+        if std::mem::take(&mut state.asked) {
+            drop(state);
+            let status = live.exit_status();
+            state = shared.state();
+            state.status = Some(status);
+            shared.filled.notify_all();
+        }
+        let full = |l: &Line| !l.ended && l.items.len() >= AHEAD;
+        wanted.clear();
+        let lines = state.lines.iter().enumerate();
+        wanted.extend(lines.filter(|(_, l)| !l.ended && !full(l)).map(|(i, _)| i));
+        pool.append(&mut state.pool);
+        drop(state);
+        let read = sweep(&mut live, &wanted, &mut blocked, &mut pool);
+        let mut state = shared.state();
+        let moved = match read {
+            Ok(unseen) => {
+                let moved = !unseen.is_empty();
+                show(&mut state, unseen);
+                moved
+            }
+            Err((unseen, e)) => {
+                show(&mut state, unseen);
+                state.failed = Some(e);
+                return;
+            }
+        };
+        if moved {
+            shared.filled.notify_all();
+        }
+        if moved || state.asked || state.closing {
+            continue;
+        }
+        if state.lines.iter().all(|l| l.ended || full(l)) {
+            drop(shared.room.wait(state));
+        } else if state.lines.iter().any(full) && !state.starved {
+            // The program must not run further ahead for the sake of threads
+            // that wait: the engine is the one to wait for.
+            drop(shared.room.wait_timeout(state, LOOK));
+        } else {
+            drop(state);
+            live.wait_at_most(LOOK * 5);
+        }
+    }
+}
+
+impl Program for Ahead {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let mut guard = self.shared.state();
+        let state = &mut *guard;
+        let Some(line) = state.lines.get_mut(thread as usize) else {
+            return Err(ProgramError::new(format!("there is no thread {thread}")));
+        };
+        if let Some((next, end)) = line.items.pop_front() {
+            // Half the room at a time, so that the reader does not wake for each batch.
+            let wake = line.items.len() == AHEAD / 2;
+            state.starved = false;
+            state.pool.push(std::mem::replace(batch, next));
+            drop(guard);
+            if wake {
+                self.shared.room.notify_one();
+            }
+            return Ok(end);
+        }
+        if line.ended {
+            return Ok(End::Exit);
+        }
+        if let Some(e) = &state.failed {
+            return Err(e.clone());
+        }
+        if state.gone {
+            return Err(ProgramError::new(
+                "the reader of the program stopped unexpectedly (a defect of Pagewalk)",
+            ));
+        }
+        Ok(if line.blocked {
+            End::Blocked
+        } else {
+            End::Empty
+        })
+    }
+
+    fn wait(&mut self) {
+        let mut state = self.shared.state();
+        state.starved = true;
+        self.shared.room.notify_one();
+        // Short: another design may ask for what has come for another thread.
+        drop(self.shared.filled.wait_timeout(state, LOOK));
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        let mut state = self.shared.state();
+        state.asked = true;
+        state.status = None;
+        self.shared.room.notify_one();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(status) = state.status {
+                return status;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.gone || left.is_zero() {
+                return None;
+            }
+            state = self
+                .shared
+                .filled
+                .wait_timeout(state, left)
+                .unwrap_or_else(|e| e.into_inner())
+                .0;
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.shared.state().closing = true;
+        self.shared.room.notify_all();
+        if let Some(reader) = self.reader.take() {
+            // A panic there has been shown; there is nothing to add to it.
+            drop(reader.join());
+        }
+    }
+}

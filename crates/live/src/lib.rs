@@ -1,0 +1,30 @@
+//! Any Linux x86-64 program as a stream: it runs under QEMU's user-mode emulator
+//! with our plugin, which sends what it executes through shared memory.
+
+mod ahead;
+mod calls;
+mod host;
+mod locate;
+mod options;
+mod process;
+mod program;
+mod read;
+mod record;
+mod sink;
+mod thread;
+
+pub use locate::{find_qemu, resolve_program};
+pub use options::LiveOptions;
+pub use program::Live;
+pub use record::LiveRecording;
+
+use pagewalk_stream::{Program, ProgramError};
+
+/// Starts a program; a thread of its own reads what it does while the engine works.
+///
+/// # Errors
+/// One sentence for the user: no QEMU, no plugin, no such program, not an x86-64
+/// program, or the emulator did not start.
+pub fn launch(options: LiveOptions) -> Result<Box<dyn Program>, ProgramError> {
+    Ok(Box::new(ahead::Ahead::start(Live::launch(options)?)?))
+}

@@ -1,0 +1,201 @@
+//! Where the emulator and the program are, and whether they can be used.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use pagewalk_stream::ProgramError;
+
+/// Names under which distributions install the emulator. The static one cannot load plugins.
+const QEMU: &str = "qemu-x86_64";
+
+/// Whether QEMU of this version loads the plugin: from 7.2 on it has what the plugin
+/// calls; from 9.0 on it refuses plugins for versions 0 and 1 of its interface.
+fn loads_the_plugin(major: u32, minor: u32) -> bool {
+    (major, minor) >= (7, 2) && major < 9
+}
+
+/// The version in what `qemu-x86_64 --version` says, if that is its form.
+fn version(said: &str) -> Option<(u32, u32)> {
+    let rest = said.split_once(" version ")?.1;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Why the emulator at `path`, which says that of its version, cannot be used.
+///
+/// What does not look like QEMU's words is given the chance to say itself why it fails.
+fn refusal(path: &Path, said: &str) -> Option<String> {
+    let (major, minor) = version(said)?;
+    (!loads_the_plugin(major, minor)).then(|| {
+        format!(
+            "{} is QEMU {major}.{minor}, which does not load Pagewalk's plugin (interface version \
+             1): expected 7.2 or newer and older than 9.0; set PAGEWALK_QEMU to such a one",
+            path.display()
+        )
+    })
+}
+
+fn of_a_version_that_loads_the_plugin(path: PathBuf) -> Result<PathBuf, ProgramError> {
+    let said = Command::new(&path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    match refusal(&path, &said.unwrap_or_default()) {
+        Some(why) => Err(ProgramError::new(why)),
+        None => Ok(path),
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn on_path(name: &OsStr) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|d| d.join(name))
+        .find(|p| is_executable(p))
+}
+
+/// The emulator: `asked`, else the variable `PAGEWALK_QEMU`, else on the path.
+///
+/// # Errors
+/// It is not there, or is of a version that does not load the plugin; says what to install.
+pub fn find_qemu(asked: Option<&Path>) -> Result<PathBuf, ProgramError> {
+    let asked = asked
+        .map(Path::to_owned)
+        .or_else(|| std::env::var_os("PAGEWALK_QEMU").map(PathBuf::from));
+    let found = match asked {
+        Some(path) if is_executable(&path) => Ok(path),
+        Some(path) => Err(ProgramError::new(format!(
+            "no emulator at {}: expected QEMU's qemu-x86_64 (option or variable PAGEWALK_QEMU)",
+            path.display()
+        ))),
+        None => on_path(OsStr::new(QEMU)).ok_or_else(|| {
+            ProgramError::new(
+                "qemu-x86_64 is not installed, and running a program needs it: install the \
+                 package qemu-user (Debian, Ubuntu: apt install qemu-user), version 7.2 or \
+                 newer and older than 9.0, or set PAGEWALK_QEMU to it",
+            )
+        }),
+    };
+    found.and_then(of_a_version_that_loads_the_plugin)
+}
+
+/// The file that a command runs, and the interpreter's words before it when it is
+/// a script: what the emulator is to be given, from `argv[0]` on.
+///
+/// # Errors
+/// No such program, not executable, not an x86-64 program; says which.
+pub fn resolve_program(
+    argv: &[std::ffi::OsString],
+) -> Result<(PathBuf, Vec<std::ffi::OsString>), ProgramError> {
+    let Some(name) = argv.first().filter(|n| !n.is_empty()) else {
+        return Err(ProgramError::new(
+            "no program given: expected -- PROGRAM ARGUMENTS",
+        ));
+    };
+    let mut path = if name.as_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else {
+        on_path(name).ok_or_else(|| {
+            ProgramError::new(format!(
+                "{}: no such program on the path",
+                name.to_string_lossy()
+            ))
+        })?
+    };
+    let mut words = argv.to_vec();
+    // As many scripts one after the other as the kernel follows.
+    for _ in 0..=5 {
+        let shown = path.display();
+        let status =
+            std::fs::metadata(&path).map_err(|e| ProgramError::new(format!("{shown}: {e}")))?;
+        if !status.is_file() {
+            return Err(ProgramError::new(format!("{shown}: is not a file")));
+        }
+        if !is_executable(&path) {
+            return Err(ProgramError::new(format!(
+                "{shown}: is not executable (chmod +x?)"
+            )));
+        }
+        let mut head = Vec::new();
+        std::fs::File::open(&path)
+            .and_then(|f| f.take(256).read_to_end(&mut head))
+            .map_err(|e| ProgramError::new(format!("{shown}: {e}")))?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            let line = line
+                .split(|&b| b == b'\n')
+                .next()
+                .unwrap_or_default()
+                .trim_ascii();
+            let split = line
+                .iter()
+                .position(|b| b.is_ascii_whitespace())
+                .unwrap_or(line.len());
+            let (interpreter, argument) = (&line[..split], line[split..].trim_ascii());
+            let mut next = vec![OsStr::from_bytes(interpreter).to_owned()];
+            if !argument.is_empty() {
+                next.push(OsStr::from_bytes(argument).to_owned());
+            }
+            next.push(path.clone().into_os_string());
+            next.extend(words.into_iter().skip(1));
+            words = next;
+            path = PathBuf::from(OsStr::from_bytes(interpreter));
+            continue;
+        }
+        if !head.starts_with(b"\x7fELF") {
+            return Err(ProgramError::new(format!(
+                "{shown}: neither an ELF program nor a script with #!"
+            )));
+        }
+        if head.len() < 20 || head[4] != 2 || head[5] != 1 || head[18..20] != [62, 0] {
+            let machine = head.get(18).copied().unwrap_or(0);
+            return Err(ProgramError::new(format!(
+                "{shown}: not a 64-bit x86 program (ELF class {}, machine {machine}; expected class 2, machine 62)",
+                head.get(4).copied().unwrap_or(0)
+            )));
+        }
+        return Ok((path, words));
+    }
+    Err(ProgramError::new(format!(
+        "{}: scripts that name scripts, more than five deep",
+        name.to_string_lossy()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{loads_the_plugin, refusal, version};
+
+    #[test]
+    fn versions_are_read_and_judged() {
+        let judged = |said| version(said).map(|(major, minor)| loads_the_plugin(major, minor));
+        let debian = "qemu-x86_64 version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright";
+        assert_eq!(version(debian), Some((7, 2)));
+        assert_eq!(judged(debian), Some(true));
+        assert_eq!(
+            judged("qemu-x86_64 version 8.2.2 (Debian 1:8.2.2)"),
+            Some(true)
+        );
+        assert_eq!(judged("qemu-x86_64 version 6.2.0"), Some(false));
+        assert_eq!(judged("qemu-x86_64 version 9.0.0"), Some(false));
+        assert_eq!(judged("qemu-x86_64 version 10.0.2 (Debian)"), Some(false));
+        assert_eq!(judged("false (GNU coreutils) 9.1"), None);
+        assert_eq!(judged(""), None);
+    }
+
+    #[test]
+    fn another_version_is_refused_with_its_number() {
+        let why = refusal(Path::new("/usr/bin/q"), "qemu-x86_64 version 10.0.2").unwrap();
+        assert!(why.contains("/usr/bin/q is QEMU 10.0,"), "{why}");
+        assert!(why.contains("older than 9.0"), "{why}");
+    }
+}

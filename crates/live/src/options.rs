@@ -1,0 +1,24 @@
+//! What to run and how.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// What to run and how.
+#[derive(Debug, Default)]
+pub struct LiveOptions {
+    /// The program and its arguments, as typed after `--`.
+    pub argv: Vec<OsString>,
+    /// Environment variables set in addition to ours.
+    pub env: Vec<(OsString, OsString)>,
+    /// The plugin, `libpagewalk_qemu_plugin.so`.
+    pub plugin: PathBuf,
+    /// The emulator; else `PAGEWALK_QEMU`, else `qemu-x86_64` on the path.
+    pub qemu: Option<PathBuf>,
+    /// Bytes of the ring of each thread, rounded up to a power of two; 0: 1 MB.
+    pub ring_bytes: usize,
+    /// The program's standard input, output and error; `None`: ours.
+    pub stdio: [Option<File>; 3],
+    /// Also let QEMU count instructions by itself, see `Live::counted`.
+    pub count: bool,
+}

@@ -1,0 +1,215 @@
+//! A process of the program: its shared memory, its code, its address space as
+//! far as events need it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use memmap2::{MmapOptions, MmapRaw};
+use pagewalk_ring::{Consumer, Header, Segment};
+use pagewalk_stream::{ProgramError, ThreadId};
+use pagewalk_trace::{Decoded, Known};
+
+use crate::calls::Space;
+use crate::host::{Hello, has_died, open_process};
+
+/// A segment with the mapping that it lies in.
+pub(crate) struct MappedSegment {
+    pub segment: Segment,
+    /// Keeps `segment`'s memory.
+    _mapping: MmapRaw,
+}
+
+pub(crate) struct Process {
+    pub pid: i32,
+    handle: Option<Arc<OwnedFd>>,
+    pub shared: Option<Arc<MappedSegment>>,
+    pub blocks: Vec<Known>,
+    /// Their addresses: where a branch went is asked for each block.
+    pub addresses: Vec<u64>,
+    /// Words of the static part that are decoded.
+    code_at: usize,
+    /// Added to the tickets of this image: they go on after an execve.
+    pub ticket_base: u64,
+    pub space: Space,
+    pub threads: Vec<ThreadId>,
+    /// The kernel's process is gone.
+    pub dead: bool,
+    /// Its end has been told.
+    pub ended: bool,
+    pub status: Option<i32>,
+    /// How the kernel says that it ended, when it died without a word.
+    pub verdict: Option<i32>,
+}
+
+impl Process {
+    pub fn new(pid: i32, handle: Option<Arc<OwnedFd>>) -> Process {
+        Process {
+            pid,
+            handle: handle.or_else(|| open_process(pid)),
+            shared: None,
+            blocks: Vec::new(),
+            addresses: Vec::new(),
+            code_at: 0,
+            ticket_base: 0,
+            space: Space::default(),
+            threads: Vec::new(),
+            dead: false,
+            ended: false,
+            status: None,
+            verdict: None,
+        }
+    }
+
+    /// A child, which starts with the parent's code and address space.
+    pub fn fork(&mut self, pid: i32, decoded: &mut Decoded) -> Result<Process, ProgramError> {
+        self.read_code(decoded)?;
+        let mut child = Process::new(pid, None);
+        child.blocks = self.blocks.clone();
+        child.addresses = self.addresses.clone();
+        child.space = self.space.clone();
+        Ok(child)
+    }
+
+    /// Takes the memory that a new image has brought.
+    pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), ProgramError> {
+        let failed =
+            |e: std::io::Error| ProgramError::new(format!("cannot map the emulator's memory: {e}"));
+        let bytes = usize::try_from(hello.memory.metadata().map_err(failed)?.len())
+            .map_err(|e| ProgramError::new(e.to_string()))?;
+        if bytes == 0 {
+            return Err(ProgramError::new("the emulator's shared memory is empty"));
+        }
+        let mapping = MmapOptions::new()
+            .len(bytes)
+            .map_raw(&hello.memory)
+            .map_err(failed)?;
+        // SAFETY: mapped for `bytes`, and kept beside the segment.
+        let segment =
+            unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(ProgramError::new)?;
+        if forked {
+            let inherited = segment.header().inherited.load(Relaxed);
+            if inherited > self.blocks.len() as u64 {
+                return Err(ProgramError::new(format!(
+                    "a child process has inherited {inherited} blocks of code, its parent had {}",
+                    self.blocks.len()
+                )));
+            }
+            self.blocks.truncate(inherited as usize);
+            self.addresses.truncate(inherited as usize);
+        } else {
+            self.blocks.clear();
+            self.addresses.clear();
+            self.space = Space::default();
+        }
+        self.code_at = 0;
+        self.shared = Some(Arc::new(MappedSegment {
+            segment,
+            _mapping: mapping,
+        }));
+        Ok(())
+    }
+
+    /// The reading end of a slot.
+    pub fn reader(
+        &self,
+        slot: usize,
+    ) -> Result<Option<(Arc<MappedSegment>, Consumer)>, ProgramError> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        let consumer =
+            Consumer::new(&shared.segment, slot).map_err(|e| ProgramError::new(e.to_string()))?;
+        Ok(Some((shared.clone(), consumer)))
+    }
+
+    /// Decodes the code that was translated since.
+    pub fn read_code(&mut self, decoded: &mut Decoded) -> Result<(), ProgramError> {
+        let Some(shared) = &self.shared else {
+            return Ok(());
+        };
+        let corrupt =
+            || ProgramError::new("the emulator's memory is corrupt: a block of code is cut short");
+        let code = shared.segment.code();
+        let end = shared.segment.header().code_words.load(Acquire) as usize;
+        let code = code.get(..end).ok_or_else(corrupt)?;
+        while self.code_at < end {
+            let bytes = usize::try_from(code[self.code_at].load(Relaxed)).map_err(|_| corrupt())?;
+            let from = self.code_at + 1;
+            let to = from.checked_add(bytes.div_ceil(8)).ok_or_else(corrupt)?;
+            let raw: Vec<u8> = code
+                .get(from..to)
+                .ok_or_else(corrupt)?
+                .iter()
+                .flat_map(|w| w.load(Relaxed).to_le_bytes())
+                .take(bytes)
+                .collect();
+            self.code_at = to;
+            let known = decoded.learn(raw).ok_or_else(corrupt)?;
+            self.addresses.push(known.block.address);
+            self.blocks.push(known);
+        }
+        Ok(())
+    }
+
+    /// Makes block `number` known.
+    #[inline(always)]
+    pub fn learn(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
+        if number < self.blocks.len() {
+            return Ok(());
+        }
+        self.learn_new(number, decoded)
+    }
+
+    #[cold]
+    fn learn_new(&mut self, number: usize, decoded: &mut Decoded) -> Result<(), ProgramError> {
+        self.read_code(decoded)?;
+        if number < self.blocks.len() {
+            return Ok(());
+        }
+        let trouble = self
+            .shared
+            .as_ref()
+            .map_or(0, |s| s.segment.header().trouble.load(Relaxed));
+        Err(if trouble == Header::OUT_OF_CODE {
+            ProgramError::new("the program has more code than can be followed (1 GB translated)")
+        } else {
+            ProgramError::new(format!(
+                "the ring is corrupt: it names block {number} of {}",
+                self.blocks.len()
+            ))
+        })
+    }
+
+    /// All its threads have been read to their end: nothing is asked of it any more.
+    pub fn release(&mut self) {
+        (self.dead, self.ended) = (true, true);
+        (self.shared, self.handle) = (None, None);
+        (self.blocks, self.addresses) = (Vec::new(), Vec::new());
+    }
+
+    /// Asks the kernel whether the process is gone.
+    pub fn look_for_death(&mut self) {
+        if self.dead {
+            return;
+        }
+        self.dead = match &self.handle {
+            Some(handle) => has_died(handle),
+            None => true,
+        };
+        if self.dead {
+            self.verdict = verdict(self.pid);
+        }
+    }
+}
+
+/// How a process that nobody has waited for yet ended: last field of its `stat`.
+fn verdict(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status: i32 = text.split_ascii_whitespace().next_back()?.parse().ok()?;
+    Some(if status & 0x7f != 0 {
+        128 + (status & 0x7f)
+    } else {
+        status >> 8 & 0xff
+    })
+}

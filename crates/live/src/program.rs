@@ -1,0 +1,179 @@
+//! A running program, with all its processes and threads.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+use std::time::{Duration, Instant};
+
+use pagewalk_ring::futex_wait;
+use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
+use pagewalk_trace::Decoded;
+
+use crate::host::Host;
+use crate::options::LiveOptions;
+use crate::process::Process;
+use crate::sink::{Batches, Nothing, Sink};
+use crate::thread::Thread;
+
+/// Steps read of a thread before the next one has its turn.
+pub(crate) const TURN: u32 = 8192;
+/// How long the reader sleeps before it looks again at a thread that has had nothing.
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
+
+/// A running program with all its threads and processes.
+pub struct Live {
+    pub(crate) name: String,
+    pub(crate) host: Host,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) decoded: Decoded,
+    pub(crate) counted: Option<u64>,
+}
+
+impl Live {
+    /// See [`launch`](crate::launch).
+    ///
+    /// # Errors
+    /// As [`launch`](crate::launch).
+    pub fn launch(options: LiveOptions) -> Result<Live, ProgramError> {
+        let name = options
+            .argv
+            .iter()
+            .map(|a| a.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let mut host = Host::start(options)?;
+        let hello = host.first_hello()?;
+        let mut root = Process::new(hello.pid, host.process_handle(hello.pid));
+        root.attach(hello, false)?;
+        let thread = Thread::new(0, root.reader(0)?);
+        root.threads.push(0);
+        Ok(Live {
+            name,
+            host,
+            processes: vec![root],
+            threads: vec![thread],
+            decoded: Decoded::default(),
+            counted: None,
+        })
+    }
+
+    /// Instructions of the first process by QEMU's own counter, when asked for in
+    /// [`LiveOptions::count`] and once it has ended in order. Exact with one thread.
+    pub fn counted(&self) -> Option<u64> {
+        self.counted
+    }
+
+    /// Reads on in every thread and throws it away: what the front end alone takes.
+    /// Returns the instructions, those of blocks that were cut short included; none
+    /// when the program has ended.
+    ///
+    /// # Errors
+    /// As [`Program::fill`].
+    pub fn discard(&mut self) -> Result<Option<u64>, ProgramError> {
+        let (mut instructions, mut moved) = (0, false);
+        for thread in 0..self.threads.len() {
+            if self.threads[thread].ended {
+                continue;
+            }
+            let mut nothing = Nothing {
+                instructions: 0,
+                left: TURN,
+            };
+            let end = self.read(thread as ThreadId, &mut nothing)?;
+            instructions += nothing.instructions;
+            moved |= !nothing.is_empty() || !matches!(end, End::Blocked | End::Empty);
+        }
+        if self.threads.iter().all(|t| t.ended) {
+            return Ok(None);
+        }
+        if !moved {
+            self.wait_at_most(LOOK * 5);
+        }
+        Ok(Some(instructions))
+    }
+
+    /// Some thread that was left waiting has something, or lives no more.
+    fn something_new(&mut self) -> bool {
+        self.host.poll_hellos();
+        let (host, processes) = (&self.host, &mut self.processes);
+        for p in processes.iter_mut() {
+            p.look_for_death();
+        }
+        self.threads.iter().any(|t| {
+            let p = &processes[t.process];
+            t.starving && (t.available() > 0 || p.dead && !t.told_of_death || host.has_hello(p.pid))
+        })
+    }
+}
+
+impl Program for Live {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: self.name.clone(),
+            live: true,
+            ..Facts::default()
+        }
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        self.read(thread, &mut Batches(&mut batch.ops))
+    }
+
+    fn wait(&mut self) {
+        self.wait_at_most(Duration::from_millis(100));
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        let said = self.processes[0].status;
+        self.host.status(said.is_some()).or(said)
+    }
+}
+
+impl Live {
+    /// Reads on in a thread's ring.
+    pub(crate) fn read(
+        &mut self,
+        thread: ThreadId,
+        sink: &mut impl Sink,
+    ) -> Result<End, ProgramError> {
+        let end = self.next(thread as usize, sink)?;
+        let t = &mut self.threads[thread as usize];
+        t.starving = matches!(end, End::Empty | End::Blocked);
+        if end == End::Exit && !t.ended {
+            t.end();
+            let process = &mut self.processes[t.process];
+            let over = |t: &ThreadId| self.threads[*t as usize].ended;
+            if process.threads.iter().all(over) {
+                process.release();
+            }
+        }
+        Ok(end)
+    }
+
+    /// [`Program::wait`] with a bound of the caller's.
+    pub(crate) fn wait_at_most(&mut self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut patience = Duration::from_millis(2);
+        loop {
+            let control = self.host.control();
+            let seen = control.doorbell.load(SeqCst);
+            control.waiting.store(1, SeqCst);
+            fence(SeqCst);
+            if self.something_new() || Instant::now() >= deadline {
+                self.host.control().waiting.store(0, Relaxed);
+                return;
+            }
+            futex_wait(&self.host.control().doorbell, seen, patience);
+            if self.something_new() {
+                return;
+            }
+            // What is awaited may be held up by a thread that waits for room in
+            // its ring: QEMU stops all threads for some of its work.
+            if self.threads.iter_mut().any(|t| t.relieve()) {
+                return;
+            }
+            patience = deadline.saturating_duration_since(Instant::now());
+        }
+    }
+}

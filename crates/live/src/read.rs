@@ -1,0 +1,398 @@
+//! A thread's ring, read and turned into batches.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pagewalk_ring::record::{self, map_bits};
+use pagewalk_stream::{Backing, End, Event, ProcessId, ProgramError, ThreadId};
+use pagewalk_trace::x86::Piece;
+use pagewalk_units::VirtAddr;
+
+use crate::calls;
+use crate::program::Live;
+use crate::sink::{Execution, Sink};
+use crate::thread::{MOST_HELD, Thread};
+
+/// Records taken from a ring at a time.
+const CHUNK: usize = 8192;
+
+impl Live {
+    /// The next part of a thread's stream, into `sink`.
+    pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, ProgramError> {
+        if self.threads.get(id).is_none() {
+            return Err(ProgramError::new(format!("there is no thread {id}")));
+        }
+        loop {
+            if self.threads[id].ended {
+                return Ok(End::Exit);
+            }
+            while let Some(piece) = self.threads[id].queue.pop_front() {
+                match piece {
+                    Piece::End(end) => return Ok(end),
+                    Piece::Ops(ops) => {
+                        if let Some(rest) = sink.ops(ops) {
+                            self.threads[id].queue.push_front(Piece::Ops(rest));
+                            return Ok(End::More);
+                        }
+                    }
+                }
+            }
+            if let Some(end) = self.step(id, sink)? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Reads on until a batch ends, something is queued (`None`), or nothing is left.
+    fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, ProgramError> {
+        loop {
+            let p = self.threads[id].process;
+            if self.threads[id].stillborn {
+                return Ok(Some(End::Exit));
+            }
+            if self.threads[id].replacing.is_some() && self.replaced(id)? {
+                return Ok(None);
+            }
+            let t = &mut self.threads[id];
+            let process = &mut self.processes[p];
+            let last = process.dead && t.told_of_death && t.available() == 0;
+            // The hot loop: blocks that are complete and known.
+            while let Some(&word) = t.words.get(t.at) {
+                if record::tag(word) != record::BLOCK {
+                    break;
+                }
+                if sink.is_full() {
+                    return Ok(Some(End::More));
+                }
+                if t.met_within.is_empty() {
+                    let words = sink.run(&t.words[t.at..], &process.blocks);
+                    if words > 0 {
+                        t.at += words;
+                        continue;
+                    }
+                }
+                let from = t.at + 1;
+                let mut to = from;
+                let follower = loop {
+                    while t
+                        .words
+                        .get(to)
+                        .is_some_and(|&w| record::tag(w) == record::MEM)
+                    {
+                        to += 1;
+                    }
+                    // Behind a meeting point is the next block, or another access.
+                    let follower = t.words.get(to).and_then(|&w| match record::tag(w) {
+                        record::MEET => t.words.get(to + 1),
+                        _ => Some(&t.words[to]),
+                    });
+                    match follower {
+                        Some(&w) if record::tag(w) == record::MEM => {
+                            t.met_at(to, w, process.ticket_base);
+                        }
+                        _ => break follower.copied(),
+                    }
+                };
+                let next = match follower {
+                    Some(w) if record::tag(w) == record::BLOCK => {
+                        let next = (w & 0xffff_ffff) as usize;
+                        process.learn(next, &mut self.decoded)?;
+                        Some(next)
+                    }
+                    Some(_) => None,
+                    None if last => None,
+                    None => break,
+                };
+                let number = (word & 0xffff_ffff) as usize;
+                process.learn(number, &mut self.decoded)?;
+                let execution = Execution {
+                    known: &process.blocks[number],
+                    records: &t.words[from..to],
+                    next: next.map(|n| (process.addresses[n], &process.blocks[n])),
+                    met: &mut t.met_within,
+                    registers: &mut t.registers,
+                    queue: &mut t.queue,
+                };
+                t.at = to;
+                if sink.take(execution)? {
+                    return Ok(None);
+                }
+            }
+            let waits_for_next = t
+                .words
+                .get(t.at)
+                .is_none_or(|&w| matches!(record::tag(w), record::BLOCK | record::MEM));
+            if !waits_for_next {
+                match self.control(id)? {
+                    Control::Done => {
+                        if !self.threads[id].queue.is_empty() {
+                            return Ok(None);
+                        }
+                        continue;
+                    }
+                    Control::Short => {}
+                }
+            } else if t
+                .words
+                .get(t.at)
+                .is_some_and(|&w| record::tag(w) == record::MEM)
+            {
+                return Err(ProgramError::new(
+                    "the ring is corrupt: a memory access outside a block",
+                ));
+            }
+            if self.threads[id].refill(CHUNK)? {
+                continue;
+            }
+            if let Some(end) = self.dry(id, sink.is_empty())? {
+                return Ok(Some(end));
+            }
+        }
+    }
+
+    /// Nothing left in the ring: why. `None`: look again.
+    fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, ProgramError> {
+        let p = self.threads[id].process;
+        if self.threads[id].words.len() >= MOST_HELD {
+            return Err(ProgramError::new(
+                "a thread waits for another one that is gigabytes of records behind",
+            ));
+        }
+        if self.threads[id].ring.is_none()
+            && let Some(hello) = self.host.take_hello(self.processes[p].pid, true)
+        {
+            self.processes[p].attach(hello, true)?;
+            self.threads[id].ring = self.processes[p].reader(0)?;
+            return Ok(None);
+        }
+        let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
+        // Another thread has told of the end: what this one did before was read.
+        if process.ended {
+            return Ok(Some(if nothing { End::Exit } else { End::More }));
+        }
+        if process.dead {
+            if !t.told_of_death {
+                // Once more, with what it had not published.
+                t.told_of_death = true;
+                if let Some((shared, ring)) = &t.ring {
+                    ring.publish_rest(&shared.segment);
+                }
+                return Ok(None);
+            }
+            // Killed: the first thread to be read to its end tells of it.
+            process.ended = true;
+            let status = if p == 0 {
+                self.host.status(true)
+            } else {
+                process.verdict
+            };
+            let status = status.unwrap_or(128 + libc::SIGKILL);
+            process.status = Some(status);
+            t.queue.push_back(Piece::End(End::Event {
+                event: Event::ProcessExit { status },
+                ticket: 0,
+            }));
+            t.queue.push_back(Piece::End(End::Exit));
+            return Ok(Some(self.pop_end(id)));
+        }
+        if !nothing {
+            return Ok(Some(End::More));
+        }
+        t.told_blocked = (t.in_kernel || t.untraced) && t.replacing.is_none();
+        Ok(Some(if t.told_blocked {
+            End::Blocked
+        } else {
+            End::Empty
+        }))
+    }
+
+    fn pop_end(&mut self, id: usize) -> End {
+        match self.threads[id].queue.pop_front() {
+            Some(Piece::End(end)) => end,
+            _ => End::More,
+        }
+    }
+
+    /// While an execve is under way: takes the new image, if it has come.
+    fn replaced(&mut self, id: usize) -> Result<bool, ProgramError> {
+        let p = self.threads[id].process;
+        let Some(hello) = self.host.take_hello(self.processes[p].pid, false) else {
+            return Ok(false);
+        };
+        let Some(ticket) = self.threads[id].replacing.take() else {
+            return Ok(false);
+        };
+        let process = &mut self.processes[p];
+        process.attach(hello, false)?;
+        process.ticket_base = ticket;
+        for &other in &process.threads {
+            if other as usize != id {
+                self.threads[other as usize].stillborn = true;
+            }
+        }
+        process.threads = vec![id as ThreadId];
+        let ring = process.reader(0)?;
+        let t = &mut self.threads[id];
+        let queue = std::mem::take(&mut t.queue);
+        *t = Thread::new(p, ring);
+        t.queue = queue;
+        t.queue.push_back(Piece::End(End::Event {
+            event: Event::Exec,
+            ticket,
+        }));
+        Ok(true)
+    }
+
+    /// Acts on the record at the front, which is neither a block nor an access.
+    fn control(&mut self, id: usize) -> Result<Control, ProgramError> {
+        let t = &mut self.threads[id];
+        let p = t.process;
+        let process = &mut self.processes[p];
+        let word = t.words[t.at];
+        let (tag, payload) = (record::tag(word), record::payload(word));
+        let words = match tag {
+            record::CALL => record::CALL_WORDS,
+            record::FORK => record::FORK_WORDS,
+            record::MAPPED => record::MAPPED_WORDS,
+            _ => 0,
+        };
+        let Some(body) = t.words.get(t.at + 1..t.at + 1 + words) else {
+            return Ok(Control::Short);
+        };
+        let mut body8 = [0u64; record::CALL_WORDS];
+        body8[..words].copy_from_slice(body);
+        t.at += 1 + words;
+        let base = process.ticket_base;
+        let mut say = |event, ticket| {
+            t.queue.push_back(Piece::End(End::Event { event, ticket }));
+        };
+        // A failed execve leaves a ticket without a change.
+        if let Some(ticket) = t.replacing.take() {
+            say(calls::nothing(), ticket);
+        }
+        match tag {
+            record::ENTER => t.in_kernel = true,
+            record::RETURN => {
+                t.in_kernel = false;
+                // What was to take its place does not run after all.
+                t.untraced = false;
+                if std::mem::take(&mut t.told_blocked) {
+                    // It goes on, even if what it does is not known yet.
+                    t.queue.push_back(Piece::End(End::More));
+                }
+            }
+            record::CALL => {
+                t.in_kernel = false;
+                let [result, ticket, arguments @ ..] = body8;
+                let event = process
+                    .space
+                    .event(payload as i64, result as i64, &arguments);
+                say(event, base.wrapping_add(ticket));
+            }
+            record::MEET => t.queue.push_back(Piece::End(End::Meet {
+                ticket: base.wrapping_add(payload),
+            })),
+            record::MAPPED => {
+                let [from, to, bits, ..] = body8;
+                if from >= to || (from | to) & 4095 != 0 {
+                    return Err(ProgramError::new(
+                        "the ring is corrupt: a mapping without pages",
+                    ));
+                }
+                let has = |b| bits & b != 0;
+                say(
+                    Event::Map {
+                        at: VirtAddr(from),
+                        bytes: to - from,
+                        writable: has(map_bits::WRITE),
+                        backing: if has(map_bits::SHARED) {
+                            Backing::Shared
+                        } else if has(map_bits::FILE) {
+                            Backing::File
+                        } else if has(map_bits::STACK) {
+                            Backing::Stack
+                        } else {
+                            Backing::Anonymous
+                        },
+                    },
+                    0,
+                );
+            }
+            record::SPAWN => {
+                let ring = process.reader(payload as usize)?;
+                let thread = self.threads.len() as ThreadId;
+                self.processes[p].threads.push(thread);
+                let t = &mut self.threads[id];
+                t.last_spawned = Some(thread);
+                t.queue.push_back(Piece::End(End::Event {
+                    event: Event::Spawn { thread },
+                    ticket: 0,
+                }));
+                self.threads.push(Thread::new(p, ring));
+            }
+            record::SPAWN_FAILED => {
+                if let Some(child) = t.last_spawned.take() {
+                    self.threads[child as usize].stillborn = true;
+                }
+            }
+            record::FORK => {
+                t.in_kernel = false;
+                let child = process.fork(payload as i32, &mut self.decoded)?;
+                let number = self.processes.len() as ProcessId;
+                let thread = self.threads.len() as ThreadId;
+                let mut made = Thread::new(number as usize, None);
+                // It goes on out of the same call.
+                made.in_kernel = true;
+                self.threads.push(made);
+                self.processes.push(child);
+                self.processes[number as usize].threads.push(thread);
+                self.threads[id].queue.push_back(Piece::End(End::Event {
+                    event: Event::Fork {
+                        process: number,
+                        thread,
+                    },
+                    ticket: base.wrapping_add(body8[0]),
+                }));
+            }
+            record::EXIT => {
+                t.in_kernel = false;
+                if payload & record::LAST != 0 {
+                    let status = (payload & 0xff) as i32;
+                    say(Event::ProcessExit { status }, 0);
+                    process.status = Some(status);
+                    if p == 0 {
+                        self.counted = process
+                            .shared
+                            .as_ref()
+                            .map(|s| s.segment.header().executed.load(Relaxed));
+                    }
+                }
+                t.queue.push_back(Piece::End(End::Exit));
+                if let Some((shared, ring)) = t.ring.take()
+                    && ring.closed(&shared.segment)
+                {
+                    ring.free(&shared.segment);
+                }
+                if payload & record::LAST != 0 {
+                    process.ended = true;
+                }
+            }
+            record::EXEC => t.replacing = Some(base.wrapping_add(payload)),
+            record::EXEC_UNTRACED => {
+                t.untraced = true;
+                say(calls::nothing(), base.wrapping_add(payload));
+            }
+            _ => {
+                return Err(ProgramError::new(format!(
+                    "the ring is corrupt: {word:#x} is no record"
+                )));
+            }
+        }
+        Ok(Control::Done)
+    }
+}
+
+enum Control {
+    Done,
+    /// Its further words have not arrived.
+    Short,
+}

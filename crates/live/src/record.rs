@@ -1,0 +1,252 @@
+//! A live program into a trace: the records of its rings as they come, without the
+//! ops that they stand for.
+
+use pagewalk_stream::{Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
+
+use crate::options::LiveOptions;
+use crate::program::{LOOK, Live, TURN};
+use crate::sink::{Execution, Sink};
+
+/// Records of a step at most, far more than an instruction has.
+const MOST_RECORDS: usize = 1 << 16;
+
+/// A running program that is recorded.
+pub struct LiveRecording {
+    live: Live,
+    writer: TraceWriter,
+    order: Order,
+    threads: Vec<RecordedThread>,
+    instructions: u64,
+}
+
+/// One thread of it.
+#[derive(Default)]
+struct RecordedThread {
+    /// `None` before its first step and after its end.
+    steps: Option<Box<StepEncoder>>,
+    /// Instructions in blocks of the file.
+    before: u64,
+    ended: bool,
+}
+
+/// A thread's turn.
+struct Turn<'a> {
+    steps: &'a mut StepEncoder,
+    taken: u32,
+    most: u32,
+    /// Instructions that are still wanted.
+    wanted: u64,
+    instructions: u64,
+    /// Ends that a replay gives within steps.
+    ends: u64,
+    met: Option<u64>,
+}
+
+impl Sink for Turn<'_> {
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.taken >= self.most || self.instructions >= self.wanted || self.steps.is_full()
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.taken == 0
+    }
+
+    #[inline(always)]
+    fn run(&mut self, words: &[u64], known: &[Known]) -> usize {
+        let (steps, wanted) = (self.most - self.taken, self.wanted - self.instructions);
+        let (words, taken) = self.steps.run(words, known, steps, wanted);
+        self.taken += taken.steps;
+        self.instructions += taken.instructions;
+        self.ends += taken.markers;
+        words
+    }
+
+    #[inline(always)]
+    fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError> {
+        let Execution { known, records, .. } = execution;
+        if !execution.met.is_empty() {
+            self.meet(execution.met);
+        }
+        if records.len() >= MOST_RECORDS {
+            return Err(ProgramError::new(
+                "the ring is corrupt: a block of code with 65,536 memory accesses",
+            ));
+        }
+        self.taken += 1;
+        self.ends += u64::from(known.shape.markers);
+        let next = execution.next.map(|(_, next)| next.shape.number);
+        self.instructions += self.steps.step(&known.block, &known.shape, records, next);
+        Ok(false)
+    }
+
+    fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>> {
+        unreachable!("no execution makes {} ops here", ops.len())
+    }
+}
+
+impl Turn<'_> {
+    #[cold]
+    fn meet(&mut self, met: &mut Vec<(u16, u64)>) {
+        for (instruction, ticket) in met.drain(..) {
+            self.steps.met_within(instruction, ticket);
+            self.ends += 1;
+            self.met = Some(ticket);
+        }
+    }
+}
+
+impl LiveRecording {
+    /// Starts a program, to be recorded by a writer that is made when its facts are
+    /// known.
+    ///
+    /// # Errors
+    /// As [`launch`](crate::launch), and those of `writer`.
+    pub fn launch<E: Into<ProgramError>>(
+        options: LiveOptions,
+        writer: impl FnOnce(&Facts) -> Result<TraceWriter, E>,
+    ) -> Result<LiveRecording, ProgramError> {
+        let mut live = Live::launch(options)?;
+        live.decoded = Decoded::recorded();
+        let writer = writer(&live.facts()).map_err(Into::into)?;
+        Ok(LiveRecording {
+            live,
+            writer,
+            order: Order::new(Counted::Instructions),
+            threads: vec![RecordedThread::default()],
+            instructions: 0,
+        })
+    }
+
+    /// The program's facts.
+    pub fn facts(&self) -> Facts {
+        self.live.facts()
+    }
+
+    /// The program's own exit status, once it has ended.
+    pub fn exit_status(&self) -> Option<i32> {
+        self.live.exit_status()
+    }
+
+    /// Records until the program ends, `instructions` are written, or `go_on` (called
+    /// with the instructions so far) says no.
+    ///
+    /// # Errors
+    /// A corrupt ring, a file that cannot be written. What was written before can
+    /// then be recovered.
+    pub fn run(
+        &mut self,
+        instructions: Option<u64>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), ProgramError> {
+        let limit = instructions.unwrap_or(u64::MAX);
+        while self.threads.iter().any(|t| !t.ended) {
+            let mut moved = false;
+            for id in 0..self.threads.len() {
+                if !self.threads[id].ended {
+                    moved |= self.turn(id, limit - self.instructions)?;
+                }
+                if self.instructions >= limit {
+                    return Ok(());
+                }
+            }
+            if !go_on(self.instructions) {
+                return Ok(());
+            }
+            if !moved {
+                self.live.wait_at_most(LOOK * 5);
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the trace.
+    ///
+    /// # Errors
+    /// When it cannot be written, such as to a full disk.
+    pub fn finish(mut self) -> Result<Written, ProgramError> {
+        for id in 0..self.threads.len() {
+            self.seal(id)?;
+        }
+        Ok(self.writer.finish()?)
+    }
+
+    /// Reads on in a thread. Returns whether there was anything.
+    fn turn(&mut self, id: usize, wanted: u64) -> Result<bool, ProgramError> {
+        let number = id as ThreadId;
+        // A thread that waited may only be looked at: what it waited for stands
+        // before its next step.
+        let waits = self.order.waits(number);
+        let thread = &mut self.threads[id];
+        let mut turn = Turn {
+            steps: thread.steps.get_or_insert_default(),
+            taken: 0,
+            most: if waits { 0 } else { TURN },
+            wanted,
+            instructions: 0,
+            ends: 0,
+            met: None,
+        };
+        let end = self.live.read(number, &mut turn)?;
+        let Turn {
+            taken,
+            instructions,
+            ends,
+            met,
+            ..
+        } = turn;
+        self.instructions += instructions;
+        self.order.advance(number, instructions + ends);
+        if let Some(ticket) = met {
+            self.order.meets(number, ticket);
+        }
+        let steps = thread.steps.get_or_insert_default();
+        let goes_on = taken > 0 || !matches!(end, End::Blocked | End::Empty);
+        if goes_on && let Some(mark) = self.order.goes_on(number, Some(&end)) {
+            steps.mark(&mark);
+        }
+        if let Some(mark) = self.order.ends(number, &end) {
+            steps.mark(&mark);
+        }
+        if let End::Event {
+            event: Event::Spawn { thread } | Event::Fork { thread, .. },
+            ..
+        } = &end
+        {
+            let made = *thread as usize + 1;
+            if made > self.threads.len() {
+                self.threads.resize_with(made, RecordedThread::default);
+            }
+        }
+        let thread = &mut self.threads[id];
+        thread.ended = end == End::Exit;
+        if thread.ended || steps_full(thread) {
+            self.seal(id)?;
+        }
+        Ok(goes_on)
+    }
+
+    /// Writes what is open of a thread.
+    fn seal(&mut self, id: usize) -> Result<(), ProgramError> {
+        for part in self.live.decoded.take_fresh() {
+            self.writer.code(part)?;
+        }
+        let thread = &mut self.threads[id];
+        if let Some(steps) = thread.steps.as_mut().filter(|s| !s.is_empty()) {
+            let part = steps.take();
+            let before = thread.before;
+            thread.before += part.instructions;
+            self.writer.steps(id as ThreadId, before, part)?;
+        }
+        if thread.ended {
+            thread.steps = None;
+        }
+        Ok(())
+    }
+}
+
+fn steps_full(thread: &RecordedThread) -> bool {
+    thread.steps.as_ref().is_some_and(|s| s.is_full())
+}

@@ -1,0 +1,159 @@
+//! The smallest machine that keeps the contract of `Program`: threads in turn,
+//! changes of an address space when all its runnable threads have met.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stream::{Batch, End, Event, Op, ProcessId, Program, ProgramError, ThreadId};
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Runs,
+    Blocked,
+    /// At `Meet` with this ticket.
+    Meets(u64),
+    /// With an event of its own.
+    Changes(Event, u64),
+    Gone,
+}
+
+/// What a run gave.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    pub instructions: u64,
+    pub ops: u64,
+    pub loads: u64,
+    pub stores: u64,
+    pub threads: usize,
+    pub processes: usize,
+    pub status: Option<i32>,
+    /// Events in the order in which they took effect, with process and thread.
+    pub events: Vec<(ProcessId, ThreadId, Event)>,
+}
+
+/// Runs `program` to its end. `see` gets each batch with its process and thread,
+/// and each event once it has taken effect.
+pub fn run(
+    program: &mut dyn Program,
+    mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
+    mut effect: impl FnMut(ProcessId, ThreadId, &Event),
+) -> Result<Outcome, ProgramError> {
+    let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
+    threads.insert(0, (0, State::Runs));
+    let mut applied: BTreeMap<ProcessId, u64> = BTreeMap::new();
+    let mut out = Outcome {
+        threads: 1,
+        processes: 1,
+        ..Outcome::default()
+    };
+    let mut batch = Batch::new();
+    let mut idle = 0;
+    while threads.values().any(|(_, s)| *s != State::Gone) {
+        let mut progress = false;
+        let ids: Vec<ThreadId> = threads.keys().copied().collect();
+        for id in ids {
+            let (process, state) = threads[&id].clone();
+            let next = match state {
+                State::Gone => continue,
+                State::Meets(t) if applied.get(&process).copied().unwrap_or(0) < t => continue,
+                State::Changes(event, ticket) => {
+                    let ready = ticket == 0
+                        || threads.iter().all(|(&o, (p, s))| {
+                            o == id
+                                || *p != process
+                                || match s {
+                                    State::Runs => false,
+                                    State::Meets(t) => *t >= ticket,
+                                    // One without a ticket waits for nobody: it goes on
+                                    // first, perhaps to an earlier change.
+                                    State::Changes(_, t) => *t >= ticket,
+                                    State::Blocked | State::Gone => true,
+                                }
+                        });
+                    if !ready {
+                        continue;
+                    }
+                    progress = true;
+                    if ticket > 0 {
+                        let last = applied.entry(process).or_insert(0);
+                        assert!(ticket > *last, "ticket {ticket} after {last}: {event:?}");
+                        *last = ticket;
+                    }
+                    match &event {
+                        Event::Spawn { thread } => {
+                            threads.insert(*thread, (process, State::Runs));
+                            out.threads += 1;
+                        }
+                        Event::Fork {
+                            process: child,
+                            thread,
+                        } => {
+                            threads.insert(*thread, (*child, State::Runs));
+                            out.processes += 1;
+                        }
+                        Event::ProcessExit { .. } => {
+                            for (p, s) in threads.values_mut() {
+                                if *p == process {
+                                    *s = State::Gone;
+                                }
+                            }
+                        }
+                        _ => {}
+                    }
+                    effect(process, id, &event);
+                    let gone = matches!(event, Event::ProcessExit { .. });
+                    out.events.push((process, id, event));
+                    if gone { State::Gone } else { State::Runs }
+                }
+                State::Runs | State::Blocked | State::Meets(_) => {
+                    let end = program.fill(id, &mut batch)?;
+                    assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
+                    out.ops += batch.ops.len() as u64;
+                    out.instructions += batch.instructions();
+                    for op in &batch.ops {
+                        out.loads += u64::from(op.kind == pagewalk_stream::Kind::Load);
+                        out.stores += u64::from(op.kind == pagewalk_stream::Kind::Store);
+                    }
+                    progress |= !batch.ops.is_empty();
+                    see(process, id, &batch.ops);
+                    match end {
+                        End::More => State::Runs,
+                        End::Empty => State::Runs,
+                        End::Ask(_) => {
+                            progress = true;
+                            program.answer(id, None);
+                            State::Runs
+                        }
+                        End::Blocked => State::Blocked,
+                        End::Barrier { .. } | End::Wait { .. } => {
+                            unreachable!("of recorded and built-in programs only")
+                        }
+                        End::Meet { ticket } => {
+                            progress = true;
+                            State::Meets(ticket)
+                        }
+                        End::Event { event, ticket } => {
+                            progress = true;
+                            State::Changes(event, ticket)
+                        }
+                        End::Exit => {
+                            progress = true;
+                            State::Gone
+                        }
+                    }
+                }
+            };
+            if let Some(entry) = threads.get_mut(&id) {
+                entry.1 = next;
+            }
+        }
+        if progress {
+            idle = 0;
+        } else {
+            program.wait();
+            idle += 1;
+            assert!(idle < 600, "nothing happens for a minute: {threads:?}");
+        }
+    }
+    out.status = program.exit_status();
+    Ok(out)
+}

@@ -1,0 +1,102 @@
+//! Emulator, plugin and compiler, as the tests of live programs need them.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+pub fn has(program: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|d| d.join(program).exists());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Whether everything that these tests need is there; says what is not.
+///
+/// # Panics
+/// It is not, and `PAGEWALK_REQUIRE_LIVE` is set.
+pub fn present() -> bool {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    *PRESENT.get_or_init(|| {
+        let emulator = pagewalk_live::find_qemu(None);
+        if let Err(why) = &emulator {
+            eprintln!("skipped: {}", why.message);
+        }
+        let present = emulator.is_ok() && has("cc");
+        assert!(
+            present || std::env::var_os("PAGEWALK_REQUIRE_LIVE").is_none(),
+            "PAGEWALK_REQUIRE_LIVE is set, and what live programs need is missing"
+        );
+        present
+    })
+}
+
+/// Where the tests of this process put their files: another run at the same time has its own.
+pub fn folder() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let all = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        let path = all.join(std::process::id().to_string());
+        std::fs::create_dir_all(&path).unwrap();
+        // What ended runs have left: their numbers name no process any more.
+        for old in std::fs::read_dir(&all).unwrap().flatten() {
+            let name = old.file_name();
+            let number = name.to_str().and_then(|n| n.parse::<u32>().ok());
+            if number.is_some() && !Path::new("/proc").join(name).exists() {
+                // Another run may be at the same.
+                drop(std::fs::remove_dir_all(old.path()));
+            }
+        }
+        path
+    })
+}
+
+/// The plugin, built once. In a folder of its own: Cargo holds a lock on the usual one, and
+/// on this one while it builds.
+pub fn plugin() -> PathBuf {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN
+        .get_or_init(|| {
+            let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live/plugin");
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--release",
+                    "-p",
+                    "pagewalk-qemu-plugin",
+                    "--target-dir",
+                ])
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .unwrap();
+            assert!(status.success());
+            target.join("release/libpagewalk_qemu_plugin.so")
+        })
+        .clone()
+}
+
+/// Compiles a C program; gives its path.
+pub fn compile(name: &str, source: &str) -> String {
+    compile_with("-O2", name, source)
+}
+
+/// [`compile`] with this optimisation.
+pub fn compile_with(optimisation: &str, name: &str, source: &str) -> String {
+    let file = folder().join(format!("{name}.c"));
+    let program = folder().join(name);
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args([optimisation, "-pthread", "-I"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../include"))
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program.to_str().unwrap().into()
+}

@@ -1,0 +1,162 @@
+//! How a built-in program comes to be: its entry in the registry, and the options
+//! that it is built from.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stream::{Program, ProgramError};
+use pagewalk_units::nearest;
+
+use crate::info::WorkloadInfo;
+use crate::size::{format_size, parse_size};
+use crate::thread::{Start, Touch};
+
+/// A program's line in the registry.
+pub(crate) struct Entry {
+    pub(crate) info: WorkloadInfo,
+    pub(crate) build: fn(&Values<'_>) -> Result<Box<dyn Program>, ProgramError>,
+}
+
+/// How a built-in program is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Footprint in bytes; the program's default when not given.
+    pub size_bytes: Option<u64>,
+    /// Threads, from 1.
+    pub threads: u32,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Parameters by name, as text.
+    pub params: BTreeMap<String, String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            size_bytes: None,
+            threads: 1,
+            seed: 0,
+            params: BTreeMap::new(),
+        }
+    }
+}
+
+/// The options of one program, read with its parameter table.
+pub(crate) struct Values<'a> {
+    info: &'static WorkloadInfo,
+    pub(crate) options: &'a Options,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(info: &'static WorkloadInfo, options: &'a Options) -> Self {
+        Values { info, options }
+    }
+}
+
+impl Values<'_> {
+    /// The program's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.info.name
+    }
+
+    /// What was given, as text.
+    pub(crate) fn text(&self, param: &str) -> Option<&str> {
+        debug_assert!(
+            self.info.params.iter().any(|p| p.name == param),
+            "{param} is not a parameter of {}",
+            self.info.name
+        );
+        self.options.params.get(param).map(String::as_str)
+    }
+
+    /// An error about `param` that says what was expected.
+    pub(crate) fn refuse(&self, param: &str, why: &str) -> ProgramError {
+        let range = self.info.params.iter().find(|p| p.name == param);
+        let range = range.map_or("", |p| p.range);
+        ProgramError::new(format!(
+            "{}: parameter {param}={}: {why}; expected {range}",
+            self.info.name,
+            self.text(param).unwrap_or("")
+        ))
+    }
+
+    /// A whole number (a size unit is understood), or `None` when not given.
+    pub(crate) fn number(&self, param: &str) -> Result<Option<u64>, ProgramError> {
+        let parsed = self.text(param).map(parse_size).transpose();
+        parsed.map_err(|_| self.refuse(param, "not a whole number"))
+    }
+
+    /// A whole number in `range`, or `default` when not given.
+    pub(crate) fn number_in(
+        &self,
+        param: &str,
+        range: std::ops::RangeInclusive<u64>,
+        default: u64,
+    ) -> Result<u64, ProgramError> {
+        match self.number(param)? {
+            None => Ok(default),
+            Some(n) if range.contains(&n) => Ok(n),
+            Some(_) => Err(self.refuse(param, "out of range")),
+        }
+    }
+
+    /// The values of [`POPULATE`] and [`REGION`].
+    pub(crate) fn start(&self) -> Result<Start, ProgramError> {
+        let touch = match self.text("populate") {
+            None | Some("yes") => Touch::Bulk,
+            Some("timed") => Touch::Stores,
+            Some("no") => Touch::Never,
+            Some(given) => match parse_size(given) {
+                Ok(bytes) => Touch::Part(bytes),
+                Err(_) => return Err(self.refuse("populate", "neither a choice nor a size")),
+            },
+        };
+        let alone = self.choice("region", &["all", "initialisation"], "all")? == "initialisation";
+        if alone && !touch.is_timed() {
+            return Err(self.refuse("region", "no initialisation is simulated"));
+        }
+        Ok(Start { touch, alone })
+    }
+
+    /// One of `choices`, or `default` when not given.
+    pub(crate) fn choice(
+        &self,
+        param: &str,
+        choices: &[&'static str],
+        default: &'static str,
+    ) -> Result<&'static str, ProgramError> {
+        let Some(given) = self.text(param) else {
+            return Ok(default);
+        };
+        choices
+            .iter()
+            .find(|c| **c == given)
+            .copied()
+            .ok_or_else(|| self.refuse(param, &did_you_mean(given, choices.iter().copied())))
+    }
+
+    /// An error about `--size`.
+    pub(crate) fn refuse_size(&self, bytes: u64, why: &str) -> ProgramError {
+        ProgramError::new(format!(
+            "{}: size {}: {why}; expected {}",
+            self.info.name,
+            format_size(bytes),
+            self.info.size_range
+        ))
+    }
+
+    /// The footprint asked for, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.options.size_bytes.unwrap_or(self.info.default_size)
+    }
+}
+
+/// "did you mean …" when something is near enough, else all of them.
+pub(crate) fn did_you_mean<'a>(
+    given: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    match nearest(given, names.clone()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("there are: {}", names.collect::<Vec<_>>().join(", ")),
+    }
+}

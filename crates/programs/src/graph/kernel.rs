@@ -1,0 +1,319 @@
+//! A kernel's threads and the memory they share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pagewalk_stream::Facts;
+
+use super::layout::{Csr, Layout, OpenG, Properties, Vertex};
+use super::params::{Kind, Setup};
+use super::source::Graph;
+use crate::heap::Heap;
+use crate::layout;
+use crate::program::Code;
+use crate::thread::{NONE, Thread, Value};
+
+/// Code of the OpenMP runtime's barrier, above the kernels' own.
+const BARRIER: u64 = 0xe000;
+
+/// What the threads of a kernel share.
+pub struct World<L> {
+    /// The graph.
+    pub graph: Graph,
+    /// From 1.
+    pub threads: u32,
+    memory: OnceLock<L>,
+    heap: Mutex<Option<Heap>>,
+    lists: OnceLock<Lists>,
+    /// Of each vertex the vector of its sorted neighbours.
+    sets: OnceLock<Vec<u64>>,
+    /// From each thread to each: vertices that the one has found for the other.
+    mail: Vec<Mutex<Vec<u32>>>,
+    stop: AtomicBool,
+}
+
+/// The vectors that hand vertices from thread to thread: one that each works
+/// through, and one from each to each. Mapped for the worst case and touched as
+/// they fill, since they keep what they have once grown.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists {
+    first: u64,
+    bytes: u64,
+    /// Begin, end and capacity of each vector: 24 bytes.
+    headers: u64,
+    threads: u64,
+    /// The team's barrier.
+    barrier: u64,
+    /// The flag that ends the loop over levels.
+    pub stop: u64,
+}
+
+impl Lists {
+    /// Where the elements of what `thread` works through are, and its header.
+    pub fn input(&self, thread: u32) -> (u64, u64) {
+        self.nth(u64::from(thread))
+    }
+
+    /// The same of what `from` has found for `to`.
+    pub fn output(&self, from: u32, to: u32) -> (u64, u64) {
+        self.nth(self.threads * (1 + u64::from(from)) + u64::from(to))
+    }
+
+    /// Vertices that a list has room for.
+    pub fn room(&self) -> u64 {
+        self.bytes / 8
+    }
+
+    /// Place `index`, or from the first again after the last.
+    pub fn within(&self, index: u64) -> u64 {
+        index % self.room()
+    }
+
+    fn nth(&self, i: u64) -> (u64, u64) {
+        (self.first + i * self.bytes, self.headers + 24 * i)
+    }
+}
+
+impl<L: Layout> World<L> {
+    /// How the graph lies in memory; there once the first thread has loaded it,
+    /// which it does before it starts the others.
+    pub fn memory(&self) -> &L {
+        let memory = self.memory.get();
+        memory.expect("the graph is loaded before a kernel begins")
+    }
+
+    /// The heap after the graph was loaded, for a kernel of one thread.
+    pub fn heap(&self) -> Heap {
+        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+        heap.take()
+            .unwrap_or_else(|| Heap::new(layout::Layout::new()))
+    }
+
+    /// Gives the heap back for a later use.
+    pub fn give_back(&self, heap: Heap) {
+        *self.heap.lock().unwrap_or_else(PoisonError::into_inner) = Some(heap);
+    }
+
+    fn mail(&self, from: u32, to: u32) -> MutexGuard<'_, Vec<u32>> {
+        let mail = &self.mail[(from * self.threads + to) as usize];
+        mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Thread `from` has found `vertex` for `to`; gives how many it had found before.
+    pub fn send(&self, from: u32, to: u32, vertex: u32) -> u64 {
+        let mut mail = self.mail(from, to);
+        mail.push(vertex);
+        mail.len() as u64 - 1
+    }
+
+    /// How many vertices `from` has found for `to`.
+    pub fn sent(&self, from: u32, to: u32) -> u64 {
+        self.mail(from, to).len() as u64
+    }
+
+    /// All that was found for thread `to`, in the order of those who found it.
+    pub fn receive(&self, to: u32) -> Vec<u32> {
+        let mut all = Vec::new();
+        for from in 0..self.threads {
+            all.append(&mut self.mail(from, to));
+        }
+        all
+    }
+
+    /// Whether the loop over levels ends.
+    pub fn stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// See [`stop`](Self::stop).
+    pub fn set_stop(&self, stop: bool) {
+        self.stop.store(stop, Ordering::Relaxed);
+    }
+
+    /// The work lists of several threads.
+    pub fn lists(&self) -> Lists {
+        let lists = self.lists.get();
+        *lists.expect("several threads have lists before a kernel begins")
+    }
+
+    /// Allocates the vectors of sorted neighbours, in the order of the vertices.
+    async fn allocate_sets(&self, heap: &mut Heap, t: &mut Thread) {
+        let mut sets = Vec::new();
+        for id in 0..self.graph.vertices() as u32 {
+            let vertex = self.memory().vertex(id, NONE);
+            if self.memory().row_at(&self.graph, vertex).is_some() {
+                break;
+            }
+            let degree = self.graph.row(id).degree;
+            sets.push(if degree > 0 {
+                heap.malloc(8 * degree)
+            } else {
+                0
+            });
+            if heap.has_news() {
+                heap.announce(t).await;
+            }
+        }
+        heap.announce(t).await;
+        let _ = self.sets.set(sets);
+    }
+
+    /// Where the sorted neighbours of `vertex` are, and the bytes of each.
+    pub fn set(&self, vertex: Vertex) -> (u64, u8) {
+        match self.memory().row_at(&self.graph, vertex) {
+            Some(at) => (at, 4),
+            None => {
+                let at = self.sets.get().and_then(|s| s.get(vertex.id as usize));
+                (at.copied().unwrap_or_default(), 8)
+            }
+        }
+    }
+
+    /// `#pragma omp barrier`.
+    pub async fn barrier(&self, t: &mut Thread, pc: u64) {
+        t.call(pc, BARRIER, 1, 0x800);
+        t.atomic(BARRIER + 0x10, 6, self.lists().barrier, 4, [NONE; 2]);
+        t.barrier().await;
+        t.load(BARRIER + 0x30, 4, self.lists().barrier + 4, 4, [NONE; 2]);
+        t.ret(BARRIER + 0x40, pc, 4, 0x800);
+    }
+}
+
+/// What a kernel needs beside the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Extras {
+    /// Work lists also for one thread.
+    pub lists: bool,
+    /// Several threads meet at barriers only, and need no lists.
+    pub barriers: bool,
+    /// Each vertex's neighbours, sorted: a vector of 8-byte numbers where the
+    /// layout has no rows.
+    pub sets: bool,
+}
+
+impl Extras {
+    /// Nothing.
+    pub const NONE: Extras = Extras {
+        lists: false,
+        barriers: false,
+        sets: false,
+    };
+}
+
+/// What is run over a graph.
+pub trait Kernel: Send + Sync + 'static {
+    /// What it needs beside the graph.
+    const EXTRAS: Extras = Extras::NONE;
+
+    /// What the thread with this number does once the graph is in memory.
+    fn run<L: Layout>(
+        &self,
+        world: &World<L>,
+        t: &mut Thread,
+        thread: u32,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// The program that loads the graph of `setup`, whose vertices keep `properties`,
+/// and then runs `kernel` in each of its threads.
+pub fn launch<K: Kernel>(setup: Setup, properties: &'static Properties, kernel: K) -> Code {
+    match setup.kind {
+        Kind::Csr => launch_in::<Csr, K>(setup, properties, kernel),
+        Kind::OpenG => launch_in::<OpenG, K>(setup, properties, kernel),
+    }
+}
+
+fn launch_in<L: Layout, K: Kernel>(
+    setup: Setup,
+    properties: &'static Properties,
+    kernel: K,
+) -> Code {
+    let extras = K::EXTRAS;
+    let kernel = Arc::new(kernel);
+    let facts = Facts {
+        name: setup.name,
+        deterministic: true,
+        has_roi: true,
+        ..Facts::default()
+    };
+    let threads = setup.threads;
+    let world = Arc::new(World::<L> {
+        graph: setup.graph,
+        threads,
+        memory: OnceLock::new(),
+        heap: Mutex::new(None),
+        lists: OnceLock::new(),
+        sets: OnceLock::new(),
+        mail: (0..threads * threads).map(|_| Mutex::default()).collect(),
+        stop: AtomicBool::new(false),
+    });
+    let mut heap = Heap::new(layout::Layout::new());
+    let stacks: Vec<u64> = (0..threads).map(|t| heap.stack(t)).collect();
+    let mut heap = Some(heap);
+    let mut code = Code::new(facts, setup.start);
+    for (thread, stack) in (0..).zip(stacks) {
+        let (world, kernel, heap) = (world.clone(), kernel.clone(), heap.take());
+        code.thread(stack, move |mut t| async move {
+            if let Some(mut heap) = heap {
+                t.enter().await;
+                let memory = L::load(&world.graph, properties, &mut heap, &mut t).await;
+                let _ = world.memory.set(memory);
+                if extras.sets {
+                    world.allocate_sets(&mut heap, &mut t).await;
+                }
+                if threads > 1 || extras.lists {
+                    // Of rounds with weights some list a vertex more than once.
+                    let times = if properties.weights { 4 } else { 1 };
+                    let all = times * world.graph.vertices();
+                    let room = if extras.barriers { 1 } else { all };
+                    let lists = map_lists(room, threads, &mut heap);
+                    heap.announce_untouched(&mut t).await;
+                    let _ = world.lists.set(lists);
+                }
+                world.give_back(heap);
+                t.begin(threads).await;
+            }
+            kernel.run(&world, &mut t, thread).await;
+            if thread == 0 {
+                t.finish(threads).await;
+            }
+        });
+    }
+    code
+}
+
+fn map_lists(vertices: u64, threads: u32, heap: &mut Heap) -> Lists {
+    let threads = u64::from(threads);
+    let all = threads * (threads + 1);
+    let bytes = (8 * vertices).next_multiple_of(4096);
+    Lists {
+        first: heap.malloc(bytes * all),
+        bytes,
+        headers: heap.malloc(24 * all),
+        threads,
+        barrier: heap.malloc(128),
+        stop: heap.malloc(64),
+    }
+}
+
+/// `memmove` of `bytes` with 32-byte registers, at most 0x20 bytes of code.
+pub async fn copy(t: &mut Thread, pc: u64, from: u64, to: u64, bytes: u64) {
+    let mut at = 0;
+    while at < bytes {
+        let size = (bytes - at).min(32) as u8;
+        let value = t.load(pc, 1, from + at, size, [NONE; 2]);
+        t.store(pc + 5, 1, to + at, size, NONE, value);
+        at += 32;
+        t.branch(pc + 0x12, pc, 3, at < bytes, [NONE; 2]);
+        if t.full() {
+            t.pause().await;
+        }
+    }
+}
+
+/// Reads the begin and end of a vector whose header is at `header`.
+pub fn bounds(t: &mut Thread, pc: u64, header: u64) -> [Value; 2] {
+    let begin = t.load(pc, 1, header, 8, [NONE; 2]);
+    let end = t.load(pc + 4, 1, header + 8, 8, [NONE; 2]);
+    [begin, end]
+}

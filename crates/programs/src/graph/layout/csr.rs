@@ -1,0 +1,151 @@
+//! Compressed sparse rows as in GAP: an array of 8-byte row starts, one of
+//! 4-byte neighbours (with a weight 8 bytes), and one for each property.
+
+use super::{Field, Layout, Properties, Vertex};
+use crate::graph::source::{Graph, Row};
+use crate::heap::Heap;
+use crate::thread::{NONE, Thread, Value};
+
+/// See the module.
+pub struct Csr {
+    vertices: u64,
+    /// Row starts, and one more.
+    offsets: u64,
+    neighbours: u64,
+    edge_bytes: u64,
+    /// Of each property, with the bytes of one.
+    fields: Vec<(u64, u64)>,
+}
+
+/// The present edge.
+pub struct Edges {
+    row: Row,
+    i: u64,
+    start: Value,
+    end: Value,
+}
+
+fn edge_bytes(properties: &Properties) -> u64 {
+    if properties.weights { 8 } else { 4 }
+}
+
+impl Layout for Csr {
+    type Edges = Edges;
+
+    fn footprint(vertices: u64, edges: u64, properties: &Properties) -> u64 {
+        let fields: u64 = properties.fields.iter().map(|f| u64::from(f.size)).sum();
+        vertices * (8 + fields) + edges * edge_bytes(properties)
+    }
+
+    async fn load(graph: &Graph, properties: &Properties, heap: &mut Heap, t: &mut Thread) -> Self {
+        let vertices = graph.vertices();
+        let edge_bytes = edge_bytes(properties);
+        let offsets = heap.malloc(8 * (vertices + 1));
+        let neighbours = heap.malloc(edge_bytes * graph.edges().max(1));
+        let array = |f: &Field| (heap.malloc(u64::from(f.size) * vertices), u64::from(f.size));
+        let fields = properties.fields.iter().map(array).collect();
+        heap.announce(t).await;
+        Csr {
+            vertices,
+            offsets,
+            neighbours,
+            edge_bytes,
+            fields,
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, _: &mut Thread, _: u64, vertex: u32, id: Value, _: bool) -> Vertex {
+        Vertex {
+            id: vertex,
+            at: 0,
+            value: id,
+        }
+    }
+
+    #[inline(always)]
+    fn vertex(&self, vertex: u32, value: Value) -> Vertex {
+        Vertex {
+            id: vertex,
+            at: 0,
+            value,
+        }
+    }
+
+    #[inline(always)]
+    fn reload(&self, _: &mut Thread, _: u64) {}
+
+    #[inline(always)]
+    fn next(&self, _: &mut Thread, _: u64, vertex: Vertex) -> Option<Vertex> {
+        let id = vertex.id + 1;
+        let value = vertex.value.plus(1);
+        (u64::from(id) < self.vertices).then_some(Vertex { id, at: 0, value })
+    }
+
+    #[inline(always)]
+    fn edges(
+        &self,
+        t: &mut Thread,
+        pc: u64,
+        end: u64,
+        graph: &Graph,
+        vertex: Vertex,
+    ) -> Option<Edges> {
+        let row = graph.row(vertex.id);
+        let at = self.offsets + 8 * u64::from(vertex.id);
+        let stop = t.load(pc, 1, at + 8, 8, [vertex.value, NONE]);
+        let start = t.load(pc + 5, 1, at, 8, [vertex.value, NONE]);
+        let empty = row.degree == 0;
+        t.branch(pc + 0xc, end, 2, empty, [stop, start]);
+        (!empty).then_some(Edges {
+            row,
+            i: 0,
+            start,
+            end: stop,
+        })
+    }
+
+    #[inline(always)]
+    fn degree(&self, t: &mut Thread, pc: u64, vertex: Vertex) -> Value {
+        let at = self.offsets + 8 * u64::from(vertex.id);
+        let end = t.load(pc, 1, at + 8, 8, [vertex.value, NONE]);
+        let start = t.load(pc + 5, 1, at, 8, [vertex.value, NONE]);
+        t.compute(pc + 8, 1, 1, [end, start])
+    }
+
+    #[inline(always)]
+    fn target(&self, t: &mut Thread, pc: u64, graph: &Graph, edges: &Edges) -> (u32, Value) {
+        let vertex = graph.neighbour(&edges.row, edges.i);
+        let at = self.neighbours + self.edge_bytes * (edges.row.start + edges.i);
+        let from = edges.start.plus(1 + edges.i);
+        (vertex, t.load(pc, 1, at, 4, [from, NONE]))
+    }
+
+    /// Beside the neighbour; GAP's weights are 4 bytes long.
+    #[inline(always)]
+    fn weight(&self, t: &mut Thread, pc: u64, edges: &Edges, _: u8) -> Value {
+        debug_assert!(self.edge_bytes == 8);
+        let at = self.neighbours + self.edge_bytes * (edges.row.start + edges.i);
+        t.load(pc, 1, at + 4, 4, [edges.start.plus(1 + edges.i), NONE])
+    }
+
+    #[inline(always)]
+    fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Edges) -> bool {
+        edges.i += 1;
+        let more = edges.i < edges.row.degree;
+        let bounds = [edges.start.plus(1 + edges.i), edges.end];
+        t.branch(pc + 7, again, 3, more, bounds);
+        more
+    }
+
+    #[inline(always)]
+    fn row_at(&self, graph: &Graph, vertex: Vertex) -> Option<u64> {
+        Some(self.neighbours + self.edge_bytes * graph.row(vertex.id).start)
+    }
+
+    #[inline(always)]
+    fn field(&self, vertex: Vertex, field: usize) -> (u64, Value) {
+        let (at, bytes) = self.fields[field];
+        (at + bytes * u64::from(vertex.id), vertex.value.plus(1))
+    }
+}

@@ -1,0 +1,124 @@
+//! Where one kind of object of every edge lies: runs at a constant distance,
+//! since the loader allocates the objects of one edge after those of another.
+
+use crate::layout::HEAP;
+
+/// Bits of a run's address, in units of 16 bytes from the heap's start: 1 TiB.
+const ADDRESS_BITS: u32 = 36;
+
+/// Addresses of the edges' objects, row by row.
+pub struct Runs {
+    stride: u64,
+    /// Where each vertex's runs begin in `runs`, and one more.
+    first: Vec<u32>,
+    /// Number of the run's first edge in its row, and address.
+    runs: Vec<u64>,
+    /// Of the edge to come, when it continues the run.
+    expected: u64,
+}
+
+/// A place in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    at: u64,
+    /// Runs of the row that are still to come.
+    next: u32,
+    end: u32,
+    edge: u64,
+}
+
+impl Runs {
+    pub fn new(stride: u64, vertices: u64) -> Self {
+        let mut first = Vec::with_capacity(vertices as usize + 1);
+        first.push(0);
+        Runs {
+            stride,
+            first,
+            runs: Vec::new(),
+            expected: 0,
+        }
+    }
+
+    /// The object of the `edge`-th edge of the row under way lies at `at`.
+    #[inline(always)]
+    pub fn push(&mut self, edge: u64, at: u64) {
+        if at != self.expected || edge == 0 {
+            debug_assert!(edge < 1 << (64 - ADDRESS_BITS) && at >= HEAP && at.is_multiple_of(16));
+            self.runs.push((edge << ADDRESS_BITS) | ((at - HEAP) / 16));
+        }
+        self.expected = at + self.stride;
+    }
+
+    /// Ends a row.
+    pub fn end_row(&mut self) {
+        self.first.push(self.runs.len() as u32);
+    }
+
+    /// The first edge of `vertex`, which must have one.
+    #[inline(always)]
+    pub fn row(&self, vertex: u32) -> Cursor {
+        let first = self.first[vertex as usize];
+        let end = self.first[vertex as usize + 1];
+        Cursor {
+            at: self.address(first),
+            next: first + 1,
+            end,
+            edge: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn address(&self, run: u32) -> u64 {
+        HEAP + (self.runs[run as usize] & ((1 << ADDRESS_BITS) - 1)) * 16
+    }
+
+    /// Goes to the next edge of the row.
+    #[inline(always)]
+    pub fn advance(&self, cursor: &mut Cursor) {
+        cursor.edge += 1;
+        cursor.at += self.stride;
+        if cursor.next < cursor.end
+            && self.runs[cursor.next as usize] >> ADDRESS_BITS == cursor.edge
+        {
+            cursor.at = self.address(cursor.next);
+            cursor.next += 1;
+        }
+    }
+}
+
+impl Cursor {
+    /// Address of the present edge's object.
+    #[inline(always)]
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Runs;
+    use crate::layout::HEAP;
+
+    #[test]
+    fn addresses_come_back_as_they_were_given() {
+        let rows: Vec<Vec<u64>> = vec![
+            vec![0, 272, 544, 5000 * 16, 5000 * 16 + 272],
+            vec![],
+            vec![5000 * 16 + 544, 16, 32, 48],
+        ];
+        let mut places = Runs::new(272, 3);
+        for row in &rows {
+            for (i, at) in row.iter().enumerate() {
+                places.push(i as u64, HEAP + at);
+            }
+            places.end_row();
+        }
+        for (v, row) in rows.iter().enumerate().filter(|r| !r.1.is_empty()) {
+            let mut cursor = places.row(v as u32);
+            for at in row {
+                assert_eq!(cursor.at(), HEAP + at);
+                places.advance(&mut cursor);
+            }
+        }
+    }
+}

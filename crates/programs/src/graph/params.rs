@@ -1,0 +1,303 @@
+//! What every graph kernel can be told: which graph, and how it lies in memory.
+
+use std::path::PathBuf;
+
+use pagewalk_stream::ProgramError;
+
+use super::layout::{Csr, Layout as _, OpenG, Properties};
+use super::source::{self, Generated, Graph, Model, Shape, ldbc, load};
+use crate::entry::Values;
+use crate::host;
+use crate::info::ParamInfo;
+use crate::size::format_size;
+use crate::thread::Start;
+
+/// `--param graph=…`
+pub const GRAPH: ParamInfo = ParamInfo {
+    name: "graph",
+    unit: "",
+    default: "kronecker",
+    range: "kronecker, uniform, ldbc or the path of a file",
+    meaning: "Kronecker (Graph500: A=.57, B=C=.19; few vertices have most edges), the same number of uniformly drawn neighbours for each vertex, a social network with Facebook's degrees and communities as LDBC's Datagen makes it, or a graph of yours: an edge list, a Matrix Market file (both also as .gz, .xz or .zst) or a folder with GraphBIG's vertex.csv and edge.csv.",
+};
+/// `--param scale=…`
+pub const SCALE: ParamInfo = ParamInfo {
+    name: "scale",
+    unit: "log2 of vertices",
+    default: "the largest that fits the size",
+    range: "12 to 31",
+    meaning: "The graph has 2^scale vertices; given instead of a size.",
+};
+/// `--param vertices=…`
+pub const VERTICES: ParamInfo = ParamInfo {
+    name: "vertices",
+    unit: "vertices",
+    default: "2^scale",
+    range: "1000 to 2^31",
+    meaning: "Number of vertices, given instead of a size or a scale; a power of two for a Kronecker graph.",
+};
+/// `--param degree=…`
+pub const DEGREE: ParamInfo = ParamInfo {
+    name: "degree",
+    unit: "directed edges a vertex",
+    default: "16; with ldbc 29, as GraphBIG's LDBC-1000k has",
+    range: "1 to 1024",
+    meaning: "Mean number of neighbours.",
+};
+/// `--param symmetric=…`
+pub const SYMMETRIC: ParamInfo = ParamInfo {
+    name: "symmetric",
+    unit: "",
+    default: "no",
+    range: "yes or no",
+    meaning: "Whether each edge goes both ways; the graph is then held in the host's memory, 4 bytes an edge. An LDBC-like graph is symmetric anyway.",
+};
+/// `--param layout=…`
+pub const LAYOUT: ParamInfo = ParamInfo {
+    name: "layout",
+    unit: "",
+    default: "csr",
+    range: "csr or graphbig",
+    meaning: "Compressed sparse rows with an array for each property, as in GAP, or GraphBIG's own: lists of vertex and edge objects, and a hash map from a vertex's number to its object.",
+};
+/// `--param roots=…`
+pub const ROOTS: ParamInfo = ParamInfo {
+    name: "roots",
+    unit: "searches",
+    default: "64",
+    range: "1 to 2^32",
+    meaning: "Searches one after the other, each from another random vertex that has neighbours.",
+};
+
+const SCALES: std::ops::RangeInclusive<u32> = 12..=31;
+/// That of the smallest graph of ME-HPT's figure 15.
+const LEAST_VERTICES: u64 = 1000;
+
+/// Host memory for each vertex of GraphBIG's layout, in bytes: its addresses and those
+/// of its maps (32), edges into it (4), and at least one run of its edges and of each
+/// of their other objects (12 each).
+fn objects_bytes(properties: &Properties) -> u64 {
+    36 + 12 * if properties.weights { 3 } else { 1 }
+}
+
+/// How a graph lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Compressed sparse rows.
+    Csr,
+    /// GraphBIG's objects.
+    OpenG,
+}
+
+/// What was chosen.
+pub struct Setup {
+    /// The graph.
+    pub graph: Graph,
+    /// Its layout.
+    pub kind: Kind,
+    /// How its memory is initialised.
+    pub start: Start,
+    /// From 1.
+    pub threads: u32,
+    /// Of all random choices.
+    pub seed: u64,
+    /// The choices as they were given, or would be.
+    pub name: String,
+}
+
+impl Setup {
+    /// Reads the parameters of a kernel that keeps `properties`.
+    ///
+    /// # Errors
+    /// A value out of its range, or a size that no graph fits in.
+    pub fn read(values: &Values<'_>, properties: &Properties) -> Result<Self, ProgramError> {
+        Self::read_shaped(values, properties, Shape::default())
+    }
+
+    /// The same for a kernel that needs a graph of some shape.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); also a file that is no graph, or too large for the host.
+    pub fn read_shaped(
+        values: &Values<'_>,
+        properties: &Properties,
+        shape: Shape,
+    ) -> Result<Self, ProgramError> {
+        let kind = match values.choice("layout", &["csr", "graphbig"], "csr")? {
+            "graphbig" => Kind::OpenG,
+            _ => Kind::Csr,
+        };
+        let start = values.start()?;
+        let seed = values.options.seed;
+        let threads = values.options.threads;
+        let mut name = values.name().to_owned();
+        let graph = match file(values)? {
+            Some(path) => {
+                name += &format!(" --param graph={}", path.display());
+                load(&path, shape).map(Graph::Held)?
+            }
+            None => generate(values, properties, kind, shape, &mut name)?,
+        };
+        if graph.edges() == 0 {
+            return Err(values.refuse("graph", "a graph without any edge"));
+        }
+        if kind == Kind::OpenG {
+            let what = format!("{name}: the objects of {} vertices", graph.vertices());
+            host::fits(objects_bytes(properties) * graph.vertices(), &what)?;
+            name += " --param layout=graphbig";
+        }
+        name += &format!(" --threads {threads}");
+        Ok(Setup {
+            graph,
+            kind,
+            start,
+            threads,
+            seed,
+            name,
+        })
+    }
+}
+
+impl Setup {
+    /// Refuses a graph for which the kernel itself holds `bytes` a vertex when
+    /// the host has no room for them.
+    ///
+    /// # Errors
+    /// Too little host memory.
+    pub fn holds(&self, bytes: u64) -> Result<(), ProgramError> {
+        let n = self.graph.vertices();
+        let what = format!("{}: the arrays of {n} vertices", self.name);
+        host::fits(bytes.saturating_mul(n), &what)
+    }
+}
+
+/// Whether the graph is a file of the user's.
+pub fn is_file(values: &Values<'_>) -> bool {
+    values.text("graph").is_some_and(|g| !GRAPHS.contains(&g))
+}
+
+/// The shape that [`SYMMETRIC`] asks for.
+pub fn symmetric(values: &Values<'_>) -> Result<Shape, ProgramError> {
+    Ok(Shape {
+        symmetric: values.choice("symmetric", &["yes", "no"], "no")? == "yes",
+        ..Shape::default()
+    })
+}
+
+const GRAPHS: [&str; 3] = ["kronecker", "uniform", "ldbc"];
+
+/// The user's file, if the graph is one.
+fn file(values: &Values<'_>) -> Result<Option<PathBuf>, ProgramError> {
+    let Some(given) = values.text("graph").filter(|g| !GRAPHS.contains(g)) else {
+        return Ok(None);
+    };
+    let path = PathBuf::from(given);
+    if !path.exists() {
+        // A slip in a name is more likely than a file without any dot.
+        if !given.contains(['/', '.']) {
+            values.choice("graph", &GRAPHS, "kronecker")?;
+        }
+        return Err(values.refuse("graph", "there is no such file"));
+    }
+    for size in ["scale", "vertices", "degree"] {
+        if values.text(size).is_some() {
+            return Err(values.refuse(size, "given together with a file, which has its own"));
+        }
+    }
+    if let Some(bytes) = values.options.size_bytes {
+        return Err(values.refuse_size(bytes, "given together with a file, which has its own"));
+    }
+    Ok(Some(path))
+}
+
+/// A graph by the seed; its choices are appended to `name`.
+fn generate(
+    values: &Values<'_>,
+    properties: &Properties,
+    kind: Kind,
+    shape: Shape,
+    name: &mut String,
+) -> Result<Graph, ProgramError> {
+    let graph = values.choice("graph", &GRAPHS, "kronecker")?;
+    let usual = if graph == "ldbc" { 29 } else { 16 };
+    let degree = values.number_in("degree", 1..=1024, usual)?;
+    // Social networks have each edge both ways already.
+    let both = if shape.symmetric && graph != "ldbc" {
+        2
+    } else {
+        1
+    };
+    let vertices = vertices(values, graph, &|vertices| {
+        let edges = both * vertices * degree;
+        match kind {
+            Kind::Csr => Csr::footprint(vertices, edges, properties),
+            Kind::OpenG => OpenG::footprint(vertices, edges, properties),
+        }
+    })?;
+    *name += &format!(" --param graph={graph}");
+    if vertices.is_power_of_two() {
+        *name += &format!(" --param scale={}", vertices.trailing_zeros());
+    } else {
+        *name += &format!(" --param vertices={vertices}");
+    }
+    *name += &format!(" --param degree={degree}");
+    if shape.symmetric {
+        *name += " --param symmetric=yes";
+    }
+    let held = shape.symmetric || shape.simple || graph == "ldbc";
+    if held {
+        let edges = both * vertices * degree;
+        // 4 bytes an edge, and 32 a vertex while it is made.
+        let what = format!("{}: {vertices} vertices and {edges} edges", values.name());
+        host::fits(4 * edges + 32 * vertices, &what)?;
+    }
+    let seed = values.options.seed;
+    let model = match graph {
+        "ldbc" => return Ok(Graph::Held(ldbc(vertices as u32, degree as f64, seed))),
+        "uniform" => Model::Uniform,
+        _ => Model::Kronecker,
+    };
+    let graph = Graph::Generated(Generated::new(model, vertices, degree, seed));
+    Ok(if held {
+        Graph::Held(source::Csr::of(&graph, shape))
+    } else {
+        graph
+    })
+}
+
+/// Vertices of the graph: given, by its scale, or the largest scale that fits the size.
+fn vertices(
+    values: &Values<'_>,
+    graph: &str,
+    footprint: &dyn Fn(u64) -> u64,
+) -> Result<u64, ProgramError> {
+    let (scale, vertices) = (values.number("scale")?, values.number("vertices")?);
+    for (name, given) in [("scale", scale), ("vertices", vertices)] {
+        if given.is_some() && values.options.size_bytes.is_some() {
+            return Err(values.refuse(name, "given together with a size; give one of them"));
+        }
+    }
+    let range = LEAST_VERTICES..=1 << SCALES.end();
+    match (scale, vertices) {
+        (Some(_), Some(_)) => {
+            Err(values.refuse("vertices", "given together with a scale; give one of them"))
+        }
+        (Some(scale), None) => match u32::try_from(scale) {
+            Ok(scale) if SCALES.contains(&scale) => Ok(1 << scale),
+            _ => Err(values.refuse("scale", "out of range")),
+        },
+        (None, Some(n)) if !range.contains(&n) => Err(values.refuse("vertices", "out of range")),
+        (None, Some(n)) if graph == "kronecker" && !n.is_power_of_two() => {
+            Err(values.refuse("vertices", "a Kronecker graph has a power of two"))
+        }
+        (None, Some(n)) => Ok(n),
+        (None, None) => {
+            let size = values.size();
+            let fits = SCALES.rev().find(|&scale| footprint(1 << scale) <= size);
+            fits.map(|scale| 1 << scale).ok_or_else(|| {
+                let least = format_size(footprint(1 << SCALES.start()));
+                values.refuse_size(size, &format!("too small for any graph ({least} at least)"))
+            })
+        }
+    }
+}

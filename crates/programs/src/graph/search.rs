@@ -1,0 +1,41 @@
+//! What the searches through a graph share.
+
+use pagewalk_units::{Rng, rng};
+use rand::Rng as _;
+
+use super::source::Graph;
+use crate::thread::{NONE, Thread};
+
+/// Level of a vertex that was not reached.
+pub const NOT_REACHED: u32 = 0xffff_ff00;
+
+/// The roots of the searches: random vertices that have neighbours.
+pub struct Roots {
+    rng: Rng,
+}
+
+impl Roots {
+    /// By `seed`.
+    pub fn new(seed: u64) -> Self {
+        Roots {
+            rng: rng(seed, "workload.bfs.roots"),
+        }
+    }
+
+    /// The next one.
+    pub fn next(&mut self, graph: &Graph) -> u32 {
+        loop {
+            let vertex = graph.vertex_of(self.rng.next_u64());
+            if graph.row(vertex).degree > 0 {
+                return vertex;
+            }
+        }
+    }
+}
+
+/// `(*counter)++`, one instruction.
+#[inline(always)]
+pub fn count(t: &mut Thread, pc: u64, counter: u64) {
+    let old = t.load(pc, 1, counter, 8, [NONE; 2]);
+    t.store(pc, 0, counter, 8, NONE, old.plus(1));
+}

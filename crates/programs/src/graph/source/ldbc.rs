@@ -1,0 +1,253 @@
+//! A social network as LDBC's Datagen makes it: "knows" edges among persons, most
+//! of them between persons that are alike.
+//!
+//! Each person gets a number of friends from Facebook's distribution. Three times
+//! persons are ranked anew (by university, by interest, at random) and cut into
+//! blocks of 10,000; within a block a person meets those of higher rank one after
+//! the other and makes friends with probability 0.95^distance, but at least 0.2,
+//! unless one of them has enough friends of this kind already. The three rankings
+//! give 45, 45 and 10 % of the friends.
+//! Source: O. Erling et al., The LDBC Social Network Benchmark: Interactive
+//! Workload, SIGMOD 2015, section 2.3; Datagen's default parameters
+//! (`baseProbCorrelated`, `limitProCorrelated`, `blockSize`).
+//!
+//! A person's number says nothing of its ranks, as in Datagen, where numbers follow
+//! the date of creation: communities are in the edges, not in the numbering.
+
+use rand::Rng as _;
+
+use super::csr::Csr;
+
+const BLOCK: usize = 10_000;
+const NEAR: f64 = 0.95;
+const LEAST: f64 = 0.2;
+const SHARES: [f64; 3] = [0.45, 0.45, 0.1];
+
+/// Facebook's social graph (J. Ugander et al., The Anatomy of the Facebook Social
+/// Graph, 2011): half of the users have at least 99 friends, the mean is 190, no
+/// user has more than 5,000. A log-normal distribution with this median and mean.
+const MEDIAN: f64 = 99.0;
+const MEAN: f64 = 190.0;
+const MOST: f64 = 5000.0;
+
+/// A network of `persons` with `degree` friends each in the mean; every friendship
+/// is an edge both ways, rows are sorted.
+pub fn ldbc(persons: u32, degree: f64, seed: u64) -> Csr {
+    let mut rng = pagewalk_units::rng(seed, "workload.graph.ldbc");
+    let wanted = wanted_degrees(persons, degree, &mut rng);
+    // A row is as long as its person wants; what stays free is squeezed out.
+    let mut starts = vec![0u64; persons as usize + 1];
+    for (v, d) in wanted.iter().enumerate() {
+        starts[v + 1] = starts[v] + u64::from(*d);
+    }
+    let mut rows = Rows {
+        neighbours: vec![0; starts[persons as usize] as usize],
+        next: starts[..persons as usize].to_vec(),
+    };
+    let mut ranked: Vec<u32> = (0..persons).collect();
+    let mut begun = vec![0u32; persons as usize];
+    for share in SHARES {
+        shuffle(&mut ranked, &mut rng);
+        // What this ranking may add: its share, rounded up, of what is not yet
+        // taken by earlier rankings' shares.
+        let quota: Vec<u32> = wanted
+            .iter()
+            .zip(&mut begun)
+            .map(|(d, begun)| {
+                let mine = ((share * f64::from(*d)).ceil() as u32).min(d - *begun);
+                *begun += mine;
+                mine
+            })
+            .collect();
+        for block in ranked.chunks(BLOCK) {
+            befriend(block, &quota, &mut rows, &mut rng);
+        }
+    }
+    rows.squeeze(&starts)
+}
+
+/// How many friends each person wants.
+fn wanted_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec<u32> {
+    let (mu, sigma) = (MEDIAN.ln(), (2.0 * (MEAN / MEDIAN).ln()).sqrt());
+    let most = f64::from(persons.saturating_sub(1));
+    // Box and Muller's normal numbers.
+    let mut draw = || {
+        let radius = (-2.0 * (1.0 - unit(rng)).ln()).sqrt();
+        radius * (std::f64::consts::TAU * unit(rng)).cos()
+    };
+    (0..persons)
+        .map(|_| {
+            let facebook = (mu + sigma * draw()).exp().min(MOST);
+            let friends = (facebook * mean / MEAN).round();
+            friends.max(1.0).min(most) as u32
+        })
+        .collect()
+}
+
+/// Uniform in [0, 1).
+fn unit(rng: &mut pagewalk_units::Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Fisher and Yates.
+fn shuffle(items: &mut [u32], rng: &mut pagewalk_units::Rng) {
+    for i in (1..items.len()).rev() {
+        let j = ((u128::from(rng.next_u64()) * (i as u128 + 1)) >> 64) as usize;
+        items.swap(i, j);
+    }
+}
+
+/// Rows under construction.
+struct Rows {
+    neighbours: Vec<u32>,
+    /// Where each person's next friend goes.
+    next: Vec<u64>,
+}
+
+impl Rows {
+    fn add(&mut self, person: u32, friend: u32) {
+        let next = &mut self.next[person as usize];
+        self.neighbours[*next as usize] = friend;
+        *next += 1;
+    }
+
+    /// Drops what rows did not use, sorts them and drops friends met twice.
+    fn squeeze(mut self, starts: &[u64]) -> Csr {
+        let mut offsets = Vec::with_capacity(starts.len());
+        let mut to = 0;
+        for (start, end) in starts.iter().zip(&self.next) {
+            offsets.push(to as u64);
+            let row = *start as usize..*end as usize;
+            let length = row.len();
+            self.neighbours.copy_within(row, to);
+            to += length;
+        }
+        offsets.push(to as u64);
+        self.neighbours.truncate(to);
+        let mut graph = Csr::from_parts(offsets, self.neighbours);
+        graph.simplify();
+        graph
+    }
+}
+
+/// One block of persons in the order of their rank.
+fn befriend(block: &[u32], quota: &[u32], rows: &mut Rows, rng: &mut pagewalk_units::Rng) {
+    // Probability of 0.95^distance as long as it is above the least one.
+    let mut chances = vec![0u64];
+    while NEAR.powi(chances.len() as i32) > LEAST {
+        chances.push(threshold(NEAR.powi(chances.len() as i32)));
+    }
+    let least = threshold(LEAST);
+    let mut left: Vec<u32> = block.iter().map(|v| quota[*v as usize]).collect();
+    // `open[i]`: the first at or after `i` who may want friends; paths are halved.
+    let mut open: Vec<u32> = (0..=block.len() as u32).collect();
+    for (i, left) in left.iter().enumerate() {
+        open[i] += u32::from(*left == 0);
+    }
+    let first_open = |open: &mut Vec<u32>, mut i: usize| {
+        while open[i] as usize != i {
+            open[i] = open[open[i] as usize];
+            i = open[i] as usize;
+        }
+        i
+    };
+    for i in 0..block.len() {
+        if left[i] == 0 {
+            continue;
+        }
+        let mut j = first_open(&mut open, i + 1);
+        while j < block.len() {
+            let chance = chances.get(j - i).copied().unwrap_or(least);
+            if rng.next_u64() < chance {
+                rows.add(block[i], block[j]);
+                rows.add(block[j], block[i]);
+                left[i] -= 1;
+                left[j] -= 1;
+                if left[j] == 0 {
+                    open[j] = j as u32 + 1;
+                }
+                if left[i] == 0 {
+                    break;
+                }
+            }
+            j = first_open(&mut open, j + 1);
+        }
+    }
+}
+
+/// Below this a 64-bit random number lies with `probability`.
+fn threshold(probability: f64) -> u64 {
+    (probability * 2f64.powi(64)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MEAN, MEDIAN, MOST, ldbc};
+
+    #[test]
+    fn friendships_go_both_ways_and_repeat_with_the_seed() {
+        let graph = ldbc(3000, 20.0, 4);
+        assert_eq!(graph, ldbc(3000, 20.0, 4));
+        assert_ne!(graph, ldbc(3000, 20.0, 5));
+        for v in 0..3000 {
+            let row = graph.neighbours(v);
+            assert!(row.windows(2).all(|w| w[0] < w[1]), "sorted, each once");
+            for w in row {
+                assert_ne!(*w, v);
+                assert!(graph.neighbours(*w).binary_search(&v).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn degrees_have_facebooks_median_mean_and_largest() {
+        let persons = 40_000;
+        let graph = ldbc(persons, 58.0, 1);
+        let mut degrees: Vec<u64> = (0..persons)
+            .map(|v| {
+                let row = graph.row(v);
+                row.end - row.start
+            })
+            .collect();
+        degrees.sort_unstable();
+        let scale = 58.0 / MEAN;
+        let median = degrees[20_000] as f64;
+        assert!((median / (MEDIAN * scale) - 1.0).abs() < 0.08, "{median}");
+        let mean = graph.edges() as f64 / f64::from(persons);
+        assert!((mean / 58.0 - 1.0).abs() < 0.08, "{mean}");
+        let most = degrees[39_999] as f64;
+        assert!(most <= MOST * scale && most > 0.4 * MOST * scale, "{most}");
+        // Facebook's 90th percentile is 99 e^(1.2816 sigma) with sigma = 1.142.
+        let tenth = degrees[36_000] as f64;
+        assert!((tenth / (428.0 * scale) - 1.0).abs() < 0.08, "{tenth}");
+    }
+
+    #[test]
+    fn friends_of_friends_are_friends() {
+        // Triangles a wedge, against the chance that two persons know each other.
+        let persons = 20_000;
+        let graph = ldbc(persons, 20.0, 2);
+        let (mut closed, mut wedges) = (0u64, 0u64);
+        for v in (0..persons).step_by(10) {
+            let row = graph.neighbours(v);
+            for (i, a) in row.iter().enumerate() {
+                for b in &row[i + 1..] {
+                    wedges += 1;
+                    closed += u64::from(graph.neighbours(*a).binary_search(b).is_ok());
+                }
+            }
+        }
+        let clustering = closed as f64 / wedges as f64;
+        let chance = 20.0 / f64::from(persons);
+        assert!(clustering > 20.0 * chance, "{clustering} against {chance}");
+    }
+
+    #[test]
+    fn tiny_networks_have_no_more_friends_than_persons() {
+        for persons in [1, 2, 3, 10] {
+            let graph = ldbc(persons, 50.0, 1);
+            assert_eq!(graph.vertices(), u64::from(persons));
+            assert!(graph.edges() <= u64::from(persons) * (u64::from(persons) - 1));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Runs a kernel to its end, and keeps what it found.
+
+use pagewalk_stream::{Batch, End, Event, Program, ProgramError};
+
+use super::params::Setup;
+use crate::entry::{Options, Values};
+use crate::info::WorkloadInfo;
+use crate::program::Code;
+
+/// A kernel that has run.
+pub struct Run<A> {
+    /// What it found.
+    pub found: A,
+    /// The same graph once more.
+    pub setup: Setup,
+    /// Ops of all threads.
+    pub ops: u64,
+}
+
+/// Runs the kernel as `program` builds it; one thread after the other is asked.
+pub fn run<A>(
+    info: &'static WorkloadInfo,
+    threads: u32,
+    params: &[(&str, &str)],
+    program: impl Fn(&Values<'_>) -> Result<(Code, A), ProgramError>,
+    setup: impl Fn(&Values<'_>) -> Result<Setup, ProgramError>,
+) -> Run<A> {
+    let options = Options {
+        threads,
+        params: (params.iter())
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect(),
+        ..Options::default()
+    };
+    let values = Values::new(info, &options);
+    let (mut code, found) = program(&values).unwrap();
+    let ops = drain(&mut code);
+    Run {
+        found,
+        setup: setup(&values).unwrap(),
+        ops,
+    }
+}
+
+fn drain(code: &mut Code) -> u64 {
+    let mut live = vec![0];
+    let mut batch = Batch::new();
+    let mut ops = 0;
+    while !live.is_empty() {
+        for thread in live.clone() {
+            let end = code.fill(thread, &mut batch).unwrap();
+            ops += batch.ops.len() as u64;
+            match end {
+                End::Event {
+                    event: Event::Spawn { thread },
+                    ..
+                } => live.push(thread),
+                End::Exit => live.retain(|t| *t != thread),
+                _ => {}
+            }
+        }
+    }
+    ops
+}

@@ -1,0 +1,519 @@
+//! Where `malloc` puts things: glibc's allocator, as far as addresses go.
+//!
+//! Small requests come from a heap that `brk` extends by what is missing and
+//! 128 KiB more (`M_TOP_PAD`), rounded up to pages: steps of 132 KiB when chunks
+//! are small. Requests of 128 KiB and more (`M_MMAP_THRESHOLD`) get a mapping of
+//! their own. Of freed chunks up to 1 KiB seven of each size go to a list, last in,
+//! first out: the thread cache. More of up to 128 bytes go to a fast bin of their
+//! size, last in, first out, and stay apart until a request of 1 KiB or a large free
+//! chunk has them merged. All others are merged with free neighbours and taken again
+//! by best fit.
+//! Source: glibc 2.36, `malloc/malloc.c`.
+//!
+//! A program that is linked to jemalloc has [`Heap::jemalloc`].
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arrayvec::ArrayVec;
+use pagewalk_stream::{Backing, Event, ThreadId};
+use pagewalk_units::VirtAddr;
+
+use crate::layout::Layout;
+use crate::slabs::Slabs;
+use crate::thread::Thread;
+
+/// `M_TOP_PAD`.
+const TOP_PAD: u64 = 128 << 10;
+/// `M_MMAP_THRESHOLD`.
+const MMAP_THRESHOLD: u64 = 128 << 10;
+/// Smallest chunk, which is also kept free at the end of the heap.
+const MIN_CHUNK: u64 = 32;
+/// Size field before each chunk's payload.
+const HEADER: u64 = 8;
+/// Largest chunk that is kept on a list of its size.
+const LISTED: u64 = 1040;
+/// `TCACHE_FILL_COUNT`: how many of each size.
+pub(super) const LISTED_EACH: usize = 7;
+/// Largest chunk of a fast bin (`get_max_fast`).
+const FAST: u64 = 128;
+/// Requests from here on (`largebin_index`), and merged chunks from here on
+/// (`FASTBIN_CONSOLIDATION_THRESHOLD`), empty the fast bins.
+const LARGE: u64 = 1024;
+const CONSOLIDATE: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+/// What jemalloc asks of the kernel at first; later ones are larger, which shows in
+/// no page that is touched.
+const EXTENT: u64 = 2 << 20;
+
+/// See the module. Sizes and addresses in bytes.
+pub struct Heap {
+    layout: Layout,
+    /// End of what was handed out, and of what `brk` gave.
+    top: u64,
+    brk: u64,
+    /// What is initialised so far: the program writes what it allocates.
+    touched: u64,
+    /// The thread cache, by size in units of 16 bytes.
+    lists: Vec<ArrayVec<u64, LISTED_EACH>>,
+    /// Fast bins, by size in units of 16 bytes.
+    fast: [Vec<u64>; FAST as usize / 16 + 1],
+    /// Other free chunks by address, and by size and address.
+    free: BTreeMap<u64, u64>,
+    sizes: BTreeMap<(u64, u64), ()>,
+    /// Instead of all that, but for `top` and `brk`: jemalloc.
+    slabs: Option<Slabs>,
+    /// Not yet announced.
+    news: VecDeque<News>,
+}
+
+enum News {
+    Event(Event),
+    Touch { at: u64, bytes: u64 },
+}
+
+/// Bytes of the chunk for a request of `bytes`.
+pub const fn chunk(bytes: u64) -> u64 {
+    let with_header = (bytes + HEADER).next_multiple_of(16);
+    if with_header < MIN_CHUNK {
+        MIN_CHUNK
+    } else {
+        with_header
+    }
+}
+
+impl Heap {
+    /// An empty heap; large requests are placed by `layout`.
+    pub fn new(mut layout: Layout) -> Self {
+        let start = crate::layout::HEAP;
+        Heap {
+            // The first chunk's payload is aligned to 16 bytes.
+            top: start + 16 - HEADER,
+            brk: start,
+            touched: start + 16 - HEADER,
+            lists: vec![ArrayVec::new(); LISTED as usize / 16 + 1],
+            fast: Default::default(),
+            free: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            slabs: None,
+            news: layout.events().into_iter().map(News::Event).collect(),
+            layout,
+        }
+    }
+
+    /// An empty heap of jemalloc: pages from mappings of 2 MiB.
+    pub fn jemalloc(layout: Layout) -> Self {
+        let start = crate::layout::HEAP.next_multiple_of(EXTENT);
+        Heap {
+            slabs: Some(Slabs::default()),
+            top: start,
+            brk: start,
+            touched: start,
+            ..Heap::new(layout)
+        }
+    }
+
+    /// Where the stack of `thread` begins; its mapping is announced with the rest.
+    pub fn stack(&mut self, thread: ThreadId) -> u64 {
+        let stack = self.layout.stack(thread);
+        self.news
+            .extend(self.layout.events().into_iter().map(News::Event));
+        stack
+    }
+
+    /// Address space for a mapping of `bytes`, which the caller announces.
+    pub fn reserve(&mut self, bytes: u64) -> u64 {
+        self.layout.reserve(bytes)
+    }
+
+    /// Address of a new object of `bytes`, aligned to 16.
+    pub fn malloc(&mut self, bytes: u64) -> u64 {
+        if let Some(mut slabs) = self.slabs.take() {
+            let at = slabs.malloc(bytes, |pages| self.pages(pages));
+            self.slabs = Some(slabs);
+            return at;
+        }
+        if bytes >= MMAP_THRESHOLD {
+            self.consolidate();
+            return self.map(bytes);
+        }
+        let need = chunk(bytes);
+        if let Some(at) = self
+            .lists
+            .get_mut((need / 16) as usize)
+            .and_then(ArrayVec::pop)
+        {
+            return at + HEADER;
+        }
+        if let Some(at) = self.take_fast(need) {
+            return at + HEADER;
+        }
+        if need >= LARGE {
+            self.consolidate();
+        }
+        if let Some(at) = self.fitting(need) {
+            return at + HEADER;
+        }
+        if self.top + need + MIN_CHUNK > self.brk {
+            if self.consolidate()
+                && let Some(at) = self.fitting(need)
+            {
+                return at + HEADER;
+            }
+            if self.top + need + MIN_CHUNK > self.brk {
+                self.grow(need);
+            }
+        }
+        let at = self.top;
+        self.top += need;
+        at + HEADER
+    }
+
+    /// A chunk of the fast bin, of which others move to the thread's list.
+    fn take_fast(&mut self, need: u64) -> Option<u64> {
+        let index = (need / 16) as usize;
+        let bin = self.fast.get_mut(index)?;
+        let at = bin.pop()?;
+        let list = &mut self.lists[index];
+        while !list.is_full()
+            && let Some(next) = bin.pop()
+        {
+            list.push(next);
+        }
+        Some(at)
+    }
+
+    /// `malloc_consolidate`: whether there was anything in the fast bins.
+    fn consolidate(&mut self) -> bool {
+        let mut any = false;
+        for index in 0..self.fast.len() {
+            for at in std::mem::take(&mut self.fast[index]) {
+                self.give(at, 16 * index as u64);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The smallest free chunk that is large enough.
+    fn fitting(&mut self, need: u64) -> Option<u64> {
+        if let Some((&(size, at), ())) = self.sizes.range((need, 0)..).next() {
+            self.take(at, size);
+            if size - need >= MIN_CHUNK {
+                self.give(at + need, size - need);
+            }
+            return Some(at);
+        }
+        None
+    }
+
+    /// Whether the size of an object lies in front of it, as glibc has it.
+    pub fn has_headers(&self) -> bool {
+        self.slabs.is_none()
+    }
+
+    /// Whether the next object of `bytes` comes from a list of its size.
+    pub fn is_listed(&self, bytes: u64) -> bool {
+        if let Some(slabs) = &self.slabs {
+            return slabs.is_listed(bytes);
+        }
+        let list = self.lists.get((chunk(bytes) / 16) as usize);
+        list.is_some_and(|l| !l.is_empty())
+    }
+
+    /// When the next object of `bytes` comes from a fast bin: the objects that move
+    /// from there to the thread's list, one after the other.
+    pub fn is_stashed(&self, bytes: u64) -> Option<ArrayVec<u64, LISTED_EACH>> {
+        if self.slabs.is_some() || self.is_listed(bytes) {
+            return None;
+        }
+        let (_, others) = self.fast.get((chunk(bytes) / 16) as usize)?.split_last()?;
+        let others = others.iter().rev().map(|at| at + HEADER);
+        Some(others.take(LISTED_EACH).collect())
+    }
+
+    /// The first of `count` objects of `bytes` each that lie one chunk after the
+    /// other, as `count` calls of [`malloc`](Self::malloc) on a heap without
+    /// free chunks give them. `bytes` below the threshold of mappings.
+    pub fn malloc_many(&mut self, bytes: u64, count: u64) -> u64 {
+        debug_assert!(self.slabs.is_none());
+        let need = chunk(bytes);
+        let first = self.top + HEADER;
+        for _ in 0..count {
+            if self.top + need + MIN_CHUNK > self.brk {
+                self.grow(need);
+            }
+            self.top += need;
+        }
+        first
+    }
+
+    /// Chunk by chunk what `sizes.len()` calls of [`malloc`](Self::malloc) give,
+    /// for sizes of which none was ever freed.
+    #[inline]
+    pub fn malloc_each<const N: usize>(&mut self, sizes: [u64; N]) -> [u64; N] {
+        let all: u64 = sizes.iter().map(|s| chunk(*s)).sum();
+        if self.slabs.is_some() || !self.free.is_empty() || self.top + all + MIN_CHUNK > self.brk {
+            return sizes.map(|s| self.malloc(s));
+        }
+        sizes.map(|s| {
+            let at = self.top;
+            self.top += chunk(s);
+            at + HEADER
+        })
+    }
+
+    /// Gives the object of `bytes` at `at` back.
+    pub fn free(&mut self, at: u64, bytes: u64) {
+        if let Some(slabs) = &mut self.slabs {
+            return slabs.free(at, bytes);
+        }
+        if bytes >= MMAP_THRESHOLD {
+            let event = Event::Unmap {
+                at: VirtAddr(at & !(PAGE - 1)),
+                bytes: (bytes + 16).next_multiple_of(PAGE),
+            };
+            self.news.push_back(News::Event(event));
+            return;
+        }
+        let (at, size) = (at - HEADER, chunk(bytes));
+        match self.lists.get_mut((size / 16) as usize) {
+            Some(list) if !list.is_full() => list.push(at),
+            _ if size <= FAST => self.fast[(size / 16) as usize].push(at),
+            _ => {
+                if self.give(at, size) >= CONSOLIDATE {
+                    self.consolidate();
+                }
+            }
+        }
+    }
+
+    /// A mapping of its own; the chunk's header is its first 16 bytes.
+    fn map(&mut self, bytes: u64) -> u64 {
+        let bytes = (bytes + 16).next_multiple_of(PAGE);
+        let at = self.layout.reserve(bytes);
+        self.news.push_back(News::Event(Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        }));
+        self.news.push_back(News::Touch { at, bytes });
+        at + 16
+    }
+
+    fn take(&mut self, at: u64, size: u64) {
+        self.free.remove(&at);
+        self.sizes.remove(&(size, at));
+    }
+
+    /// Merges a chunk with its free neighbours; the bytes of what it then is part of.
+    fn give(&mut self, mut at: u64, mut size: u64) -> u64 {
+        if let Some((&before, &length)) = self.free.range(..at).next_back()
+            && before + length == at
+        {
+            self.take(before, length);
+            (at, size) = (before, size + length);
+        }
+        if let Some(&length) = self.free.get(&(at + size)) {
+            self.take(at + size, length);
+            size += length;
+        }
+        if at + size == self.top {
+            self.top = at;
+            return self.brk - at;
+        }
+        self.free.insert(at, size);
+        self.sizes.insert((size, at), ());
+        size
+    }
+
+    /// New pages of `bytes` for jemalloc.
+    fn pages(&mut self, bytes: u64) -> u64 {
+        if self.top + bytes > self.brk {
+            self.touch();
+            self.extend((self.top + bytes - self.brk).next_multiple_of(EXTENT));
+        }
+        self.top += bytes;
+        self.top - bytes
+    }
+
+    fn grow(&mut self, need: u64) {
+        self.touch();
+        let missing = self.top + need + TOP_PAD + MIN_CHUNK - self.brk;
+        self.extend(missing.next_multiple_of(PAGE));
+    }
+
+    fn extend(&mut self, bytes: u64) {
+        self.news.push_back(News::Event(Event::Map {
+            at: VirtAddr(self.brk),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        }));
+        self.brk += bytes;
+    }
+
+    /// What was handed out since the last time is written now.
+    fn touch(&mut self) {
+        if self.top > self.touched {
+            let (at, bytes) = (self.touched, self.top - self.touched);
+            self.news.push_back(News::Touch { at, bytes });
+            self.touched = self.top;
+        }
+    }
+
+    /// Whether enough happened to be worth announcing: ask in allocation loops.
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Announces growth and mappings, and initialises what was allocated.
+    pub async fn announce(&mut self, thread: &mut Thread) {
+        self.touch();
+        while let Some(news) = self.news.pop_front() {
+            match news {
+                News::Event(event) => thread.event(event).await,
+                News::Touch { at, bytes } => thread.touch(at, bytes).await,
+            }
+        }
+    }
+
+    /// The same in the measured part, where the program's own stores touch the memory.
+    pub async fn announce_untouched(&mut self, thread: &mut Thread) {
+        self.touched = self.top;
+        while let Some(news) = self.news.pop_front() {
+            if let News::Event(event) = news {
+                thread.event(event).await;
+            }
+        }
+    }
+
+    /// [`announce_untouched`](Self::announce_untouched) for code that cannot wait.
+    pub fn note(&mut self, thread: &mut Thread) {
+        self.touched = self.top;
+        for news in self.news.drain(..) {
+            if let News::Event(event) = news {
+                thread.note(event);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::Event;
+
+    use super::{Heap, News};
+    use crate::layout::Layout;
+
+    fn heap() -> Heap {
+        Heap::new(Layout::new())
+    }
+
+    fn growth(heap: &mut Heap) -> Vec<(u64, u64)> {
+        let news = heap.news.drain(..).filter_map(|n| match n {
+            News::Event(Event::Map { at, bytes, .. }) if at.0 >= crate::layout::HEAP => {
+                Some((at.0, bytes))
+            }
+            _ => None,
+        });
+        news.collect()
+    }
+
+    #[test]
+    fn small_objects_grow_the_heap_in_steps_of_132_kib() {
+        let mut heap = heap();
+        growth(&mut heap);
+        for _ in 0..100_000 {
+            heap.malloc(24);
+        }
+        let steps = growth(&mut heap);
+        assert!(steps.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
+        // 132 KiB first, as the heap is empty; then what keeps 128 KiB free.
+        assert_eq!(steps[0].1, 132 << 10);
+        assert!(
+            steps[1..]
+                .iter()
+                .all(|s| s.1 == 128 << 10 || s.1 == 132 << 10)
+        );
+        let all: u64 = steps.iter().map(|s| s.1).sum();
+        assert!((3_200_000..3_200_000 + (132 << 10)).contains(&all));
+    }
+
+    #[test]
+    fn many_at_once_is_the_same_as_one_by_one() {
+        let (mut one, mut many) = (heap(), heap());
+        let first = one.malloc(100);
+        for _ in 1..5000 {
+            one.malloc(100);
+        }
+        assert_eq!(first, many.malloc_many(100, 5000));
+        assert_eq!(one.malloc(8), many.malloc(8));
+        assert_eq!(growth(&mut one), growth(&mut many));
+    }
+
+    #[test]
+    fn large_objects_are_mapped_and_small_ones_taken_again() {
+        let mut heap = heap();
+        let a = heap.malloc(128 << 10);
+        assert!(a > 1 << 44 && a % 4096 == 16);
+        let (b, c) = (heap.malloc(40), heap.malloc(40));
+        assert_eq!(c, b + 48);
+        heap.free(b, 40);
+        heap.free(c, 40);
+        assert_eq!((heap.malloc(33), heap.malloc(40)), (c, b));
+    }
+
+    /// The order that glibc 2.36 itself gives.
+    #[test]
+    fn small_chunks_stay_apart_until_a_large_request() {
+        let mut heap = heap();
+        let objects: Vec<u64> = (0..40).map(|_| heap.malloc(40)).collect();
+        heap.malloc(40);
+        let place = |at| objects.iter().position(|o| *o == at);
+        objects.iter().for_each(|at| heap.free(*at, 40));
+        // Seven from the thread's list, one from the fast bin, which fills the list.
+        let mut again: Vec<usize> = (0..7).filter_map(|_| place(heap.malloc(40))).collect();
+        let stashed = heap.is_stashed(40).unwrap_or_default();
+        assert!(stashed.iter().rev().eq(&objects[32..39]));
+        again.extend((0..3).filter_map(|_| place(heap.malloc(40))));
+        assert_eq!(again, [6, 5, 4, 3, 2, 1, 0, 39, 32, 33]);
+        assert_eq!(heap.is_stashed(40), None);
+        // Objects 7 to 31 are in the fast bin, and one piece for 1200 bytes.
+        assert_eq!(heap.malloc(1190), objects[7]);
+    }
+
+    #[test]
+    fn freed_neighbours_are_one() {
+        let mut heap = heap();
+        let (a, b) = (heap.malloc(2000), heap.malloc(3000));
+        heap.malloc(24);
+        heap.free(a, 2000);
+        heap.free(b, 3000);
+        assert_eq!(heap.malloc(4900), a);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn live_objects_never_overlap(
+            steps in proptest::collection::vec((0u64..6000, proptest::bool::ANY), 1..400),
+        ) {
+            let mut heap = heap();
+            let mut live: Vec<(u64, u64)> = Vec::new();
+            for (bytes, release) in steps {
+                if release && !live.is_empty() {
+                    let (at, bytes) = live.swap_remove(bytes as usize % live.len());
+                    heap.free(at, bytes);
+                    continue;
+                }
+                let at = heap.malloc(bytes);
+                proptest::prop_assert_eq!(at % 16, 0);
+                for (other, length) in &live {
+                    proptest::prop_assert!(at + bytes <= *other || other + length <= at);
+                }
+                proptest::prop_assert!(at + bytes <= heap.brk);
+                live.push((at, bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! k-mer counting: GenomicsBench's kmer-cnt, which is the counter of the Flye
+//! assembler.
+//!
+//! ```c++
+//! for (KmerIterator i = begin; i != end; ++i) {
+//!   Kmer kmer = *i;  kmer.standardForm();             // the smaller of it and its reverse complement
+//!   size_t at = kmer.numRepr() / 2;  bool high = kmer.numRepr() % 2;
+//!   do { expected = flat[at];  count = high ? expected >> 4 : expected & 15;
+//!        if (count == 15) { hash.upsert(kmer, [](size_t& n) { ++n; }, 1);  break; }
+//!   } while (!flat[at].compare_exchange_weak(expected, high ? expected + 16 : expected + 1));
+//!   if (count == 0) ++numKmers;
+//! }
+//! ```
+//!
+//! gcc 12.2 -O2 (`code.rs` emits it). The reverse complement takes a turn a base,
+//! and each turn asks for the parameters' singleton:
+//!
+//! ```text
+//! 111 mov %rbp,%rax ; add $1,%ebx ; shr $2,%rbp ; not ; and $3,%eax ; lea (%rax,%r12,4),%r12
+//! 125 movzbl guard,%eax ; mov ; test ; 131 jne 108 ; 108 cmp kmerSize,%r13 ; 10f jae 160
+//! 160 mov 8(%rsp) ; cmp ; mov ; cmovbe ; 16f cmpb (%rax) ; 172 jne 270
+//! 270 mov ; mov ; shr ; and ; 27d mov 8(%rsp) ; 282 mov 8(%rax) ; 286 movzbl (%rax,%rdx),%eax
+//!     mov ; test ; 28f je 308 ; shr $4 or and $15 ; cmp ; je 178 ; lea
+//! 2a1 mov 8(%rsp) ; 2a6 mov 8(%rdi) ; 2aa lock cmpxchg %r9b,(%rdi,%rdx) ; 2b0 jne
+//!     test ; 2b4 jne 182 ; 2ba mov 8(%rsp) ; 2bf lock addq $1,0x10(%rax) ; 2c5 jmp 182
+//! 182 movzbl guard ; test ; je ; 4 x mov and add ; 1a4 cmpb 8(%rsi) ; 1a8 mov ; 1ac je 220
+//! 220 mov ; and ; shr ; add ; 22d mov (%rdx,%rax,8),%rax ; shr ; and ; lea ; 23b movzbl guard
+//!     244 jne 1de ; 1de mov kmerSize ; mov ; 1ec addq (%rsp) ; 1f1 mov ; lea ; shl ; not ; and
+//!     202 cmp 0x18(%rsp) ; 207 jne f8
+//! ```
+
+mod code;
+mod reads;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
+
+use pagewalk_stream::{Facts, Program, ProgramError};
+use rand::Rng as _;
+
+use self::code::{Counting, OBJECTS, State};
+pub(super) use self::reads::sequences;
+use self::reads::{Generated, Reads};
+use crate::entry::{Entry, Values};
+use crate::heap::{Heap, chunk};
+use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
+use crate::layout::Layout;
+use crate::program::{Code, Member};
+use crate::size::format_size;
+use crate::thread::Thread;
+
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| Ok(Box::new(kmer(values)?.0) as Box<dyn Program>),
+};
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "kmer",
+    group: "science",
+    description: "Counts the k-mers of sequencing reads: one random byte of a large array for each base, changed atomically.",
+    stresses: "TLB reach with one miss a base that nothing overlaps, as each update is a locked instruction.",
+    source: "A. Subramaniyan et al., GenomicsBench: a benchmark suite for genomics, ISPASS 2021, kmer-cnt; fenderglass/Flye, src/sequence/vertex_index.cpp and kmer.h; libcuckoo 0.3",
+    default_size: 9 << 30,
+    size_range: "what the counters of k and one read take (40KiB with k=8) to 64GiB",
+    max_threads: 16,
+    params: &[
+        ParamInfo {
+            name: "k",
+            unit: "bases",
+            default: "the largest up to 17 whose counters fit",
+            range: "8 to 17",
+            meaning: "Length of a k-mer: 4^k / 2 bytes of counters, 8 GiB for 17. The rest of the size is reads.",
+        },
+        ParamInfo {
+            name: "reads",
+            unit: "",
+            default: "generated",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
+            meaning: "Where reads come from; with a file either k or the size says how much memory counters take.",
+        },
+        ParamInfo {
+            name: "length",
+            unit: "bases",
+            default: "8192",
+            range: "32 to 2^24",
+            meaning: "Length of a generated read.",
+        },
+        ParamInfo {
+            name: "coverage",
+            unit: "times",
+            default: "50",
+            range: "1 to 10000",
+            meaning: "How often generated reads cover their genome.",
+        },
+        ParamInfo {
+            name: "errors",
+            unit: "bases in a thousand",
+            default: "100",
+            range: "0 to 500",
+            meaning: "Wrong bases in generated reads.",
+        },
+        POPULATE,
+        REGION,
+    ],
+};
+
+fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
+    let file = values.text("reads").filter(|f| *f != "generated");
+    let size = values.options.size_bytes;
+    let fitting = |bytes: u64| (8..=17).rev().find(|k| counters(*k) <= bytes / 10 * 9);
+    let k = match values.number("k")? {
+        Some(_) if file.is_some() && size.is_some() => {
+            return Err(values.refuse(
+                "k",
+                "--size chooses it for a file of reads; give one of the two",
+            ));
+        }
+        Some(k) if (8..=17).contains(&k) => k,
+        Some(_) => return Err(values.refuse("k", "out of range")),
+        None => match (file, size) {
+            (Some(_), None) => 17,
+            // The smallest one is refused below when there is no room for it.
+            (_, _) => fitting(values.size()).unwrap_or(8),
+        },
+    };
+    let bytes = values.size();
+    let too_small =
+        || values.refuse_size(bytes, &format!("no room for counters of k={k} and reads"));
+    if bytes > 64 << 30 {
+        return Err(values.refuse_size(bytes, "out of range"));
+    }
+    let start = values.start()?;
+    let reads = match file {
+        Some(path) => {
+            if size.is_some() && counters(k) > bytes {
+                return Err(values.refuse_size(bytes, &format!("no room for counters of k={k}")));
+            }
+            for param in ["length", "coverage", "errors"] {
+                if values.number(param)?.is_some() {
+                    return Err(values.refuse(param, "is for generated reads, not for a file"));
+                }
+            }
+            let (bases, starts) = sequences(path)?;
+            Reads::File { bases, starts }
+        }
+        None => {
+            let length = values.number_in("length", 32..=1 << 24, 8192)?;
+            let coverage = values.number_in("coverage", 1..=10_000, 50)?;
+            let errors = values.number_in("errors", 0..=500, 100)?;
+            if counters(k) >= bytes {
+                return Err(too_small());
+            }
+            let count = (bytes - counters(k)) / read_bytes(length);
+            if count == 0 {
+                return Err(too_small());
+            }
+            let mut rng = pagewalk_units::rng(values.options.seed, "workload.kmer");
+            Reads::Generated(Generated {
+                seed: rng.next_u64(),
+                count,
+                length,
+                genome: (count * length / coverage).max(length),
+                errors,
+            })
+        }
+    };
+    let threads = values.options.threads;
+
+    let mut heap = Heap::new(Layout::new());
+    let stacks: Vec<u64> = (0..threads).map(|t| heap.stack(t)).collect();
+    let places = match &reads {
+        Reads::Generated(g) => {
+            // Three objects one after the other are one of their size together.
+            let each = read_bytes(g.length);
+            let first = if each < 128 << 10 {
+                heap.malloc_many(each - 8, g.count)
+            } else {
+                heap.malloc(each * g.count)
+            };
+            code::ReadAddresses::Regular { first, each }
+        }
+        Reads::File { .. } => code::ReadAddresses::Each(
+            (0..reads.count())
+                .map(|n| {
+                    let at = OBJECTS.map(|bytes| heap.malloc(bytes));
+                    [at[0], heap.malloc(reads.length(n).div_ceil(32) * 8)]
+                })
+                .collect(),
+        ),
+    };
+    let counter = heap.malloc(64);
+    let locks = heap.malloc(64 << 16);
+    let flat = heap.malloc(counters(k));
+    let name = match file {
+        Some(path) => format!("kmer k={k} reads={path} --threads {threads}"),
+        None => format!("kmer --size {} --threads {threads}", format_size(bytes)),
+    };
+    let facts = Facts {
+        name,
+        deterministic: true,
+        has_roi: true,
+        ..Facts::default()
+    };
+    let tables = code::tables(&mut heap);
+    let shared = Arc::new(Counting {
+        k,
+        reads,
+        places,
+        counter,
+        flat,
+        locks,
+        tables,
+        state: Mutex::new(State::new()),
+    });
+    let members = stacks.into_iter().map(|stack| (stack, shared.clone()));
+    Ok((Code::team(facts, start, heap, members.collect()), shared))
+}
+
+impl Member for Arc<Counting> {
+    async fn initialise(&self, t: &mut Thread) {
+        for event in self.tables.events.iter().cloned() {
+            t.event(event).await;
+        }
+        let first = self.tables.at(table::FIRST_POWER);
+        t.touch(first, table::BUCKET << table::FIRST_POWER).await;
+    }
+
+    async fn run(self, t: &mut Thread) {
+        Counting::run(&self, t).await;
+    }
+}
+
+/// Bytes of the flat counters.
+fn counters(k: u64) -> u64 {
+    (1 << (2 * k)) / 2
+}
+
+/// Bytes of heap that a read of `length` bases takes.
+fn read_bytes(length: u64) -> u64 {
+    OBJECTS.map(chunk).iter().sum::<u64>() + chunk(length.div_ceil(32) * 8)
+}

@@ -1,0 +1,172 @@
+//! Counts against counting by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pagewalk_stream::{Batch, End, Event, Kind, Op, Program as _};
+
+use super::code::Counting;
+use super::reads::Reads;
+use super::{INFO, counters, kmer, table};
+use crate::entry::{Options, Values};
+
+fn run(params: &[(&str, &str)], size: Option<u64>, threads: u32) -> (Vec<Op>, Arc<Counting>) {
+    let options = Options {
+        size_bytes: size,
+        threads,
+        seed: 3,
+        params: params
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect(),
+    };
+    let values = Values::new(&INFO, &options);
+    let (mut code, shared) = kmer(&values).unwrap();
+    let (mut ops, mut batch) = (Vec::new(), Batch::new());
+    let mut live = vec![0];
+    while let Some(thread) = live.pop() {
+        let end = code.fill(thread, &mut batch).unwrap();
+        ops.extend_from_slice(&batch.ops);
+        if let End::Event {
+            event: Event::Spawn { thread },
+            ..
+        } = end
+        {
+            live.insert(0, thread);
+        }
+        if end != End::Exit {
+            live.insert(0, thread);
+        }
+    }
+    (ops, shared)
+}
+
+/// Every k-mer of every read in its smaller spelling, as text.
+fn by_hand(reads: &Reads, k: usize) -> Vec<(u64, u32)> {
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut bases = Vec::new();
+    for number in 0..reads.count() {
+        reads.read(number, &mut bases);
+        for window in bases.windows(k) {
+            let text: Vec<u8> = window.to_vec();
+            let back: Vec<u8> = window.iter().rev().map(|b| 3 - b).collect();
+            let least = text.min(back);
+            let number = least.iter().fold(0, |n, b| n * 4 + u64::from(*b));
+            *counts.entry(number).or_default() += 1;
+        }
+    }
+    counts.into_iter().collect()
+}
+
+#[test]
+fn counts_are_those_of_counting_by_hand() {
+    for (size, threads, params) in [
+        (
+            160 << 10,
+            1,
+            vec![("k", "9"), ("errors", "20"), ("length", "600")],
+        ),
+        (64 << 10, 5, vec![("k", "8"), ("length", "3000")]),
+    ] {
+        let (ops, shared) = run(&params, Some(size), threads);
+        let expected = by_hand(&shared.reads, shared.k as usize);
+        assert!(expected.len() > 5_000);
+        let state = shared.state.lock().unwrap();
+        assert!(state.counts.sorted() == expected, "{params:?}");
+        // The flat array, from the stores of the stream alone.
+        let mut flat: BTreeMap<u64, u32> = BTreeMap::new();
+        let inside = shared.flat..shared.flat + counters(shared.k);
+        for op in &ops {
+            if op.kind == Kind::Store && inside.contains(&op.va) {
+                *flat.entry(op.va - shared.flat).or_default() += 1;
+            }
+        }
+        let mut bytes: BTreeMap<u64, u32> = BTreeMap::new();
+        for (kmer, count) in expected {
+            *bytes.entry(kmer / 2).or_default() += count.min(15);
+        }
+        assert!(flat == bytes, "{params:?}");
+    }
+}
+
+/// A file whose one k-mer goes beyond the flat counter: the hash map counts on.
+#[test]
+fn saturated_counters_go_to_the_hash_map() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        file.path(),
+        format!(">x\n{}\n>short\nACG\n", "A".repeat(57)),
+    )
+    .unwrap();
+    let path = file.path().to_str().unwrap();
+    let (ops, shared) = run(&[("k", "8"), ("reads", path)], None, 1);
+    // 50 times AAAAAAAA: 15 in the array, 1 placed and 34 found.
+    let table = shared.tables.at(table::FIRST_POWER);
+    let values = table..table + (table::BUCKET << table::FIRST_POWER);
+    let stores = ops
+        .iter()
+        .filter(|o| o.kind == Kind::Store && values.contains(&o.va));
+    let (mut placed, mut counted) = (0, 0);
+    for store in stores {
+        match store.size {
+            16 => placed += 1,
+            8 => counted += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((placed, counted), (1, 34));
+    let locked = |pc: u64| {
+        ops.iter()
+            .filter(move |o| o.pc & 0xffff == 0x1000 + pc && o.kind == Kind::Load)
+    };
+    assert_eq!(locked(0x2aa).count(), 15);
+    let upserts = ops
+        .iter()
+        .filter(|o| o.pc & 0xffff == 0x1000 + 0x1000 + 0x20);
+    assert_eq!(upserts.count(), 35);
+}
+
+/// A hit of the map has the instructions and operands that were measured.
+#[test]
+fn an_upsert_is_as_long_as_the_real_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!(">x\n{}\n", "A".repeat(30))).unwrap();
+    let path = file.path().to_str().unwrap();
+    let (ops, _) = run(&[("k", "8"), ("reads", path)], None, 1);
+    let begins: Vec<usize> = (0..ops.len())
+        .filter(|i| ops[*i].pc & 0xffff == 0x1000 + 0x1000 + 0x20)
+        .collect();
+    let last = begins[begins.len() - 1];
+    let end = last
+        + ops[last..]
+            .iter()
+            .position(|o| o.pc & 0xffff == 0x2388)
+            .unwrap();
+    let part = &ops[last..=end];
+    let instructions: u32 = part.iter().map(|o| u32::from(o.insns)).sum();
+    let memory = part
+        .iter()
+        .filter(|o| matches!(o.kind, Kind::Load | Kind::Store))
+        .count();
+    assert!((230..280).contains(&instructions), "{instructions}");
+    assert!((115..140).contains(&memory), "{memory}");
+}
+
+#[test]
+fn mistakes_are_refused() {
+    let refused = |params: &[(&str, &str)], size| {
+        let options = Options {
+            size_bytes: size,
+            params: params
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect(),
+            ..Options::default()
+        };
+        kmer(&Values::new(&INFO, &options)).err().unwrap().message
+    };
+    assert!(refused(&[("k", "18")], None).contains("8 to 17"));
+    assert!(refused(&[("k", "17")], Some(8 << 30)).contains("no room"));
+    assert!(refused(&[], Some(1000)).contains("no room"));
+    assert!(refused(&[("reads", "/nowhere")], None).contains("/nowhere"));
+}

@@ -1,0 +1,171 @@
+//! Where the instructions of a structure's code go: to a thread, or nowhere.
+//!
+//! Each structure is written once, as an algorithm that says which instructions
+//! it executes. Loading millions of keys before the region of interest runs the
+//! same code over [`Quiet`], for which the compiler drops all of them.
+
+use pagewalk_stream::flags;
+
+use crate::heap::Heap;
+use crate::thread::{NONE, Thread, Value};
+
+/// See the module. Arguments are those of [`Thread`]'s methods of the same name;
+/// addresses on the stack are absolute.
+pub trait Emit: Send {
+    /// Whether anybody listens: work that only serves emission can be left out.
+    const LOUD: bool;
+
+    /// Reads `size` bytes at `va`.
+    fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value;
+    /// Writes `size` bytes at `va`.
+    fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value);
+    /// Plain instructions.
+    fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value;
+    /// A control transfer.
+    fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]);
+    /// Tells the machine what the heap asked of the kernel, when it is due now.
+    fn news(&mut self, heap: &mut Heap);
+
+    /// A conditional branch, as [`Thread::branch`].
+    #[inline(always)]
+    fn branch(&mut self, pc: u64, target: u64, insns: u16, taken: bool, on: [Value; 2]) {
+        let taken = if taken { flags::TAKEN } else { 0 };
+        self.jump(pc, target, insns, flags::CONDITIONAL | taken, on);
+    }
+
+    /// Saves `count` registers below `sp`, an instruction each.
+    #[inline(always)]
+    fn push(&mut self, pc: u64, count: u64, sp: u64) {
+        for i in 0..count {
+            self.store(pc + 2 * i, 1, sp - 8 * (i + 1), 8, NONE, NONE);
+        }
+    }
+
+    /// Restores what [`push`](Self::push) saved.
+    #[inline(always)]
+    fn pop(&mut self, pc: u64, count: u64, sp: u64) {
+        for i in 0..count {
+            let at = sp - 8 * (count - i);
+            self.load(pc + 2 * i, 1, at, 8, [NONE; 2]);
+        }
+    }
+
+    /// Calls the function at `target`; `sp` is the caller's stack pointer.
+    #[inline(always)]
+    fn call(&mut self, pc: u64, target: u64, insns: u16, sp: u64) {
+        self.store(pc, insns, sp - 8, 8, NONE, NONE);
+        self.jump(pc, target, 0, flags::TAKEN | flags::CALL, [NONE; 2]);
+    }
+
+    /// Returns from the function that was called with `sp` from `site`.
+    #[inline(always)]
+    fn ret(&mut self, pc: u64, site: u64, insns: u16, sp: u64) {
+        let to = self.load(pc, insns, sp - 8, 8, [NONE; 2]);
+        let after = flags::TAKEN | flags::RETURN;
+        self.jump(pc, site + 5, 0, after, [to, NONE]);
+    }
+
+    /// Calls a function of a shared library: through its stub, which jumps where
+    /// the word at `slot` says.
+    #[inline(always)]
+    fn call_library(&mut self, pc: u64, function: Library, insns: u16, sp: u64) {
+        self.call(pc, function.stub(), insns, sp);
+        let to = self.load(function.stub(), 1, function.slot(), 8, [NONE; 2]);
+        let target = flags::TAKEN | flags::INDIRECT;
+        self.jump(function.stub(), function.code(), 0, target, [to, NONE]);
+    }
+}
+
+/// A function of libc or libstdc++ that programs call through a stub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Library {
+    /// `memcpy`.
+    Memcpy,
+    /// `memcmp`.
+    Memcmp,
+    /// `std::_Hash_bytes`.
+    Hash,
+    /// `std::string::_M_replace`.
+    Replace,
+    /// `std::string::_M_mutate`.
+    Mutate,
+    /// `std::string::_M_create`.
+    Create,
+    /// `operator new`.
+    New,
+    /// `operator delete` and `free`.
+    Free,
+    /// `std::__detail::_Prime_rehash_policy::_M_need_rehash`.
+    NeedRehash,
+    /// `std::_Rb_tree_insert_and_rebalance`.
+    Rebalance,
+    /// `memset`.
+    Memset,
+    /// `malloc`, the longest.
+    Malloc,
+}
+
+impl Library {
+    /// Its code, behind the program's own.
+    pub const fn code(self) -> u64 {
+        0x4000 + 0x400 * self as u64
+    }
+    /// The program's stub for it.
+    const fn stub(self) -> u64 {
+        0x3f00 + 16 * self as u64
+    }
+    /// Where the stub finds its address.
+    const fn slot(self) -> u64 {
+        super::globals::TABLE + 8 * self as u64
+    }
+}
+
+impl Emit for Thread {
+    const LOUD: bool = true;
+
+    #[inline(always)]
+    fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value {
+        Thread::load(self, pc, insns, va, size, address)
+    }
+    #[inline(always)]
+    fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value) {
+        Thread::store(self, pc, insns, va, size, address, data);
+    }
+    #[inline(always)]
+    fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
+        Thread::compute(self, pc, insns, latency, inputs)
+    }
+    #[inline(always)]
+    fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
+        Thread::jump(self, pc, target, insns, flags, inputs);
+    }
+    #[inline(always)]
+    fn news(&mut self, heap: &mut Heap) {
+        if heap.has_news() {
+            heap.note(self);
+        }
+    }
+}
+
+/// Nobody listens.
+pub struct Quiet;
+
+impl Emit for Quiet {
+    const LOUD: bool = false;
+
+    #[inline(always)]
+    fn load(&mut self, _: u64, _: u16, _: u64, _: u8, _: [Value; 2]) -> Value {
+        NONE
+    }
+    #[inline(always)]
+    fn store(&mut self, _: u64, _: u16, _: u64, _: u8, _: Value, _: Value) {}
+    #[inline(always)]
+    fn compute(&mut self, _: u64, _: u16, _: u8, _: [Value; 2]) -> Value {
+        NONE
+    }
+    #[inline(always)]
+    fn jump(&mut self, _: u64, _: u64, _: u16, _: u8, _: [Value; 2]) {}
+    #[inline(always)]
+    fn news(&mut self, _: &mut Heap) {}
+}

@@ -1,0 +1,206 @@
+//! What a key-value program asks of its structure, whichever it is.
+//!
+//! This is the seam between a program and the way from a key to its record:
+//! [`Index::find`] takes a key and answers with the record's address, and whatever
+//! is put in front of it (a cache of addresses in software or hardware) takes the
+//! same and answers the same.
+
+use super::emit::Emit;
+use super::libc::{self, Text};
+use super::ycsb;
+use crate::heap::Heap;
+use crate::layout::{HEAP, Layout};
+use crate::thread::Value;
+
+/// A key as a request brings it: 24 characters that a `std::string` (or sds) holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The number of which the characters are the decimal digits: texts compare
+    /// as their numbers do.
+    pub number: u64,
+    /// Address of the string object.
+    pub object: u64,
+    /// Address of the characters.
+    pub text: u64,
+}
+
+impl Key {
+    /// The structure's hash of the characters.
+    pub fn hash(&self) -> u64 {
+        libc::hash_of(&ycsb::text(self.number))
+    }
+}
+
+/// Characters before the first that differs, of the keys with these numbers.
+#[inline]
+pub fn same(a: u64, b: u64) -> u64 {
+    if a == b {
+        return libc::KEY_BYTES;
+    }
+    // The difference has `digit` + 1 digits, so the texts differ there or, by a
+    // carry, further up.
+    let mut digit = a.abs_diff(b).ilog10();
+    while let Some(power) = 10u64.checked_pow(digit + 1)
+        && a / power != b / power
+    {
+        digit += 1;
+    }
+    4 + 19 - u64::from(digit)
+}
+
+/// A heap address in 32 bits: objects lie at multiples of 16, in 64 GiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Place(u32);
+
+impl Place {
+    /// Bytes of heap that places reach.
+    pub const REACH: u64 = 16 << 32;
+
+    /// Of the object at `va`.
+    ///
+    /// # Panics
+    /// Where `va` is not in the heap's first 64 GiB: programs whose heap could
+    /// grow beyond it are refused before they begin.
+    pub fn new(va: u64) -> Self {
+        debug_assert!(va >= HEAP && va.is_multiple_of(16));
+        let units = u32::try_from((va - HEAP) / 16);
+        Place(units.expect("a heap that was found to fit 64 GiB"))
+    }
+    /// Where it is.
+    #[inline(always)]
+    pub fn va(self) -> u64 {
+        HEAP + 16 * u64::from(self.0)
+    }
+}
+
+/// A record that was found or made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Found {
+    /// Number of the record in the order of insertion.
+    pub id: u32,
+    /// Address of the record: the node, slot or entry with its key and value.
+    pub record: u64,
+    /// What gives that address.
+    pub at: Value,
+    /// It was made now, and has no value yet.
+    pub fresh: bool,
+}
+
+/// Keys that are looked for side by side.
+pub const AHEAD: usize = 32;
+
+/// How far an operation is that may take long.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Step {
+    /// It goes on when [`Index::proceed`] is called.
+    More,
+    /// It is complete.
+    Done(Found),
+}
+
+/// What is on the heap when `main` of a C++ program begins: glibc's lists of the
+/// thread (`tcache_perthread_struct`) and libstdc++'s reserve for exceptions (the
+/// pool in `eh_alloc.cc`). They decide where in its page and across which lines
+/// everything after them lies.
+pub const START: [u64; 2] = [640, 72_704];
+
+/// See the module. `sp` is the stack pointer of the program's main function.
+pub trait Index: Send + 'static {
+    /// Host memory a key takes, in bytes: its record and its part of the arrays
+    /// that lead to it, with the old ones while they grow.
+    const HOST_BYTES: u64;
+
+    /// Whether the program copies a request's key into a string of its own first.
+    const COPIES_KEY: bool = true;
+
+    /// The allocator of the program.
+    fn heap(layout: Layout) -> Heap {
+        Heap::new(layout)
+    }
+
+    /// Makes what lies on the heap before the program's own objects.
+    fn begin(&mut self, heap: &mut Heap) {
+        for bytes in START {
+            heap.malloc(bytes);
+        }
+    }
+
+    /// Bytes of the values.
+    fn value_bytes(&self) -> u64;
+
+    /// Brings what the host keeps of the keys with these numbers into its caches:
+    /// looks for them side by side, so that the host waits for them together. A
+    /// load of millions of keys is several times faster by it.
+    fn warm(&self, numbers: &[u64]);
+
+    /// The record of `key`, by the structure's own way from a key to it.
+    /// A search may move what is left of a growth, so it has the heap.
+    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
+
+    /// The record of `key`; a new one without a value when there is none.
+    fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step;
+
+    /// Goes on with an [`entry`](Self::entry) that was not complete: a part of
+    /// the growth that it needs.
+    fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step;
+
+    /// Where the `std::string` object of a record's value lies.
+    fn value_object(&self, found: &Found) -> u64;
+
+    /// Where the characters of a record's value lie, and where to note that they
+    /// lie elsewhere now.
+    fn value_text(&mut self, id: u32) -> &mut Place;
+
+    /// Reads where the value of a record is: its address and what gives it.
+    fn value<E: Emit>(&mut self, e: &mut E, found: &Found) -> (u64, Value) {
+        let object = self.value_object(found);
+        e.load(0x1a9, 1, object + 8, 8, [found.at, crate::thread::NONE]);
+        let text = e.load(0x1b4, 2, object, 8, [found.at, crate::thread::NONE]);
+        (self.value_text(found.id).va(), text)
+    }
+
+    /// Writes the value at `from` into a record.
+    fn write<E: Emit>(
+        &mut self,
+        e: &mut E,
+        heap: &mut Heap,
+        found: &Found,
+        from: (u64, Value),
+        sp: u64,
+    ) {
+        use crate::thread::NONE;
+        let bytes = self.value_bytes();
+        let object = (self.value_object(found), found.at);
+        e.load(0x7e, 1, object.0 + 8, 8, [object.1, NONE]);
+        e.load(0x82, 1, from.0 - 0x1c, 4, [from.1, NONE]);
+        let call = (0x8f, 4);
+        if found.fresh {
+            let at = libc::assign_first(e, heap, call, object, from, bytes, sp);
+            *self.value_text(found.id) = Place::new(at);
+        } else {
+            let at = self.value_text(found.id).va();
+            libc::assign(e, call, Text { object, at }, from, bytes, sp);
+        }
+        e.jump(0x94, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
+    }
+
+    /// Bytes of memory for `keys` records with values of `value` bytes.
+    fn footprint(keys: u64, value: u64) -> u64
+    where
+        Self: Sized;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+    use crate::kv::ycsb;
+
+    proptest::proptest! {
+        #[test]
+        fn texts_differ_where_their_numbers_do(a: u64, shift in 0u32..64, low: u64) {
+            let b = a ^ (low >> shift);
+            let differ = ycsb::text(a).iter().zip(ycsb::text(b)).position(|(x, y)| *x != y);
+            proptest::prop_assert_eq!(same(a, b), differ.unwrap_or(24) as u64);
+        }
+    }
+}

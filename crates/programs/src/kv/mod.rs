@@ -1,0 +1,292 @@
+//! Key-value stores under a YCSB client: one program around five structures.
+//!
+//! [`serve`] is the program, [`index`] what it asks of a structure, [`ycsb`] the
+//! client's choice of keys. A structure is written once for loading, which emits
+//! nothing, and for serving ([`emit`]). The host keeps a record's shape and
+//! addresses; the characters of keys and values are a function of their numbers.
+
+mod btree;
+#[cfg(test)]
+mod check;
+mod dense;
+mod emit;
+mod globals;
+mod hash;
+mod index;
+mod libc;
+mod malloc;
+mod map;
+mod nodes;
+mod redis;
+mod serve;
+mod siphash;
+mod tree;
+pub mod ycsb;
+
+use pagewalk_stream::{Facts, Program, ProgramError};
+
+use self::index::Index;
+use self::serve::{Server, Work};
+use crate::entry::{Entry, Values};
+use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
+use crate::layout::Layout;
+use crate::program::Code;
+use crate::size::format_size;
+use crate::thread::Touch;
+
+/// Records that a key's 32-bit number and a heap of 64 GiB have room for.
+const MOST_KEYS: u64 = 100_000_000;
+
+pub(crate) const HASH: Entry = Entry {
+    info: info(
+        "kv-hash",
+        "GETs and SETs over std::unordered_map, a hash table whose records hang in chains.",
+        "A dependent chain of five pages a GET: bucket, node before, node, key and value.",
+        "libstdc++ of gcc 12; requests of YCSB",
+    ),
+    build: |values| program(values, hash::Hash::footprint, hash::Hash::new),
+};
+
+pub(crate) const MAP: Entry = Entry {
+    info: info(
+        "kv-map",
+        "GETs and SETs over std::map, a red-black tree.",
+        "A dependent chain of one or two pages a level: about 25 levels of 10 million keys.",
+        "libstdc++ of gcc 12; requests of YCSB",
+    ),
+    build: |values| program(values, map::Map::footprint, map::Map::new),
+};
+
+pub(crate) const DENSE: Entry = Entry {
+    info: info(
+        "kv-dense",
+        "GETs and SETs over google::dense_hash_map, a hash table with open addressing.",
+        "A chain of three pages a GET: slot, key and value; growing copies every text.",
+        "sparsehash 2.0.3; requests of YCSB",
+    ),
+    build: |values| program(values, dense::Dense::footprint, dense::Dense::new),
+};
+
+pub(crate) const BTREE: Entry = Entry {
+    info: info(
+        "kv-btree",
+        "GETs and SETs over absl::btree_map, a B-tree with four records a node.",
+        "A dependent chain of a node and the keys in it a level: about 12 levels of 10 million keys.",
+        "Abseil 20220623; requests of YCSB",
+    ),
+    build: |values| program(values, btree::Tree::footprint, btree::Tree::new),
+};
+
+pub(crate) const REDIS: Entry = Entry {
+    info: info(
+        "kv-redis",
+        "GETs and SETs over Redis's dictionary, with its strings and objects.",
+        "A dependent chain of six pages a GET: bucket, entry, key, object and value; SETs free and allocate.",
+        "Redis 5.0.7; requests of YCSB",
+    ),
+    build: |values| program(values, redis::Dictionary::footprint, redis::Dictionary::new),
+};
+
+/// What the five programs have in common.
+const fn info(
+    name: &'static str,
+    description: &'static str,
+    stresses: &'static str,
+    source: &'static str,
+) -> WorkloadInfo {
+    WorkloadInfo {
+        name,
+        group: "key-value",
+        description,
+        stresses,
+        source,
+        default_size: 1 << 30,
+        size_range: "1MiB to what 100 million keys take (10 to 50 GiB)",
+        max_threads: 1,
+        params: PARAMS,
+    }
+}
+
+const PARAMS: &[ParamInfo] = &[
+    ParamInfo {
+        name: "keys",
+        unit: "keys",
+        default: "what fits --size",
+        range: "1000 to 100000000",
+        meaning: "Keys that are loaded before the region of interest, of 24 bytes each.",
+    },
+    ParamInfo {
+        name: "operations",
+        unit: "requests",
+        default: "ten times the keys",
+        range: "1 to 2^40",
+        meaning: "GETs and SETs in the region of interest.",
+    },
+    ParamInfo {
+        name: "distribution",
+        unit: "",
+        default: "zipfian",
+        range: "zipfian, scrambled, latest or uniform",
+        meaning: "Which keys are asked for, by YCSB's generators: zipfian (0.99) in the order of insertion; scrambled, the same hashed over all keys (YCSB's requestdistribution=zipfian); latest, zipfian from the newest key back.",
+    },
+    ParamInfo {
+        name: "sets",
+        unit: "%",
+        default: "0, and 5 with latest",
+        range: "0 to 100",
+        meaning: "Share of SETs; with latest a SET inserts a new key, otherwise it writes the value of an old one.",
+    },
+    ParamInfo {
+        name: "value",
+        unit: "bytes",
+        default: "64",
+        range: "64, 128 or 256",
+        meaning: "Size of each value.",
+    },
+    ParamInfo {
+        name: "order",
+        unit: "",
+        default: "hashed",
+        range: "hashed or ordered",
+        meaning: "Whether the number in a key is that of its insertion hashed by FNV-64, or the number itself (YCSB's insertorder).",
+    },
+    POPULATE,
+    REGION,
+];
+
+fn program<I: Index>(
+    values: &Values<'_>,
+    footprint: fn(u64, u64) -> u64,
+    make: impl FnOnce(u64) -> I + Send + 'static,
+) -> Result<Box<dyn Program>, ProgramError> {
+    let value: u64 = match values.choice("value", &["64", "128", "256"], "64")? {
+        "128" => 128,
+        "256" => 256,
+        _ => 64,
+    };
+    let keys = match values.number_in("keys", 1000..=MOST_KEYS, 0)? {
+        0 => fitting(values, |keys| footprint(keys, value))?,
+        _ if values.options.size_bytes.is_some() => {
+            return Err(values.refuse("keys", "--size chooses them, too; give one of the two"));
+        }
+        keys => keys,
+    };
+    let distributions = ["zipfian", "scrambled", "latest", "uniform"];
+    let distribution = values.choice("distribution", &distributions, "zipfian")?;
+    let latest = distribution == "latest";
+    let sets = values.number_in("sets", 0..=100, if latest { 5 } else { 0 })?;
+    let operations = values.number_in("operations", 1..=1 << 40, 10 * keys)?;
+    let inserts = if latest {
+        operations.saturating_mul(sets) / 100
+    } else {
+        0
+    };
+    holds::<I>(values, keys, inserts, value)?;
+    let start = values.start()?;
+    let work = Work {
+        keys,
+        operations,
+        distribution,
+        sets: sets as f64 / 100.0,
+        inserts: latest,
+        ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
+        touch: start.touch,
+    };
+    let name = values.name();
+    let facts = Facts {
+        name: match values.options.size_bytes {
+            Some(size) => format!("{name} --size {}", format_size(size)),
+            None => format!("{name} keys={keys}"),
+        },
+        deterministic: true,
+        has_roi: true,
+        ..Facts::default()
+    };
+    let mut layout = Layout::new();
+    layout.data(
+        globals::BYTES,
+        matches!(start.touch, Touch::Bulk | Touch::Part(_)),
+    );
+    let mut heap = I::heap(layout);
+    let stack = heap.stack(0);
+    let rng = pagewalk_units::rng(values.options.seed, "workload.kv");
+    let mut code = Code::new(facts, start);
+    code.thread(stack, move |t| async move {
+        let server = Server::new(make(value), heap, stack);
+        server.run(t, work, rng).await;
+    });
+    Ok(Box::new(code))
+}
+
+/// Most bytes of heap for objects of this footprint: it has what growing copies, but
+/// not what is left over between objects of several sizes and in half-full nodes.
+fn heap(footprint: u64) -> u64 {
+    footprint / 8 * 9
+}
+
+/// Refuses keys whose records [`Place`](index::Place) or the host has no room for.
+fn holds<I: Index>(
+    values: &Values<'_>,
+    keys: u64,
+    inserts: u64,
+    value: u64,
+) -> Result<(), ProgramError> {
+    let all = keys.saturating_add(inserts);
+    if all > 4 * MOST_KEYS || heap(I::footprint(all, value)) > index::Place::REACH {
+        let why = format!(
+            "{keys} keys and {inserts} more that are inserted take more than the {} of heap that can be addressed; take fewer of either",
+            format_size(index::Place::REACH)
+        );
+        return Err(values.refuse("operations", &why));
+    }
+    let what = format!("{}: {all} keys", values.name());
+    crate::host::fits(I::HOST_BYTES * all, &what)
+}
+
+/// The most keys whose records take at most the size asked for.
+fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, ProgramError> {
+    let size = values.size();
+    if footprint(1000) > size {
+        return Err(values.refuse_size(size, "too small for 1000 keys"));
+    }
+    if footprint(MOST_KEYS) < size {
+        return Err(values.refuse_size(size, "more than 100 million keys take"));
+    }
+    let (mut low, mut high) = (1000, MOST_KEYS + 1);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        if footprint(middle) <= size {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::index::Index as _;
+    use super::{MOST_KEYS, btree, dense, hash, heap, index, map, redis};
+
+    /// Without inserts every number of keys that is accepted has room.
+    #[test]
+    fn the_most_keys_fit_what_places_reach() {
+        for footprint in [
+            hash::Hash::footprint,
+            map::Map::footprint,
+            dense::Dense::footprint,
+            btree::Tree::footprint,
+            redis::Dictionary::footprint,
+        ] {
+            assert!(heap(footprint(MOST_KEYS, 256)) <= index::Place::REACH);
+        }
+    }
+
+    #[test]
+    fn a_place_is_exact_up_to_its_reach() {
+        let last = crate::layout::HEAP + index::Place::REACH - 16;
+        assert_eq!(index::Place::new(last).va(), last);
+        assert!(std::panic::catch_unwind(|| index::Place::new(last + 16)).is_err());
+    }
+}

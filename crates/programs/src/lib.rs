@@ -1,0 +1,28 @@
+//! Built-in programs: the real algorithm, executed far enough to know every
+//! branch and address, without the data that only passes through.
+
+mod churn;
+mod dlrm;
+mod entry;
+mod graph;
+mod gups;
+mod heap;
+mod host;
+mod info;
+mod kmer;
+mod kv;
+mod layout;
+mod mummer;
+mod program;
+mod registry;
+mod size;
+mod slabs;
+mod sysbench;
+mod thread;
+mod xsbench;
+
+pub use entry::Options;
+pub use info::{ParamInfo, WorkloadInfo};
+pub use kv::ycsb;
+pub use registry::{build, workloads};
+pub use size::{format_size, parse_size};

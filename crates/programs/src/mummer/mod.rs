@@ -1,0 +1,215 @@
+//! MUMmer 3: matches of a query in a reference, found in one walk through the
+//! reference's suffix tree (`mummer -mumreference`, `findmumcandidates`).
+//!
+//! ```c
+//! lptr = scanprefixfromnode(root, query);                  // as far down as it matches
+//! for (suffix = query; lptr != NULL; suffix++) {
+//!   if (loc.length >= least && unique(loc) && leftmaximal(loc)) report(loc, suffix);
+//!   linkloc(&loc);                                         // suffix link, then down again
+//!   lptr = scanprefix(&loc, lptr);                         // and further, letter by letter
+//! }
+//! ```
+//!
+//! Every letter of the query is followed by a suffix link, a descent along known
+//! letters and a comparison: each step reads a node or leaf, its brother until the
+//! letter is right, and the text where the node's string stands, one after the
+//! other. `tree.rs` has the tree's layout, `code.rs` the instructions.
+
+mod code;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+
+use pagewalk_stream::{Facts, Program, ProgramError};
+
+use self::code::{Addresses, Match, Matcher};
+use self::text::Make;
+use self::tree::Tree;
+use crate::entry::{Entry, Values};
+use crate::heap::Heap;
+use crate::host;
+use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
+use crate::layout::Layout;
+use crate::program::Code;
+use crate::size::format_size;
+
+pub(crate) const ENTRY: Entry = Entry {
+    info: INFO,
+    build: |values| Ok(Box::new(mummer(values, |_| ())?) as Box<dyn Program>),
+};
+
+/// Bytes of a generated text's letter with its part of the tree and of the query,
+/// measured over texts of 0.1 to 16 million letters: 1 of text, 8 of leaf, 22.2 of
+/// inner nodes (0.63 of them a letter, a third of which are small), 1 of query.
+const BYTES_PER_LETTER: f64 = 32.2;
+/// Host memory a letter while the tree is made, about.
+const HOST_BYTES: u64 = 30;
+/// Most letters of a sequence.
+const MOST: u64 = 1 << 28;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "mummer",
+    group: "science",
+    description: "Matches a query sequence against the suffix tree of a reference, letter by letter.",
+    stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three a letter.",
+    source: "S. Kurtz et al., Versatile and open software for comparing large genomes, Genome Biology 2004; mummer 3, src/kurtz/streesrc and mm3src/findmumcand.c",
+    default_size: 128 << 20,
+    size_range: "64KiB to 8GiB (host memory is about as much)",
+    max_threads: 1,
+    params: &[
+        ParamInfo {
+            name: "reference",
+            unit: "",
+            default: "generated",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
+            meaning: "The text of the tree; the size sets the length of a generated one.",
+        },
+        ParamInfo {
+            name: "query",
+            unit: "",
+            default: "generated, as long as the reference",
+            range: "generated, or a FASTA or FASTQ file, plain or gzip-compressed",
+            meaning: "What is looked for.",
+        },
+        ParamInfo {
+            name: "least",
+            unit: "bases",
+            default: "20",
+            range: "1 to 1000000",
+            meaning: "Shortest match that is reported (-l).",
+        },
+        ParamInfo {
+            name: "repeats",
+            unit: "bases in a thousand",
+            default: "500",
+            range: "0 to 1000",
+            meaning: "Share of generated sequences that is copies of 64 repeated elements; about half of a human genome is.",
+        },
+        ParamInfo {
+            name: "divergence",
+            unit: "bases in a thousand",
+            default: "150",
+            range: "0 to 500",
+            meaning: "Bases in which a copy differs from its element.",
+        },
+        ParamInfo {
+            name: "homology",
+            unit: "bases in a thousand",
+            default: "200",
+            range: "0 to 1000",
+            meaning: "Share of a generated query that is taken from the reference.",
+        },
+        ParamInfo {
+            name: "mutation",
+            unit: "bases in a thousand",
+            default: "20",
+            range: "0 to 500",
+            meaning: "Bases in which such a stretch differs.",
+        },
+        POPULATE,
+        REGION,
+    ],
+};
+
+fn mummer(
+    values: &Values<'_>,
+    found: impl FnMut(Match) + Send + 'static,
+) -> Result<Code, ProgramError> {
+    let path = |param: &str| values.text(param).filter(|path| *path != "generated");
+    let (reference, query) = (path("reference"), path("query"));
+    if let Some(bytes) = values.options.size_bytes.filter(|_| reference.is_some()) {
+        return Err(values.refuse_size(bytes, "given together with a reference, which has its own"));
+    }
+    let size = values.size();
+    let generated = (size as f64 / BYTES_PER_LETTER) as u64;
+    if reference.is_none() && !(2000..=MOST).contains(&generated) {
+        return Err(values.refuse_size(size, "out of range"));
+    }
+    let make = Make {
+        repeats: values.number_in("repeats", 0..=1000, 500)?,
+        divergence: values.number_in("divergence", 0..=500, 150)?,
+        homology: values.number_in("homology", 0..=1000, 200)?,
+        mutation: values.number_in("mutation", 0..=500, 20)?,
+    };
+    for (param, unused, why) in [
+        ("homology", query.is_some(), "the query is from a file"),
+        ("mutation", query.is_some(), "the query is from a file"),
+        (
+            "repeats",
+            reference.is_some() && query.is_some(),
+            "both sequences come from files",
+        ),
+        (
+            "divergence",
+            reference.is_some() && query.is_some(),
+            "both sequences come from files",
+        ),
+    ] {
+        if unused && values.text(param).is_some() {
+            return Err(values.refuse(param, why));
+        }
+    }
+    let least = values.number_in("least", 1..=1_000_000, 20)? as u32;
+    let start = values.start()?;
+    let seed = values.options.seed;
+    let read = |param: &str, path: Option<&str>| {
+        let Some(path) = path else { return Ok(None) };
+        let (bases, _) = crate::kmer::sequences(path)?;
+        if bases.len() as u64 > MOST {
+            let why = format!("{} bases, more than {MOST}", bases.len());
+            return Err(values.refuse(param, &why));
+        }
+        Ok(Some(bases))
+    };
+    let (reference, query) = (read("reference", reference)?, read("query", query)?);
+    let letters = reference.as_ref().map_or(generated, |r| r.len() as u64);
+    host::fits(
+        HOST_BYTES * letters,
+        &format!("mummer: the tree of {letters} bases"),
+    )?;
+    let facts = Facts {
+        name: match &reference {
+            Some(r) => format!("mummer, a reference of {} bases", r.len()),
+            None => format!("mummer --size {}", format_size(size)),
+        },
+        deterministic: true,
+        has_roi: true,
+        ..Facts::default()
+    };
+    let mut heap = Heap::new(Layout::new());
+    let stack = heap.stack(0);
+    let mut code = Code::new(facts, start);
+    let mut found = found;
+    code.thread(stack, move |mut t| async move {
+        // The tree is made when the program runs, not when it is described.
+        let mut rng = pagewalk_units::rng(seed, "workload.mummer");
+        let elements = Make::elements(&mut rng);
+        let reference =
+            reference.unwrap_or_else(|| make.sequence(&mut rng, &elements, &[], letters as usize));
+        let query = query
+            .unwrap_or_else(|| make.sequence(&mut rng, &elements, &reference, reference.len()));
+        let tree = Tree::new(reference);
+        t.enter().await;
+        let places = Addresses {
+            text: heap.malloc(tree.text.len() as u64),
+            query: heap.malloc(query.len() as u64),
+            leaves: heap.malloc(8 * tree.text.len() as u64),
+            nodes: heap.malloc(8 * tree.words),
+            root_children: heap.malloc(8 * 257),
+            record: heap.malloc(0x100),
+        };
+        heap.announce(&mut t).await;
+        t.begin(1).await;
+        let matcher = Matcher {
+            tree: &tree,
+            places,
+            query: &query,
+            least,
+        };
+        matcher.run(&mut t, &mut found).await;
+        t.finish(1).await;
+    });
+    Ok(code)
+}

@@ -1,0 +1,242 @@
+//! A [`Program`] from the code of its threads.
+//!
+//! Threads share the algorithm's state, so what one finds depends on what the
+//! others did before. To make each thread's ops the same whatever the order in
+//! which a machine asks for them, the code runs in one order of its own: the
+//! threads take turns, a full batch or up to a barrier each. What was run for a
+//! thread that nobody has asked yet waits here.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+
+use crate::heap::Heap;
+use crate::thread::{Link, SharedLink, Start, Thread, Touch};
+
+/// Emptied op arrays that are kept for later.
+const SPARE: usize = 8;
+
+/// What one of several threads does over memory that the first of them initialises.
+pub trait Member: Send + 'static {
+    /// What the first thread initialises beside the heap, after it.
+    fn initialise(&self, _t: &mut Thread) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The region of interest.
+    fn run(self, t: &mut Thread) -> impl Future<Output = ()> + Send;
+}
+
+/// See the module.
+pub struct Code {
+    facts: Facts,
+    start: Start,
+    /// See [`Thread`].
+    bulk: Arc<AtomicU64>,
+    threads: Vec<Slot>,
+    /// Whose turn it is.
+    turn: usize,
+    spare: Vec<Vec<Op>>,
+}
+
+struct Slot {
+    /// `None` once it has ended.
+    code: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    link: SharedLink,
+    /// Was run and not asked for.
+    ready: VecDeque<Segment>,
+    /// Its `Spawn` was announced.
+    started: bool,
+    /// Highest barrier it has come to; with `waits`, it stands there.
+    barrier: u64,
+    waits: bool,
+}
+
+struct Segment {
+    ops: Vec<Op>,
+    /// Ops that were given already.
+    given: usize,
+    end: End,
+}
+
+impl Code {
+    /// A program without threads so far; its memory is initialised as `start` says.
+    pub fn new(facts: Facts, start: impl Into<Start>) -> Self {
+        let start = start.into();
+        let bulk = match start.touch {
+            Touch::Part(bytes) => bytes,
+            _ => 0,
+        };
+        Code {
+            facts,
+            start,
+            bulk: Arc::new(AtomicU64::new(bulk)),
+            threads: Vec::new(),
+            turn: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds a thread whose stack begins at `stack`. The first one is there from
+    /// the start and has to [`Spawn`](pagewalk_stream::Event::Spawn) the others.
+    pub fn thread<F, R>(&mut self, stack: u64, code: F)
+    where
+        F: FnOnce(Thread) -> R,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let link = Arc::new(Mutex::new(Link::default()));
+        let first = self.threads.is_empty();
+        let thread = Thread::new(link.clone(), stack, self.start, self.bulk.clone(), first);
+        self.threads.push(Slot {
+            code: Some(Box::pin(code(thread))),
+            link,
+            ready: VecDeque::new(),
+            started: first,
+            barrier: 0,
+            waits: false,
+        });
+    }
+
+    /// A program with a thread for each member, on the stack beside it; the first
+    /// one announces and initialises `heap`.
+    pub fn team<M: Member>(
+        facts: Facts,
+        start: impl Into<Start>,
+        heap: Heap,
+        members: Vec<(u64, M)>,
+    ) -> Self {
+        let mut code = Code::new(facts, start);
+        let threads = members.len() as u32;
+        let mut heap = Some(heap);
+        for (stack, member) in members {
+            let heap = heap.take();
+            code.thread(stack, move |mut t| async move {
+                let first = heap.is_some();
+                if let Some(mut heap) = heap {
+                    t.enter().await;
+                    heap.announce(&mut t).await;
+                    member.initialise(&mut t).await;
+                    t.begin(threads).await;
+                }
+                member.run(&mut t).await;
+                if first {
+                    t.finish(threads).await;
+                }
+            });
+        }
+        code
+    }
+
+    /// Whether the code of `thread` may go on.
+    fn runnable(&self, thread: usize) -> bool {
+        let slot = &self.threads[thread];
+        let mut others = self.threads.iter().enumerate().filter(|o| o.0 != thread);
+        let past = |o: &Slot| !o.started || o.code.is_none() || o.barrier >= slot.barrier;
+        slot.started && slot.code.is_some() && (!slot.waits || others.all(|(_, o)| past(o)))
+    }
+
+    /// Runs code, in the order that depends on nothing else, until `thread` has
+    /// something to give.
+    fn run_for(&mut self, thread: usize) -> Result<(), ProgramError> {
+        while self.threads[thread].ready.is_empty() {
+            let count = self.threads.len();
+            let mut order = (self.turn..count).chain(0..self.turn);
+            let Some(next) = order.find(|t| self.runnable(*t)) else {
+                return Err(ProgramError::new(format!(
+                    "{}: all threads wait for one another",
+                    self.facts.name
+                )));
+            };
+            self.turn = (next + 1) % count;
+            self.run(next);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, thread: usize) {
+        let slot = &mut self.threads[thread];
+        slot.waits = false;
+        let Some(code) = &mut slot.code else { return };
+        if let Poll::Ready(()) = code.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            slot.code = None;
+        }
+        let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let ops = std::mem::replace(&mut link.ops, self.spare.pop().unwrap_or_default());
+        let end = link.end.take().unwrap_or(End::More);
+        let noted = std::mem::take(&mut link.noted);
+        drop(link);
+        for (ops, end) in noted {
+            slot.ready.push_back(Segment { ops, given: 0, end });
+        }
+        if let End::Barrier { number } = end {
+            slot.barrier = number;
+            slot.waits = true;
+        }
+        let begins = match &end {
+            End::Event {
+                event: Event::Spawn { thread },
+                ..
+            } => Some(*thread as usize),
+            _ => None,
+        };
+        slot.ready.push_back(Segment { ops, given: 0, end });
+        if let Some(new) = begins.and_then(|t| self.threads.get_mut(t)) {
+            new.started = true;
+        }
+    }
+}
+
+impl Program for Code {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let at = thread as usize;
+        if at >= self.threads.len() {
+            return Err(ProgramError::new(format!(
+                "{} has {} threads, not a thread {thread}",
+                self.facts.name,
+                self.threads.len()
+            )));
+        }
+        self.run_for(at)?;
+        let slot = &mut self.threads[at];
+        let segment = &mut slot.ready[0];
+        let left = segment.ops.len() - segment.given;
+        if left > BATCH_OPS {
+            let part = segment.given..segment.given + BATCH_OPS;
+            batch.ops.extend_from_slice(&segment.ops[part]);
+            segment.given += BATCH_OPS;
+            return Ok(End::More);
+        }
+        if segment.given == 0 {
+            std::mem::swap(&mut batch.ops, &mut segment.ops);
+        } else {
+            batch.ops.extend_from_slice(&segment.ops[segment.given..]);
+        }
+        let Segment { mut ops, end, .. } = slot.ready.remove(0).unwrap_or(Segment {
+            ops: Vec::new(),
+            given: 0,
+            end: End::Exit,
+        });
+        if self.spare.len() < SPARE {
+            ops.clear();
+            self.spare.push(ops);
+        }
+        if end == End::Exit {
+            // Never asked again, but a second answer must not run anything.
+            slot.ready.push_back(Segment {
+                ops: Vec::new(),
+                given: 0,
+                end: End::Exit,
+            });
+        }
+        Ok(end)
+    }
+}

@@ -1,0 +1,484 @@
+//! One thread of a built-in program, as its code sees it: emit ops, announce
+//! events, wait at barriers.
+//!
+//! The code of a thread is an `async` block that runs the real algorithm. It
+//! never waits for anything but room: whenever [`Thread::full`] says so it gives
+//! way with [`Thread::pause`], at a place of its own choice (the end of an edge,
+//! of a lookup), so that loops and recursion are written as loops and recursion.
+//!
+//! ```text
+//! for key in keys {
+//!     let bucket = t.load(0x10, 3, table + 8 * hash(key), 8, [NONE; 2]);
+//!     t.load(0x14, 1, nodes[..].va, 8, [bucket, NONE]);
+//!     if t.full() { t.pause().await; }
+//! }
+//! ```
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use pagewalk_stream::{BATCH_OPS, End, Event, Kind, Op, ThreadId, flags};
+use pagewalk_units::VirtAddr;
+
+use crate::layout::CODE;
+
+/// The result of an op, or of plain instructions after it: what makes a later
+/// op wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Value {
+    /// Number of the producer in its thread, from 1; 0 = ready at dispatch.
+    op: u64,
+    /// Cycles of plain instructions since.
+    after: u8,
+}
+
+/// Nothing to wait for.
+pub const NONE: Value = Value { op: 0, after: 0 };
+
+impl Value {
+    /// This value after plain instructions whose chain takes `cycles` more.
+    #[must_use]
+    pub fn plus(self, cycles: u64) -> Value {
+        Value {
+            op: self.op,
+            after: cycles.min(255).saturating_add(u64::from(self.after)) as u8,
+        }
+    }
+}
+
+/// How initialised memory is touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// In bulk, in the order of the program, without simulated time, before the
+    /// region of interest.
+    Bulk,
+    /// By the program's stores, simulated like the rest, in the region of interest.
+    Stores,
+    /// So many bytes in bulk, then a simulated store to each page, in the region of
+    /// interest.
+    Part(u64),
+    /// Not at all: pages fault when the measured part comes to them.
+    Never,
+}
+
+impl Touch {
+    /// Whether the region of interest holds initialisation.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Touch::Stores | Touch::Part(_))
+    }
+}
+
+/// How a program initialises memory, and what its region of interest covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// How memory is touched.
+    pub touch: Touch,
+    /// The region of interest is timed initialisation alone.
+    pub alone: bool,
+}
+
+impl From<Touch> for Start {
+    fn from(touch: Touch) -> Self {
+        Start {
+            touch,
+            alone: false,
+        }
+    }
+}
+
+/// What a thread has given and its program has not yet taken.
+#[derive(Default)]
+pub(super) struct Link {
+    pub ops: Vec<Op>,
+    pub end: Option<End>,
+    /// What [`Thread::note`] put before that.
+    pub noted: Vec<(Vec<Op>, End)>,
+}
+
+pub(super) type SharedLink = Arc<Mutex<Link>>;
+
+/// Ops after which a thread gives way; what one step of the code appends beyond
+/// that still goes out in order.
+const FULL: usize = BATCH_OPS - 64;
+
+/// First byte of the code that initialises memory, above the programs' own.
+const TOUCH: u64 = 0xf000;
+
+/// The instructions that touch the page at `va`: a store of a byte, then the loop.
+pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
+    const PC: u64 = CODE + TOUCH + 0x40;
+    let taken = if more { flags::TAKEN } else { 0 };
+    [
+        Op {
+            pc: PC,
+            va,
+            insns: 1,
+            kind: Kind::Store,
+            size: 1,
+            ..Op::default()
+        },
+        Op {
+            pc: PC + 3,
+            va: PC,
+            insns: 3,
+            latency: 1,
+            kind: Kind::Branch,
+            flags: flags::CONDITIONAL | taken,
+            ..Op::default()
+        },
+    ]
+}
+
+/// Instructions of [`page_touch`].
+pub const PAGE_TOUCH: u64 = 4;
+
+/// See the module.
+pub struct Thread {
+    ops: Vec<Op>,
+    /// Ops before those in `ops`.
+    given: u64,
+    link: SharedLink,
+    barriers: u64,
+    start: Start,
+    /// Bytes that all threads together still initialise in bulk, with [`Touch::Part`].
+    bulk: Arc<AtomicU64>,
+    /// The region of interest has begun.
+    begun: bool,
+    /// Stack pointer when the thread's function is called.
+    pub stack: u64,
+}
+
+/// Gives way once.
+#[must_use = "nothing happens before it is awaited"]
+pub struct Pause(bool);
+
+impl Future for Pause {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl Thread {
+    /// One of a program whose first thread is there when it begins.
+    pub(super) fn new(
+        link: SharedLink,
+        stack: u64,
+        start: Start,
+        bulk: Arc<AtomicU64>,
+        first: bool,
+    ) -> Self {
+        Thread {
+            ops: Vec::with_capacity(BATCH_OPS),
+            given: 0,
+            link,
+            barriers: 0,
+            start,
+            bulk,
+            // The others start after it.
+            begun: !first,
+            stack,
+        }
+    }
+
+    /// Whether it is time to [`pause`](Self::pause): ask at the end of each step
+    /// of the algorithm.
+    #[inline(always)]
+    pub fn full(&self) -> bool {
+        self.ops.len() >= FULL
+    }
+
+    /// Gives way, so that what was emitted is simulated.
+    pub fn pause(&mut self) -> Pause {
+        self.hand_over(End::More)
+    }
+
+    /// Announces `event` after the ops so far.
+    pub fn event(&mut self, event: Event) -> Pause {
+        self.hand_over(End::Event { event, ticket: 0 })
+    }
+
+    /// Announces `event` after the ops so far without giving way: for code that
+    /// cannot wait. Rare events only, and none that starts a thread.
+    pub fn note(&mut self, event: Event) {
+        debug_assert!(!matches!(event, Event::Spawn { .. }));
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        self.given += self.ops.len() as u64;
+        let ops = std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS));
+        link.noted.push((ops, End::Event { event, ticket: 0 }));
+    }
+
+    /// The first thing of the first thread. With initialisation by stores, all of
+    /// it is measured.
+    pub async fn enter(&mut self) {
+        if self.start.touch == Touch::Stores {
+            self.begin_region().await;
+        }
+    }
+
+    async fn begin_region(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.event(Event::RoiBegin).await;
+        }
+    }
+
+    /// Memory is initialised: the region of interest begins, or ends if it was
+    /// that alone, and the other of `threads` threads start.
+    pub async fn begin(&mut self, threads: u32) {
+        self.begin_region().await;
+        if self.start.alone {
+            self.event(Event::RoiEnd).await;
+        }
+        for thread in 1..threads {
+            self.event(Event::Spawn { thread }).await;
+        }
+    }
+
+    /// The last thing of the first of `threads` threads.
+    pub async fn finish(&mut self, threads: u32) {
+        if threads > 1 {
+            self.join().await;
+        }
+        if !self.start.alone {
+            self.event(Event::RoiEnd).await;
+        }
+    }
+
+    /// Waits until every other thread that has not ended has come to as many
+    /// barriers.
+    pub fn barrier(&mut self) -> Pause {
+        self.barriers += 1;
+        let number = self.barriers;
+        self.hand_over(End::Barrier { number })
+    }
+
+    /// Waits until every other thread has ended.
+    pub fn join(&mut self) -> Pause {
+        self.hand_over(End::Barrier { number: u64::MAX })
+    }
+
+    fn hand_over(&mut self, end: End) -> Pause {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(link.end.is_none(), "a pause that was not awaited");
+        self.given += self.ops.len() as u64;
+        std::mem::swap(&mut link.ops, &mut self.ops);
+        self.ops.clear();
+        link.end = Some(end);
+        Pause(false)
+    }
+
+    /// Initialises `bytes` at `at`, in ascending order, in the way that the user
+    /// chose ([`Touch`]).
+    pub async fn touch(&mut self, at: u64, bytes: u64) {
+        match self.start.touch {
+            Touch::Never => {}
+            Touch::Bulk => self.populate(at, at + bytes).await,
+            Touch::Stores => self.fill(at, bytes).await,
+            Touch::Part(_) => {
+                let now = bytes.min(self.bulk.load(Relaxed));
+                if now > 0 {
+                    self.bulk.fetch_sub(now, Relaxed);
+                    self.populate(at, at + now).await;
+                }
+                if now < bytes {
+                    self.begin_region().await;
+                    self.touch_pages(at + now, at + bytes).await;
+                }
+            }
+        }
+    }
+
+    async fn populate(&mut self, at: u64, end: u64) {
+        let from = at & !4095;
+        let event = Event::Populate {
+            at: VirtAddr(from),
+            bytes: end.next_multiple_of(4096) - from,
+        };
+        self.event(event).await;
+    }
+
+    /// A store to each page between.
+    async fn touch_pages(&mut self, at: u64, end: u64) {
+        let mut va = at;
+        while va < end {
+            let next = (va & !4095) + 4096;
+            for op in page_touch(va, next < end) {
+                self.push(op);
+            }
+            va = next;
+            if self.full() {
+                self.pause().await;
+            }
+        }
+    }
+
+    /// glibc's `memset` with 32-byte registers: 128 bytes a turn.
+    pub async fn fill(&mut self, at: u64, bytes: u64) {
+        let (mut va, end) = (at, at + bytes);
+        while va < end {
+            let turn = (end - va).min(128 - va % 32);
+            let stop = va + turn;
+            while va < stop {
+                let size = (stop - va).min(32 - va % 32);
+                self.store(TOUCH + 5 * (va / 32 % 4), 1, va, size as u8, NONE, NONE);
+                va += size;
+            }
+            self.branch(TOUCH + 0x20, TOUCH, 3, va < end, [NONE; 2]);
+            if self.full() {
+                self.pause().await;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, op: Op) -> Value {
+        self.ops.push(op);
+        Value {
+            op: self.given + self.ops.len() as u64,
+            after: 0,
+        }
+    }
+
+    /// Distances and latencies of the producers as the next op names them.
+    #[inline(always)]
+    fn from(&self, inputs: [Value; 2]) -> ([u16; 2], [u8; 2]) {
+        let next = self.given + self.ops.len() as u64 + 1;
+        // A producer too far back to be named is done by then.
+        let distance = |v: Value| match v.op {
+            0 => 0,
+            op => u16::try_from(next - op).unwrap_or(0),
+        };
+        (inputs.map(distance), inputs.map(|v| v.after))
+    }
+
+    /// Reads `size` bytes at `va`; `insns` instructions end with this one, which
+    /// lies at `pc` of the program's code. `address` produce the address.
+    #[inline(always)]
+    pub fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value {
+        let (dep, dep_latency) = self.from(address);
+        self.push(Op {
+            pc: CODE + pc,
+            va,
+            insns,
+            dep,
+            dep_latency,
+            kind: Kind::Load,
+            size,
+            ..Op::default()
+        })
+    }
+
+    /// Writes `size` bytes at `va`.
+    #[inline(always)]
+    pub fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value) {
+        let (dep, dep_latency) = self.from([address, data]);
+        self.push(Op {
+            pc: CODE + pc,
+            va,
+            insns,
+            dep,
+            dep_latency,
+            kind: Kind::Store,
+            size,
+            ..Op::default()
+        });
+    }
+
+    /// `insns` plain instructions whose longest chain takes `latency` cycles after `inputs`.
+    #[inline(always)]
+    pub fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
+        let (dep, dep_latency) = self.from(inputs);
+        self.push(Op {
+            pc: CODE + pc,
+            insns,
+            dep,
+            dep_latency,
+            latency,
+            kind: Kind::Compute,
+            ..Op::default()
+        })
+    }
+
+    /// A conditional branch to `target`, decided by `condition`.
+    #[inline(always)]
+    pub fn branch(&mut self, pc: u64, target: u64, insns: u16, taken: bool, condition: [Value; 2]) {
+        let taken = if taken { flags::TAKEN } else { 0 };
+        self.jump(pc, target, insns, flags::CONDITIONAL | taken, condition);
+    }
+
+    /// A control transfer of another kind: `flags` of [`pagewalk_stream::flags`].
+    #[inline(always)]
+    pub fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
+        let (dep, dep_latency) = self.from(inputs);
+        self.push(Op {
+            pc: CODE + pc,
+            va: CODE + target,
+            insns,
+            dep,
+            dep_latency,
+            latency: 1,
+            kind: Kind::Branch,
+            flags,
+            ..Op::default()
+        });
+    }
+
+    /// Calls the function at `target`: the return address goes to the stack,
+    /// `depth` bytes below the thread's first frame.
+    #[inline(always)]
+    pub fn call(&mut self, pc: u64, target: u64, insns: u16, depth: u64) {
+        let va = self.stack - depth - 8;
+        self.store(pc, insns, va, 8, NONE, NONE);
+        self.jump(pc, target, 0, flags::TAKEN | flags::CALL, [NONE; 2]);
+    }
+
+    /// Returns to after the call at `to`, as [`call`](Self::call) went.
+    #[inline(always)]
+    pub fn ret(&mut self, pc: u64, to: u64, insns: u16, depth: u64) {
+        let address = self.load(pc, insns, self.stack - depth - 8, 8, [NONE; 2]);
+        let after = flags::TAKEN | flags::RETURN;
+        self.jump(pc, to + 5, 0, after, [address, NONE]);
+    }
+
+    /// A `lock`ed read-modify-write of `size` bytes at `va`.
+    #[inline(always)]
+    pub fn atomic(&mut self, pc: u64, insns: u16, va: u64, size: u8, inputs: [Value; 2]) -> Value {
+        let (dep, dep_latency) = self.from([inputs[0], NONE]);
+        let old = self.push(Op {
+            pc: CODE + pc,
+            va,
+            insns,
+            dep,
+            dep_latency,
+            kind: Kind::Load,
+            size,
+            flags: flags::SERIALISING,
+            ..Op::default()
+        });
+        self.store(pc, 0, va, size, inputs[0], old.plus(1));
+        old
+    }
+}
+
+/// What the code has left when it ends goes out.
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.ops = std::mem::take(&mut self.ops);
+        link.end = Some(End::Exit);
+    }
+}
+
+/// The number of a thread's share of `items` things, as OpenMP's static schedule
+/// deals them.
+pub fn share(items: u64, thread: ThreadId, threads: u32) -> std::ops::Range<u64> {
+    let (thread, threads) = (u64::from(thread), u64::from(threads));
+    let part = |t: u64| (u128::from(items) * u128::from(t) / u128::from(threads)) as u64;
+    part(thread)..part(thread + 1)
+}

@@ -1,0 +1,71 @@
+//! Speed and size of traces: recording, replay, and any trace file given in
+//! `PAGEWALK_TRACE`.
+
+use std::time::Instant;
+
+use pagewalk_programs::{Options, build, parse_size};
+use pagewalk_stream::{Batch, End};
+use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter, open_trace, record};
+
+fn replay(path: &std::path::Path) -> (u64, f64) {
+    let mut program = open_trace(path, &OpenOptions::default()).unwrap();
+    let mut batch = Batch::new();
+    let mut instructions = 0;
+    let begun = Instant::now();
+    while program.fill(0, &mut batch).unwrap() != End::Exit {
+        instructions += batch.instructions();
+    }
+    (instructions, begun.elapsed().as_secs_f64())
+}
+
+fn main() {
+    let dir = tempfile::tempdir().unwrap();
+    println!(
+        "{:<28} {:>16} {:>16} {:>16}",
+        "trace", "record M insn/s", "replay M insn/s", "bytes/insn"
+    );
+    for (name, size, params) in [
+        ("gups", "4GiB", vec![]),
+        ("bfs", "1GiB", vec![("graph", "uniform")]),
+        ("bfs", "1GiB", vec![("graph", "kronecker")]),
+    ] {
+        let options = Options {
+            size_bytes: Some(parse_size(size).unwrap()),
+            threads: 1,
+            seed: 0,
+            params: params
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect(),
+        };
+        let program = build(name, &options).unwrap();
+        let path = dir.path().join("t.pwt");
+        let header = Header::of(&program.facts(), 0, "");
+        let writer = TraceWriter::create(&path, &header).unwrap();
+        let begun = Instant::now();
+        let recording = Recording::new(program, writer);
+        let written = record(recording, Some(200_000_000), |_| true).unwrap();
+        let recorded = begun.elapsed().as_secs_f64();
+        let (instructions, seconds) = replay(&path);
+        assert_eq!(instructions, written.instructions);
+        println!(
+            "{:<28} {:>16.1} {:>16.1} {:>16.3}",
+            format!("{name} {size} {params:?}"),
+            written.instructions as f64 / recorded / 1e6,
+            instructions as f64 / seconds / 1e6,
+            written.bytes as f64 / written.instructions as f64
+        );
+    }
+    if let Some(path) = std::env::var_os("PAGEWALK_TRACE") {
+        let path = std::path::PathBuf::from(path);
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let (instructions, seconds) = replay(&path);
+        println!(
+            "{:<28} {:>16} {:>16.1} {:>16.3}",
+            path.file_name().unwrap().to_string_lossy(),
+            "",
+            instructions as f64 / seconds / 1e6,
+            bytes as f64 / instructions as f64
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! Any bytes as a trace of any format: an answer, never a panic.
+#![no_main]
+
+use std::io::Write;
+
+use libfuzzer_sys::fuzz_target;
+use pagewalk_stream::{Batch, End};
+use pagewalk_trace::{Format, OpenOptions, check_trace, open_trace};
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (choice, bytes) = input;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let format = match choice & 3 {
+        0 => None,
+        1 => Some(Format::Champsim),
+        2 => Some(Format::Lackey),
+        _ => Some(Format::Pwt),
+    };
+    let options = OpenOptions {
+        format,
+        recover: choice & 4 != 0,
+        skip: u64::from(choice >> 3),
+    };
+    if let Ok(mut program) = open_trace(file.path(), &options) {
+        let mut batch = Batch::new();
+        for _ in 0..10_000 {
+            if !matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {
+                break;
+            }
+        }
+    }
+    let _ = check_trace(file.path(), format);
+});

@@ -1,0 +1,324 @@
+//! ChampSim's traces: one 64-byte record an instruction.
+//!
+//! Layout and the meaning of registers 6, 25 and 26 as in ChampSim's
+//! `inc/trace_instruction.h` and `inc/instruction.h` (`ooo_model_instr`). The
+//! format has neither operand sizes nor operation classes: accesses are taken to
+//! have 8 bytes, plain instructions one cycle.
+
+use arrayvec::ArrayVec;
+use pagewalk_input::{FileError, Input};
+use pagewalk_stream::{Kind, Op, flags};
+
+use crate::pump::{Sink, Stop};
+use crate::registers::{Ready, Writers};
+
+/// Bytes of a record.
+pub const RECORD: usize = 64;
+/// The stack pointer.
+pub const SP: u8 = 6;
+/// The flags.
+pub const FLAGS: u8 = 25;
+/// The instruction pointer.
+pub const IP: u8 = 26;
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    pub ip: u64,
+    pub is_branch: bool,
+    pub taken: bool,
+    pub dest_regs: [u8; 2],
+    pub src_regs: [u8; 4],
+    pub dest_mem: [u64; 2],
+    pub src_mem: [u64; 4],
+}
+
+fn word(bytes: &[u8; RECORD], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+impl Record {
+    /// `None` when the two bytes that are 0 or 1 are not.
+    pub fn parse(bytes: &[u8; RECORD]) -> Option<Self> {
+        if bytes[8] > 1 || bytes[9] > 1 {
+            return None;
+        }
+        Some(Record {
+            ip: word(bytes, 0),
+            is_branch: bytes[8] == 1,
+            taken: bytes[9] == 1,
+            dest_regs: [bytes[10], bytes[11]],
+            src_regs: [bytes[12], bytes[13], bytes[14], bytes[15]],
+            dest_mem: [16, 24].map(|at| word(bytes, at)),
+            src_mem: [32, 40, 48, 56].map(|at| word(bytes, at)),
+        })
+    }
+
+    pub fn bytes(&self) -> [u8; RECORD] {
+        let mut out = [0; RECORD];
+        out[..8].copy_from_slice(&self.ip.to_le_bytes());
+        out[8] = u8::from(self.is_branch);
+        out[9] = u8::from(self.taken);
+        out[10..12].copy_from_slice(&self.dest_regs);
+        out[12..16].copy_from_slice(&self.src_regs);
+        for (i, va) in self.dest_mem.iter().chain(&self.src_mem).enumerate() {
+            out[16 + 8 * i..24 + 8 * i].copy_from_slice(&va.to_le_bytes());
+        }
+        out
+    }
+
+    fn writes(&self, register: u8) -> bool {
+        self.dest_regs.contains(&register)
+    }
+
+    fn reads(&self, register: u8) -> bool {
+        self.src_regs.contains(&register)
+    }
+
+    /// Flags of the branch that this is, as ChampSim tells them apart.
+    fn branch(&self) -> Option<u8> {
+        let other = |r: &u8| ![0, SP, FLAGS, IP].contains(r);
+        let reads_other = self.src_regs.iter().any(other);
+        let (sp, fl, ip) = (self.reads(SP), self.reads(FLAGS), self.reads(IP));
+        let outcome = if self.taken { flags::TAKEN } else { 0 };
+        if !self.writes(IP) {
+            return self.is_branch.then_some(flags::CONDITIONAL | outcome);
+        }
+        let writes_sp = self.writes(SP);
+        Some(if !sp && !fl && !reads_other {
+            flags::TAKEN
+        } else if !sp && !ip && !fl {
+            flags::TAKEN | flags::INDIRECT
+        } else if !sp && ip && !writes_sp {
+            flags::CONDITIONAL | outcome
+        } else if sp && ip && writes_sp && !fl && !reads_other {
+            flags::TAKEN | flags::CALL
+        } else if sp && ip && writes_sp && !fl {
+            flags::TAKEN | flags::CALL | flags::INDIRECT
+        } else if sp && !ip && writes_sp {
+            flags::TAKEN | flags::RETURN
+        } else {
+            flags::CONDITIONAL | outcome
+        })
+    }
+}
+
+/// The sources of one instruction: four registers and a load.
+type Few = ArrayVec<Ready, 5>;
+
+/// Turns records into ops.
+#[derive(Default)]
+pub struct Translator {
+    registers: Writers,
+}
+
+impl Translator {
+    /// Gives the ops of `record`; `next` is the address of the one after it.
+    pub fn instruction<E>(
+        &mut self,
+        record: &Record,
+        next: Option<u64>,
+        sink: &mut Sink<E>,
+    ) -> Result<(), Stop> {
+        let r = &mut self.registers;
+        let pc = record.ip;
+        let loads = || record.src_mem.iter().filter(|va| **va != 0);
+        let stores = || record.dest_mem.iter().filter(|va| **va != 0);
+        let memory = loads().next().is_some() || stores().next().is_some();
+        let branch = record.branch();
+        // The stack engine of a core follows pushes, pops, calls and returns.
+        let stack = record.reads(SP) && record.writes(SP) && (memory || branch.is_some());
+        // An instruction that sets flags and a register that it also reads
+        // computes with what it loads: that register is data, not address.
+        let accumulates = |register: u8| {
+            record.writes(FLAGS) && record.writes(register) && loads().next().is_some()
+        };
+        let sources = |with_data: bool| {
+            let regs = record.src_regs.into_iter();
+            regs.filter(move |s| {
+                *s != 0 && *s != IP && !(stack && *s == SP) && (with_data || !accumulates(*s))
+            })
+        };
+        if !memory && branch.is_none() {
+            let ready: Few = sources(true).map(|s| r.get(s)).collect();
+            let result = r.plain(sink, pc, ready.into_iter())?;
+            self.results(record, stack, result);
+            return Ok(());
+        }
+
+        let mut insns = 1;
+        let ready: Few = sources(false).map(|s| r.get(s)).collect();
+        let address = r.inputs(sink, pc, ready.into_iter())?;
+        let mut loaded = None;
+        for va in loads() {
+            let op = access(Kind::Load, pc, *va);
+            r.give(sink, op, address, insns)?;
+            loaded = Some(r.last(0));
+            insns = 0;
+        }
+        let mut result = loaded.unwrap_or_default();
+        let data: ArrayVec<u8, 4> = sources(true).filter(|s| accumulates(*s)).collect();
+        if let (Some(load), false) = (loaded, data.is_empty()) {
+            let parts: Few = data.iter().map(|s| r.get(*s)).chain([load]).collect();
+            let inputs = r.inputs(sink, pc, parts.into_iter())?;
+            let op = Op {
+                pc,
+                latency: 1,
+                kind: Kind::Compute,
+                ..Op::default()
+            };
+            r.give(sink, op, inputs, insns)?;
+            result = r.last(0);
+        }
+        for va in stores() {
+            // A read-modify-write stores what it loaded, a cycle later.
+            let inputs = match loaded {
+                Some(_) => {
+                    let ready: Few = sources(false).map(|s| r.get(s)).collect();
+                    let modified = r.last(1);
+                    let all = ready.into_iter().chain([modified]);
+                    r.inputs(sink, pc, all)?
+                }
+                None => address,
+            };
+            r.give(sink, access(Kind::Store, pc, *va), inputs, insns)?;
+            insns = 0;
+        }
+        if let Some(branch) = branch {
+            let target = if branch & flags::TAKEN != 0 {
+                next
+            } else {
+                None
+            };
+            let op = Op {
+                pc,
+                va: target.unwrap_or(0),
+                latency: 1,
+                kind: Kind::Branch,
+                flags: branch,
+                ..Op::default()
+            };
+            let inputs = match loaded {
+                Some(load) => r.inputs(sink, pc, [load].into_iter())?,
+                None => {
+                    let ready: Few = sources(true).map(|s| r.get(s)).collect();
+                    r.inputs(sink, pc, ready.into_iter())?
+                }
+            };
+            r.give(sink, op, inputs, insns)?;
+        }
+        if loaded.is_some() {
+            self.results(record, stack, result);
+        } else if branch.is_none() {
+            // A store: what else it writes (flags) comes from its sources.
+            let ready = Default::default();
+            self.results(record, stack, ready);
+        }
+        Ok(())
+    }
+
+    fn results(&mut self, record: &Record, stack: bool, ready: Ready) {
+        for dest in record.dest_regs {
+            if dest != 0 && dest != IP && !(stack && dest == SP) {
+                self.registers.set(dest, ready);
+            }
+        }
+    }
+
+    /// The end of the trace.
+    pub fn finish<E>(&mut self, pc: u64, sink: &mut Sink<E>) -> Result<(), Stop> {
+        self.registers.finish(sink, pc)
+    }
+}
+
+fn access(kind: Kind, pc: u64, va: u64) -> Op {
+    Op {
+        pc,
+        va,
+        kind,
+        size: 8,
+        ..Op::default()
+    }
+}
+
+/// The next record; `None` at the end.
+pub fn next_record(input: &mut Input) -> Result<Option<Record>, FileError> {
+    let offset = input.at;
+    let mut bytes = [0; RECORD];
+    match input.read_full(&mut bytes)? {
+        0 => Ok(None),
+        RECORD => match Record::parse(&bytes) {
+            Some(record) => Ok(Some(record)),
+            None => Err(FileError::at(
+                &input.path,
+                offset,
+                format!(
+                    "record {} is not one of ChampSim's (its branch bytes are {} and {}, expected 0 or 1); the trace is damaged or of another format; name it with the format option",
+                    offset / RECORD as u64,
+                    bytes[8],
+                    bytes[9]
+                ),
+            )),
+        },
+        part => Err(FileError::at(
+            &input.path,
+            offset,
+            format!(
+                "the trace ends within record {}: {part} of 64 bytes; the records before are good; it was cut off, or is not a ChampSim trace",
+                offset / RECORD as u64
+            ),
+        )),
+    }
+}
+
+/// The body of the reading thread.
+pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
+    let mut translator = Translator::default();
+    let mut held: Option<Record> = None;
+    let mut pc = 0;
+    loop {
+        // What was read before a fault is good.
+        let next = next_record(&mut input);
+        let following = next.as_ref().ok().and_then(|n| n.as_ref().map(|r| r.ip));
+        if let Some(record) = held {
+            pc = record.ip;
+            translator.instruction(&record, following, sink)?;
+        }
+        held = next.or_else(|error| {
+            translator.finish(pc, sink)?;
+            Err(Stop::from(error))
+        })?;
+        if held.is_none() {
+            return translator.finish(pc, sink);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{RECORD, Record};
+
+    proptest! {
+        #[test]
+        fn records_come_back(bytes in prop::array::uniform32(any::<u8>()), branch: bool, taken: bool) {
+            let mut record = [0; RECORD];
+            record[..32].copy_from_slice(&bytes);
+            record[32..].copy_from_slice(&bytes);
+            (record[8], record[9]) = (u8::from(branch), u8::from(taken));
+            prop_assert_eq!(Record::parse(&record).unwrap().bytes(), record);
+        }
+
+        #[test]
+        fn any_record_is_answered(first in prop::array::uniform32(any::<u8>())) {
+            let mut record = [7; RECORD];
+            record[..32].copy_from_slice(&first);
+            let parsed = Record::parse(&record);
+            prop_assert_eq!(parsed.is_some(), first[8] < 2 && first[9] < 2);
+            if let Some(record) = parsed {
+                let _ = record.branch();
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! From one format to another.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use pagewalk_input::FileError;
+use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, ProgramError, flags};
+use serde::Serialize;
+
+use crate::champsim::{FLAGS, IP, Record, SP};
+use crate::open::{OpenOptions, open_trace};
+use crate::pwt::{Header, TraceWriter};
+use crate::record::{Recording, copy, drive};
+
+/// What a conversion did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Converted {
+    /// Instructions written.
+    pub instructions: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What the source ends with, when only its good part was kept.
+    pub fault: Option<String>,
+    /// What the target format cannot hold.
+    pub lost: Vec<String>,
+}
+
+/// Converts the trace `from` to `to`: a `.pwt`, or ChampSim's records (for
+/// `.champsim`, `.champsimtrace`, `.trace`, and these with `.xz`, `.gz` or `.zst`).
+/// With `keep_good`, a source that is damaged further on is converted up to there.
+///
+/// # Errors
+/// What is wrong with the source or the target; a source that ChampSim's format
+/// cannot hold.
+pub fn convert_trace(
+    from: &Path,
+    options: &OpenOptions,
+    to: &Path,
+    keep_good: bool,
+) -> Result<Converted, ProgramError> {
+    let target = target(to)?;
+    let program = open_trace(from, options)?;
+    match target {
+        Target::Pwt => to_pwt(program, from, to, keep_good),
+        Target::Champsim(compression) => to_champsim(program, to, compression, keep_good),
+    }
+}
+
+enum Target {
+    Pwt,
+    Champsim(&'static str),
+}
+
+fn target(to: &Path) -> Result<Target, FileError> {
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with(".pwt") {
+        return Ok(Target::Pwt);
+    }
+    for compression in ["", ".xz", ".gz", ".zst"] {
+        for kind in [".champsim", ".champsimtrace", ".trace"] {
+            if name.ends_with(&format!("{kind}{compression}")) {
+                return Ok(Target::Champsim(compression));
+            }
+        }
+    }
+    Err(FileError::new(
+        to,
+        "the name does not say a format to convert to; expected .pwt, .champsim or .champsimtrace, the latter also with .xz, .gz or .zst",
+    ))
+}
+
+/// Passes a program on, and takes a fault for its end.
+struct UpToFault {
+    program: Box<dyn Program>,
+    fault: std::sync::Arc<std::sync::Mutex<Option<String>>>,
+}
+
+impl Program for UpToFault {
+    fn facts(&self) -> pagewalk_stream::Facts {
+        self.program.facts()
+    }
+    fn fill(&mut self, thread: u32, batch: &mut Batch) -> Result<End, ProgramError> {
+        let mut fault = self.fault.lock().expect("held by no one who panics");
+        if fault.is_some() {
+            batch.ops.clear();
+            return Ok(End::Exit);
+        }
+        self.program.fill(thread, batch).or_else(|error| {
+            *fault = Some(error.message);
+            batch.ops.clear();
+            Ok(End::Exit)
+        })
+    }
+}
+
+fn to_pwt(
+    mut program: Box<dyn Program>,
+    from: &Path,
+    to: &Path,
+    keep_good: bool,
+) -> Result<Converted, ProgramError> {
+    let facts = program.facts();
+    let fault = std::sync::Arc::default();
+    if keep_good {
+        program = Box::new(UpToFault {
+            program,
+            fault: std::sync::Arc::clone(&fault),
+        });
+    }
+    let header = Header::of(&facts, 0, &from.display().to_string());
+    let writer = TraceWriter::create(to, &header)?;
+    let written = copy(Recording::new(program, writer))?;
+    let fault = fault.lock().expect("held by no one who panics").take();
+    Ok(Converted {
+        instructions: written.instructions,
+        bytes: written.bytes,
+        fault,
+        lost: Vec::new(),
+    })
+}
+
+fn to_champsim(
+    program: Box<dyn Program>,
+    to: &Path,
+    compression: &str,
+    keep_good: bool,
+) -> Result<Converted, ProgramError> {
+    let mut partial = to.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let done = write_champsim(program, to, &partial, compression, keep_good);
+    if done.is_err() {
+        // Unlike a part of a .pwt, it does not say that it is one.
+        drop(std::fs::remove_file(&partial));
+    }
+    done
+}
+
+fn write_champsim(
+    mut program: Box<dyn Program>,
+    to: &Path,
+    partial: &Path,
+    compression: &str,
+    keep_good: bool,
+) -> Result<Converted, ProgramError> {
+    let io = |e: std::io::Error| FileError::io(partial, "write the trace", &e);
+    let file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(io)?);
+    let mut out = Output::new(file, compression).map_err(io)?;
+    let mut records = Records::default();
+    let (mut instructions, mut events) = (0, 0u64);
+    let result = drive(program.as_mut(), &mut |thread, batch, end| {
+        if thread != 0 {
+            return Err(ProgramError {
+                message: format!(
+                    "{}: a ChampSim trace has one thread, and this program starts another; convert it to .pwt",
+                    to.display()
+                ),
+            });
+        }
+        if let End::Event { event, .. } = end
+            && !matches!(event, Event::RoiBegin | Event::RoiEnd)
+        {
+            events += 1;
+        }
+        for op in &batch.ops {
+            instructions += records.op(op, &mut out).map_err(|e| match e {
+                Problem::Io(e) => ProgramError::from(io(e)),
+                Problem::Full => ProgramError {
+                    message: format!(
+                        "{}: the instruction at {:#x} has more than 4 loads or 2 stores, more than a ChampSim record holds; convert to .pwt",
+                        to.display(),
+                        op.pc
+                    ),
+                },
+            })?;
+        }
+        Ok(true)
+    });
+    let fault = match result {
+        Ok(()) => None,
+        // Faults of the target have left the source in order.
+        Err(e) if keep_good && !e.message.starts_with(&*to.to_string_lossy()) => Some(e.message),
+        Err(e) => return Err(e),
+    };
+    records.flush(&mut out).map_err(io)?;
+    let file = out.finish().map_err(io)?;
+    file.sync_all().map_err(io)?;
+    let bytes = file.metadata().map_err(io)?.len();
+    std::fs::rename(partial, to).map_err(io)?;
+    let mut lost = vec![
+        "sizes of accesses, and latencies between dependent instructions".to_owned(),
+        "addresses of plain instructions (they are numbered between their neighbours)".to_owned(),
+    ];
+    if events > 0 {
+        lost.push(format!("{events} events of the address space"));
+    }
+    if records.far > 0 {
+        lost.push(format!(
+            "{} dependences over more than {REGISTERS} ops or beyond a record's registers",
+            records.far
+        ));
+    }
+    Ok(Converted {
+        instructions,
+        bytes,
+        fault,
+        lost,
+    })
+}
+
+/// Where the records go.
+enum Output {
+    Plain(BufWriter<File>),
+    Xz(liblzma::write::XzEncoder<BufWriter<File>>),
+    Gzip(flate2::write::GzEncoder<BufWriter<File>>),
+    Zstd(zstd::Encoder<'static, BufWriter<File>>),
+}
+
+impl Output {
+    fn new(file: BufWriter<File>, compression: &str) -> std::io::Result<Self> {
+        Ok(match compression {
+            ".xz" => Output::Xz(liblzma::write::XzEncoder::new(file, 6)),
+            ".gz" => Output::Gzip(flate2::write::GzEncoder::new(
+                file,
+                flate2::Compression::default(),
+            )),
+            ".zst" => Output::Zstd(zstd::Encoder::new(file, 9)?),
+            _ => Output::Plain(file),
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Output::Plain(w) => w.write_all(bytes),
+            Output::Xz(w) => w.write_all(bytes),
+            Output::Gzip(w) => w.write_all(bytes),
+            Output::Zstd(w) => w.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> std::io::Result<File> {
+        let file = match self {
+            Output::Plain(w) => w,
+            Output::Xz(w) => w.finish()?,
+            Output::Gzip(w) => w.finish()?,
+            Output::Zstd(w) => w.finish()?,
+        };
+        file.into_inner().map_err(|e| e.into_error())
+    }
+}
+
+enum Problem {
+    Io(std::io::Error),
+    Full,
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Problem::Io(error)
+    }
+}
+
+/// Register names that stand for the results of the last ops.
+const REGISTERS: u64 = 128;
+const FIRST_REGISTER: u64 = 64;
+
+/// Ops as records; the last is held back for its further micro-operations.
+#[derive(Default)]
+struct Records {
+    held: Option<Record>,
+    /// Number of the op that the held record began with.
+    began: u64,
+    ops: u64,
+    /// Target of the last taken branch.
+    target: u64,
+    far: u64,
+}
+
+fn put<T: Copy + PartialEq + Default>(slots: &mut [T], value: T) -> bool {
+    if slots.contains(&value) {
+        return true;
+    }
+    match slots.iter_mut().find(|s| **s == T::default()) {
+        Some(slot) => {
+            *slot = value;
+            true
+        }
+        None => false,
+    }
+}
+
+impl Records {
+    fn op(&mut self, op: &Op, out: &mut Output) -> Result<u64, Problem> {
+        // Without an instruction to belong to, it is one of its own.
+        let insns = u64::from(op.insns).max(u64::from(self.held.is_none()));
+        if insns > 0 {
+            self.flush(out)?;
+            for plain in 1..insns {
+                let from_target = self.target.wrapping_add(plain - 1);
+                let ip = if self.target != 0 && from_target < op.pc {
+                    from_target
+                } else {
+                    op.pc.wrapping_sub(insns - plain)
+                };
+                let record = Record {
+                    ip,
+                    ..Record::default()
+                };
+                out.write(&record.bytes())?;
+            }
+            self.target = 0;
+            self.began = self.ops;
+            self.held = Some(Record {
+                ip: op.pc,
+                ..Record::default()
+            });
+        }
+        let number = self.ops;
+        self.ops += 1;
+        let register = |op: u64| (FIRST_REGISTER + op % REGISTERS) as u8;
+        let record = self.held.as_mut().expect("just set, or there before");
+        let mut full = false;
+        match op.kind {
+            Kind::Load => full |= !put(&mut record.src_mem, op.va),
+            Kind::Store => full |= !put(&mut record.dest_mem, op.va),
+            Kind::Compute | Kind::Branch | Kind::Ask => {}
+        }
+        if full {
+            return Err(Problem::Full);
+        }
+        let mut sources = 0;
+        for dep in op.dep.into_iter().filter(|d| *d > 0) {
+            let producer = number.saturating_sub(u64::from(dep));
+            if producer >= self.began {
+                // Within the instruction.
+                continue;
+            }
+            sources += 1;
+            let near = u64::from(dep) < REGISTERS;
+            if !near || !put(&mut record.src_regs[..2], register(producer)) {
+                self.far += 1;
+            }
+        }
+        match op.kind {
+            Kind::Load | Kind::Compute | Kind::Ask => {
+                if !put(&mut record.dest_regs, register(number)) {
+                    self.far += 1;
+                }
+            }
+            Kind::Store => {}
+            Kind::Branch => {
+                record.is_branch = true;
+                record.taken = op.flags & flags::TAKEN != 0;
+                self.target = if record.taken { op.va } else { 0 };
+                set_branch(record, op.flags, sources);
+            }
+        }
+        Ok(insns)
+    }
+
+    fn flush(&mut self, out: &mut Output) -> std::io::Result<()> {
+        match self.held.take() {
+            Some(record) => out.write(&record.bytes()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Gives `record` the registers by which ChampSim knows this kind of branch.
+fn set_branch(record: &mut Record, branch: u8, sources: u32) {
+    let indirect = branch & flags::INDIRECT != 0;
+    let (special, dest): ([u8; 2], [u8; 2]) = if branch & flags::RETURN != 0 {
+        ([SP, 0], [IP, SP])
+    } else if branch & flags::CALL != 0 {
+        ([SP, IP], [IP, SP])
+    } else if branch & flags::CONDITIONAL != 0 {
+        ([IP, if sources == 0 { FLAGS } else { 0 }], [IP, 0])
+    } else if indirect {
+        ([0, 0], [IP, 0])
+    } else {
+        ([IP, 0], [IP, 0])
+    };
+    // A jump or call whose target is known has no other source.
+    if !indirect && branch & (flags::CONDITIONAL | flags::RETURN) == 0 {
+        record.src_regs[..2].fill(0);
+    } else if indirect && record.src_regs[0] == 0 {
+        record.src_regs[0] = 1;
+    }
+    record.src_regs[2..].copy_from_slice(&special);
+    record.dest_regs = dest;
+}

@@ -1,0 +1,247 @@
+//! What a trace holds, and whether it is whole.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use pagewalk_input::{Compression, FileError};
+use pagewalk_stream::{End, Event, Kind, ProgramError};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::open::{Format, OpenOptions, Opened, open_trace, opened};
+use crate::pwt::Header;
+use crate::pwt::file::PwtFile;
+use crate::record::drive;
+
+/// Contents of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceInfo {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: Format,
+    /// Its compression (a `.pwt` is compressed inside).
+    pub compression: Compression,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Instructions of all threads.
+    pub instructions: u64,
+    /// Ops that stand for them.
+    pub ops: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Loads.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+    /// Branches, and those taken.
+    pub branches: u64,
+    /// Branches that were taken.
+    pub taken: u64,
+    /// Different 4 KB pages of data.
+    pub data_pages: u64,
+    /// Different 4 KB pages of code.
+    pub code_pages: u64,
+    /// Bytes of the file for an instruction.
+    pub bytes_per_instruction: f64,
+    /// Events of the address space: mappings, unmappings and so on.
+    pub mapping_events: u64,
+    /// Mappings are inferred from what is touched.
+    pub mappings_inferred: bool,
+    /// No register information: loads are taken as independent.
+    pub no_dependences: bool,
+    /// There is a region of interest.
+    pub has_roi: bool,
+    /// Exit status of the first process, when the trace has its end.
+    pub exit_status: Option<i32>,
+    /// What a `.pwt` says of itself.
+    pub header: Option<Header>,
+}
+
+/// Different 4 KB pages: a bitmap for each 2 MB, so that dense and scattered
+/// footprints both stay small.
+#[derive(Default)]
+struct Pages(FxHashMap<u64, [u64; 8]>);
+
+impl Pages {
+    fn touch(&mut self, va: u64) {
+        let page = va >> 12;
+        let bits = self.0.entry(page >> 9).or_default();
+        bits[(page >> 6 & 7) as usize] |= 1 << (page & 63);
+    }
+    fn count(&self) -> u64 {
+        let ones = self.0.values().flatten().map(|w| u64::from(w.count_ones()));
+        ones.sum()
+    }
+}
+
+/// Reads the whole trace at `path` and tells what it holds.
+///
+/// # Errors
+/// What is wrong with the trace; see [`check_trace`] for how far it is good.
+pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, ProgramError> {
+    let (format, compression, header) = match opened(path, options.format)? {
+        Opened::Pwt => {
+            let file = PwtFile::open(path, options.recover)?;
+            (Format::Pwt, Compression::None, Some(file.header))
+        }
+        Opened::Other(input, format) => (format, input.compression, None),
+    };
+    let mut program = open_trace(path, options)?;
+    let facts = program.facts();
+    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+    let mut info = TraceInfo {
+        path: path.to_owned(),
+        format,
+        compression,
+        bytes,
+        instructions: 0,
+        ops: 0,
+        threads: 0,
+        loads: 0,
+        stores: 0,
+        branches: 0,
+        taken: 0,
+        data_pages: 0,
+        code_pages: 0,
+        bytes_per_instruction: 0.0,
+        mapping_events: 0,
+        mappings_inferred: facts.infer_mappings,
+        no_dependences: facts.no_dependences,
+        has_roi: facts.has_roi,
+        exit_status: None,
+        header,
+    };
+    let (mut data, mut code) = (Pages::default(), Pages::default());
+    let mut threads = BTreeSet::new();
+    drive(program.as_mut(), &mut |thread, batch, end| {
+        threads.insert(thread);
+        info.ops += batch.ops.len() as u64;
+        info.instructions += batch.instructions();
+        for op in &batch.ops {
+            code.touch(op.pc);
+            match op.kind {
+                Kind::Load => info.loads += 1,
+                Kind::Store => info.stores += 1,
+                Kind::Branch => {
+                    info.branches += 1;
+                    info.taken += u64::from(op.flags & pagewalk_stream::flags::TAKEN);
+                    continue;
+                }
+                Kind::Compute | Kind::Ask => continue,
+            }
+            data.touch(op.va);
+            data.touch(op.va.wrapping_add(u64::from(op.size).saturating_sub(1)));
+        }
+        if let End::Event { event, .. } = end {
+            match event {
+                Event::Map { .. }
+                | Event::Unmap { .. }
+                | Event::Remap { .. }
+                | Event::Protect { .. }
+                | Event::Advise { .. }
+                | Event::Populate { .. } => info.mapping_events += 1,
+                Event::ProcessExit { status } if info.exit_status.is_none() => {
+                    info.exit_status = Some(*status);
+                }
+                _ => {}
+            }
+        }
+        Ok(true)
+    })?;
+    info.threads = threads.len() as u64;
+    info.data_pages = data.count();
+    info.code_pages = code.count();
+    info.bytes_per_instruction = bytes as f64 / info.instructions.max(1) as f64;
+    Ok(info)
+}
+
+/// Whether a trace is whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TraceCheck {
+    /// Nothing is wrong.
+    pub whole: bool,
+    /// Instructions before the first fault (all, when there is none).
+    pub good_instructions: u64,
+    /// Blocks of a `.pwt` before the first fault.
+    pub good_blocks: Option<u64>,
+    /// Blocks of a `.pwt` that are found.
+    pub blocks: Option<u64>,
+    /// The first fault: what and where.
+    pub fault: Option<String>,
+    /// Where it is, in bytes (of the decompressed trace).
+    pub fault_offset: Option<u64>,
+}
+
+/// Reads all of the trace at `path` and verifies every checksum.
+///
+/// # Errors
+/// When the file cannot be opened or is no trace at all; damage further on is
+/// part of the answer.
+pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, FileError> {
+    let Opened::Other(..) = opened(path, format)? else {
+        return check_pwt(path);
+    };
+    let options = OpenOptions {
+        format,
+        ..OpenOptions::default()
+    };
+    let mut program = open_trace(path, &options)?;
+    let mut good = 0;
+    let result = drive(program.as_mut(), &mut |_, batch, _| {
+        good += batch.instructions();
+        Ok(true)
+    });
+    let fault = result.err().map(|e| e.message);
+    Ok(TraceCheck {
+        whole: fault.is_none(),
+        good_instructions: good,
+        good_blocks: None,
+        blocks: None,
+        fault_offset: fault.as_deref().and_then(|f| offset_in(path, f)),
+        fault,
+    })
+}
+
+/// The offset in a message of [`FileError`].
+fn offset_in(path: &Path, message: &str) -> Option<u64> {
+    let place = message
+        .strip_prefix(&path.display().to_string())?
+        .strip_prefix(", byte ")?;
+    place.split(':').next()?.parse().ok()
+}
+
+fn check_pwt(path: &Path) -> Result<TraceCheck, FileError> {
+    let unfinished = PwtFile::open(path, false).err();
+    let file = PwtFile::open(path, true)?;
+    let mut check = TraceCheck {
+        whole: true,
+        good_instructions: 0,
+        good_blocks: Some(0),
+        blocks: Some(file.blocks.len() as u64),
+        fault: None,
+        fault_offset: None,
+    };
+    let mut fault = None;
+    let mut verifier = file.verifier();
+    for (number, (_, header)) in file.blocks.iter().enumerate() {
+        match verifier.verify(number) {
+            Ok(()) => {
+                check.good_instructions += header.instructions;
+                check.good_blocks = Some(number as u64 + 1);
+            }
+            Err(mut error) => {
+                error.message = format!("block {number}: {}", error.message);
+                fault = Some(error);
+                break;
+            }
+        }
+    }
+    let fault = fault.or(file.stopped).or(unfinished);
+    if let Some(error) = fault {
+        check.whole = false;
+        check.fault_offset = error.offset;
+        check.fault = Some(error.to_string());
+    }
+    Ok(check)
+}

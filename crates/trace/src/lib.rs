@@ -1,0 +1,24 @@
+//! Traces: recorded programs, in our format and in others'.
+
+mod champsim;
+mod convert;
+mod info;
+mod lackey;
+mod open;
+mod order;
+mod pump;
+mod pwt;
+mod record;
+mod registers;
+pub mod x86;
+
+pub use convert::{Converted, convert_trace};
+pub use info::{TraceCheck, TraceInfo, check_trace, trace_info};
+pub use open::{Format, OpenOptions, open_trace};
+pub use order::Order;
+pub use pagewalk_input::{Compression, FileError};
+pub use pwt::{
+    CodePart, Decoded, Header, Known, Mark, Shape, StepEncoder, StepPart, Taken, TraceWriter,
+    Written,
+};
+pub use record::{Recording, record, record_into};

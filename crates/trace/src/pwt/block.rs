@@ -1,0 +1,423 @@
+//! The parts of a `.pwt` file.
+//!
+//! ```text
+//! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of all that
+//! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
+//!          a thread, or the code that the steps in later blocks name
+//! index    for each block: offset u64, its header
+//! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n"
+//! ```
+//!
+//! All numbers are little-endian. A block belongs to one thread and stands for
+//! itself. Without trailer the file was not finished; its blocks are still good.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use pagewalk_input::FileError;
+use serde::{Deserialize, Serialize};
+
+use super::codec::Cursors;
+use super::steps::{MOST_RECORDS, MOST_STEPS};
+
+pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
+pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
+/// What is written. Version 1 had blocks of ops only.
+pub const VERSION: u32 = 2;
+pub const HEADER_BYTES: usize = 64;
+pub const TRAILER_BYTES: usize = 24;
+pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;
+/// Ops of a block: enough that the model's learning is a small part of it.
+pub const BLOCK_OPS: usize = 1 << 18;
+/// A block is closed when its marks take this many bytes.
+pub const MARKS_FULL: usize = 1 << 16;
+/// What a reader accepts at most: one mark can be longer than `MARKS_FULL`.
+const MOST_MARKS: u32 = 1 << 26;
+/// Most bytes of the JSON in the header.
+pub const MOST_JSON: u32 = 1 << 20;
+
+/// Most bytes of code in a block.
+const MOST_CODE: u32 = 1 << 26;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holds {
+    /// Ops and marks of one thread, each op by itself.
+    #[default]
+    Ops,
+    /// Steps and marks of one thread: executions of blocks of code.
+    Steps,
+    /// Blocks of code.
+    Code,
+}
+
+impl Holds {
+    const ALL: [Holds; 3] = [Holds::Ops, Holds::Steps, Holds::Code];
+
+    fn magic(self) -> u32 {
+        u32::from_le_bytes(match self {
+            Holds::Ops => *b"PWBK",
+            Holds::Steps => *b"PWST",
+            Holds::Code => *b"PWCO",
+        })
+    }
+}
+
+/// What a trace says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Name of the program, as in [`pagewalk_stream::Facts`].
+    pub name: String,
+    /// See [`pagewalk_stream::Facts`].
+    pub infer_mappings: bool,
+    /// See [`pagewalk_stream::Facts`].
+    pub no_dependences: bool,
+    /// See [`pagewalk_stream::Facts`].
+    pub has_roi: bool,
+    /// See [`pagewalk_stream::Facts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// See [`pagewalk_stream::Facts`].
+    #[serde(default)]
+    pub live: bool,
+    /// Seed of the recorded run.
+    pub seed: u64,
+    /// What was recorded: a command line, a workload, another trace.
+    pub source: String,
+    /// Program and version that wrote it.
+    pub made_by: String,
+}
+
+impl Header {
+    /// The header of a recording of a program with these facts.
+    pub fn of(facts: &pagewalk_stream::Facts, seed: u64, source: &str) -> Self {
+        Header {
+            name: facts.name.clone(),
+            infer_mappings: facts.infer_mappings,
+            no_dependences: facts.no_dependences,
+            has_roi: facts.has_roi,
+            request: facts.request.clone(),
+            live: facts.live,
+            seed,
+            source: source.to_owned(),
+            made_by: concat!("pagewalk ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// What stands before each block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockHeader {
+    pub holds: Holds,
+    pub thread: u32,
+    /// Instructions of the thread before this block; of code, the number of its
+    /// first block.
+    pub before: u64,
+    pub instructions: u64,
+    /// Ops, steps, or blocks of code.
+    pub ops: u32,
+    pub marks: u32,
+    /// Of ops: bytes of the side, producer, address and mark streams; the control
+    /// stream has one byte an op. Of steps: bytes of the columns but the first, which
+    /// has a bit a step and one more. Of code: its bytes, and zeros.
+    pub lengths: [u32; 4],
+    pub compressed: u32,
+    pub crc: u32,
+    /// Loads and stores; of steps, records of accesses.
+    pub operands: u32,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+impl BlockHeader {
+    pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        let mut put32 = |at: usize, v: u32| out[at..at + 4].copy_from_slice(&v.to_le_bytes());
+        put32(0, self.holds.magic());
+        put32(4, self.thread);
+        put32(24, self.ops);
+        put32(28, self.marks);
+        for (i, length) in self.lengths.iter().enumerate() {
+            put32(32 + 4 * i, *length);
+        }
+        put32(48, self.compressed);
+        put32(52, self.crc);
+        put32(56, self.operands);
+        out[8..16].copy_from_slice(&self.before.to_le_bytes());
+        out[16..24].copy_from_slice(&self.instructions.to_le_bytes());
+        let crc = crc32fast::hash(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`BlockHeader::bytes`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
+        let magic = u32_at(bytes, 0);
+        let Some(holds) = Holds::ALL.into_iter().find(|h| h.magic() == magic) else {
+            return Err("no block begins here");
+        };
+        if u32_at(bytes, 60) != crc32fast::hash(&bytes[..60]) {
+            return Err("the checksum of a block's header does not match");
+        }
+        let header = BlockHeader {
+            holds,
+            thread: u32_at(bytes, 4),
+            before: u64_at(bytes, 8),
+            instructions: u64_at(bytes, 16),
+            ops: u32_at(bytes, 24),
+            marks: u32_at(bytes, 28),
+            lengths: [32, 36, 40, 44].map(|at| u32_at(bytes, at)),
+            compressed: u32_at(bytes, 48),
+            crc: u32_at(bytes, 52),
+            operands: u32_at(bytes, 56),
+        };
+        if header.is_sane() {
+            Ok(header)
+        } else {
+            Err("a block claims more than a block can hold")
+        }
+    }
+
+    /// Whether it claims no more than a block can hold.
+    fn is_sane(&self) -> bool {
+        let BlockHeader { ops, lengths, .. } = *self;
+        let [first, second, third, marks] = lengths;
+        let fits = match self.holds {
+            // The most that the codec can write for an op: 10 + 8, 5 and 8 bytes.
+            Holds::Ops => {
+                ops as usize <= BLOCK_OPS
+                    && first <= ops * 18
+                    && second <= ops * 5
+                    && third <= ops * 8
+                    && marks <= MOST_MARKS
+            }
+            Holds::Steps => {
+                ops as usize <= MOST_STEPS
+                    && first <= ops * 4 + 4
+                    && self.operands as usize <= MOST_RECORDS
+                    && second == self.operands.div_ceil(2)
+                    && third <= self.operands * 8
+                    && marks <= MOST_MARKS
+            }
+            Holds::Code => first <= MOST_CODE && [second, third, marks] == [0; 3],
+        };
+        fits && u64::from(self.marks) * 2 <= u64::from(marks)
+            && self.instructions <= u64::from(ops) * 0xffff
+            && self.before.checked_add(self.instructions).is_some()
+            && u64::from(self.compressed) <= zstd::zstd_safe::compress_bound(self.raw()) as u64
+    }
+
+    /// Bytes of the payload before compression.
+    pub fn raw(&self) -> usize {
+        self.first_column() + self.lengths.iter().map(|l| *l as usize).sum::<usize>()
+    }
+
+    fn first_column(&self) -> usize {
+        match self.holds {
+            Holds::Ops => self.ops as usize,
+            Holds::Steps => (self.ops as usize + 1).div_ceil(8),
+            Holds::Code => 0,
+        }
+    }
+
+    /// The columns in an uncompressed payload of steps.
+    pub fn columns<'a>(&self, raw: &'a [u8]) -> Columns<'a> {
+        let [ids, tags, bytes, _] = self.lengths.map(|l| l as usize);
+        let (misses, rest) = raw.split_at(self.first_column());
+        let (ids, rest) = rest.split_at(ids);
+        let (tags, rest) = rest.split_at(tags);
+        let (bytes, marks) = rest.split_at(bytes);
+        Columns {
+            misses,
+            ids,
+            tags,
+            bytes,
+            marks,
+        }
+    }
+
+    /// The streams in an uncompressed payload, and the marks.
+    pub fn split<'a>(&self, raw: &'a [u8]) -> (Cursors<'a>, &'a [u8]) {
+        let [side, deps, addresses, _] = self.lengths.map(|l| l as usize);
+        let (control, rest) = raw.split_at(self.ops as usize);
+        let (side, rest) = rest.split_at(side);
+        let (deps, rest) = rest.split_at(deps);
+        let (addresses, marks) = rest.split_at(addresses);
+        (
+            Cursors {
+                control,
+                side,
+                deps,
+                addresses,
+            },
+            marks,
+        )
+    }
+}
+
+/// The columns of a block of the file, under way of being read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Columns<'a> {
+    /// A bit for each block: not guessed.
+    pub misses: &'a [u8],
+    /// Their numbers.
+    pub ids: &'a [u8],
+    /// Four bits for each access.
+    pub tags: &'a [u8],
+    /// Differences of addresses.
+    pub bytes: &'a [u8],
+    /// What is rare.
+    pub marks: &'a [u8],
+}
+
+/// A full block on its way to the file.
+pub struct Sealed {
+    pub header: BlockHeader,
+    /// The parts of the payload.
+    pub columns: [Vec<u8>; 5],
+}
+
+/// The bytes at an offset of a file.
+pub fn read_at<const N: usize>(file: &mut File, at: u64) -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads and decompresses one block.
+pub fn load(
+    path: &Path,
+    file: &mut File,
+    offset: u64,
+    expected: &BlockHeader,
+) -> Result<Vec<u8>, FileError> {
+    let fault = |what: &str| {
+        FileError::at(
+            path,
+            offset,
+            format!("{what}; the blocks before are good; see `pagewalk trace check`"),
+        )
+    };
+    let header: [u8; HEADER_BYTES] =
+        read_at(file, offset).map_err(|e| fault(&format!("cannot read a block: {e}")))?;
+    let header = BlockHeader::parse(&header).map_err(fault)?;
+    if header != *expected {
+        return Err(fault("the block's header is not the one in the index"));
+    }
+    let mut payload = vec![0; header.compressed as usize];
+    file.read_exact(&mut payload)
+        .map_err(|e| fault(&format!("cannot read a block: {e}")))?;
+    if crc32fast::hash(&payload) != header.crc {
+        return Err(fault("the checksum of a block does not match"));
+    }
+    let raw = zstd::bulk::decompress(&payload, header.raw())
+        .map_err(|e| fault(&format!("a block cannot be decompressed ({e})")))?;
+    if raw.len() != header.raw() {
+        return Err(fault("a block is shorter than its header says"));
+    }
+    Ok(raw)
+}
+
+/// The header of a file, ready to be written.
+pub fn file_header(header: &Header) -> Vec<u8> {
+    let json = serde_json::to_vec(header).expect("plain strings and numbers");
+    let mut out = Vec::with_capacity(json.len() + 20);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&(json.len() as u32).to_le_bytes());
+    out.extend_from_slice(&json);
+    let crc = crc32fast::hash(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// Index and trailer for blocks at these offsets; the index begins at `at`.
+pub fn index(blocks: &[(u64, BlockHeader)], at: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(blocks.len() * INDEX_ENTRY + TRAILER_BYTES);
+    for (offset, header) in blocks {
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&header.bytes());
+    }
+    let crc = crc32fast::hash(&out);
+    out.extend_from_slice(&at.to_le_bytes());
+    out.extend_from_slice(&(blocks.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(TRAILER_MAGIC);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{BLOCK_OPS, BlockHeader, HEADER_BYTES, Holds};
+    use crate::pwt::steps::MOST_RECORDS;
+
+    fn some_header() -> impl Strategy<Value = BlockHeader> {
+        (
+            any::<u32>(),
+            0..1u64 << 60,
+            0..=BLOCK_OPS as u32,
+            any::<u32>(),
+            0..=MOST_RECORDS as u32,
+            0..3usize,
+        )
+            .prop_map(|(thread, before, ops, crc, operands, holds)| BlockHeader {
+                holds: Holds::ALL[holds],
+                thread,
+                before,
+                instructions: u64::from(ops) * 3,
+                ops,
+                marks: if holds == 2 { 0 } else { 2 },
+                lengths: [
+                    [ops / 2, ops, ops * 8, 17],
+                    [ops * 4 + 4, operands.div_ceil(2), operands * 8, 17],
+                    [ops * 100, 0, 0, 0],
+                ][holds],
+                compressed: ops / 9,
+                crc,
+                operands,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn headers_come_back(header in some_header()) {
+            prop_assert_eq!(BlockHeader::parse(&header.bytes()), Ok(header));
+        }
+
+        #[test]
+        fn a_flipped_bit_of_a_header_is_found(header in some_header(), at in 0..512usize) {
+            let mut bytes = header.bytes();
+            bytes[at / 8] ^= 1 << (at % 8);
+            prop_assert!(BlockHeader::parse(&bytes).is_err());
+        }
+
+        /// Even with a right checksum no header makes a reader take much memory.
+        #[test]
+        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..3usize) {
+            let mut bytes = [0; HEADER_BYTES];
+            for (i, word) in words.iter().enumerate() {
+                bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
+            }
+            bytes[..4].copy_from_slice(&Holds::ALL[holds].magic().to_le_bytes());
+            bytes[24..26].fill(0);
+            let crc = crc32fast::hash(&bytes[..60]);
+            bytes[60..].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(header) = BlockHeader::parse(&bytes) {
+                prop_assert!(header.raw() <= 128 << 20 && header.compressed <= 129 << 20);
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What happens between ops, as bytes.
+
+use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Op, ThreadId};
+use pagewalk_units::VirtAddr;
+
+use super::codec::{get_varint, put_varint};
+use crate::pump::Stop;
+
+/// Something between two ops of a thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// An event, a meeting, a barrier or the thread's end.
+    End(End),
+    /// The thread waited here until each of these threads had come this far, in
+    /// marks and in what is counted.
+    Wait(Vec<(ThreadId, u64)>, Counted),
+}
+
+/// Takes some ops, or a mark.
+pub(crate) type Give<'a> = &'a mut dyn FnMut(&[Op], Option<Mark>) -> Result<(), Stop>;
+
+fn backing_code(backing: Backing) -> u64 {
+    match backing {
+        Backing::Anonymous => 0,
+        Backing::Stack => 1,
+        Backing::File => 2,
+        Backing::Shared => 3,
+    }
+}
+
+fn backing(code: u64) -> Option<Backing> {
+    Some(match code {
+        0 => Backing::Anonymous,
+        1 => Backing::Stack,
+        2 => Backing::File,
+        3 => Backing::Shared,
+        _ => return None,
+    })
+}
+
+fn advice_code(advice: Advice) -> u64 {
+    match advice {
+        Advice::HugePage => 0,
+        Advice::NoHugePage => 1,
+        Advice::DontNeed => 2,
+    }
+}
+
+fn advice(code: u64) -> Option<Advice> {
+    Some(match code {
+        0 => Advice::HugePage,
+        1 => Advice::NoHugePage,
+        2 => Advice::DontNeed,
+        _ => return None,
+    })
+}
+
+/// Appends the mark after `position` ops of the block.
+pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
+    let mut put = |values: &[u64]| {
+        put_varint(out, position);
+        for value in values {
+            put_varint(out, *value);
+        }
+    };
+    match mark {
+        Mark::Wait(needs, counted) => {
+            let code = match counted {
+                Counted::Ops => 1,
+                Counted::Instructions => 5,
+            };
+            let mut values = vec![code, needs.len() as u64];
+            values.extend(needs.iter().flat_map(|(t, n)| [u64::from(*t), *n]));
+            put(&values);
+        }
+        Mark::End(End::Exit) => put(&[2]),
+        Mark::End(End::Meet { ticket }) => put(&[3, *ticket]),
+        Mark::End(End::Barrier { number }) => put(&[4, *number]),
+        Mark::End(End::Ask(Ask::LoadVa { integer })) => put(&[6, *integer]),
+        Mark::End(End::Ask(Ask::InsertVa { integer, va })) => put(&[7, *integer, va.0]),
+        Mark::End(End::More | End::Blocked | End::Empty | End::Wait { .. }) => {
+            unreachable!("says nothing about the program")
+        }
+        Mark::End(End::Event { event, ticket }) => match event {
+            Event::Map {
+                at,
+                bytes,
+                writable,
+                backing,
+            } => put(&[
+                16,
+                *ticket,
+                at.0,
+                *bytes,
+                u64::from(*writable),
+                backing_code(*backing),
+            ]),
+            Event::Unmap { at, bytes } => put(&[17, *ticket, at.0, *bytes]),
+            Event::Remap {
+                from,
+                old_bytes,
+                to,
+                new_bytes,
+            } => put(&[18, *ticket, from.0, *old_bytes, to.0, *new_bytes]),
+            Event::Protect {
+                at,
+                bytes,
+                writable,
+            } => put(&[19, *ticket, at.0, *bytes, u64::from(*writable)]),
+            Event::Advise { at, bytes, advice } => {
+                put(&[20, *ticket, at.0, *bytes, advice_code(*advice)]);
+            }
+            Event::Populate { at, bytes } => put(&[21, *ticket, at.0, *bytes]),
+            Event::Spawn { thread } => put(&[22, *ticket, u64::from(*thread)]),
+            Event::Fork { process, thread } => {
+                put(&[23, *ticket, u64::from(*process), u64::from(*thread)]);
+            }
+            Event::Exec => put(&[24, *ticket]),
+            Event::ProcessExit { status } => put(&[25, *ticket, *status as u32 as u64]),
+            Event::RoiBegin => put(&[26, *ticket]),
+            Event::RoiEnd => put(&[27, *ticket]),
+        },
+    }
+}
+
+/// Reads what [`put_mark`] wrote; `None` when it is not that.
+pub fn get_mark(from: &mut &[u8]) -> Option<(u64, Mark)> {
+    let position = get_varint(from)?;
+    let code = get_varint(from)?;
+    Some((position, get_body(code, from)?))
+}
+
+/// Reads the rest of a mark.
+pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
+    let mut next = || get_varint(from);
+    let mark = match code {
+        1 | 5 => {
+            let counted = match code {
+                1 => Counted::Ops,
+                _ => Counted::Instructions,
+            };
+            let count = next()?;
+            let mut needs = Vec::new();
+            for _ in 0..count {
+                needs.push((u32::try_from(next()?).ok()?, next()?));
+            }
+            return Some(Mark::Wait(needs, counted));
+        }
+        2 => End::Exit,
+        3 => End::Meet { ticket: next()? },
+        4 => End::Barrier { number: next()? },
+        6 => End::Ask(Ask::LoadVa { integer: next()? }),
+        7 => End::Ask(Ask::InsertVa {
+            integer: next()?,
+            va: VirtAddr(next()?),
+        }),
+        _ => {
+            let ticket = next()?;
+            let event = match code {
+                16 => Event::Map {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    writable: next()? == 1,
+                    backing: backing(next()?)?,
+                },
+                17 => Event::Unmap {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                },
+                18 => Event::Remap {
+                    from: VirtAddr(next()?),
+                    old_bytes: next()?,
+                    to: VirtAddr(next()?),
+                    new_bytes: next()?,
+                },
+                19 => Event::Protect {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    writable: next()? == 1,
+                },
+                20 => Event::Advise {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    advice: advice(next()?)?,
+                },
+                21 => Event::Populate {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                },
+                22 => Event::Spawn {
+                    thread: u32::try_from(next()?).ok()?,
+                },
+                23 => Event::Fork {
+                    process: u32::try_from(next()?).ok()?,
+                    thread: u32::try_from(next()?).ok()?,
+                },
+                24 => Event::Exec,
+                25 => Event::ProcessExit {
+                    status: u32::try_from(next()?).ok()? as i32,
+                },
+                26 => Event::RoiBegin,
+                27 => Event::RoiEnd,
+                _ => return None,
+            };
+            End::Event { event, ticket }
+        }
+    };
+    Some(Mark::End(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::{Advice, Backing, Counted, End, Event};
+    use pagewalk_units::VirtAddr;
+    use proptest::prelude::*;
+
+    use super::{Mark, get_mark, put_mark};
+
+    #[test]
+    fn every_mark_comes_back() {
+        let (at, bytes) = (VirtAddr(0x7f00_0000_1000), 1 << 40);
+        let events = [
+            Event::Map {
+                at,
+                bytes,
+                writable: true,
+                backing: Backing::Shared,
+            },
+            Event::Map {
+                at,
+                bytes,
+                writable: false,
+                backing: Backing::File,
+            },
+            Event::Unmap { at, bytes },
+            Event::Remap {
+                from: at,
+                old_bytes: 4096,
+                to: VirtAddr(0),
+                new_bytes: bytes,
+            },
+            Event::Protect {
+                at,
+                bytes,
+                writable: false,
+            },
+            Event::Advise {
+                at,
+                bytes,
+                advice: Advice::DontNeed,
+            },
+            Event::Populate { at, bytes },
+            Event::Spawn { thread: u32::MAX },
+            Event::Fork {
+                process: 3,
+                thread: 9,
+            },
+            Event::Exec,
+            Event::ProcessExit { status: -1 },
+            Event::RoiBegin,
+            Event::RoiEnd,
+        ];
+        let mut marks: Vec<Mark> = events
+            .into_iter()
+            .zip(0..)
+            .map(|(event, ticket)| Mark::End(End::Event { event, ticket }))
+            .collect();
+        marks.push(Mark::End(End::Exit));
+        marks.push(Mark::End(End::Meet { ticket: u64::MAX }));
+        marks.push(Mark::End(End::Ask(Ask::LoadVa { integer: u64::MAX })));
+        let integer = 7;
+        marks.push(Mark::End(End::Ask(Ask::InsertVa { integer, va: at })));
+        let needs = vec![(0, 5), (7, u64::MAX)];
+        marks.push(Mark::Wait(needs.clone(), Counted::Ops));
+        marks.push(Mark::Wait(needs, Counted::Instructions));
+        let mut bytes = Vec::new();
+        for (position, mark) in marks.iter().enumerate() {
+            put_mark(&mut bytes, position as u64, mark);
+        }
+        let mut from = &bytes[..];
+        for (position, mark) in marks.into_iter().enumerate() {
+            assert_eq!(get_mark(&mut from), Some((position as u64, mark)));
+        }
+        assert!(from.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered(bytes: Vec<u8>) {
+            let mut from = &bytes[..];
+            while get_mark(&mut from).is_some() {}
+        }
+    }
+}

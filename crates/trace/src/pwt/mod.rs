@@ -1,0 +1,16 @@
+//! Pagewalk's own compact trace format, `.pwt`.
+
+pub(crate) mod block;
+mod code;
+mod codec;
+pub(crate) mod file;
+mod marks;
+pub(crate) mod reader;
+mod steps;
+mod writer;
+
+pub use block::Header;
+pub use code::{CodePart, Decoded, Known};
+pub use marks::Mark;
+pub use steps::{Shape, StepEncoder, StepPart, Taken};
+pub use writer::{TraceWriter, Written};

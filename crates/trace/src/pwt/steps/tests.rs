@@ -1,0 +1,337 @@
+//! What a ring tells comes back as the ops that the live reader makes of it.
+
+use pagewalk_ring::record;
+use pagewalk_stream::{End, Event, Op};
+use proptest::prelude::*;
+
+use super::{Columns, StepDecoder, StepEncoder, StepPart};
+use crate::pump::Stop;
+use crate::pwt::code::{Decoded, Known};
+use crate::pwt::marks::Mark;
+use crate::x86::{Piece, Registers};
+
+/// Blocks of code: plain, loads and stores, conditional and indirect branches, wide
+/// accesses in pieces, a repeated string instruction, markers, a system call.
+const CODE: [&[&[u8]]; 9] = [
+    &[&[0x48, 0x01, 0xd8], &[0x90]],
+    &[&[0x48, 0x8b, 0x00], &[0x48, 0x8b, 0x18], &[0x75, 0xf8]],
+    &[&[0x48, 0x01, 0x18], &[0x53], &[0xc3]],
+    &[&[0x48, 0x89, 0x18], &[0xff, 0x20]],
+    &[
+        &[0xc5, 0xfe, 0x6f, 0x00],
+        &[0x0f, 0x28, 0x08],
+        &[0xeb, 0x10],
+    ],
+    &[&[0xf3, 0x48, 0xa5]],
+    &[
+        &[0x48, 0x8b, 0x00],
+        &[0x0f, 0x1f, 0x80, 0x01, 0x4d, 0x49, 0x53],
+        &[0x48, 0x8b, 0x18],
+        &[0x0f, 0x1f, 0x80, 0x02, 0x4d, 0x49, 0x53],
+        &[0x48, 0x89, 0x18],
+    ],
+    &[&[0x48, 0x83, 0xc0, 0x01], &[0x0f, 0x05]],
+    &[IMUL; 40],
+];
+
+const IMUL: &[u8] = &[0x48, 0x0f, 0xaf, 0xc0];
+
+fn raw(number: usize) -> Vec<u8> {
+    let code = CODE[number];
+    let mut raw = (0x40_0000 + 0x1000 * number as u64).to_le_bytes().to_vec();
+    raw.extend((code.len() as u32).to_le_bytes());
+    raw.extend(code.iter().map(|i| i.len() as u8));
+    raw.extend(code.concat());
+    raw
+}
+
+fn known() -> Vec<Known> {
+    let mut decoded = Decoded::default();
+    (0..CODE.len())
+        .map(|n| decoded.learn(raw(n)).unwrap())
+        .collect()
+}
+
+/// How an execution went.
+#[derive(Clone, Debug)]
+struct Ran {
+    block: usize,
+    addresses: Vec<u64>,
+    /// Cut to so many records, if to any number, and more of any kind after them.
+    kept: Option<usize>,
+    more: Vec<u64>,
+    met: Vec<(u16, u64)>,
+    /// It is not known what came next.
+    broken: bool,
+    /// What happened before it.
+    end: Option<End>,
+    /// A block of the file ends before it.
+    sealed: bool,
+}
+
+fn any_end() -> impl Strategy<Value = End> {
+    let ticket = 0..5u64;
+    prop_oneof![
+        Just(End::Event {
+            event: Event::Exec,
+            ticket: 7
+        }),
+        Just(End::Event {
+            event: Event::RoiBegin,
+            ticket: 0
+        }),
+        ticket.prop_map(|ticket| End::Meet { ticket }),
+        Just(End::Barrier { number: 3 }),
+    ]
+}
+
+fn rarely<T: Strategy>(what: T) -> impl Strategy<Value = Option<T::Value>> {
+    prop::option::weighted(0.05, what)
+}
+
+fn any_run() -> impl Strategy<Value = Ran> {
+    let address = prop_oneof![
+        (0..64u64).prop_map(|a| 0x7000_0000 + a * 8),
+        0..1u64 << 48,
+        Just(0)
+    ];
+    let addresses = prop::collection::vec(address, 70);
+    // Any record that is one of an access.
+    let more = rarely(prop::collection::vec(0..1u64 << 58, 0..6));
+    let met = rarely(prop::collection::vec((0..6u16, any::<u64>()), 1..3));
+    let rare = (rarely(0..6usize), more, met, rarely(Just(())));
+    let between = (rarely(any_end()), rarely(Just(())));
+    (0..CODE.len(), addresses, rare, between).prop_map(
+        |(block, addresses, (kept, more, met, broken), (end, sealed))| Ran {
+            block,
+            addresses,
+            kept,
+            more: more.unwrap_or_default(),
+            met: met.unwrap_or_default(),
+            broken: broken.is_some(),
+            end,
+            sealed: sealed.is_some(),
+        },
+    )
+}
+
+fn records(known: &Known, ran: &Ran) -> Vec<u64> {
+    let mut records: Vec<u64> = known
+        .block
+        .expected()
+        .iter()
+        .zip(ran.addresses.iter().cycle())
+        .map(|(upper, address)| u64::from(*upper) << 48 | address)
+        .collect();
+    records.truncate(ran.kept.unwrap_or(usize::MAX));
+    records.extend(&ran.more);
+    records
+}
+
+#[derive(Debug, PartialEq)]
+enum Part {
+    Op(Op),
+    End(End),
+}
+
+/// As the live reader does it.
+fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
+    let (mut parts, mut registers) = (Vec::new(), Registers::default());
+    for (n, ran) in runs.iter().enumerate() {
+        if let Some(end) = &ran.end {
+            if matches!(
+                end,
+                End::Event {
+                    event: Event::Exec,
+                    ..
+                }
+            ) {
+                registers = Registers::default();
+            }
+            parts.push(Part::End(end.clone()));
+        }
+        let next = runs.get(n + 1).filter(|_| !ran.broken);
+        let next = next.map(|r| known[r.block].block.address);
+        let block = &known[ran.block].block;
+        let mut ops = Vec::new();
+        block.expand(
+            &records(&known[ran.block], ran),
+            next,
+            &mut registers,
+            &mut ops,
+        );
+        for piece in block.cut(ops, &mut ran.met.clone()) {
+            match piece {
+                Piece::Ops(ops) => parts.extend(ops.into_iter().map(Part::Op)),
+                Piece::End(end) => parts.push(Part::End(end)),
+            }
+        }
+    }
+    let instructions = |p: &Part| match p {
+        Part::Op(op) => u64::from(op.insns),
+        Part::End(_) => 0,
+    };
+    let instructions = parts.iter().map(instructions).sum();
+    (parts, instructions)
+}
+
+/// Step by step, or as many at a time as there are.
+fn encoded(known: &[Known], runs: &[Ran], at_once: bool) -> Vec<StepPart> {
+    let (mut encoder, mut done) = (StepEncoder::default(), Vec::new());
+    let mut n = 0;
+    while n < runs.len() {
+        let ran = &runs[n];
+        if ran.sealed && !encoder.is_empty() {
+            done.push(encoder.take());
+        }
+        if let Some(end) = &ran.end {
+            encoder.mark(&Mark::End(end.clone()));
+        }
+        if at_once && ran.met.is_empty() && !ran.broken {
+            let mut words = Vec::new();
+            for (m, r) in runs[n..].iter().enumerate() {
+                words.push(record::word(record::BLOCK, r.block as u64));
+                if m > 0 && (r.end.is_some() || r.sealed || r.broken || !r.met.is_empty()) {
+                    break;
+                }
+                words.extend(records(&known[r.block], r));
+            }
+            let (_, taken) = encoder.run(&words, known, u32::MAX, u64::MAX);
+            n += taken.steps as usize;
+            if taken.steps > 0 {
+                continue;
+            }
+        }
+        for (instruction, ticket) in &ran.met {
+            encoder.met_within(*instruction, *ticket);
+        }
+        let next = runs.get(n + 1).filter(|_| !ran.broken);
+        let next = next.map(|r| known[r.block].shape.number);
+        let Known { block, shape } = &known[ran.block];
+        encoder.step(block, shape, &records(&known[ran.block], ran), next);
+        n += 1;
+    }
+    done.push(encoder.take());
+    done
+}
+
+fn columns(part: &StepPart) -> Columns<'_> {
+    let [misses, ids, tags, bytes, marks] = &part.columns;
+    Columns {
+        misses,
+        ids,
+        tags,
+        bytes,
+        marks,
+    }
+}
+
+fn fault(what: &str) -> Stop {
+    Stop::Fault(pagewalk_stream::ProgramError {
+        message: what.into(),
+    })
+}
+
+fn decoded(known: &[Known], parts: &[StepPart]) -> Result<(Vec<Part>, u64), String> {
+    let (mut decoder, mut got, mut instructions) = (StepDecoder::default(), Vec::new(), 0);
+    for part in parts {
+        let counts = (part.steps, part.mark_count);
+        let result = decoder.decode(columns(part), counts, known, &fault, &mut |ops, mark| {
+            got.extend(ops.iter().map(|o| Part::Op(*o)));
+            if let Some(Mark::End(end)) = mark {
+                got.push(Part::End(end));
+            }
+            Ok(())
+        });
+        match result {
+            Ok(n) => {
+                assert_eq!(n, part.instructions);
+                instructions += n;
+            }
+            Err(Stop::Fault(e)) => return Err(e.message),
+            Err(Stop::Gone) => unreachable!("nothing is sent"),
+        }
+    }
+    Ok((got, instructions))
+}
+
+proptest! {
+    #[test]
+    fn any_executions_come_back(
+        runs in prop::collection::vec(any_run(), 1..200),
+        at_once: bool,
+    ) {
+        let known = known();
+        let parts = encoded(&known, &runs, at_once);
+        let (got, instructions) = decoded(&known, &parts).unwrap();
+        let (wanted, counted) = expected(&known, &runs);
+        prop_assert_eq!(instructions, counted);
+        prop_assert_eq!(got.len(), wanted.len());
+        for (n, (a, b)) in got.iter().zip(&wanted).enumerate() {
+            prop_assert!(a == b, "{n}: {a:?} instead of {b:?}");
+        }
+    }
+
+    #[test]
+    fn any_columns_are_answered(
+        columns in prop::array::uniform5(prop::collection::vec(any::<u8>(), 0..80)),
+        steps in 0..500u32, mark_count in 0..20u32,
+    ) {
+        let part = StepPart {
+            columns, steps, mark_count, records: 0, instructions: 0, ops: 0,
+        };
+        let mut decoder = StepDecoder::default();
+        let counts = (steps, mark_count);
+        let mut given = 0;
+        let _ = decoder.decode(self::columns(&part), counts, &known(), &fault, &mut |ops, _| {
+            given += ops.len();
+            Ok(())
+        });
+        prop_assert!(given < 1 << 20);
+    }
+
+    /// Good columns with a byte changed.
+    #[test]
+    fn changed_columns_are_answered(
+        runs in prop::collection::vec(any_run(), 1..60),
+        column in 0..5usize, at: prop::sample::Index, byte: u8,
+    ) {
+        let known = known();
+        let mut part = encoded(&known, &runs, true).remove(0);
+        if part.columns[column].is_empty() {
+            return Ok(());
+        }
+        let at = at.index(part.columns[column].len());
+        part.columns[column][at] = byte;
+        let counts = (part.steps, part.mark_count);
+        let mut decoder = StepDecoder::default();
+        let _ = decoder.decode(columns(&part), counts, &known, &fault, &mut |_, _| Ok(()));
+    }
+}
+
+#[test]
+fn a_loop_costs_next_to_nothing() {
+    let known = known();
+    let runs: Vec<Ran> = (0..10_000)
+        .map(|n| Ran {
+            block: [1, 2, 3][n % 3],
+            addresses: vec![0x1000, 0x7000 + 64 * n as u64],
+            kept: None,
+            more: vec![],
+            met: vec![],
+            broken: false,
+            end: None,
+            sealed: false,
+        })
+        .collect();
+    let part = encoded(&known, &runs, true).remove(0);
+    let [misses, ids, tags, bytes, marks] = part.columns.each_ref().map(Vec::len);
+    assert_eq!(misses, 10_001usize.div_ceil(8));
+    assert!(ids <= 4 * 12, "the numbers of the first round: {ids}");
+    assert_eq!(tags, (part.records as usize).div_ceil(2));
+    assert!(bytes < 27_000, "two bytes for what moves on: {bytes}");
+    // The last one has nothing after it.
+    assert!(marks <= 5, "{marks}");
+    let all = zstd::bulk::compress(&part.columns.concat(), 1).unwrap();
+    assert!(all.len() < 600, "{}", all.len());
+}

@@ -1,0 +1,415 @@
+//! Writes `.pwt` files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use pagewalk_input::FileError;
+use pagewalk_stream::{End, Kind, Op, ThreadId};
+
+use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
+use super::code::CodePart;
+use super::codec::{Encoder, Streams};
+use super::marks::{Mark, put_mark};
+use super::steps::StepPart;
+
+/// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
+const LEVEL: i32 = 3;
+/// For steps and code: recording shares the host's cores with the emulator.
+const STEP_LEVEL: i32 = 1;
+
+/// Where a finished trace goes.
+trait Target: Write + Send {
+    /// Makes the file whole under its own name.
+    fn publish(&mut self) -> std::io::Result<()>;
+}
+
+struct FileTarget {
+    file: BufWriter<File>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl Write for FileTarget {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Target for FileTarget {
+    fn publish(&mut self) -> std::io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        std::fs::rename(&self.partial, &self.path)
+    }
+}
+
+struct PlainTarget<W>(W);
+
+impl<W: Write> Write for PlainTarget<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<W: Write + Send> Target for PlainTarget<W> {
+    fn publish(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// One thread's block under way.
+#[derive(Default)]
+struct Open {
+    encoder: Encoder,
+    streams: Streams,
+    marks: Vec<u8>,
+    mark_count: u32,
+    operands: u32,
+    instructions: u64,
+    before: u64,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Of all threads.
+    pub instructions: u64,
+    /// Of all threads; of a live program without those that replace long chains.
+    pub ops: u64,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+/// Writes a trace. Compression and writing run in a thread of their own.
+///
+/// The file has its own name only once it is finished; until then, and when the
+/// writer is dropped or killed, it is `NAME.partial`, whose finished blocks can be
+/// recovered.
+pub struct TraceWriter {
+    path: PathBuf,
+    partial: PathBuf,
+    threads: BTreeMap<ThreadId, Open>,
+    blocks: Option<SyncSender<Sealed>>,
+    worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
+    written: Written,
+}
+
+impl TraceWriter {
+    /// Begins the trace `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be created, or `path` is a device, a pipe or a
+    /// folder, which the finished trace would replace.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, FileError> {
+        if path.exists() && !path.is_file() {
+            let what = "is no regular file; give the name of a file to write";
+            return Err(FileError::new(path, what.to_owned()));
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file =
+            File::create(&partial).map_err(|e| FileError::io(&partial, "create the trace", &e))?;
+        let target = FileTarget {
+            file: BufWriter::with_capacity(1 << 20, file),
+            partial: partial.clone(),
+            path: path.to_owned(),
+        };
+        Ok(Self::start(path, partial, header, Box::new(target)))
+    }
+
+    /// Writes to anything; `name` is for messages.
+    pub fn to_writer(name: &Path, header: &Header, out: impl Write + Send + 'static) -> Self {
+        Self::start(name, name.to_owned(), header, Box::new(PlainTarget(out)))
+    }
+
+    fn start(path: &Path, partial: PathBuf, header: &Header, target: Box<dyn Target>) -> Self {
+        let (blocks, receiver) = sync_channel(4);
+        let first = file_header(header);
+        let worker = std::thread::Builder::new()
+            .name("trace-writer".into())
+            .spawn(move || write_all(target, &first, &receiver))
+            .expect("a thread can be started");
+        TraceWriter {
+            path: path.to_owned(),
+            partial,
+            threads: BTreeMap::new(),
+            blocks: Some(blocks),
+            worker: Some(worker),
+            written: Written::default(),
+        }
+    }
+
+    /// Appends ops of `thread`.
+    ///
+    /// # Errors
+    /// When the file cannot be written, such as a full disk.
+    pub fn ops(&mut self, thread: ThreadId, ops: &[Op]) -> Result<(), FileError> {
+        let mut rest = ops;
+        while !rest.is_empty() {
+            let open = self.threads.entry(thread).or_default();
+            let room = BLOCK_OPS - open.streams.control.len();
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            rest = later;
+            open.encoder.encode(now, &mut open.streams);
+            let mut instructions = 0;
+            for op in now {
+                instructions += u64::from(op.insns);
+                open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+            }
+            open.instructions += instructions;
+            self.written.instructions += instructions;
+            self.written.ops += now.len() as u64;
+            if open.streams.control.len() == BLOCK_OPS {
+                self.seal(thread)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what follows the ops of `thread` so far.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn mark(&mut self, thread: ThreadId, mark: &Mark) -> Result<(), FileError> {
+        let open = self.threads.entry(thread).or_default();
+        put_mark(&mut open.marks, open.streams.control.len() as u64, mark);
+        open.mark_count += 1;
+        let gone = matches!(mark, Mark::End(End::Exit));
+        if gone || open.marks.len() >= MARKS_FULL {
+            self.seal(thread)?;
+        }
+        if gone {
+            // Nothing follows, and the model of a thread takes a megabyte.
+            self.threads.remove(&thread);
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, thread: ThreadId) -> Result<(), FileError> {
+        let Some(open) = self.threads.get_mut(&thread) else {
+            return Ok(());
+        };
+        let ops = open.streams.control.len();
+        if ops == 0 && open.mark_count == 0 {
+            return Ok(());
+        }
+        let streams = std::mem::take(&mut open.streams);
+        let marks = std::mem::take(&mut open.marks);
+        let header = BlockHeader {
+            holds: Holds::Ops,
+            thread,
+            before: open.before,
+            instructions: open.instructions,
+            ops: ops as u32,
+            marks: open.mark_count,
+            lengths: [
+                streams.side.len() as u32,
+                streams.deps.len() as u32,
+                streams.addresses.len() as u32,
+                marks.len() as u32,
+            ],
+            operands: open.operands,
+            ..BlockHeader::default()
+        };
+        open.before += open.instructions;
+        (open.instructions, open.mark_count, open.operands) = (0, 0, 0);
+        open.encoder.reset();
+        let columns = [
+            streams.control,
+            streams.side,
+            streams.deps,
+            streams.addresses,
+            marks,
+        ];
+        self.send(Sealed { header, columns })
+    }
+
+    /// Appends the steps of a thread that has executed so many instructions before.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn steps(
+        &mut self,
+        thread: ThreadId,
+        before: u64,
+        part: StepPart,
+    ) -> Result<(), FileError> {
+        let [_, ids, tags, bytes, marks] = &part.columns;
+        let header = BlockHeader {
+            holds: Holds::Steps,
+            thread,
+            before,
+            instructions: part.instructions,
+            ops: part.steps,
+            marks: part.mark_count,
+            lengths: [ids, tags, bytes, marks].map(|c| c.len() as u32),
+            operands: part.records,
+            ..BlockHeader::default()
+        };
+        self.written.instructions += part.instructions;
+        self.written.ops += part.ops;
+        let columns = part.columns;
+        self.send(Sealed { header, columns })
+    }
+
+    /// Appends code that steps may name from now on.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn code(&mut self, part: CodePart) -> Result<(), FileError> {
+        let header = BlockHeader {
+            holds: Holds::Code,
+            before: u64::from(part.first),
+            ops: part.count,
+            lengths: [part.bytes.len() as u32, 0, 0, 0],
+            ..BlockHeader::default()
+        };
+        let columns = [part.bytes, vec![], vec![], vec![], vec![]];
+        self.send(Sealed { header, columns })
+    }
+
+    fn send(&mut self, sealed: Sealed) -> Result<(), FileError> {
+        let gone = match &self.blocks {
+            Some(blocks) => blocks.send(sealed).is_err(),
+            None => true,
+        };
+        if gone { Err(self.failure()) } else { Ok(()) }
+    }
+
+    /// Why the writing thread is gone.
+    fn failure(&mut self) -> FileError {
+        self.blocks = None;
+        let what = match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error.to_string(),
+            Some(Err(_)) => "the writing thread stopped (a defect of Pagewalk)".into(),
+            Some(Ok(Ok(_))) | None => "an earlier write failed".into(),
+        };
+        FileError::new(
+            &self.partial,
+            format!(
+                "cannot write the trace: {what}; free some space or record elsewhere; what was written before can be read with the option to recover"
+            ),
+        )
+    }
+
+    /// Instructions and ops so far; `bytes` is known when finished.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
+    /// Writes what is open, the index, and gives the file its name.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::ops`].
+    pub fn finish(mut self) -> Result<Written, FileError> {
+        let threads: Vec<ThreadId> = self.threads.keys().copied().collect();
+        for thread in threads {
+            self.seal(thread)?;
+        }
+        self.blocks = None;
+        match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Ok(bytes))) => Ok(Written {
+                bytes,
+                ..self.written
+            }),
+            Some(Ok(Err(error))) => {
+                let doing = format!("write the trace for {}", self.path.display());
+                Err(FileError::io(&self.partial, &doing, &error))
+            }
+            _ => Err(self.failure()),
+        }
+    }
+}
+
+impl Drop for TraceWriter {
+    fn drop(&mut self) {
+        // Without the blocks still open and without index: not a whole trace.
+        if let Some(worker) = self.worker.take() {
+            if let Some(blocks) = self.blocks.take() {
+                let _ = blocks.send(Sealed::abandon());
+            }
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Sealed {
+    /// Ends the writing thread without index.
+    fn abandon() -> Self {
+        Sealed {
+            header: BlockHeader::default(),
+            columns: Default::default(),
+        }
+    }
+}
+
+fn write_all(
+    mut out: Box<dyn Target>,
+    first: &[u8],
+    blocks: &std::sync::mpsc::Receiver<Sealed>,
+) -> std::io::Result<u64> {
+    out.write_all(first)?;
+    let mut at = first.len() as u64;
+    let mut entries = Vec::new();
+    let mut ops = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut steps = zstd::bulk::Compressor::new(STEP_LEVEL)?;
+    let mut raw = Vec::new();
+    for mut block in blocks {
+        if block.header.ops == 0 && block.header.marks == 0 {
+            out.flush()?;
+            return Ok(at);
+        }
+        raw.clear();
+        for part in &block.columns {
+            raw.extend_from_slice(part);
+        }
+        let payload = match block.header.holds {
+            Holds::Ops => ops.compress(&raw)?,
+            Holds::Steps | Holds::Code => steps.compress(&raw)?,
+        };
+        block.header.compressed = payload.len() as u32;
+        block.header.crc = crc32fast::hash(&payload);
+        entries.push((at, block.header));
+        out.write_all(&block.header.bytes())?;
+        out.write_all(&payload)?;
+        at += (block.header.bytes().len() + payload.len()) as u64;
+    }
+    let index = index(&entries, at);
+    out.write_all(&index)?;
+    out.publish()?;
+    Ok(at + index.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pagewalk_stream::{End, Op};
+
+    use super::TraceWriter;
+    use crate::pwt::block::Header;
+    use crate::pwt::marks::Mark;
+
+    #[test]
+    fn a_thread_that_is_gone_takes_no_memory() {
+        let header = Header::default();
+        let mut writer = TraceWriter::to_writer(Path::new("x"), &header, std::io::sink());
+        for thread in 0..40 {
+            writer.ops(thread, &[Op::default()]).unwrap();
+            writer.mark(thread, &Mark::End(End::Exit)).unwrap();
+            assert!(writer.threads.is_empty());
+        }
+        assert_eq!(writer.finish().unwrap().ops, 40);
+    }
+}

@@ -1,0 +1,225 @@
+//! Recording: a program's stream into a trace, beside a run or alone.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stream::{
+    Batch, Counted, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
+};
+
+use crate::order::Order;
+use crate::pwt::{TraceWriter, Written};
+
+/// Passes a program's stream on and writes it down on the way.
+pub struct Recording {
+    program: Box<dyn Program>,
+    writer: TraceWriter,
+    order: Order,
+}
+
+impl Recording {
+    /// Records `program` to `writer`.
+    pub fn new(program: Box<dyn Program>, writer: TraceWriter) -> Self {
+        Recording {
+            program,
+            writer,
+            order: Order::new(Counted::Ops),
+        }
+    }
+
+    /// Instructions so far.
+    pub fn written(&self) -> Written {
+        self.writer.written()
+    }
+
+    /// Completes the trace.
+    ///
+    /// # Errors
+    /// When it cannot be written, such as to a full disk.
+    pub fn finish(self) -> Result<Written, ProgramError> {
+        Ok(self.writer.finish()?)
+    }
+}
+
+impl Program for Recording {
+    fn facts(&self) -> Facts {
+        self.program.facts()
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        let end = self.program.fill(thread, batch)?;
+        if !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty) {
+            let first = batch.ops.is_empty().then_some(&end);
+            if let Some(mark) = self.order.goes_on(thread, first) {
+                self.writer.mark(thread, &mark)?;
+            }
+        }
+        self.writer.ops(thread, &batch.ops)?;
+        self.order.advance(thread, batch.ops.len() as u64);
+        if let Some(mark) = self.order.ends(thread, &end) {
+            self.writer.mark(thread, &mark)?;
+        }
+        Ok(end)
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.answer(thread, reply);
+    }
+
+    fn wait(&mut self) {
+        self.program.wait();
+    }
+
+    fn exit_status(&self) -> Option<i32> {
+        self.program.exit_status()
+    }
+}
+
+/// Asks the threads of a program in turn until it ends or `visit` says no. The
+/// threads of a process that has ended are read to their own end.
+///
+/// # Errors
+/// What the program or `visit` returns; a deterministic program whose threads all
+/// wait for each other.
+pub(super) fn drive(
+    program: &mut dyn Program,
+    visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
+) -> Result<(), ProgramError> {
+    let deterministic = program.facts().deterministic;
+    let mut threads = BTreeMap::from([(0, Asked::new(0))]);
+    let mut batch = Batch::new();
+    while threads.values().any(|t| t.lives) {
+        let mut moved = false;
+        let ids: Vec<ThreadId> = threads.keys().copied().collect();
+        for id in ids {
+            if !threads[&id].lives || held(&threads, id) {
+                continue;
+            }
+            let end = program.fill(id, &mut batch)?;
+            if !visit(id, &batch, &end)? {
+                return Ok(());
+            }
+            moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
+            let me = threads.get_mut(&id).expect("just asked");
+            me.units.pass(&batch, &end);
+            me.hold = None;
+            let process = me.process;
+            match end {
+                End::Exit => me.lives = false,
+                End::Barrier { number } => {
+                    me.reached = number;
+                    me.hold = Some(end);
+                }
+                End::Wait { .. } => me.hold = Some(end),
+                End::Event { event, .. } => match event {
+                    Event::Spawn { thread } => drop(threads.insert(thread, Asked::new(process))),
+                    Event::Fork { process, thread } => {
+                        threads.insert(thread, Asked::new(process));
+                    }
+                    Event::ProcessExit { .. } => {
+                        for t in threads.values_mut().filter(|t| t.process == process) {
+                            t.killed = true;
+                        }
+                    }
+                    Event::Exec => threads.get_mut(&id).expect("just asked").reached = 0,
+                    _ => {}
+                },
+                // Nobody is there to reply.
+                End::Ask(_) => program.answer(id, None),
+                End::More | End::Meet { .. } | End::Blocked | End::Empty => {}
+            }
+        }
+        if !moved {
+            if deterministic {
+                return Err(ProgramError {
+                    message: "all threads of the program wait for each other".into(),
+                });
+            }
+            program.wait();
+        }
+    }
+    Ok(())
+}
+
+/// A thread as [`drive`] sees it.
+struct Asked {
+    process: ProcessId,
+    lives: bool,
+    /// Its process has ended: it waits for nobody, and nobody for it.
+    killed: bool,
+    /// What was read of it.
+    units: Units,
+    /// Number of the last barrier that it came to.
+    reached: u64,
+    /// The barrier or wait that it stands at.
+    hold: Option<End>,
+}
+
+impl Asked {
+    fn new(process: ProcessId) -> Self {
+        Asked {
+            process,
+            lives: true,
+            killed: false,
+            units: Units::default(),
+            reached: 0,
+            hold: None,
+        }
+    }
+}
+
+/// Whether thread `id` has to wait for another.
+fn held(threads: &BTreeMap<ThreadId, Asked>, id: ThreadId) -> bool {
+    let me = &threads[&id];
+    let waited_for = |t: &Asked| t.lives && !t.killed;
+    match &me.hold {
+        _ if me.killed => false,
+        Some(End::Barrier { number }) => threads.iter().any(|(other, t)| {
+            *other != id && t.process == me.process && waited_for(t) && t.reached < *number
+        }),
+        Some(End::Wait { until, counted }) => until.iter().any(|(other, units)| {
+            threads
+                .get(other)
+                .is_none_or(|t| waited_for(t) && t.units.counted(*counted) < *units)
+        }),
+        _ => false,
+    }
+}
+
+/// Records a program by itself, until it ends, `instructions` are written, or
+/// `go_on` (called with the instructions so far) says no. [`Recording::finish`]
+/// completes the trace.
+///
+/// # Errors
+/// What the program or the writer returns. What was written before can then be
+/// recovered.
+pub fn record_into(
+    recording: &mut Recording,
+    instructions: Option<u64>,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), ProgramError> {
+    let limit = instructions.unwrap_or(u64::MAX);
+    let mut written = 0;
+    drive(recording, &mut |_, batch, _| {
+        written += batch.instructions();
+        Ok(written < limit && go_on(written))
+    })
+}
+
+/// [`record_into`], and the trace completed.
+///
+/// # Errors
+/// As [`record_into`].
+pub fn record(
+    mut recording: Recording,
+    instructions: Option<u64>,
+    mut go_on: impl FnMut(u64) -> bool,
+) -> Result<Written, ProgramError> {
+    record_into(&mut recording, instructions, &mut go_on)?;
+    recording.finish()
+}
+
+/// Writes all that a trace holds.
+pub(super) fn copy(mut recording: Recording) -> Result<Written, ProgramError> {
+    drive(&mut recording, &mut |_, _, _| Ok(true))?;
+    recording.finish()
+}

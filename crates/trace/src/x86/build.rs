@@ -1,0 +1,504 @@
+//! From code bytes to a template.
+
+use arrayvec::ArrayVec;
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
+    Mnemonic, OpKind, Register, UsedMemory,
+};
+use pagewalk_stream::{Kind, Op, flags};
+
+use super::latency::latency;
+use super::operands::{Changed, clears, number, reads, writes};
+use super::value::{Maker, Value};
+use super::{
+    Block, Branch, FLAGS, FRAME_POINTER, LiveIn, Marker, Operand, REGISTERS, ROI_BEGIN, ROI_END,
+    STACK_POINTER,
+};
+
+/// Longest path that is folded; beyond it a `Compute` op starts a new one.
+const LONGEST: u16 = 200;
+
+/// The growing parts of a [`Block`].
+#[derive(Default)]
+struct Draft {
+    ops: Vec<Op>,
+    owners: Vec<u16>,
+    live_in: Vec<LiveIn>,
+    operands: Vec<Operand>,
+    markers: Vec<Marker>,
+    branch: Option<Branch>,
+}
+
+struct Builder {
+    block: Draft,
+    values: [Value; REGISTERS],
+    written: [bool; REGISTERS],
+    /// Instructions that no op stands for yet.
+    plain: u16,
+    instruction: u16,
+    pc: u64,
+}
+
+impl Block {
+    /// Decodes `code`, which starts at `address` and holds instructions of these
+    /// `sizes`, as the emulator cut it. Bytes that do not decode count as plain
+    /// instructions.
+    pub fn decode(address: u64, sizes: &[u8], code: &[u8]) -> Block {
+        let mut b = Builder {
+            block: Draft::default(),
+            values: std::array::from_fn(|r| Value::of(Maker::Register(r as u8))),
+            written: [false; REGISTERS],
+            plain: 0,
+            instruction: 0,
+            pc: address,
+        };
+        let mut info = InstructionInfoFactory::new();
+        let mut at = 0;
+        for (n, &size) in sizes.iter().enumerate() {
+            let bytes = code.get(at..at + usize::from(size)).unwrap_or_default();
+            b.pc = address.wrapping_add(at as u64);
+            b.instruction = n as u16;
+            b.plain += 1;
+            let instruction = Decoder::with_ip(64, bytes, b.pc, DecoderOptions::NONE).decode();
+            if !instruction.is_invalid() {
+                b.add(&instruction, &mut info);
+            }
+            at += usize::from(size);
+        }
+        b.finish(address, address.wrapping_add(at as u64), sizes.len() as u32)
+    }
+}
+
+impl Builder {
+    fn emit(&mut self, mut op: Op) -> u16 {
+        op.pc = self.pc;
+        op.insns = self.plain;
+        self.plain = 0;
+        self.block.ops.push(op);
+        self.block.owners.push(self.instruction);
+        (self.block.ops.len() - 1) as u16
+    }
+
+    /// Makes the op's `which`-th input this producer's result.
+    fn depend(&mut self, op: u16, which: u8, (maker, extra): (Maker, u16)) {
+        let o = &mut self.block.ops[usize::from(op)];
+        o.dep_latency[usize::from(which)] = extra.min(255) as u8;
+        match maker {
+            Maker::Op(p) => o.dep[usize::from(which)] = op - p,
+            Maker::Register(register) => self.block.live_in.push(LiveIn {
+                op,
+                which,
+                register,
+                latency: extra.min(255) as u8,
+            }),
+        }
+    }
+
+    /// A `Compute` op that is done when the (at most two) makers are.
+    fn compute(&mut self, makers: &[(Maker, u16)]) -> (Maker, u16) {
+        // A folded instruction's cycle becomes the op's own where there is one.
+        let latency = u16::from(makers.iter().all(|&(_, e)| e > 0));
+        let op = self.emit(Op {
+            latency: latency as u8,
+            ..Op::default()
+        });
+        for (which, &(maker, extra)) in makers.iter().enumerate() {
+            self.depend(op, which as u8, (maker, extra - latency));
+        }
+        (Maker::Op(op), 0)
+    }
+
+    /// Reduces a value to at most `most` (1 or 2) makers.
+    fn reduce(&mut self, value: &mut Value, most: usize) {
+        while value.0.len() > most {
+            let pair: ArrayVec<_, 2> = value.0.drain(..2).collect();
+            let merged = self.compute(&pair);
+            value.0.push(merged);
+        }
+    }
+
+    fn value(&self, register: u8) -> Value {
+        self.values[usize::from(register)].clone()
+    }
+
+    fn set(&mut self, register: u8, value: Value) {
+        self.values[usize::from(register)] = value;
+        self.written[usize::from(register)] = true;
+    }
+
+    /// What an address depends on, at most `most` (1 or 2) makers.
+    fn address(&mut self, memory: &UsedMemory, most: usize) -> Value {
+        let registers = [number(memory.base()), number(memory.index())];
+        let combine = |b: &Builder| {
+            let mut value = Value::default();
+            for r in registers.into_iter().flatten() {
+                value.merge(&b.values[usize::from(r)]);
+            }
+            value
+        };
+        let mut value = combine(self);
+        if value.0.len() > most {
+            // Merged in the register, it serves the next use of the register too.
+            for r in registers.into_iter().flatten() {
+                self.merge_register(r);
+            }
+            value = combine(self);
+            self.reduce(&mut value, most);
+        }
+        value
+    }
+
+    /// Gives a register a single maker, and those that hold the same value.
+    fn merge_register(&mut self, register: u8) {
+        let makers = self.value(register);
+        if makers.0.len() < 2 {
+            return;
+        }
+        let mut value = makers.clone();
+        self.reduce(&mut value, 1);
+        for other in &mut self.values {
+            if *other == makers {
+                *other = value.clone();
+            }
+        }
+    }
+
+    fn access(&mut self, i: &Instruction, memory: &UsedMemory, store: bool) -> Vec<u16> {
+        let bytes = match memory.memory_size().size() {
+            // How long all repetitions are is not known; an execution is one of them.
+            0 if i.is_string_instruction() => i.memory_size().size(),
+            bytes => bytes,
+        };
+        // A gather reads each element by itself.
+        let elements = if memory.index().is_vector_register() && bytes > 0 {
+            (i.op0_register().size() / bytes).clamp(1, 16)
+        } else {
+            1
+        };
+        let optional = elements > 1
+            || i.has_rep_prefix()
+            || i.has_repne_prefix()
+            || matches!(
+                i.mnemonic(),
+                Mnemonic::Vmaskmovps
+                    | Mnemonic::Vmaskmovpd
+                    | Mnemonic::Vpmaskmovd
+                    | Mnemonic::Vpmaskmovq
+                    | Mnemonic::Maskmovdqu
+                    | Mnemonic::Maskmovq
+            );
+        (0..elements)
+            .map(|_| {
+                let op = self.emit(Op {
+                    kind: if store { Kind::Store } else { Kind::Load },
+                    // What has no fixed size (the processor's saved state) is a line.
+                    size: if bytes == 0 { 64 } else { bytes.min(64) as u8 },
+                    ..Op::default()
+                });
+                self.block.operands.push(Operand {
+                    op,
+                    instruction: self.instruction,
+                    store,
+                    pieces: bytes.div_ceil(8).max(1) as u16,
+                    optional,
+                });
+                op
+            })
+            .collect()
+    }
+
+    /// The ops of an instruction, and what its results depend on from here on.
+    fn add(&mut self, i: &Instruction, factory: &mut InstructionInfoFactory) {
+        let info = factory.info(i);
+        match i.mnemonic() {
+            Mnemonic::Nop => return self.mark(i),
+            Mnemonic::Syscall
+            | Mnemonic::Int
+            | Mnemonic::Cpuid
+            | Mnemonic::Mfence
+            | Mnemonic::Lfence
+            | Mnemonic::Serialize => return self.serialise(i, info),
+            _ => {}
+        }
+        let memory = info.used_memory();
+        let addresses: Vec<u8> = memory
+            .iter()
+            .flat_map(|m| [number(m.base()), number(m.index())])
+            .flatten()
+            .collect();
+        let data = self.data(i, info, &addresses);
+        let mut changed = Changed::by(i, info, &addresses);
+        if i.mnemonic() == Mnemonic::Leave {
+            self.leave(&mut changed);
+        }
+        let inputs = self.load(i, memory, data);
+        let result = self.fold(i, inputs);
+        self.store(i, memory, &result);
+        for r in changed.pointers {
+            let step = u16::from(r != STACK_POINTER);
+            let value = self.value(r).later(step);
+            self.set(r, value);
+        }
+        self.branch(i, &result);
+        for r in changed.results {
+            self.set(r, result.clone());
+        }
+        if i.rflags_modified() != 0 {
+            self.set(FLAGS, result);
+        }
+    }
+
+    /// The border of the region of interest, if this is one of its markers.
+    fn mark(&mut self, i: &Instruction) {
+        let marks = i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RAX;
+        if marks && matches!(i.memory_displacement64(), ROI_BEGIN | ROI_END) {
+            // Everything before belongs to the other side.
+            let begin = i.memory_displacement64() == ROI_BEGIN;
+            self.emit(Op::default());
+            let op = self.block.ops.len();
+            self.block.markers.push(Marker { op, begin });
+        }
+    }
+
+    /// An op that everything waits for.
+    fn serialise(&mut self, i: &Instruction, info: &InstructionInfo) {
+        let op = self.emit(Op {
+            latency: latency(i).min(255) as u8,
+            flags: flags::SERIALISING,
+            ..Op::default()
+        });
+        for register in info.used_registers() {
+            if let (true, Some(r)) = (writes(register.access()), number(register.register())) {
+                self.set(r, Value::of(Maker::Op(op)));
+            }
+        }
+    }
+
+    /// What the result depends on, apart from memory.
+    fn data(&self, i: &Instruction, info: &InstructionInfo, addresses: &[u8]) -> Value {
+        let mut data = Value::default();
+        if clears(i) {
+            return data;
+        }
+        for n in 0..i.op_count() {
+            if i.op_kind(n) == OpKind::Register
+                && let Some(r) = number(i.op_register(n))
+            {
+                let narrow = i.op_register(n).is_gpr8() || i.op_register(n).is_gpr16();
+                let access = info.op_access(n);
+                // A write of 8 or 16 bits merges with what was there.
+                if reads(access) || narrow && writes(access) {
+                    data.merge(&self.value(r));
+                }
+            }
+        }
+        for used in info.used_registers() {
+            if let (true, Some(r)) = (reads(used.access()), number(used.register()))
+                && !addresses.contains(&r)
+            {
+                data.merge(&self.value(r));
+            }
+        }
+        if i.rflags_read() != 0 {
+            data.merge(&self.value(FLAGS));
+        }
+        data
+    }
+
+    /// The stack pointer takes the frame's value before the frame is loaded.
+    fn leave(&mut self, changed: &mut Changed) {
+        let frame = self.value(FRAME_POINTER);
+        self.set(STACK_POINTER, frame);
+        let both = [STACK_POINTER, FRAME_POINTER];
+        changed.pointers.retain(|r| !both.contains(r));
+        changed.results.retain(|&r| r != STACK_POINTER);
+        if !changed.results.contains(&FRAME_POINTER) {
+            changed.results.push(FRAME_POINTER);
+        }
+    }
+
+    /// The loads of an instruction; its inputs with `data`.
+    fn load(&mut self, i: &Instruction, memory: &[UsedMemory], data: Value) -> Value {
+        let locked = i.has_lock_prefix()
+            || i.mnemonic() == Mnemonic::Xchg && memory.iter().any(|m| writes(m.access()));
+        let mut inputs = data;
+        for m in memory.iter().filter(|m| reads(m.access())) {
+            let address = self.address(m, 2);
+            for op in self.access(i, m, false) {
+                for (which, &maker) in address.0.iter().enumerate() {
+                    self.depend(op, which as u8, maker);
+                }
+                if locked {
+                    self.block.ops[usize::from(op)].flags |= flags::SERIALISING;
+                }
+                if inputs.0.len() > 8 {
+                    self.reduce(&mut inputs, 2);
+                }
+                inputs.merge(&Value::of(Maker::Op(op)));
+            }
+        }
+        inputs
+    }
+
+    /// When the result is there: the inputs of at most two makers, and the
+    /// instruction's own latency folded into the path from them.
+    fn fold(&mut self, i: &Instruction, mut inputs: Value) -> Value {
+        // Control flow is executed by its branch op.
+        let cycles = if i.flow_control() == FlowControl::Next {
+            latency(i)
+        } else {
+            0
+        };
+        self.reduce(&mut inputs, 2);
+        let result = inputs.later(cycles);
+        if result.0.iter().any(|&(_, e)| e > LONGEST) {
+            let (maker, _) = self.compute(&result.0);
+            return Value::of(maker);
+        }
+        result
+    }
+
+    /// The stores of an instruction with this result.
+    fn store(&mut self, i: &Instruction, memory: &[UsedMemory], result: &Value) {
+        let plain = i.flow_control() == FlowControl::Next;
+        for m in memory.iter().filter(|m| writes(m.access())) {
+            // A read-modify-write waits for its load, which has waited for the address.
+            let updates = reads(m.access()) && stored_by_load(result, &self.block.ops) && plain;
+            let address = if updates {
+                Value::default()
+            } else {
+                self.address(m, 1)
+            };
+            let mut stored = if plain {
+                result.clone()
+            } else {
+                Value::default()
+            };
+            // One input is left for the data. What this block made comes last as a
+            // rule; the rest only gates the store's retirement.
+            if stored.0.len() > 1 && stored.0.iter().any(|(m, _)| matches!(m, Maker::Op(_))) {
+                stored.0.retain(|(m, _)| matches!(m, Maker::Op(_)));
+            }
+            self.reduce(&mut stored, 1);
+            for op in self.access(i, m, true) {
+                if let Some(&maker) = address.0.first() {
+                    self.depend(op, 0, maker);
+                }
+                if let Some(&maker) = stored.0.first() {
+                    self.depend(op, 1, maker);
+                }
+            }
+        }
+    }
+
+    fn branch(&mut self, i: &Instruction, inputs: &Value) {
+        let (kind, target) = match i.flow_control() {
+            FlowControl::ConditionalBranch => (flags::CONDITIONAL, i.near_branch_target()),
+            FlowControl::UnconditionalBranch => (0, i.near_branch_target()),
+            FlowControl::IndirectBranch => (flags::INDIRECT, 0),
+            FlowControl::Call => (flags::CALL, i.near_branch_target()),
+            FlowControl::IndirectCall => (flags::CALL | flags::INDIRECT, 0),
+            FlowControl::Return => (flags::RETURN | flags::INDIRECT, 0),
+            _ => return,
+        };
+        // Nothing may stand between a branch and where it goes.
+        let own = self.plain.min(1);
+        self.plain -= own;
+        self.settle();
+        self.plain += own;
+        let op = self.emit(Op {
+            va: target,
+            kind: Kind::Branch,
+            latency: 1,
+            flags: kind,
+            ..Op::default()
+        });
+        for (which, &maker) in inputs.0.iter().enumerate().take(2) {
+            self.depend(op, which as u8, maker);
+        }
+        self.block.branch = Some(Branch {
+            target,
+            op,
+            flags: kind,
+        });
+    }
+
+    /// Gives every register that was written a single maker.
+    fn settle(&mut self) {
+        for r in 0..REGISTERS {
+            if !self.written[r] || self.values[r].0.len() < 2 {
+                continue;
+            }
+            if r == usize::from(FLAGS) {
+                // Rarely read after the block's end: keep what comes last as a rule.
+                let makers = self.value(FLAGS);
+                let last = makers.0.iter().copied().max_by_key(|(m, _)| match m {
+                    Maker::Op(op) => i32::from(*op),
+                    Maker::Register(_) => -1,
+                });
+                self.values[r].0 = last.into_iter().collect();
+                continue;
+            }
+            self.merge_register(r as u8);
+        }
+    }
+
+    fn finish(mut self, address: u64, end: u64, instructions: u32) -> Block {
+        self.settle();
+        let (mut made, mut advanced, mut moved, mut ready) = (vec![], vec![], vec![], vec![]);
+        for r in 0..REGISTERS {
+            if !self.written[r] {
+                continue;
+            }
+            let register = r as u8;
+            match self.values[r].0.first() {
+                None => ready.push(register),
+                Some(&(Maker::Op(op), extra)) => made.push((register, extra.min(255) as u8, op)),
+                Some(&(Maker::Register(from), extra)) if from == register => {
+                    if extra > 0 {
+                        advanced.push((register, extra));
+                    }
+                }
+                Some(&(Maker::Register(from), extra)) => moved.push((register, from, extra)),
+            }
+        }
+        if self.plain > 0 {
+            self.emit(Op {
+                latency: 1,
+                ..Op::default()
+            });
+        }
+        let draft = self.block;
+        let (mut slots, mut pattern) = (vec![], vec![]);
+        for operand in &draft.operands {
+            slots.push((operand.op, pattern.len() as u16));
+            let tag = operand.instruction | u16::from(operand.store) << 9;
+            pattern.extend(std::iter::repeat_n(tag, usize::from(operand.pieces)));
+        }
+        Block {
+            ops: draft.ops.into(),
+            pattern: pattern.into(),
+            slots: slots.into(),
+            live_in: draft.live_in.into(),
+            made: made.into(),
+            advanced: advanced.into(),
+            moved: moved.into(),
+            ready: ready.into(),
+            branch: draft.branch,
+            markers: draft.markers.into(),
+            address,
+            end,
+            instructions,
+            owners: draft.owners.into(),
+            operands: draft.operands.into(),
+        }
+    }
+}
+
+/// Whether a value waits for a load of the block.
+fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
+    value.0.iter().any(|(maker, _)| match maker {
+        Maker::Op(op) => ops[usize::from(*op)].kind == Kind::Load,
+        Maker::Register(_) => false,
+    })
+}

@@ -1,0 +1,188 @@
+//! x86-64 code as ops: a translation block is decoded once into a [`Block`], a
+//! template of its ops, and expanded each time it executes.
+//!
+//! Instructions that touch no memory and do not branch are folded: they add
+//! their latency to the path from producer to consumer. A value that depends on
+//! more producers than an op can name becomes a `Compute` op.
+
+mod build;
+mod expand;
+mod latency;
+mod operands;
+mod value;
+
+pub use expand::Registers;
+
+use pagewalk_ring::record::INDEX_SHIFT;
+use pagewalk_stream::{End, Event, Op};
+
+/// Numbers of the registers that dependences go through: 16 general ones, 32
+/// vector ones, the flags, and the x87 stack as one.
+pub(crate) const REGISTERS: usize = 50;
+pub(crate) const STACK_POINTER: u8 = 4;
+pub(crate) const FRAME_POINTER: u8 = 5;
+pub(crate) const FLAGS: u8 = 48;
+pub(crate) const X87: u8 = 49;
+/// Instructions of the emulator's longest block.
+const LONGEST_BLOCK: usize = 512;
+
+/// A dependence on what a register held when the block started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LiveIn {
+    op: u16,
+    which: u8,
+    register: u8,
+    /// Cycles from that value to the op's input.
+    latency: u8,
+}
+
+/// A memory access of the block, in the order in which the emulator makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Operand {
+    op: u16,
+    instruction: u16,
+    store: bool,
+    /// Records that it arrives in: the emulator splits what is wider than 8 bytes.
+    pieces: u16,
+    /// It may not happen: a repeated string instruction with a count of 0, a
+    /// masked element.
+    optional: bool,
+}
+
+/// A region-of-interest marker in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Ops before it.
+    pub op: usize,
+    /// Start or end of the region.
+    pub begin: bool,
+}
+
+/// `nopl 0x53494d01(%rax)`: the region of interest begins.
+pub const ROI_BEGIN: u64 = 0x5349_4d01;
+/// `nopl 0x53494d02(%rax)`: the region of interest ends.
+pub const ROI_END: u64 = 0x5349_4d02;
+
+/// A block of code that is entered at the top and left at the bottom, as a template.
+///
+/// What an execution reads stands first and together: programs run through more
+/// blocks than a cache holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Block {
+    ops: Box<[Op]>,
+    /// Upper 16 bits of the records that a complete execution sends.
+    pattern: Box<[u16]>,
+    /// (op, record) for the address of each memory op then.
+    slots: Box<[(u16, u16)]>,
+    live_in: Box<[LiveIn]>,
+    /// At the end the register holds the result of this op, so many cycles later.
+    made: Box<[(u8, u8, u16)]>,
+    /// At the end the register holds what it held, so many cycles later.
+    advanced: Box<[(u8, u16)]>,
+    /// At the end the first register holds what the second held at the start, so
+    /// many cycles later.
+    moved: Box<[(u8, u8, u16)]>,
+    /// At the end the register holds what waits for nothing.
+    ready: Box<[u8]>,
+    branch: Option<Branch>,
+    /// Markers in it, in order.
+    pub markers: Box<[Marker]>,
+    /// Address of the first instruction.
+    pub address: u64,
+    /// Address after the last one.
+    pub end: u64,
+    /// How many.
+    pub instructions: u32,
+    /// Instruction of each op.
+    owners: Box<[u16]>,
+    operands: Box<[Operand]>,
+}
+
+/// A part of a thread's stream.
+#[derive(Debug)]
+pub enum Piece {
+    /// Ops, in order.
+    Ops(Vec<Op>),
+    /// The end of a batch.
+    End(End),
+}
+
+/// The branch that a block ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Branch {
+    target: u64,
+    op: u16,
+    flags: u8,
+}
+
+impl Block {
+    /// Ops that an execution makes, but for a few on long chains.
+    pub fn ops(&self) -> usize {
+        self.ops.len()
+    }
+    /// The first op that an instruction or one after it makes.
+    pub fn first_op(&self, instruction: u16) -> usize {
+        self.owners.iter().take_while(|&&o| o < instruction).count()
+    }
+    /// Records of memory accesses that a complete execution sends.
+    pub fn records(&self) -> usize {
+        self.pattern.len()
+    }
+    /// Their upper 16 bits.
+    #[cfg(test)]
+    pub(crate) fn expected(&self) -> &[u16] {
+        &self.pattern
+    }
+    /// Whether these are the records of a complete execution.
+    #[inline]
+    pub fn completed(&self, records: &[u64]) -> bool {
+        records.len() == self.pattern.len()
+            && records
+                .iter()
+                .zip(&self.pattern)
+                .all(|(r, p)| (r >> INDEX_SHIFT) as u16 == *p)
+    }
+    /// Instructions of a complete execution by its ops.
+    pub fn counted(&self) -> u64 {
+        self.ops.iter().map(|o| u64::from(o.insns)).sum()
+    }
+    /// Decodes what the plugin sends of a block: address, number of instructions,
+    /// their sizes, their bytes. `None` when it is cut short.
+    pub fn parse(raw: &[u8]) -> Option<Block> {
+        let (head, rest) = raw.split_at_checked(12)?;
+        let address = u64::from_le_bytes(head[..8].try_into().ok()?);
+        let count = u32::from_le_bytes(head[8..].try_into().ok()?) as usize;
+        if count > LONGEST_BLOCK {
+            return None;
+        }
+        let (sizes, bytes) = rest.split_at_checked(count)?;
+        Some(Block::decode(address, sizes, bytes))
+    }
+    /// The `ops` of an execution with what comes between them: its markers, and
+    /// changes that were met before the access of an instruction.
+    #[cold]
+    pub fn cut(&self, mut ops: Vec<Op>, met: &mut Vec<(u16, u64)>) -> Vec<Piece> {
+        let marks = self.markers.iter().map(|marker| {
+            let event = if marker.begin {
+                Event::RoiBegin
+            } else {
+                Event::RoiEnd
+            };
+            (marker.op, End::Event { event, ticket: 0 })
+        });
+        let meetings = met
+            .drain(..)
+            .map(|(instruction, ticket)| (self.first_op(instruction), End::Meet { ticket }));
+        let mut cuts: Vec<(usize, End)> = marks.chain(meetings).collect();
+        cuts.sort_by_key(|(op, _)| *op);
+        let mut pieces = Vec::with_capacity(2 * cuts.len() + 1);
+        for (op, end) in cuts.into_iter().rev() {
+            pieces.push(Piece::Ops(ops.split_off(op.min(ops.len()))));
+            pieces.push(Piece::End(end));
+        }
+        pieces.push(Piece::Ops(ops));
+        pieces.reverse();
+        pieces
+    }
+}

@@ -1,0 +1,323 @@
+//! Templates of hand-assembled sequences: ops, dependences, latencies, branches.
+
+use pagewalk_ring::record;
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_trace::x86::{Block, Registers};
+use proptest::prelude::*;
+
+const AT: u64 = 0x40_0000;
+
+/// A block from the bytes of its instructions.
+fn block(instructions: &[&[u8]]) -> Block {
+    let sizes: Vec<u8> = instructions.iter().map(|i| i.len() as u8).collect();
+    Block::decode(AT, &sizes, &instructions.concat())
+}
+
+fn load(index: usize, address: u64) -> u64 {
+    record::memory(index, false) | address
+}
+
+fn store(index: usize, address: u64) -> u64 {
+    record::memory(index, true) | address
+}
+
+fn expand(b: &Block, records: &[u64], next: Option<u64>, r: &mut Registers) -> Vec<Op> {
+    let mut out = Vec::new();
+    b.expand(records, next, r, &mut out);
+    out
+}
+
+const MOV_RAX_FROM_RAX: &[u8] = &[0x48, 0x8b, 0x00];
+const MOV_RBX_FROM_RAX: &[u8] = &[0x48, 0x8b, 0x18];
+const ADD_RAX_1: &[u8] = &[0x48, 0x83, 0xc0, 0x01];
+const ADD_RAX_RBX: &[u8] = &[0x48, 0x01, 0xd8];
+const IMUL_RAX_RAX: &[u8] = &[0x48, 0x0f, 0xaf, 0xc0];
+const XOR_EAX_EAX: &[u8] = &[0x31, 0xc0];
+const NOP: &[u8] = &[0x90];
+
+#[test]
+fn a_chain_of_loads_depends_on_the_load_before() {
+    let b = block(&[MOV_RAX_FROM_RAX, MOV_RAX_FROM_RAX]);
+    let mut r = Registers::default();
+    let first = expand(&b, &[load(0, 0x1000), load(1, 0x2000)], None, &mut r);
+    assert_eq!(first.len(), 2);
+    assert_eq!(
+        (first[0].kind, first[0].va, first[0].size),
+        (Kind::Load, 0x1000, 8)
+    );
+    assert_eq!(first[0].dep, [0, 0], "nobody has written rax yet");
+    assert_eq!((first[1].dep, first[1].pc), ([1, 0], AT + 3));
+    // Over the border of blocks.
+    let second = expand(&b, &[load(0, 0x3000), load(1, 0x4000)], None, &mut r);
+    assert_eq!(second[0].dep, [1, 0]);
+}
+
+#[test]
+fn a_repeated_string_instruction_moves_an_element_at_a_time() {
+    let sizes = |code: &[u8], records: &[u64]| -> Vec<(Kind, u8)> {
+        let b = block(&[code]);
+        let ops = expand(&b, records, None, &mut Registers::default());
+        let memory = |op: &&Op| matches!(op.kind, Kind::Load | Kind::Store);
+        ops.iter()
+            .filter(memory)
+            .map(|op| (op.kind, op.size))
+            .collect()
+    };
+    // rep stosb, rep stosq, rep movsd.
+    let end = 0x1fff;
+    assert_eq!(sizes(&[0xf3, 0xaa], &[store(0, end)]), [(Kind::Store, 1)]);
+    assert_eq!(
+        sizes(&[0xf3, 0x48, 0xab], &[store(0, 0x1ff8)]),
+        [(Kind::Store, 8)]
+    );
+    assert_eq!(
+        sizes(&[0xf3, 0xa5], &[load(0, 0x1ffc), store(0, 0x2ffc)]),
+        [(Kind::Load, 4), (Kind::Store, 4)]
+    );
+}
+
+#[test]
+fn plain_instructions_are_folded_into_the_path() {
+    // Two additions and a multiplication (1 + 1 + 3) between two loads.
+    let b = block(&[
+        MOV_RAX_FROM_RAX,
+        ADD_RAX_1,
+        ADD_RAX_1,
+        IMUL_RAX_RAX,
+        MOV_RBX_FROM_RAX,
+    ]);
+    let ops = expand(
+        &b,
+        &[load(0, 8), load(4, 16)],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!(ops.len(), 2);
+    assert_eq!((ops[1].dep, ops[1].dep_latency), ([1, 0], [5, 0]));
+    assert_eq!((ops[0].insns, ops[1].insns), (1, 4));
+}
+
+#[test]
+fn the_path_goes_on_in_the_next_block() {
+    let b = block(&[MOV_RAX_FROM_RAX, ADD_RAX_1]);
+    let c = block(&[ADD_RAX_1, MOV_RBX_FROM_RAX]);
+    let mut r = Registers::default();
+    let first = expand(&b, &[load(0, 8)], None, &mut r);
+    // The load, and what counts the addition behind it.
+    assert_eq!(first.iter().map(|o| o.insns).collect::<Vec<_>>(), [1, 1]);
+    let second = expand(&c, &[load(1, 16)], None, &mut r);
+    assert_eq!((second[0].dep[0], second[0].dep_latency[0]), (2, 2));
+}
+
+#[test]
+fn a_cleared_register_waits_for_nothing() {
+    let b = block(&[MOV_RAX_FROM_RAX, XOR_EAX_EAX, MOV_RBX_FROM_RAX]);
+    let ops = expand(
+        &b,
+        &[load(0, 8), load(2, 16)],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!(ops[1].dep, [0, 0]);
+}
+
+#[test]
+fn two_makers_become_one_compute_op() {
+    // rax and rbx are loaded, added, and the sum is an address.
+    let b = block(&[MOV_RBX_FROM_RAX, MOV_RAX_FROM_RAX, ADD_RAX_RBX]);
+    let mut r = Registers::default();
+    let ops = expand(&b, &[load(0, 8), load(1, 16)], None, &mut r);
+    assert_eq!(ops.len(), 3);
+    assert_eq!((ops[2].kind, ops[2].latency), (Kind::Compute, 1));
+    let mut dep = ops[2].dep;
+    dep.sort();
+    assert_eq!(dep, [1, 2]);
+    let next = expand(&block(&[MOV_RAX_FROM_RAX]), &[load(0, 24)], None, &mut r);
+    assert_eq!((next[0].dep, next[0].dep_latency), ([1, 0], [0, 0]));
+}
+
+#[test]
+fn a_read_modify_write_is_a_load_and_a_store_of_one_instruction() {
+    // xor [rdi], rax
+    let b = block(&[&[0x48, 0x31, 0x07]]);
+    let ops = expand(
+        &b,
+        &[load(0, 64), store(0, 64)],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!(
+        ops.iter().map(|o| (o.kind, o.insns)).collect::<Vec<_>>(),
+        [(Kind::Load, 1), (Kind::Store, 0)]
+    );
+    assert_eq!((ops[1].dep, ops[1].dep_latency), ([0, 1], [0, 1]));
+}
+
+#[test]
+fn a_locked_one_drains_the_window_however_it_arrives() {
+    // lock xadd [rdi], rax
+    let b = block(&[&[0xf0, 0x48, 0x0f, 0xc1, 0x07]]);
+    for records in [&[load(0, 64), store(0, 64)][..], &[store(0, 64)]] {
+        let ops = expand(&b, records, None, &mut Registers::default());
+        // The result of the addition may follow as a `Compute` op.
+        let seen: Vec<_> = ops[..2].iter().map(|o| (o.kind, o.va)).collect();
+        assert_eq!(seen, [(Kind::Load, 64), (Kind::Store, 64)]);
+        assert_ne!(ops[0].flags & flags::SERIALISING, 0);
+    }
+}
+
+#[test]
+fn conditional_branches_wait_for_what_was_compared() {
+    // mov rbx, [rax]; cmp rbx, 1; jne +16
+    let b = block(&[MOV_RBX_FROM_RAX, &[0x48, 0x83, 0xfb, 0x01], &[0x75, 0x10]]);
+    let target = b.end + 16;
+    let taken = expand(&b, &[load(0, 8)], Some(target), &mut Registers::default());
+    let branch = taken.last().unwrap();
+    assert_eq!((branch.kind, branch.va), (Kind::Branch, target));
+    assert_eq!(branch.flags, flags::CONDITIONAL | flags::TAKEN);
+    assert_eq!((branch.dep, branch.dep_latency), ([1, 0], [1, 0]));
+    assert_eq!((branch.latency, branch.insns), (1, 2));
+    let not = expand(&b, &[load(0, 8)], Some(b.end), &mut Registers::default());
+    assert_eq!(not.last().unwrap().flags, flags::CONDITIONAL);
+}
+
+#[test]
+fn calls_push_and_returns_pop() {
+    // call +0x100
+    let call = block(&[&[0xe8, 0x00, 0x01, 0x00, 0x00]]);
+    let mut r = Registers::default();
+    let ops = expand(&call, &[store(0, 0x7ff8)], Some(AT + 0x105), &mut r);
+    assert_eq!(
+        ops.iter().map(|o| (o.kind, o.insns)).collect::<Vec<_>>(),
+        [(Kind::Store, 1), (Kind::Branch, 0)]
+    );
+    assert_eq!(
+        (ops[1].flags, ops[1].va),
+        (flags::CALL | flags::TAKEN, AT + 0x105)
+    );
+    let ret = block(&[&[0xc3]]);
+    let ops = expand(&ret, &[load(0, 0x7ff8)], Some(AT + 5), &mut r);
+    assert_eq!(
+        (ops[1].flags, ops[1].va),
+        (flags::RETURN | flags::INDIRECT | flags::TAKEN, AT + 5)
+    );
+    assert_eq!(ops[1].dep[0], 1, "the return waits for the address");
+}
+
+#[test]
+fn the_stack_pointer_moves_without_waiting_for_the_data() {
+    // pop rax; pop rbx
+    let b = block(&[&[0x58], &[0x5b]]);
+    let ops = expand(
+        &b,
+        &[load(0, 8), load(1, 16)],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!((ops[0].dep, ops[1].dep), ([0, 0], [0, 0]));
+}
+
+#[test]
+fn sixteen_bytes_arrive_in_two_records_and_are_one_op() {
+    // movups xmm0, [rdi]; movups [rsi], xmm0
+    let b = block(&[&[0x0f, 0x10, 0x07], &[0x0f, 0x11, 0x06]]);
+    let records = [
+        load(0, 0x100),
+        load(0, 0x108),
+        store(1, 0x200),
+        store(1, 0x208),
+    ];
+    assert_eq!(b.records(), 4);
+    let ops = expand(&b, &records, None, &mut Registers::default());
+    assert_eq!(
+        ops.iter().map(|o| (o.va, o.size)).collect::<Vec<_>>(),
+        [(0x100, 16), (0x200, 16)]
+    );
+    assert_eq!(ops[1].dep, [0, 1]);
+}
+
+#[test]
+fn a_repeated_string_instruction_with_nothing_to_do_accesses_nothing() {
+    // rep movsb
+    let b = block(&[&[0xf3, 0xa4]]);
+    let some = expand(
+        &b,
+        &[load(0, 8), store(0, 64)],
+        None,
+        &mut Registers::default(),
+    );
+    assert_eq!(some.iter().filter(|o| o.kind != Kind::Compute).count(), 2);
+    let none = expand(&b, &[], None, &mut Registers::default());
+    assert!(none.iter().all(|o| o.kind == Kind::Compute));
+    assert_eq!(none.iter().map(|o| o.insns).sum::<u16>(), 1);
+}
+
+#[test]
+fn a_faulting_access_ends_the_block_there() {
+    let b = block(&[MOV_RBX_FROM_RAX, MOV_RAX_FROM_RAX, MOV_RAX_FROM_RAX]);
+    let ops = expand(&b, &[load(0, 8)], None, &mut Registers::default());
+    assert_eq!(ops.len(), 1);
+}
+
+#[test]
+fn an_access_that_the_template_does_not_know_is_not_lost() {
+    let b = block(&[NOP]);
+    let ops = expand(&b, &[store(0, 0x500)], None, &mut Registers::default());
+    assert!(ops.iter().any(|o| o.kind == Kind::Store && o.va == 0x500));
+}
+
+#[test]
+fn long_chains_are_cut_before_they_cannot_be_named() {
+    let b = block(&[ADD_RAX_1]);
+    let mut r = Registers::default();
+    expand(&block(&[MOV_RAX_FROM_RAX]), &[load(0, 8)], None, &mut r);
+    let mut total = 0;
+    for _ in 0..1000 {
+        for op in expand(&b, &[], None, &mut r)
+            .iter()
+            .filter(|o| o.insns == 0)
+        {
+            total += u32::from(op.dep_latency[0]) + u32::from(op.latency);
+        }
+    }
+    let last = expand(&block(&[MOV_RBX_FROM_RAX]), &[load(0, 8)], None, &mut r);
+    assert_eq!(total + u32::from(last[0].dep_latency[0]), 1000);
+}
+
+#[test]
+fn markers_are_found_where_they_are() {
+    let begin = &[0x0f, 0x1f, 0x80, 0x01, 0x4d, 0x49, 0x53][..];
+    let end = &[0x0f, 0x1f, 0x80, 0x02, 0x4d, 0x49, 0x53][..];
+    let b = block(&[NOP, begin, ADD_RAX_1, end, NOP]);
+    let found: Vec<_> = b.markers.iter().map(|m| (m.op, m.begin)).collect();
+    assert_eq!(found, [(1, true), (2, false)]);
+    let ops = expand(&b, &[], None, &mut Registers::default());
+    assert_eq!(ops.iter().map(|o| o.insns).collect::<Vec<_>>(), [2, 2, 1]);
+}
+
+proptest! {
+    /// Any bytes, any records: every instruction counts once when the block runs to
+    /// its end, and no op names a producer before the stream.
+    #[test]
+    fn any_code_expands(
+        code in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..15), 1..40),
+        noise in proptest::collection::vec(any::<u64>(), 0..60),
+        rounds in 1usize..4,
+    ) {
+        let parts: Vec<&[u8]> = code.iter().map(Vec::as_slice).collect();
+        let b = block(&parts);
+        let mut r = Registers::default();
+        let mut made = 0u64;
+        for _ in 0..rounds {
+            let ops = expand(&b, &noise, Some(AT), &mut r);
+            for op in &ops {
+                for d in op.dep {
+                    prop_assert!(u64::from(d) <= made);
+                }
+                prop_assert!(op.kind == Kind::Compute || op.kind == Kind::Branch || (1..=64).contains(&op.size));
+                made += 1;
+            }
+            prop_assert!(ops.iter().map(|o| usize::from(o.insns)).sum::<usize>() <= parts.len());
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a misspelt name was meant to be.
+
+/// The name in `names` that is nearest to `given`, if any is near ([`distance`]). The
+/// first of those that are equally near.
+pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .filter_map(|name| Some((distance(given, name)?, name)))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// Letters in which `given` and `name` differ (a swap of neighbours counts as one), if
+/// they are at most half of the longer's.
+pub fn distance(given: &str, name: &str) -> Option<usize> {
+    let distance = strsim::osa_distance(given, name);
+    let letters = given.chars().count().max(name.chars().count());
+    (2 * distance <= letters).then_some(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{distance, nearest};
+
+    #[test]
+    fn a_misspelt_name_is_found() {
+        let names = ["radix", "radix5", "thp", "perfect-tlb"];
+        assert_eq!(nearest("raidx", names), Some("radix"));
+        assert_eq!(nearest("perfect_tlb", names), Some("perfect-tlb"));
+        assert_eq!(nearest("thp", names), Some("thp"));
+    }
+
+    #[test]
+    fn half_of_the_letters_may_differ_and_no_more() {
+        assert_eq!(nearest("ab", ["ax"]), Some("ax"));
+        assert_eq!(nearest("abc", ["axy"]), None);
+        assert_eq!(
+            (distance("abcd", "abxy"), distance("abcd", "axyz")),
+            (Some(2), None)
+        );
+        assert_eq!(nearest("", ["a"]), None);
+        assert_eq!(nearest("anything", []), None);
+    }
+
+    #[test]
+    fn the_first_of_equally_near_names_is_taken() {
+        assert_eq!(nearest("l2", ["l1", "l3"]), Some("l1"));
+    }
+}

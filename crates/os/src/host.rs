@@ -41,7 +41,7 @@ impl Os {
             ..spec.clone()
         };
         let mut guest = Os::of(Role::Guest, &own, placement, table, frequency_ghz, seed)?;
-        let frames = guest.kernel.memory.virtualise();
+        let frames = guest.kernel.virtualise();
         let mut host = Os::of(
             Role::Host,
             spec,
@@ -70,7 +70,7 @@ impl Os {
         let Some(host) = &mut self.host else {
             return Ok(());
         };
-        let used = self.kernel.memory.take_used();
+        let used = self.kernel.take_used();
         let mut forget = false;
         for (frame, frames) in used {
             forget |= host.back(frame << 12, frames << 12, fx)?;

@@ -5,8 +5,10 @@
 
 mod buddy;
 mod change;
+mod choice;
 mod fault;
 mod host;
+mod kernel;
 mod memory;
 mod object;
 mod placement;
@@ -19,6 +21,7 @@ mod space;
 mod spec;
 mod stats;
 mod table;
+mod touch;
 mod vma;
 
 use std::collections::BTreeSet;
@@ -29,6 +32,8 @@ use pagewalk_tables::{Invalidation, L2pFull, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
+pub use crate::choice::FrameChoice;
+pub use crate::memory::Memory;
 pub use crate::price::Prices;
 pub use crate::spec::{
     CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
@@ -36,10 +41,11 @@ pub use crate::spec::{
 pub use crate::stats::OsStats;
 
 use crate::host::Host;
-use crate::memory::{HUGE_ORDER, Memory};
+use crate::kernel::Kernel;
+use crate::memory::HUGE_ORDER;
 use crate::object::Objects;
 use crate::placement::Placement;
-use crate::space::{Kernel, Space};
+use crate::space::Space;
 use crate::table::{Role, Table};
 
 /// What a call did to the rest of the machine.
@@ -155,21 +161,21 @@ impl Os {
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
             ));
         }
+        let placement = placement::build(placement);
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
         let empty = Table::build(table, role, Asid(0))?;
         empty.report(role.tables(), &mut gone);
         Ok(Os {
             gone,
-            kernel: Kernel {
-                memory: Memory::new(spec, seed),
-                prices: Prices::new(&spec.prices, frequency_ghz),
-                stats: OsStats::default(),
-                refused: VirtAddr(0),
-            },
+            kernel: Kernel::new(
+                Memory::new(spec, seed),
+                placement.choice(),
+                Prices::new(&spec.prices, frequency_ghz),
+            ),
             spaces: Vec::new(),
             objects: Objects::default(),
-            placement: placement::build(placement),
+            placement,
             page_table: table.clone(),
             role,
             host: None,
@@ -231,7 +237,7 @@ impl Os {
     /// The counters, gauges included.
     pub fn stats(&self) -> OsStats {
         let k = &self.kernel;
-        let m = &k.memory;
+        let m = k.memory();
         let mapped = |size: PageSize| {
             let pages: u64 = self.alive_spaces().map(|s| s.mapped[size.index()]).sum();
             pages * size.bytes()
@@ -240,9 +246,9 @@ impl Os {
             mapped_4kb_bytes: mapped(PageSize::K4),
             mapped_2mb_bytes: mapped(PageSize::M2),
             mapped_1gb_bytes: mapped(PageSize::G1),
-            page_table_bytes: m.table_bytes,
-            page_table_peak_bytes: m.table_peak,
-            largest_contiguous_bytes: m.table_largest,
+            page_table_bytes: k.tables.bytes,
+            page_table_peak_bytes: k.tables.peak,
+            largest_contiguous_bytes: k.tables.largest,
             free_bytes: m.free_frames() << 12,
             set_aside_bytes: m.set_aside_frames() << 12,
             free_2mb_blocks: m.buddy().available(HUGE_ORDER),
@@ -250,12 +256,12 @@ impl Os {
                 as u64,
             compactions: m.compactions,
             compacted_frames: m.compacted_frames,
-            table_blocks_4kb: m.table_blocks[0],
-            table_blocks_8kb: m.table_blocks[1],
-            table_blocks_1mb: m.table_blocks[2],
-            table_blocks_8mb: m.table_blocks[3],
-            table_blocks_64mb: m.table_blocks[4],
-            table_blocks_larger: m.table_blocks[5],
+            table_blocks_4kb: k.tables.blocks[0],
+            table_blocks_8kb: k.tables.blocks[1],
+            table_blocks_1mb: k.tables.blocks[2],
+            table_blocks_8mb: k.tables.blocks[3],
+            table_blocks_64mb: k.tables.blocks[4],
+            table_blocks_larger: k.tables.blocks[5],
             ..k.stats
         }
     }

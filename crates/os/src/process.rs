@@ -79,7 +79,7 @@ impl Os {
                 if done.is_err() {
                     break 'pages;
                 }
-                k.memory.share(frame, order(p.size));
+                k.share(frame, order(p.size));
                 if flags != t.flags {
                     parent.table.set_flags(p, flags);
                     protected = true;

@@ -5,7 +5,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, MapError, MapWork, PageTable, PageTableSpec, Translation};
 use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
 
-use crate::memory::TableFrames;
+use crate::kernel::TableFrames;
 
 /// Whose kernel it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -51,9 +51,29 @@ pub struct Translation<Out> {
 /// What a frame is for, so that a placement policy can hash it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A page of the program; `vpn` in 4 KB pages.
+    /// An anonymous page of the program, or one of its stack.
     Leaf {
         /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A page of a file that the program has mapped.
+    File {
+        /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A page of memory that processes share.
+    Shared {
+        /// Virtual page number in the process that touched it first, 4 KB units.
+        vpn: u64,
+    },
+    /// A copy of a page, made since it was written.
+    Copy {
+        /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A block set aside for pages that may come to be.
+    Reservation {
+        /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
     },
     /// A node of a radix table that maps the region of `vpn`.
@@ -78,6 +98,14 @@ pub struct Want {
     pub asid: Asid,
     /// What for.
     pub purpose: Purpose,
+}
+
+impl Want {
+    /// log2 of the 4 KB frames in the block.
+    #[inline]
+    pub const fn order(&self) -> u8 {
+        (self.bytes.trailing_zeros() - 12) as u8
+    }
 }
 
 /// There was no contiguous block of that size.

@@ -3,9 +3,11 @@
 use pagewalk_tables::Refusal;
 use pagewalk_units::PageSize;
 
-use super::{Placement, Touch, small};
+use super::{Placement, small};
 use crate::Effects;
-use crate::space::{Kernel, Space};
+use crate::kernel::Kernel;
+use crate::space::Space;
+use crate::touch::Touch;
 
 /// Every page is a 4 KB page.
 pub struct FourKb;

@@ -4,14 +4,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pagewalk_tables::{Flags, Refusal};
+use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
 
-use super::{Placement, Touch, small};
+use super::{Placement, small};
 use crate::Effects;
+use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
 use crate::region::{Kind, Region};
-use crate::space::{Kernel, Space};
+use crate::space::Space;
+use crate::touch::Touch;
 
 /// Pages of a 2 MB region.
 const PAGES: u64 = 512;
@@ -43,8 +45,9 @@ impl Reservation {
         {
             return;
         }
-        match k.memory.alloc_block(HUGE_ORDER) {
-            Some(base) => {
+        let purpose = Purpose::Reservation { vpn: key << 9 };
+        match k.frame(space.want(PageSize::M2, purpose)) {
+            Ok(base) => {
                 space.regions.insert(key, Region::small(Some(base)));
                 k.stats.reservations_made += 1;
                 k.stats.reservations += 1;
@@ -52,7 +55,7 @@ impl Reservation {
                     heap.push(Reverse((0, space.asid.0, key)));
                 }
             }
-            None => k.stats.huge_fallbacks += 1,
+            Err(_) => k.stats.huge_fallbacks += 1,
         }
     }
 
@@ -121,7 +124,7 @@ impl Placement for Reservation {
             }
             // The block may have been the last memory there was for nodes.
             space.regions.remove(key);
-            k.memory.put(base, HUGE_ORDER);
+            k.put(base, HUGE_ORDER);
             k.stats.reservations_made -= 1;
             k.stats.reservations -= 1;
             return small(touch, space, k, fx);

@@ -4,11 +4,13 @@
 use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
 
-use super::{Placement, Touch, small};
+use super::{Placement, small};
 use crate::Effects;
+use crate::kernel::Kernel;
 use crate::memory::order;
-use crate::space::{Kernel, Space};
+use crate::space::Space;
 use crate::spec::ThpMode;
+use crate::touch::Touch;
 
 /// A large page at the first touch of its region, if memory has a block for it.
 pub struct Thp {
@@ -26,13 +28,13 @@ impl Thp {
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> bool {
-        let Some(frame) = k.memory.alloc_block(order(size)) else {
+        let page = VirtAddr(touch.at).page(size);
+        let Ok(frame) = k.frame(space.want(size, touch.purpose(size))) else {
             return false;
         };
-        let page = VirtAddr(touch.at).page(size);
         let mapped = space.map_page(k, page, frame, touch.flags, fx).is_ok();
         if !mapped {
-            k.memory.put(frame, order(size));
+            k.put(frame, order(size));
         }
         mapped
     }

@@ -6,6 +6,7 @@ use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec,
     PriceSpec, ThpMode,
 };
+use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
 
 fn resident() -> u64 {
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         prices: PriceSpec::default(),
     };
     let start = Instant::now();
-    let table = PageTableSpec::Radix { levels: 4 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
     let mut os = Os::new(&spec, &placement, &table, 2.0, 1)?;
     let pid = os.spawn(false)?;
     let mut fx = Effects::default();

@@ -54,9 +54,9 @@ impl Os {
                         return Err(self.refusal(refusal.bytes));
                     }
                 }
-                Err(Refusal::L2pFull(full)) => {
+                Err(Refusal::Limit(limit)) => {
                     let at = self.kernel.refused;
-                    return Err(OsError::L2pFull { at, full });
+                    return Err(OsError::TableLimit { at, limit });
                 }
             }
         }

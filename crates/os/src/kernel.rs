@@ -116,7 +116,7 @@ impl Kernel {
             self.stats.table_allocation_cycles += cycles;
         }
         if let Some(work) = work
-            && work.moved | work.kicks | work.l2p_accesses != 0
+            && work.moved | work.kicks | work.lookups != 0
         {
             let moves = self.prices.moves(work);
             fx.cycles += moves;

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, L2pFull, View};
+use pagewalk_tables::{Invalidation, Limit, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
@@ -88,14 +88,14 @@ pub enum OsError {
         /// Why there is no such block, in words.
         why: String,
     },
-    /// The page table has no L2P entries left, whatever memory is free: a clear
-    /// result of the run. The state is as it was before the call.
-    #[error("the page table cannot grow to map {at}: {full}")]
-    L2pFull {
+    /// The page table has come to a limit of its own, whatever memory is free: a
+    /// clear result of the run. The state is as it was before the call.
+    #[error("the page table cannot grow to map {at}: {limit}")]
+    TableLimit {
         /// The page that was to be mapped.
         at: VirtAddr,
-        /// What is full.
-        full: L2pFull,
+        /// What it is, and what to do.
+        limit: Box<Limit>,
     },
     /// No mapping, or no permission.
     #[error("segmentation fault: {access:?} at {at}")]

@@ -518,7 +518,11 @@ mod tests {
         let wish = |vpn| want(4096, Purpose::Leaf { vpn });
         assert_eq!(k.frame(wish(77_777)), Ok(77_777));
         assert_eq!(k.frame(wish(77_777)), Err(NoFrames { bytes: 4096 }));
-        assert_eq!(k.frame(wish(1)), Ok(77_312), "the lowest of the block in use");
+        assert_eq!(
+            k.frame(wish(1)),
+            Ok(77_312),
+            "the lowest of the block in use"
+        );
         k.put(77_777, 0);
         assert_eq!(k.frame(wish(77_777)), Ok(77_777));
     }

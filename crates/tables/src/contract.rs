@@ -15,7 +15,7 @@ pub struct Flags(pub u8);
 impl Flags {
     /// Stores are allowed.
     pub const WRITABLE: Flags = Flags(1);
-    /// The page lies in a live 2 MB reservation (set by the OS, read by SpecTLB).
+    /// The page lies in a live 2 MB reservation (set by the OS, read by engines that guess frames).
     pub const RESERVED: Flags = Flags(2);
 
     /// Whether all bits of `other` are set.
@@ -76,7 +76,7 @@ pub enum Purpose {
         /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
     },
-    /// A node of a radix table that maps the region of `vpn`.
+    /// A node of a tree that maps the region of `vpn`.
     Node {
         /// 1 = the node that holds 4 KB entries.
         level: u8,
@@ -85,7 +85,7 @@ pub enum Purpose {
     },
     /// A way (or a chunk of one) of a hashed table.
     Way,
-    /// Rows of an in-memory TLB or of an STLT.
+    /// Rows of a table of translations beside the page table.
     Rows,
 }
 
@@ -116,38 +116,34 @@ pub struct NoFrames {
     pub bytes: u64,
 }
 
-/// The entries of the L2P table, registers that say where the chunks of a way
-/// lie, are used up: the way cannot grow, whatever memory is free (ME-HPT,
-/// sections IV-A and V-A).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "the L2P table is full: way {way} of the {size} pages uses {used} of at most {most} entries and needs {wanted} more, for chunks of {} KB",
-    .chunk >> 10
-)]
-pub struct L2pFull {
-    /// Which way, counted from 0.
-    pub way: u8,
-    /// Of the table of which pages.
-    pub size: PageSize,
-    /// Entries that it uses.
-    pub used: u32,
-    /// Most that it may come to use while the other page sizes keep theirs.
-    pub most: u32,
-    /// Entries that it wanted beside them.
-    pub wanted: u32,
-    /// Bytes of the chunks that they were wanted for.
-    pub chunk: u64,
+/// A limit of the table's own is reached, which no memory lifts.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Limit {
+    /// What is used up, in words.
+    pub what: String,
+    /// What to change in the configuration; `{table}` stands for where the table
+    /// is configured.
+    pub advice: &'static str,
+}
+
+impl Limit {
+    /// What to change in the configuration of the table, which is at `table`, such as
+    /// `page_table.radix`.
+    pub fn advice(&self, table: &str) -> String {
+        self.advice.replace("{table}", table)
+    }
 }
 
 /// Why a table did not grow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// It got no memory; more may come.
     #[error(transparent)]
     NoFrames(#[from] NoFrames),
-    /// It has no registers left for it.
+    /// It cannot, whatever memory there is.
     #[error(transparent)]
-    L2pFull(#[from] L2pFull),
+    Limit(Box<Limit>),
 }
 
 /// Where tables get physical memory. Never reclaims and never reaches a table.
@@ -163,11 +159,11 @@ pub trait FrameSource<A> {
 pub struct MapWork {
     /// Entries moved between places (resizing).
     pub moved: u32,
-    /// Cuckoo re-insertions.
+    /// Entries moved to make room for others (re-insertions).
     pub kicks: u32,
-    /// Re-insertions that had to look up which chunk a place lies in (ME-HPT,
-    /// section V-D: only there the L2P access is not hidden).
-    pub l2p_accesses: u32,
+    /// Those for which it had to be looked up where the new place lies, which
+    /// took time of its own.
+    pub lookups: u32,
     /// Bytes of table memory allocated.
     pub allocated: u64,
     /// Bytes of table memory given back.
@@ -179,7 +175,7 @@ pub struct MapWork {
 }
 
 /// Why nothing was mapped. The table is as it was before the call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
     /// The table needed to grow and could not.
     #[error(transparent)]
@@ -240,7 +236,7 @@ pub struct WalkState {
     pub regs: [u64; 4],
 }
 
-/// Most reads of one group: four buckets of level hashing for each of three page sizes.
+/// Most reads of one group: four lines for each of three page sizes.
 pub const MOST_PARALLEL: usize = 12;
 
 /// Reads that go in parallel.
@@ -254,7 +250,7 @@ pub struct Group<Out> {
     /// with the group before it, and the walk does not wait. When it is back is
     /// then in [`WalkCaches::back`].
     pub off_path: bool,
-    /// Level of the table that is read, for the records: 4..1 in a radix table.
+    /// Level of the table that is read, for the records: down to 1 in a tree.
     pub level: u8,
 }
 

@@ -17,12 +17,10 @@ mod registry;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
+pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
-pub use hash_dont_cache::HashDontCacheSpec;
-pub use level_hashing::LevelHashingSpec;
 pub use radix::Radix;
-pub use registry::PageTableSpec;
+pub use registry::*;
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 
 /// The worked example of the documentation: it compiles, and runs, as it stands.

@@ -133,7 +133,9 @@ fn wrong_values_are_refused_by_name() {
     let with = |f: fn(&mut HashDontCacheSpec)| {
         let mut spec = HashDontCacheSpec::default();
         f(&mut spec);
-        spec.check().expect_err("a wrong value")
+        PageTableSpec::HashDontCache(spec)
+            .check()
+            .expect_err("a wrong value")
     };
     assert!(with(|s| s.initial_slots = 0).contains("initial_slots is 0"));
     assert!(with(|s| s.initial_huge_slots = 32).contains("initial_huge_slots is 32"));

@@ -115,7 +115,9 @@ fn wrong_values_are_refused_by_name() {
     let with = |f: fn(&mut LevelHashingSpec)| {
         let mut spec = LevelHashingSpec::default();
         f(&mut spec);
-        spec.check().expect_err("a wrong value")
+        PageTableSpec::LevelHashing(spec)
+            .check()
+            .expect_err("a wrong value")
     };
     assert!(with(|s| s.initial_slots = 300).contains("initial_slots is 300"));
     assert!(with(|s| s.initial_slots = 64).contains("at least 128"));

@@ -10,7 +10,7 @@ use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
     PlacementSpec, PriceSpec, ThpMode,
 };
-use pagewalk_tables::{Translation, View};
+use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
 
 const MB: u64 = 1 << 20;
@@ -42,7 +42,11 @@ struct World {
 
 impl World {
     fn new(spec: &OsSpec, placement: &PlacementSpec) -> Self {
-        Self::with(spec, placement, &PageTableSpec::Radix { levels: 4 })
+        Self::with(
+            spec,
+            placement,
+            &PageTableSpec::Radix(RadixSpec { levels: 4 }),
+        )
     }
     fn with(spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec) -> Self {
         let mut os = Os::new(spec, placement, table, 2.0, 1).expect("a valid system");

@@ -2,7 +2,7 @@
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{Effects, FragmentationSpec, Os, OsError, PageTableSpec, PlacementSpec};
-use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_tables::{Flags, Invalidation, RadixSpec};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
 
 #[test]
@@ -240,7 +240,7 @@ fn exec_empties_and_keeps_the_identifier() {
 
 #[test]
 fn five_levels_reach_57_bits() {
-    let table = PageTableSpec::Radix { levels: 5 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 5 });
     let spec = spec(FragmentationSpec::None);
     let mut os = Os::new(&spec, &thp(), &table, 2.0, 1).expect("a valid system");
     let pid = os.spawn(true).expect("a process");

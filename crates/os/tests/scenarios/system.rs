@@ -5,13 +5,13 @@ use pagewalk_os::{
     Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, PlacementSpec,
     PriceSpec, ThpMode,
 };
-use pagewalk_tables::{MemoryEfficientSpec, View};
-use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
+use pagewalk_tables::{MemoryEfficientSpec, RadixSpec, View};
+use pagewalk_units::{Access, Backing, VirtAddr};
 
 #[test]
 fn the_same_seed_places_the_same() {
     let run = |seed| {
-        let table = PageTableSpec::Radix { levels: 4 };
+        let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
         let spec = spec(FragmentationSpec::Available2mb(0.5));
         let mut os = Os::new(&spec, &thp(), &table, 2.0, seed).expect("a valid system");
         let pid = os.spawn(true).expect("a process");
@@ -88,11 +88,15 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
                 }
             }
         };
-        let (OsError::L2pFull { at, full }, wanted) = done else {
+        let (OsError::TableLimit { at, limit }, wanted) = done else {
             panic!("{done:?}")
         };
         assert_eq!(at, wanted);
-        assert_eq!((full.size, full.used, full.most), (PageSize::K4, 2, 2));
+        let said = limit.to_string();
+        assert!(
+            said.contains("of the 4KB pages uses 2 of at most 2 entries"),
+            "{said}"
+        );
         assert!(w.stats().free_bytes > GB / 4);
         // What was mapped stays, and what goes makes room.
         assert!(w.at(HEAP).is_some());
@@ -200,7 +204,7 @@ fn peaks_outlive_the_process() {
 
 #[test]
 fn wrong_values_are_named() {
-    let table = PageTableSpec::Radix { levels: 4 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
     let refused =
         |spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec, ghz, key: &str| {
             let e = Os::new(spec, placement, table, ghz, 1).err().expect(key);
@@ -231,7 +235,7 @@ fn wrong_values_are_named() {
     refused(
         &good,
         &thp(),
-        &PageTableSpec::Radix { levels: 3 },
+        &PageTableSpec::Radix(RadixSpec { levels: 3 }),
         2.0,
         "levels",
     );
@@ -287,7 +291,10 @@ fn configurations_read_as_documented() {
         giant: true,
     };
     assert_eq!(design.placement, giant);
-    assert_eq!(design.page_table, PageTableSpec::Radix { levels: 5 });
+    assert_eq!(
+        design.page_table,
+        PageTableSpec::Radix(RadixSpec { levels: 5 })
+    );
     for wrong in [
         "[placement.thp]\nmode = \"never\"",
         "[placement.thp]\ngaint = true",

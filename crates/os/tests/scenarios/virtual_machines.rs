@@ -4,10 +4,10 @@ use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
     Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, VirtualSpec,
 };
-use pagewalk_tables::{Translation, View};
+use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-const RADIX: PageTableSpec = PageTableSpec::Radix { levels: 4 };
+const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
 
 fn on(placement: PlacementSpec) -> VirtualSpec {
     VirtualSpec {
@@ -250,7 +250,7 @@ fn wrong_virtual_machines_are_named() {
     );
     refused(
         &VirtualSpec {
-            page_table: PageTableSpec::Radix { levels: 3 },
+            page_table: PageTableSpec::Radix(RadixSpec { levels: 3 }),
             ..good.clone()
         },
         "virtual.page_table.radix.levels",

@@ -26,20 +26,51 @@ use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
 use self::cwt::WalkTables;
 use self::elastic::{Elastic, Env};
 use self::l2p::L2p;
-pub(crate) use self::spec::ElasticSpec;
+use self::spec::ElasticSpec;
 pub use self::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
 use self::walk::{MAX_WAYS, Ways};
 use crate::cluster::{self, PTES, PteCluster};
 use crate::cwc::Cwt;
-use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk};
+use crate::registry::TableSpec;
+use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk, WalkCacheKind};
 
 /// Whether the parameters make sense; an error begins with the key.
-pub(crate) fn check(spec: &ElasticSpec) -> Result<(), String> {
+fn check(spec: &ElasticSpec) -> Result<(), String> {
     if spec.ways > MAX_WAYS {
         // A walk table names a way in two bits.
         return Err(format!("ways is {}; expected 2 to {MAX_WAYS}", spec.ways));
     }
     spec.check()
+}
+
+impl TableSpec for ElasticCuckooSpec {
+    fn check(&self) -> Result<(), String> {
+        check(&self.into())
+    }
+    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Cuckoo::elastic(self, asid))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Cuckoo
+    }
+    fn address_bits(&self) -> u32 {
+        cluster::ADDRESS_BITS
+    }
+}
+
+impl TableSpec for MemoryEfficientSpec {
+    fn check(&self) -> Result<(), String> {
+        check(&self.into())
+    }
+    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Cuckoo::memory_efficient(self, asid))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Cuckoo
+    }
+    fn address_bits(&self) -> u32 {
+        cluster::ADDRESS_BITS
+    }
 }
 
 /// Clusters of 4 KB pages in 2 MB.

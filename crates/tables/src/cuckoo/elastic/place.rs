@@ -123,7 +123,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let kicks = self.displaced.len() as u32 - 1;
         env.work.kicks += kicks;
         if self.size.is_some() {
-            env.work.l2p_accesses += kicks;
+            env.work.lookups += kicks;
         }
         Ok(self.displaced[0])
     }

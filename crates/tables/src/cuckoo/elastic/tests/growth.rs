@@ -108,7 +108,7 @@ fn upsizes_never_displace_a_line() {
         .sum();
     assert_eq!(sum, s.reinsertions);
     assert_eq!(u64::from(b.work.kicks), s.reinsertions);
-    assert_eq!(b.work.l2p_accesses, b.work.kicks);
+    assert_eq!(b.work.lookups, b.work.kicks);
     assert_eq!(u64::from(b.work.moved), s.moved + s.moved_out_of_place);
 }
 

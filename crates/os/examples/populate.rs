@@ -1,4 +1,5 @@
-//! Host time and memory of populating: `populate GB buddy|thp|reservation`.
+//! Host time and memory of populating: `populate GB buddy|thp|reservation [OCCUPIED]`,
+//! where a share of memory is occupied as it boots.
 
 use std::time::Instant;
 
@@ -28,9 +29,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         _ => PlacementSpec::Buddy {},
     };
+    let occupied: f64 = args.next().map_or(Ok(0.0), |a| a.parse())?;
     let spec = OsSpec {
-        memory_gb: gb + gb / 64 + 1,
+        memory_gb: ((gb + gb / 64 + 1) as f64 / (1.0 - occupied)).ceil() as u64,
         kernel_reserved: 0.0,
+        occupied,
         fragmentation: FragmentationSpec::None,
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),

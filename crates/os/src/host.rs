@@ -37,6 +37,7 @@ impl Os {
         let own = OsSpec {
             memory_gb: machine.memory_gb.unwrap_or(spec.memory_gb),
             kernel_reserved: 0.0,
+            occupied: 0.0,
             fragmentation: machine.fragmentation,
             ..spec.clone()
         };

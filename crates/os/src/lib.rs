@@ -3,6 +3,7 @@
 //! It knows no caches and no TLBs. What a call did to the rest of the machine
 //! comes back as [`Effects`]: kernel time, and what every core has to forget.
 
+mod bits;
 mod buddy;
 mod change;
 mod choice;

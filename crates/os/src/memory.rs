@@ -1,11 +1,10 @@
 //! Physical memory: who has which frame, and the state it was in at boot.
 
-use std::collections::BTreeSet;
-
 use pagewalk_tables::{Purpose, Want};
 use pagewalk_units::{PageSize, Rng, rng};
 use rand::RngExt;
 
+use crate::bits::Bits;
 use crate::buddy::{Buddy, MAX_ORDER};
 use crate::share::Shares;
 use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec};
@@ -30,13 +29,30 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// The frames `first..frames`, a bit each, less exactly `taken` of them, chosen at
+/// random (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
+fn occupy(first: u64, frames: u64, taken: u64, rng: &mut Rng) -> Vec<u64> {
+    let mut free = vec![0; frames.div_ceil(64) as usize];
+    let mut left = taken;
+    for frame in first..frames {
+        if rng.random_range(0..frames - frame) < left {
+            left -= 1;
+        } else {
+            free[(frame >> 6) as usize] |= 1 << (frame & 63);
+        }
+    }
+    free
+}
+
 /// Physical memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
     buddy: Buddy,
     shares: Shares,
     /// Movable frames that fragment memory.
-    pins: BTreeSet<u64>,
+    pins: Bits,
+    /// Frames that other programs hold since boot; they never move.
+    occupied: u64,
     /// Unusable-free index at boot: what block allocations are priced by.
     index: f64,
     compaction: CompactionSpec,
@@ -60,20 +76,32 @@ impl Memory {
     pub(crate) fn new(spec: &OsSpec, seed: u64) -> Self {
         let frames = spec.memory_gb << 18;
         let first = spec.kernel_blocks() << 9;
-        let mut buddy = Buddy::new(frames);
-        buddy.free_range(first, frames);
+        let occupied = spec.occupied_frames();
+        let buddy = if occupied == 0 {
+            let mut buddy = Buddy::new(frames);
+            buddy.free_range(first, frames);
+            buddy
+        } else {
+            let free = occupy(first, frames, occupied, &mut rng(seed, "os.occupied"));
+            Buddy::with_free(frames, free)
+        };
         let blocks = (frames - first) >> 9;
+        let (whole, free) = (buddy.available(HUGE_ORDER), buddy.free_frames());
         let (pinned, index, served) = match spec.fragmentation {
             FragmentationSpec::None => (0, 0.0, None),
             FragmentationSpec::Available2mb(a) => {
-                let pinned = ((1.0 - a) * blocks as f64).round() as u64;
-                let free = (blocks * 512 - pinned) as f64;
+                let broken = ((1.0 - a) * blocks as f64).round() as u64;
+                let pinned = broken.saturating_sub(blocks - whole);
+                let free = (free - pinned) as f64;
                 (pinned, pinned as f64 * 511.0 / free, None)
             }
             FragmentationSpec::UnusableFreeIndex(f) => {
-                // f = 511 p / (512 blocks - p)
-                let pinned = (f * 512.0 * blocks as f64 / (511.0 + f)).round() as u64;
-                (pinned.min(blocks), f, None)
+                // f = 1 - 512 (whole - p) / (free - p)
+                let outside = (free - 512 * whole) as f64;
+                let wanted = f * 512.0 * whole as f64 - (1.0 - f) * outside;
+                // Negative where it is as fragmented without: none.
+                let pinned = (wanted / (511.0 + f)).round() as u64;
+                (pinned.min(whole), f, None)
             }
             FragmentationSpec::Served2mb(a) => {
                 (0, 1.0 - a, Some((a, rng(seed, "os.fragmentation.served"))))
@@ -82,7 +110,8 @@ impl Memory {
         let mut memory = Memory {
             buddy,
             shares: Shares::default(),
-            pins: BTreeSet::new(),
+            pins: Bits::new(frames),
+            occupied,
             index,
             compaction: spec.compaction,
             served,
@@ -92,21 +121,30 @@ impl Memory {
             compactions: 0,
             compacted_frames: 0,
         };
-        memory.pin(first, blocks, pinned, &mut rng(seed, "os.fragmentation"));
+        memory.pin(first, pinned, &mut rng(seed, "os.fragmentation"));
+        if occupied > 0 {
+            // What is set is not what there is.
+            memory.index = index.max(memory.buddy.unusable_free_index(HUGE_ORDER));
+        }
         memory
     }
 
-    /// Takes one frame in exactly `pinned` of the `blocks` 2 MB blocks from
-    /// `first` on (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
-    fn pin(&mut self, first: u64, blocks: u64, pinned: u64, rng: &mut Rng) {
-        let mut left = pinned;
-        for block in 0..blocks {
+    /// Takes one frame in exactly `pinned` of the 2 MB blocks from `first` on that
+    /// are free as a whole (selection sampling, as [`occupy`]).
+    fn pin(&mut self, first: u64, pinned: u64, rng: &mut Rng) {
+        let (mut left, mut whole) = (pinned, self.buddy.available(HUGE_ORDER));
+        for block in (first..self.buddy.frames()).step_by(1 << HUGE_ORDER) {
             if left == 0 {
                 break;
             }
-            if rng.random_range(0..blocks - block) < left {
+            if !self.buddy.is_free(block, HUGE_ORDER) {
+                continue;
+            }
+            let chosen = rng.random_range(0..whole) < left;
+            whole -= 1;
+            if chosen {
                 left -= 1;
-                let frame = first + block * 512 + rng.random_range(0..512);
+                let frame = block + rng.random_range(0..512);
                 let taken = self.buddy.alloc_at(frame, 0);
                 debug_assert!(taken);
                 self.pins.insert(frame);
@@ -233,9 +271,9 @@ impl Memory {
     pub fn buddy(&self) -> &Buddy {
         &self.buddy
     }
-    /// Frames that the kernel keeps and movable frames that fragment memory.
+    /// Frames that the kernel keeps, that other programs hold, and that fragment memory.
     pub(crate) fn set_aside_frames(&self) -> u64 {
-        self.kernel_frames + self.pins.len() as u64
+        self.kernel_frames + self.occupied + self.pins.count()
     }
 
     /// A contiguous block for a page table; movable frames make room for it.
@@ -301,16 +339,16 @@ impl Memory {
         let size = 1u64 << order;
         for block in (0..self.buddy.frames() >> order).rev() {
             let (from, to) = (block << order, (block + 1) << order);
-            let pins = self.pins.range(from..to).count() as u64;
+            let pins = self.pins.between(from, to);
             let free = self.buddy.free_in(from, order);
             if free + pins < size || self.buddy.free_frames() - free < pins {
                 continue;
             }
             self.take_free(from, order);
-            let inside: Vec<u64> = self.pins.range(from..to).copied().collect();
+            let inside: Vec<u64> = self.pins.members(from, to).collect();
             for old in inside {
                 let new = self.alloc_page()?;
-                self.pins.remove(&old);
+                self.pins.remove(old);
                 self.pins.insert(new);
             }
             self.compactions += 1;
@@ -351,6 +389,7 @@ mod tests {
         let spec = OsSpec {
             memory_gb: 1,
             kernel_reserved: 0.0,
+            occupied: 0.0,
             fragmentation,
             compaction,
             prices: PriceSpec::default(),
@@ -394,10 +433,14 @@ mod tests {
         assert_eq!(m.free_frames(), free - (1 << 14));
         assert_eq!(m.set_aside_frames(), pins, "moved, not lost");
         assert_eq!(m.compactions, 1);
-        let inside = m.pins.range(at >> 12..(at >> 12) + (1 << 14)).count();
+        let inside = m.pins.between(at >> 12, (at >> 12) + (1 << 14));
         assert_eq!(inside, 0);
         assert!(m.compacted_frames > 0);
-        assert!(m.pins.iter().all(|&p| !m.buddy.is_free(p)));
+        assert!(
+            m.pins
+                .members(0, m.buddy.frames())
+                .all(|p| !m.buddy.is_free(p, 0))
+        );
         assert_eq!((k.tables.bytes, k.tables.largest), (64 << 20, 64 << 20));
     }
 
@@ -465,11 +508,93 @@ mod tests {
         // One page of a program in each 8 MB.
         for block in 0..128 {
             let at = (block << 11) + 77;
-            assert!(m.alloc_at(at, 0) || m.pins.contains(&at));
+            assert!(m.alloc_at(at, 0) || m.pins.has(at));
         }
-        let held = 128 - m.pins.iter().filter(|p| *p % 2048 == 77).count();
+        let held = 128
+            - m.pins
+                .members(0, m.buddy.frames())
+                .filter(|p| p % 2048 == 77)
+                .count();
         assert!(held > 100);
         assert!(way(&mut kernel(m), 64 << 20).is_err());
+    }
+
+    fn occupied(share: f64, fragmentation: FragmentationSpec, seed: u64) -> Memory {
+        let spec = OsSpec {
+            memory_gb: 1,
+            kernel_reserved: 0.25,
+            occupied: share,
+            fragmentation,
+            compaction: CompactionSpec::default(),
+            prices: PriceSpec::default(),
+        };
+        spec.check().expect("a share that makes sense");
+        Memory::new(&spec, seed)
+    }
+
+    #[test]
+    fn exactly_the_share_of_the_programs_frames_is_occupied() {
+        let user: u32 = 3 << 16;
+        for share in [1e-4, 0.1, 0.5, 0.8] {
+            let m = occupied(share, FragmentationSpec::None, 5);
+            let taken = (f64::from(user) * share).round() as u64;
+            assert_eq!(m.free_frames(), u64::from(user) - taken);
+            assert_eq!(m.set_aside_frames(), (1 << 16) + taken);
+            let free = |m: &Memory, from, to| (from..to).filter(|&f| m.buddy.is_free(f, 0)).count();
+            assert_eq!(free(&m, 0, 1 << 16), 0, "the kernel's");
+            // Each frame is as likely: halves are alike, within five deviations.
+            let halves = [(1 << 16, 5 << 15), (5 << 15, 1 << 18)].map(|(a, b)| free(&m, a, b));
+            let deviation = (f64::from(user) * share * (1.0 - share)).sqrt();
+            assert!((halves[0].abs_diff(halves[1]) as f64) < 5.0 * deviation + 1.0);
+            let of = |seed| occupied(share, FragmentationSpec::None, seed).buddy;
+            assert_eq!(of(5), m.buddy);
+            assert_ne!(of(6), m.buddy);
+        }
+    }
+
+    /// What fragmentation says is what there is, the occupied frames included,
+    /// as long as those leave that many free blocks.
+    #[test]
+    fn fragmentation_adds_what_is_missing_beside_the_occupied_frames() {
+        let share = 100.0 / f64::from(3 << 16);
+        let none = occupied(share, FragmentationSpec::None, 5);
+        let whole = none.buddy.available(9);
+        assert!((284..320).contains(&whole), "{whole}");
+        assert_eq!(none.index, none.buddy.unusable_free_index(9));
+        let m = occupied(share, FragmentationSpec::Available2mb(0.5), 5);
+        assert_eq!(m.buddy.available(9), 384 / 2);
+        assert_eq!(m.pins.count(), whole - 384 / 2);
+        let m = occupied(share, FragmentationSpec::UnusableFreeIndex(0.7), 5);
+        let index = m.buddy.unusable_free_index(9);
+        assert!((index - 0.7).abs() < 0.002, "{index}");
+        assert_eq!(m.index, index.max(0.7));
+        // Half of all frames at random leave no free block: nothing to break up, and
+        // blocks are priced by what there is.
+        for (fragmentation, least) in [
+            (FragmentationSpec::Available2mb(0.5), 0.0),
+            (FragmentationSpec::UnusableFreeIndex(0.7), 0.7),
+            (FragmentationSpec::Served2mb(0.5), 0.5),
+        ] {
+            let m = occupied(0.5, fragmentation, 5);
+            assert_eq!((m.pins.count(), m.buddy.available(9)), (0, 0));
+            assert_eq!(m.buddy.unusable_free_index(9), 1.0);
+            assert!(m.index == 1.0 && m.index >= least);
+        }
+    }
+
+    #[test]
+    fn occupied_frames_do_not_move() {
+        let bytes = 4 << 20;
+        let mut k = kernel(occupied(0.0, FragmentationSpec::Available2mb(0.0), 5));
+        way(&mut k, bytes).expect("frames that fragment memory make room");
+        let mut k = kernel(occupied(0.1, FragmentationSpec::None, 5));
+        assert_eq!(way(&mut k, bytes), Err(NoFrames { bytes }));
+        assert_eq!(k.memory().compactions, 0);
+        // The frames between them serve pages, every one.
+        for _ in 0..k.memory().free_frames() {
+            page(&mut k).expect("free");
+        }
+        assert_eq!(k.memory().free_frames(), 0);
     }
 
     #[derive(Clone, Debug)]
@@ -541,11 +666,11 @@ mod tests {
                 match s {
                     Step::Any(purpose) => {
                         let frame = m.take(&want(4096, purpose)).expect("hardly any is out");
-                        prop_assert!(out.insert(frame) && !m.pins.contains(&frame));
+                        prop_assert!(out.insert(frame) && !m.pins.has(frame));
                     }
                     Step::At(at) => {
                         let at = if at < 2048 { at } else { at % (frames + 100) };
-                        let free = at < frames && !out.contains(&at) && !m.pins.contains(&at);
+                        let free = at < frames && !out.contains(&at) && !m.pins.has(at);
                         prop_assert_eq!(m.alloc_at(at, 0), free, "frame {}", at);
                         if free {
                             out.insert(at);

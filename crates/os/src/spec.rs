@@ -14,6 +14,14 @@ pub struct OsSpec {
     /// Default 0 (our choice: the papers' tables give none).
     #[serde(default)]
     pub kernel_reserved: f64,
+    /// Share of the frames beside the kernel's that other programs hold since boot, 0
+    /// to below 1: exactly this share, each frame as likely as any other. They stay
+    /// where they are, as the pages of simulated programs do, which no compaction
+    /// moves; so even a small share leaves hardly a free 2 MB block. Fragmentation
+    /// counts them: it breaks up as many more blocks as are missing, and none if
+    /// memory is as fragmented already. Default 0 (our choice: a fresh machine).
+    #[serde(default)]
+    pub occupied: f64,
     /// State of physical memory when the machine has booted.
     /// Default: none (our choice: a fresh machine).
     #[serde(default)]
@@ -277,6 +285,12 @@ impl OsSpec {
         ((self.memory_gb << 9) as f64 * self.kernel_reserved).round() as u64
     }
 
+    /// 4 KB frames that other programs hold.
+    pub(crate) fn occupied_frames(&self) -> u64 {
+        let frames = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
+        (frames as f64 * self.occupied).round() as u64
+    }
+
     /// Whether the values make sense; an error names the key and what was expected.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
@@ -287,6 +301,13 @@ impl OsSpec {
         if !(0.0..1.0).contains(&k) || self.kernel_blocks() >= self.memory_gb << 9 {
             return Err(format!(
                 "os.kernel_reserved is {k}; expected a share from 0 to below 1 that leaves 2 MB to programs"
+            ));
+        }
+        let o = self.occupied;
+        let user = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
+        if !(0.0..1.0).contains(&o) || user - self.occupied_frames() < 512 {
+            return Err(format!(
+                "os.occupied is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"
             ));
         }
         self.fragmentation.check().map_err(|e| format!("os.{e}"))?;

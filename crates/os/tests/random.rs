@@ -514,6 +514,7 @@ fn run(
     let spec = OsSpec {
         memory_gb: 1,
         kernel_reserved,
+        occupied: 0.0,
         fragmentation: FragmentationSpec::Available2mb(available),
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),

@@ -21,6 +21,7 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
     OsSpec {
         memory_gb: 1,
         kernel_reserved: 0.0,
+        occupied: 0.0,
         fragmentation,
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),

@@ -217,6 +217,11 @@ fn wrong_values_are_named() {
     let mut s = good.clone();
     s.kernel_reserved = 1.0;
     refused(&s, &thp(), &table, 2.0, "kernel_reserved");
+    for share in [1.0, -0.1, f64::NAN, 0.999_999] {
+        let mut s = spec(FragmentationSpec::None);
+        s.occupied = share;
+        refused(&s, &thp(), &table, 2.0, "os.occupied");
+    }
     let s = spec(FragmentationSpec::Available2mb(1.5));
     refused(&s, &thp(), &table, 2.0, "available_2mb");
     let mut s = good.clone();

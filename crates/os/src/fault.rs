@@ -1,6 +1,6 @@
 //! Page faults: one path for all designs.
 
-use pagewalk_tables::{Flags, Purpose, Refusal};
+use pagewalk_tables::{Flags, GuestUse, Purpose, Refusal};
 use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
 
 use crate::kernel::Kernel;
@@ -98,7 +98,7 @@ impl Os {
                     os.kernel.stats.spurious_faults += 1;
                     Ok(())
                 }
-                None => os.first_touch(pid, at, &vma, fx).map(|_| ()),
+                None => os.first_touch(pid, at, &vma, None, fx).map(|_| ()),
             }
         })
     }
@@ -151,12 +151,14 @@ impl Os {
         Ok(vma)
     }
 
-    /// Backs the unmapped page at `at` and prices it.
+    /// Backs the unmapped page at `at` and prices it; a host says what its guest uses
+    /// the page for.
     pub(crate) fn first_touch(
         &mut self,
         pid: Pid,
         at: VirtAddr,
         vma: &Vma,
+        guest: Option<GuestUse>,
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
         let Some(space) = self.spaces[pid as usize].as_mut() else {
@@ -173,6 +175,7 @@ impl Os {
             end: vma.end,
             flags,
             backing: vma.backing,
+            guest,
             huge: vma.huge,
         };
         let size = match vma.object_page(at.0) {

@@ -1,11 +1,11 @@
 //! What all address spaces share, and the one way to get a frame.
 
-use pagewalk_tables::{FrameSource, MapWork, NoFrames, Want};
+use pagewalk_tables::{FrameSource, GuestUse, MapWork, NoFrames, Purpose, Want};
 use pagewalk_units::{Addr, Cycle, Frame, VirtAddr};
 
 use crate::Effects;
 use crate::choice::FrameChoice;
-use crate::memory::Memory;
+use crate::memory::{Memory, PutToUse};
 use crate::price::Prices;
 use crate::stats::OsStats;
 
@@ -61,6 +61,12 @@ impl Kernel {
         }
     }
 
+    /// The same with another choice of frames.
+    #[cfg(test)]
+    pub fn choose_with(&mut self, choice: Box<dyn FrameChoice>) {
+        self.choice = choice;
+    }
+
     /// A block for `want`: its first frame. Every frame that is handed out comes
     /// from here; the caller owns it until it is [`Kernel::put`].
     #[inline]
@@ -91,11 +97,11 @@ impl Kernel {
     }
     /// Frames are put to use, and a host has to back them.
     #[inline]
-    pub fn used(&mut self, frame: u64, frames: u64) {
-        self.memory.used(frame, frames);
+    pub fn used(&mut self, frame: u64, frames: u64, of: GuestUse) {
+        self.memory.used(frame, frames, of);
     }
     /// See [`Memory::take_used`].
-    pub fn take_used(&mut self) -> Vec<(u64, u64)> {
+    pub fn take_used(&mut self) -> Vec<PutToUse> {
         self.memory.take_used()
     }
     /// See [`Memory::virtualise`].
@@ -154,7 +160,12 @@ impl<A: Addr> FrameSource<A> for TableFrames<'_> {
         };
         let k = &mut *self.kernel;
         let frame = k.frame(want)?;
-        k.used(frame, 1 << want.order());
+        let asid = want.asid;
+        let of = match want.purpose {
+            Purpose::Node { level, vpn } => GuestUse::Node { asid, level, vpn },
+            _ => GuestUse::Table { asid },
+        };
+        k.used(frame, 1 << want.order(), of);
         let t = &mut k.tables;
         t.bytes += want.bytes;
         t.peak = t.peak.max(t.bytes);

@@ -1,6 +1,6 @@
 //! Physical memory: who has which frame, and the state it was in at boot.
 
-use pagewalk_tables::{Purpose, Want};
+use pagewalk_tables::{GuestUse, Purpose, Want};
 use pagewalk_units::{PageSize, Rng, rng};
 use rand::RngExt;
 
@@ -44,6 +44,17 @@ fn occupy(first: u64, frames: u64, taken: u64, rng: &mut Rng) -> Vec<u64> {
     free
 }
 
+/// Frames of a guest that were put to use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PutToUse {
+    /// The first of them.
+    pub frame: u64,
+    /// How many.
+    pub frames: u64,
+    /// What the first is for.
+    pub of: GuestUse,
+}
+
 /// Physical memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
@@ -62,9 +73,8 @@ pub struct Memory {
     /// Of a guest: addresses above its memory in which ways of hashed page tables
     /// lie. They are contiguous there, and the host backs them page by page.
     window: Option<Buddy>,
-    /// Of a guest: first frame and number of the frames that were put to use and
-    /// that the host has not been asked for yet.
-    touched: Option<Vec<(u64, u64)>>,
+    /// Of a guest: what was put to use and the host has not been asked for yet.
+    touched: Option<Vec<PutToUse>>,
     /// Contiguous requests for which frames had to move, and frames moved.
     pub compactions: u64,
     /// See `compactions`.
@@ -165,14 +175,14 @@ impl Memory {
 
     /// Frames are put to use, and a host has to back them.
     #[inline]
-    pub(crate) fn used(&mut self, frame: u64, frames: u64) {
+    pub(crate) fn used(&mut self, frame: u64, frames: u64, of: GuestUse) {
         if let Some(touched) = &mut self.touched {
-            touched.push((frame, frames));
+            touched.push(PutToUse { frame, frames, of });
         }
     }
 
     /// What was put to use since the last time.
-    pub(crate) fn take_used(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_used(&mut self) -> Vec<PutToUse> {
         self.touched
             .as_mut()
             .map(std::mem::take)

@@ -1,6 +1,6 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
-use pagewalk_tables::{Flags, Invalidation, MapError, Purpose, Refusal, Want};
+use pagewalk_tables::{Flags, GuestUse, Invalidation, MapError, Purpose, Refusal, Want};
 use pagewalk_units::{Asid, Page, PageSize, VirtAddr};
 
 use crate::Effects;
@@ -71,7 +71,10 @@ impl Space {
         let cycles = source.cycles;
         k.charge(cycles, done.as_ref().ok(), fx);
         match done {
-            Ok(_) => k.used(frame, page.size.frames()),
+            Ok(_) => {
+                let (asid, vpn) = (self.asid, page.base.0 >> 12);
+                k.used(frame, page.size.frames(), GuestUse::Page { asid, vpn });
+            }
             Err(MapError::Refused(refusal)) => {
                 k.refused = page.base;
                 return Err(refusal);

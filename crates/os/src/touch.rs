@@ -1,6 +1,6 @@
 //! A first touch, as placement policies see it.
 
-use pagewalk_tables::{Flags, Purpose};
+use pagewalk_tables::{Flags, GuestUse, Purpose};
 use pagewalk_units::{Backing, PageSize};
 
 /// A first touch.
@@ -16,6 +16,8 @@ pub struct Touch {
     pub flags: Flags,
     /// What lies behind the area.
     pub backing: Backing,
+    /// Of a host: what its guest uses the page for.
+    pub guest: Option<GuestUse>,
     /// What `madvise` said of huge pages.
     pub huge: Option<bool>,
 }
@@ -30,6 +32,9 @@ impl Touch {
     #[inline]
     pub fn purpose(&self, size: PageSize) -> Purpose {
         let vpn = (self.at & !(size.bytes() - 1)) >> 12;
+        if let Some(of) = self.guest {
+            return Purpose::Guest { vpn, of };
+        }
         match self.backing {
             Backing::File => Purpose::File { vpn },
             Backing::Shared => Purpose::Shared { vpn },

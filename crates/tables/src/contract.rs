@@ -48,6 +48,48 @@ pub struct Translation<Out> {
     pub leaf: Out,
 }
 
+/// What a guest uses a page of its physical memory for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuestUse {
+    /// A page of a program.
+    Page {
+        /// The guest's address space.
+        asid: Asid,
+        /// Guest-virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A node of a tree, as [`Purpose::Node`].
+    Node {
+        /// The guest's address space.
+        asid: Asid,
+        /// 1 = the node that holds 4 KB entries.
+        level: u8,
+        /// Guest-virtual page number of the region's start, 4 KB units.
+        vpn: u64,
+    },
+    /// Other parts of a page table.
+    Table {
+        /// The guest's address space.
+        asid: Asid,
+    },
+    /// Not known: a walk came upon a page that nothing lay behind.
+    Unknown,
+}
+
+impl GuestUse {
+    /// What the page is for that lies `pages` further on in the same block.
+    #[must_use]
+    pub fn after(self, pages: u64) -> Self {
+        match self {
+            GuestUse::Page { asid, vpn } => GuestUse::Page {
+                asid,
+                vpn: vpn + pages,
+            },
+            other => other,
+        }
+    }
+}
+
 /// What a frame is for, so that a placement policy can hash it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
@@ -75,6 +117,14 @@ pub enum Purpose {
     Reservation {
         /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
+    },
+    /// A page of a virtual machine, in its host.
+    Guest {
+        /// Guest-physical page number, 4 KB units.
+        vpn: u64,
+        /// What the guest uses it for; of a page of the host's that is larger, where
+        /// it is touched first.
+        of: GuestUse,
     },
     /// A node of a tree that maps the region of `vpn`.
     Node {

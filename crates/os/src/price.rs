@@ -98,7 +98,10 @@ impl Prices {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pagewalk_tables::MapWork;
+
+    use super::Prices;
+    use crate::spec::PriceSpec;
 
     #[test]
     fn the_measured_points_come_out_as_published() {

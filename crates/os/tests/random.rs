@@ -130,14 +130,14 @@ fn va(page: usize) -> VirtAddr {
 
 /// What a table says of a page beside its frame.
 #[derive(Clone, Copy)]
-struct Found {
+struct Entry {
     size: PageSize,
     flags: Flags,
 }
 
-impl Found {
+impl Entry {
     fn of<A>(t: &Translation<A>) -> Self {
-        Found {
+        Entry {
             size: t.size,
             flags: t.flags,
         }
@@ -146,12 +146,12 @@ impl Found {
 
 impl World {
     /// In a guest it is the guest's frame, and the host has to back it.
-    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Found)> {
+    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Entry)> {
         let at = va(page);
         let (base, found) = match self.os.view(pid) {
             View::Native(table) => {
                 let t = table.translate(at)?;
-                (t.frame.base.0, Found::of(&t))
+                (t.frame.base.0, Entry::of(&t))
             }
             View::Nested { guest, host } => {
                 let t = guest.translate(at)?;
@@ -161,7 +161,7 @@ impl World {
                     host.translate(gpa).is_some(),
                     "the host does not back {gpa}"
                 );
-                (t.frame.base.0, Found::of(&t))
+                (t.frame.base.0, Entry::of(&t))
             }
         };
         Some(((base + (at.0 & (found.size.bytes() - 1))) >> 12, found))

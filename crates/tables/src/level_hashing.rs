@@ -420,10 +420,10 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_units::{Frame, PhysAddr, VirtAddr};
+    use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr};
 
-    use super::*;
-    use crate::contract::{Flags, MapError, Want};
+    use super::{LevelHashing, LevelHashingSpec, buckets};
+    use crate::contract::{Flags, FrameSource, MapError, NoFrames, PageTable, Want};
 
     /// Memory that grants `left` more requests.
     struct Source {

@@ -232,8 +232,9 @@ impl From<L2pFull> for Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use PageSize::{G1, K4, M2};
+    use pagewalk_units::PageSize::{G1, K4, M2};
+
+    use super::{Growth, L2p};
 
     fn map(l2p: &L2p) -> String {
         let letter = |at| l2p.owner(0, at).map_or('.', |s| ['4', '2', '1'][s.index()]);

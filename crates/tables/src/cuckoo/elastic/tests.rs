@@ -9,11 +9,13 @@ use pagewalk_units::{Asid, Frame, PageSize, PhysAddr};
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::*;
-use crate::cluster::PteCluster;
-use crate::cuckoo::l2p::L2pFull;
-use crate::cuckoo::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec};
-use crate::{NoFrames, Want};
+use super::{Elastic, Env, Slot, Way};
+use crate::cluster::{Line, PteCluster};
+use crate::cuckoo::l2p::{L2p, L2pFull};
+use crate::cuckoo::spec::{
+    Choice, ElasticCuckooSpec, ElasticSpec, HashFunction, MemoryEfficientSpec,
+};
+use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// Memory that refuses once `left` requests have been granted.
 #[derive(Clone)]
@@ -76,7 +78,7 @@ fn line_of(key: u64) -> Line {
 
 /// Anything that a failed insertion must not change: where every line is, and
 /// how much memory there is.
-type State = (Vec<(u64, Place)>, u64, u64, Vec<(u64, u64, u64)>, u32, u64);
+type State = (Vec<(u64, Slot)>, u64, u64, Vec<(u64, u64, u64)>, u32, u64);
 
 impl Bench {
     fn new(spec: &ElasticSpec, seed: u64) -> Self {

@@ -1,6 +1,8 @@
 //! When ways grow and shrink, and what a resize does with their lines.
 
-use super::*;
+use super::{Bench, key};
+use crate::cuckoo::spec::{ElasticCuckooSpec, ElasticSpec, MemoryEfficientSpec};
+use pagewalk_units::PageSize;
 
 fn ecpt() -> ElasticSpec {
     ElasticSpec::from(&ElasticCuckooSpec::default())

@@ -1,6 +1,12 @@
 //! Tables of several page sizes in one L2P table.
 
-use super::*;
+use pagewalk_units::{Asid, PageSize};
+
+use super::{Source, Table, line_of};
+use crate::MapWork;
+use crate::cuckoo::elastic::{Env, Way};
+use crate::cuckoo::l2p::L2p;
+use crate::cuckoo::spec::{ElasticSpec, MemoryEfficientSpec};
 
 struct Process {
     tables: [Table; 3],

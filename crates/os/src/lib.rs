@@ -127,6 +127,7 @@ pub struct Os {
     /// What the page tables counted of the processes that are gone.
     gone: Tree,
     role: Role,
+    seed: u64,
     /// Of a guest.
     host: Option<Box<Host>>,
     free_asids: BTreeSet<u16>,
@@ -165,7 +166,7 @@ impl Os {
         let placement = placement::build(placement);
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
-        let empty = Table::build(table, role, Asid(0))?;
+        let empty = Table::build(table, role, Asid(0), seed)?;
         empty.report(role.tables(), &mut gone);
         Ok(Os {
             gone,
@@ -179,6 +180,7 @@ impl Os {
             placement,
             page_table: table.clone(),
             role,
+            seed,
             host: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,

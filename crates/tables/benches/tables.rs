@@ -3,7 +3,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, HashDontCacheSpec, LevelHashingSpec,
-    MemoryEfficientSpec, Next, NoFrames, PageTable, PageTableSpec, RadixSpec, WalkCacheSet,
+    MemoryEfficientSpec, Next, NoFrames, Owner, PageTable, PageTableSpec, RadixSpec, WalkCacheSet,
     WalkCacheSpec, WalkCaches, WalkState, Want,
 };
 use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
@@ -51,7 +51,7 @@ fn page(i: u64, stride: u64) -> Page<VirtAddr> {
 }
 
 fn fill(spec: &PageTableSpec, pages: u64, stride: u64) -> (Table, Bump) {
-    let mut table: Table = spec.build(Asid(1)).expect("a valid table");
+    let mut table: Table = spec.build(Owner::new(Asid(1), 1)).expect("a valid table");
     let mut frames = Bump(1 << 36);
     for i in 0..pages {
         let page = page(i, stride);

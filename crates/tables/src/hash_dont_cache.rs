@@ -13,6 +13,7 @@ use crate::contract::{
     FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
 };
 use crate::murmur::murmur;
+use crate::owner::Owner;
 use crate::registry::TableSpec;
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
@@ -95,8 +96,8 @@ impl TableSpec for HashDontCacheSpec {
         }
         check_latency("hash_latency", self.hash_latency)
     }
-    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
-        Box::new(HashDontCache::new(self, asid))
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(HashDontCache::new(self, owner.asid))
     }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Nothing

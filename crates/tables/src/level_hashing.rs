@@ -15,6 +15,7 @@ use crate::contract::{
 };
 use crate::hash_dont_cache::{check_latency, check_slots};
 use crate::murmur::murmur;
+use crate::owner::Owner;
 use crate::registry::TableSpec;
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
@@ -67,8 +68,8 @@ impl TableSpec for LevelHashingSpec {
         }
         check_latency("hash_latency", self.hash_latency)
     }
-    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
-        Box::new(LevelHashing::new(self, asid))
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(LevelHashing::new(self, owner.asid))
     }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Nothing

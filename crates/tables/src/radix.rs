@@ -13,6 +13,7 @@ use crate::contract::{
     Flags, FrameSource, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk, WalkState,
     Want,
 };
+use crate::owner::Owner;
 use crate::pte;
 use crate::registry::TableSpec;
 use crate::walk_cache::{WalkCacheKind, WalkCaches};
@@ -32,8 +33,8 @@ impl TableSpec for RadixSpec {
             levels => Err(format!("levels is {levels}; expected 4 or 5")),
         }
     }
-    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>> {
-        Box::new(Radix::new(self.levels, asid))
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Radix::new(self.levels, owner.asid))
     }
     fn walk_caches(&self) -> WalkCacheKind {
         WalkCacheKind::Levels

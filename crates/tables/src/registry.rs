@@ -1,17 +1,17 @@
 //! Which page tables there are.
 
-use pagewalk_units::{Addr, Asid};
+use pagewalk_units::Addr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{PageTable, WalkCacheKind};
+use crate::{Owner, PageTable, WalkCacheKind};
 
 /// The configuration of one kind of page table.
 pub(crate) trait TableSpec {
     /// Whether [`TableSpec::build`] would succeed; an error begins with the key.
     fn check(&self) -> Result<(), String>;
-    /// An empty table for the address space `asid`; the values were checked.
-    fn build<In: Addr, Out: Addr>(&self, asid: Asid) -> Box<dyn PageTable<In, Out>>;
+    /// An empty table of `owner`; the values were checked.
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>>;
     /// Which walk caches its walks look into.
     fn walk_caches(&self) -> WalkCacheKind;
     /// Bits of a virtual address that the table translates.
@@ -31,15 +31,15 @@ macro_rules! page_tables {
         $(pub use crate::$file::$spec;)*
 
         impl PageTableSpec {
-            /// An empty table of this kind for the address space `asid`; an error says
-            /// which key is wrong and what was expected.
+            /// An empty table of this kind for `owner`; an error says which key is
+            /// wrong and what was expected.
             pub fn build<In: Addr, Out: Addr>(
                 &self,
-                asid: Asid,
+                owner: Owner,
             ) -> Result<Box<dyn PageTable<In, Out>>, String> {
                 self.check()?;
                 Ok(match self {
-                    $(PageTableSpec::$variant(spec) => spec.build(asid),)*
+                    $(PageTableSpec::$variant(spec) => spec.build(owner),)*
                 })
             }
 

@@ -8,14 +8,15 @@ mod spread;
 
 use common::{Source, Table, caches, walk};
 use pagewalk_tables::{
-    HashDontCacheSpec, Next, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
+    HashDontCacheSpec, Next, Owner, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches,
+    WalkState,
 };
 use pagewalk_units::{Asid, PageSize, VirtAddr};
 use spread::{lone, map};
 
 fn table(spec: HashDontCacheSpec) -> Table {
     PageTableSpec::HashDontCache(spec)
-        .build(Asid(7))
+        .build(Owner::new(Asid(7), 1))
         .expect("a valid table")
 }
 

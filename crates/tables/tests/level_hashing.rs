@@ -7,13 +7,13 @@ mod common;
 mod spread;
 
 use common::{Source, Table, caches, walk};
-use pagewalk_tables::{LevelHashingSpec, PageTableSpec};
+use pagewalk_tables::{LevelHashingSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, PageSize, PhysAddr, VirtAddr};
 use spread::{lone, map};
 
 fn table(spec: LevelHashingSpec) -> Table {
     PageTableSpec::LevelHashing(spec)
-        .build(Asid(7))
+        .build(Owner::new(Asid(7), 1))
         .expect("a valid table")
 }
 

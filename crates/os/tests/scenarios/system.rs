@@ -309,3 +309,27 @@ fn configurations_read_as_documented() {
         assert!(toml::from_str::<Design>(&text).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn each_address_space_has_random_choices_of_its_own() {
+    let table = PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default());
+    let moved = |seed, processes| {
+        let good = spec(FragmentationSpec::None);
+        let mut os = Os::new(&good, &PlacementSpec::Buddy {}, &table, 2.0, seed).expect("valid");
+        let mut fx = Effects::default();
+        let pids = (0..processes).map(|_| os.spawn(false).expect("a process"));
+        let pid = pids.last().expect("at least one");
+        os.map(pid, HEAP, 128 * MB, true, Backing::Anonymous, &mut fx)
+            .expect("mmap");
+        os.populate(pid, HEAP, 128 * MB, &mut fx)
+            .expect("memory is plenty");
+        let mut tree = pagewalk_stats::Tree::default();
+        os.report("os", &mut tree);
+        let row = (tree.rows.iter())
+            .find(|r| r.path == "page_table.4kb" && r.definition.name == "reinsertions");
+        row.expect("a cuckoo table counts them").value
+    };
+    assert_eq!(moved(1, 1), moved(1, 1));
+    assert_ne!(moved(1, 1), moved(2, 1), "another seed");
+    assert_ne!(moved(1, 1), moved(1, 2), "another address space");
+}

@@ -27,6 +27,7 @@ use super::spec::{ElasticSpec, MAX_WAYS};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
+use crate::owner::Owner;
 use crate::{FrameSource, MapWork, Refusal};
 
 /// A slot of the table. It stays valid until the next insertion or removal.
@@ -160,16 +161,16 @@ pub(crate) struct Elastic<F, A> {
 impl<F: Format, A: Addr> Elastic<F, A> {
     /// An empty table, without memory until the first insertion. `size` names
     /// the sub-tables of the L2P table for ways in chunks (with `None` ways
-    /// are contiguous whatever the parameters say); `salt` seeds hash
-    /// functions and random choices.
-    pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, asid: Asid) -> Self {
+    /// are contiguous whatever the parameters say); `salt` makes its hash functions
+    /// and its random choices others than those of the owner's other tables.
+    pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, owner: Owner) -> Self {
         debug_assert_eq!(spec.check(), Ok(()));
         Elastic {
             spec: spec.clone(),
             size: size.filter(|_| !spec.chunks.is_empty()),
-            asid,
+            asid: owner.asid,
             salt,
-            rng: pagewalk_units::rng(salt, "tables.cuckoo"),
+            rng: owner.rng(&format!("cuckoo.{salt}")),
             ways: Vec::new(),
             lines: 0,
             displaced: Vec::new(),

@@ -1,7 +1,7 @@
 //! Every page table that the contract suite runs over.
 
 use pagewalk_tables::{
-    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec,
+    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
     PageTableSpec, RadixSpec, WaitFor,
 };
 use pagewalk_units::Asid;
@@ -26,7 +26,7 @@ pub struct Case {
 
 impl Case {
     pub fn make(&self, asid: Asid) -> Table {
-        self.spec.build(asid).expect("a valid table")
+        self.spec.build(Owner::new(asid, 1)).expect("a valid table")
     }
 }
 

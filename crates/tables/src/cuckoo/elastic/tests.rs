@@ -15,6 +15,7 @@ use crate::cuckoo::l2p::{L2p, L2pFull};
 use crate::cuckoo::spec::{
     Choice, ElasticCuckooSpec, ElasticSpec, HashFunction, MemoryEfficientSpec,
 };
+use crate::owner::Owner;
 use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// Memory that refuses once `left` requests have been granted.
@@ -84,7 +85,7 @@ impl Bench {
     fn new(spec: &ElasticSpec, seed: u64) -> Self {
         assert_eq!(spec.check(), Ok(()));
         Bench {
-            table: Table::new(spec, Some(PageSize::K4), seed, Asid(1)),
+            table: Table::new(spec, Some(PageSize::K4), seed, Owner::new(Asid(1), seed)),
             source: Source::new(),
             l2p: L2p::new(usize::from(spec.ways), spec.l2p_entries as usize),
             work: MapWork::default(),

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec,
-    PriceSpec, ThpMode,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
@@ -20,14 +20,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let gb: u64 = args.next().map_or(Ok(64), |a| a.parse())?;
     let placement = match args.next().as_deref() {
-        Some("thp") => PlacementSpec::Thp {
+        Some("thp") => PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
-        },
-        Some("reservation") => PlacementSpec::Reservation {
+        }),
+        Some("reservation") => PlacementSpec::Reservation(ReservationSpec {
             promotion_threshold: 1.0,
-        },
-        _ => PlacementSpec::Buddy {},
+        }),
+        _ => PlacementSpec::Buddy(BuddySpec {}),
     };
     let occupied: f64 = args.next().map_or(Ok(0.0), |a| a.parse())?;
     let spec = OsSpec {

@@ -10,8 +10,10 @@ use pagewalk_tables::{GuestUse, Invalidation, PageTableSpec};
 use pagewalk_units::{Asid, Cycle, GuestPhysAddr, VirtAddr};
 
 use crate::memory::PutToUse;
-use crate::spec::{OsSpec, PlacementSpec, VirtualSpec};
+use crate::placement::PlacementSpec;
+use crate::spec::OsSpec;
 use crate::table::Role;
+use crate::virtual_spec::VirtualSpec;
 use crate::{Effects, Os, OsError, Pid};
 
 /// See the module.
@@ -162,9 +164,9 @@ mod tests {
 
     use crate::choice::FrameChoice;
     use crate::memory::Memory;
-    use crate::spec::{
-        CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
-    };
+    use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
+    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+    use crate::virtual_spec::VirtualSpec;
     use crate::{Effects, Os, Pid};
 
     /// Notes every wish, and takes what comes.
@@ -197,7 +199,7 @@ mod tests {
             };
             let machine = VirtualSpec {
                 page_table: PageTableSpec::Radix(RadixSpec { levels: 4 }),
-                placement: PlacementSpec::Buddy {},
+                placement: PlacementSpec::Buddy(BuddySpec {}),
                 memory_gb: None,
                 fragmentation: FragmentationSpec::None,
                 exit_ns: 500.0,
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_host_is_told_which_page_of_the_guest_a_page_is_for() {
-        let mut w = Guest::new(&PlacementSpec::Buddy {}, &RADIX);
+        let mut w = Guest::new(&PlacementSpec::Buddy(BuddySpec {}), &RADIX);
         let (a, b) = (w.spawn(), w.spawn());
         let mut touched = BTreeSet::new();
         for i in 0..200 {
@@ -292,10 +294,10 @@ mod tests {
 
     #[test]
     fn each_page_of_a_large_one_is_told_and_ways_are_parts_of_a_table() {
-        let thp = PlacementSpec::Thp {
+        let thp = PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
-        };
+        });
         let ecpt = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
         let mut w = Guest::new(&thp, &ecpt);
         let pid = w.spawn();

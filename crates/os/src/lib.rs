@@ -23,6 +23,7 @@ mod spec;
 mod stats;
 mod table;
 mod touch;
+mod virtual_spec;
 mod vma;
 
 use std::collections::BTreeSet;
@@ -35,11 +36,11 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
 pub use crate::memory::Memory;
+pub use crate::placement::{BuddySpec, PlacementSpec, ReservationSpec, ThpMode, ThpSpec};
 pub use crate::price::Prices;
-pub use crate::spec::{
-    CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
-};
+pub use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
 pub use crate::stats::OsStats;
+pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
 use crate::kernel::Kernel;
@@ -163,7 +164,7 @@ impl Os {
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
             ));
         }
-        let placement = placement::build(placement);
+        let placement = placement.build();
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
         let empty = Table::build(table, role, Asid(0), seed)?;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -632,16 +632,16 @@ fn tables() -> impl Strategy<Value = Tables> {
 }
 
 fn thp() -> PlacementSpec {
-    PlacementSpec::Thp {
+    PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
-    }
+    })
 }
 
 fn reservation() -> PlacementSpec {
-    PlacementSpec::Reservation {
+    PlacementSpec::Reservation(ReservationSpec {
         promotion_threshold: 0.3,
-    }
+    })
 }
 
 /// 16 MB for programs: not enough, so that memory runs out now and then.
@@ -652,7 +652,7 @@ proptest! {
 
     #[test]
     fn small_pages(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
-        run(&PlacementSpec::Buddy {}, 0.0, 1.0, &table, &ops);
+        run(&PlacementSpec::Buddy(BuddySpec {}), 0.0, 1.0, &table, &ops);
     }
 
     #[test]

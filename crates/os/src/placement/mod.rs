@@ -1,8 +1,12 @@
 //! Placement policies: which frame and which page size a first touch gets.
 
 mod buddy;
+mod registry;
 mod reservation;
 mod thp;
+
+pub use self::registry::*;
+pub use self::thp::ThpMode;
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
@@ -11,7 +15,6 @@ use crate::Effects;
 use crate::choice::{AsItComes, FrameChoice};
 use crate::kernel::Kernel;
 use crate::space::Space;
-use crate::spec::PlacementSpec;
 use crate::touch::Touch;
 
 /// A policy. It says of what size the pages are; the frames are those of its
@@ -40,17 +43,6 @@ pub trait Placement: Send + Sync {
         _fx: &mut Effects,
     ) -> bool {
         false
-    }
-}
-
-/// The policy of `spec`.
-pub fn build(spec: &PlacementSpec) -> Box<dyn Placement> {
-    match *spec {
-        PlacementSpec::Buddy {} => Box::new(buddy::FourKb),
-        PlacementSpec::Thp { mode, giant } => Box::new(thp::Thp { mode, giant }),
-        PlacementSpec::Reservation {
-            promotion_threshold,
-        } => Box::new(reservation::Reservation::new(promotion_threshold)),
     }
 }
 

@@ -6,20 +6,41 @@ use std::collections::BinaryHeap;
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::registry::PolicySpec;
 use super::{Placement, small};
 use crate::Effects;
 use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
 use crate::region::{Kind, Region};
 use crate::space::Space;
+use crate::spec::share;
 use crate::touch::Touch;
+
+/// Reservations, and what makes a large page of one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationSpec {
+    /// Share of the region that has to be exceeded, 0 to 1 (Revelator, table 1: 0.3).
+    pub promotion_threshold: f64,
+}
+
+impl PolicySpec for ReservationSpec {
+    fn check(&self) -> Result<(), String> {
+        share("promotion_threshold", self.promotion_threshold)
+    }
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(Reservation::new(self.promotion_threshold))
+    }
+}
 
 /// Pages of a 2 MB region.
 const PAGES: u64 = 512;
 
 /// A reservation at the first touch, a 2 MB page when enough of it is used.
-pub struct Reservation {
+struct Reservation {
     /// A region with more pages than this becomes a 2 MB page.
     most_pages: u64,
     /// Reservations by pages in use, ASID and region. Made when memory runs
@@ -29,7 +50,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Promotes when the share of pages in use exceeds `threshold`.
-    pub fn new(threshold: f64) -> Self {
+    fn new(threshold: f64) -> Self {
         Reservation {
             most_pages: (threshold * PAGES as f64).floor() as u64,
             least_used: None,

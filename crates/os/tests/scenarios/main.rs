@@ -8,7 +8,7 @@ mod virtual_machines;
 
 use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ThpMode,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -29,10 +29,10 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
 }
 
 fn thp() -> PlacementSpec {
-    PlacementSpec::Thp {
+    PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
-    }
+    })
 }
 
 struct World {
@@ -93,7 +93,7 @@ impl World {
 }
 
 fn reservation(promotion_threshold: f64) -> PlacementSpec {
-    PlacementSpec::Reservation {
+    PlacementSpec::Reservation(ReservationSpec {
         promotion_threshold,
-    }
+    })
 }

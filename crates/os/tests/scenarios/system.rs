@@ -2,8 +2,8 @@
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, PlacementSpec,
-    PriceSpec, ThpMode,
+    BuddySpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec,
+    PlacementSpec, PriceSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{MemoryEfficientSpec, RadixSpec, View};
 use pagewalk_units::{Access, Backing, VirtAddr};
@@ -35,7 +35,7 @@ fn the_same_seed_places_the_same() {
 fn out_of_memory_is_a_clear_result() {
     let mut small = spec(FragmentationSpec::None);
     small.kernel_reserved = 1.0 - 4.0 / 1024.0;
-    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), thp(), reservation(0.3)] {
         let mut w = World::new(&small, &placement);
         assert_eq!(w.stats().free_bytes, 4 * MB);
         w.heap(16 * MB);
@@ -68,7 +68,7 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
         ..MemoryEfficientSpec::default()
     });
     let good = spec(FragmentationSpec::None);
-    for placement in [PlacementSpec::Buddy {}, reservation(1.0)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), reservation(1.0)] {
         let mut w = World::with(&good, &placement, &full);
         w.heap(GB);
         // A page in each 2 MB: with reservations there is something to give back.
@@ -144,7 +144,7 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
 #[test]
 fn populating_counts_what_it_does_not_charge() {
     let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
-    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), thp(), reservation(0.3)] {
         let mut touched = World::new(&fragmented, &placement);
         touched.heap(8 * MB);
         touched.fx.cycles = 0;
@@ -189,7 +189,10 @@ fn a_context_switch_between_processes_has_no_registers_of_a_radix_table() {
 
 #[test]
 fn peaks_outlive_the_process() {
-    let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});
+    let mut w = World::new(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy(BuddySpec {}),
+    );
     w.heap(64 * MB);
     w.os.populate(w.pid, HEAP, 64 * MB, &mut w.fx)
         .expect("memory is plenty");
@@ -291,10 +294,10 @@ fn configurations_read_as_documented() {
     }
     let text = "[placement.thp]\ngiant = true\n[page_table.radix]\nlevels = 5";
     let design: Design = toml::from_str(text).expect(text);
-    let giant = PlacementSpec::Thp {
+    let giant = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
-    };
+    });
     assert_eq!(design.placement, giant);
     assert_eq!(
         design.page_table,
@@ -315,7 +318,14 @@ fn each_address_space_has_random_choices_of_its_own() {
     let table = PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default());
     let moved = |seed, processes| {
         let good = spec(FragmentationSpec::None);
-        let mut os = Os::new(&good, &PlacementSpec::Buddy {}, &table, 2.0, seed).expect("valid");
+        let mut os = Os::new(
+            &good,
+            &PlacementSpec::Buddy(BuddySpec {}),
+            &table,
+            2.0,
+            seed,
+        )
+        .expect("valid");
         let mut fx = Effects::default();
         let pids = (0..processes).map(|_| os.spawn(false).expect("a process"));
         let pid = pids.last().expect("at least one");

@@ -1,7 +1,7 @@
 //! Placement policies: which frame and which page size a first touch gets.
 
 mod buddy;
-mod registry;
+pub mod registry;
 mod reservation;
 mod thp;
 

@@ -179,7 +179,7 @@ pub struct Limit {
 
 impl Limit {
     /// What to change in the configuration of the table, which is at `table`, such as
-    /// `page_table.radix`.
+    /// `page_table.NAME`.
     pub fn advice(&self, table: &str) -> String {
         self.advice.replace("{table}", table)
     }

@@ -199,3 +199,21 @@ fn eight_cores_share_a_growing_table() {
         assert_eq!(metric(radix, "instructions"), metric(other, "instructions"));
     }
 }
+
+/// A program that draws nothing at random itself: what differs is the tables' choices.
+#[test]
+fn the_seed_reaches_page_tables() {
+    let run = |seed| {
+        let mut spec = spec(MACHINE, &["mehpt"], "sysbench 256MiB", 20_000, &[]);
+        spec.seed = seed;
+        let mut r = run_spec(&spec).expect("it runs");
+        r.designs.remove(0)
+    };
+    let (one, two, again) = (run(1), run(2), run(1));
+    let told = |d: &DesignResult| serde_json::to_string(d).expect("a result is plain data");
+    assert_eq!(told(&one), told(&again));
+    let moved = |d: &DesignResult| since_boot(d, "page_table.4kb", "reinsertions");
+    assert_ne!(moved(&one), moved(&two));
+    let lines = |d: &DesignResult| since_boot(d, "page_table.4kb", "lines");
+    assert_eq!(lines(&one), lines(&two));
+}

@@ -8,7 +8,7 @@ use pagewalk_mmu::{Answer, Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, Invalidation, MemoryEfficientSpec,
-    NoFrames, PageTable, PageTableSpec, View, WaitFor, WalkCacheKind, Want,
+    NoFrames, Owner, PageTable, PageTableSpec, View, WaitFor, WalkCacheKind, Want,
 };
 use pagewalk_units::{Access, Asid, Cycle, Frame, PageSize, PhysAddr, VirtAddr};
 
@@ -60,7 +60,7 @@ impl Bench {
             mmu: mmu.serving(WalkCacheKind::Cuckoo),
             private: caches(16),
             memory: Memory::new(DRAM),
-            table: table.build(A).expect("a valid table"),
+            table: table.build(Owner::new(A, 1)).expect("a valid table"),
             frames: Frames(1 << 40),
         }
     }

@@ -1,11 +1,13 @@
-//! Host time and memory of populating: `populate GB buddy|thp|reservation`.
+//! Host time and memory of populating: `populate GB buddy|thp|reservation [OCCUPIED]`,
+//! where a share of memory is occupied as it boots.
 
 use std::time::Instant;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec, PlacementSpec,
-    PriceSpec, ThpMode,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
+use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
 
 fn resident() -> u64 {
@@ -18,24 +20,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let gb: u64 = args.next().map_or(Ok(64), |a| a.parse())?;
     let placement = match args.next().as_deref() {
-        Some("thp") => PlacementSpec::Thp {
+        Some("thp") => PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
-        },
-        Some("reservation") => PlacementSpec::Reservation {
+        }),
+        Some("reservation") => PlacementSpec::Reservation(ReservationSpec {
             promotion_threshold: 1.0,
-        },
-        _ => PlacementSpec::Buddy {},
+        }),
+        _ => PlacementSpec::Buddy(BuddySpec {}),
     };
+    let occupied: f64 = args.next().map_or(Ok(0.0), |a| a.parse())?;
     let spec = OsSpec {
-        memory_gb: gb + gb / 64 + 1,
+        memory_gb: ((gb + gb / 64 + 1) as f64 / (1.0 - occupied)).ceil() as u64,
         kernel_reserved: 0.0,
+        occupied,
         fragmentation: FragmentationSpec::None,
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
     };
     let start = Instant::now();
-    let table = PageTableSpec::Radix { levels: 4 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
     let mut os = Os::new(&spec, &placement, &table, 2.0, 1)?;
     let pid = os.spawn(false)?;
     let mut fx = Effects::default();

@@ -5,103 +5,17 @@
 //! 64 bits each make the lowest free block findable in a few steps. Two bits a
 //! frame in all, and the host backs only those that were ever set.
 
+use crate::bits::Bits;
+
 /// Largest order: 2^18 frames are 1 GB.
 pub const MAX_ORDER: u8 = 18;
-
-/// A set of numbers below a bound, as bits with summaries.
-#[derive(Clone, Debug)]
-struct Bits {
-    /// `layers[0]` has a bit a member; a bit of `layers[i + 1]` says whether the
-    /// word of `layers[i]` has any.
-    layers: Vec<Vec<u64>>,
-    count: u64,
-}
-
-impl Bits {
-    fn new(bound: u64) -> Self {
-        let mut layers = Vec::new();
-        let mut n = bound as usize;
-        loop {
-            n = n.div_ceil(64);
-            layers.push(vec![0; n]);
-            if n <= 1 {
-                break;
-            }
-        }
-        Bits { layers, count: 0 }
-    }
-    #[inline]
-    fn has(&self, i: u64) -> bool {
-        self.layers[0]
-            .get((i >> 6) as usize)
-            .is_some_and(|w| w >> (i & 63) & 1 != 0)
-    }
-    #[inline]
-    fn insert(&mut self, mut i: u64) {
-        debug_assert!(!self.has(i));
-        self.count += 1;
-        for layer in &mut self.layers {
-            let w = &mut layer[(i >> 6) as usize];
-            let before = *w;
-            *w |= 1 << (i & 63);
-            if before != 0 {
-                return;
-            }
-            i >>= 6;
-        }
-    }
-    #[inline]
-    fn remove(&mut self, mut i: u64) {
-        debug_assert!(self.has(i));
-        self.count -= 1;
-        for layer in &mut self.layers {
-            let w = &mut layer[(i >> 6) as usize];
-            *w &= !(1 << (i & 63));
-            if *w != 0 {
-                return;
-            }
-            i >>= 6;
-        }
-    }
-    #[inline]
-    fn first(&self) -> Option<u64> {
-        if self.count == 0 {
-            return None;
-        }
-        let mut i = 0;
-        for layer in self.layers.iter().rev() {
-            i = i << 6 | u64::from(layer[i as usize].trailing_zeros());
-        }
-        Some(i)
-    }
-    /// Members in `from..to`.
-    fn between(&self, from: u64, to: u64) -> u64 {
-        if from >= to {
-            return 0;
-        }
-        let (first, last) = ((from >> 6) as usize, ((to - 1) >> 6) as usize);
-        let head = !0 << (from & 63);
-        let tail = !0 >> (63 - ((to - 1) & 63));
-        let words = &self.layers[0];
-        if first == last {
-            return u64::from((words[first] & head & tail).count_ones());
-        }
-        let inner: u64 = words[first + 1..last]
-            .iter()
-            .map(|w| u64::from(w.count_ones()))
-            .sum();
-        inner
-            + u64::from((words[first] & head).count_ones())
-            + u64::from((words[last] & tail).count_ones())
-    }
-}
 
 /// Which frames of physical memory are free.
 ///
 /// A request takes the lowest block of the smallest order that is large enough
 /// and gives back the upper halves, so that what is placed depends on nothing
 /// but the requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Buddy {
     orders: Vec<Bits>,
     frames: u64,
@@ -119,6 +33,27 @@ impl Buddy {
         }
     }
 
+    /// `frames` frames, of which those of `free` are free, a bit each.
+    pub(crate) fn with_free(frames: u64, mut free: Vec<u64>) -> Self {
+        /// The lower bit of each pair of blocks that merge.
+        const LOWER: u64 = 0x5555_5555_5555_5555;
+        let mut buddy = Buddy::new(frames);
+        buddy.free = free.iter().map(|w| u64::from(w.count_ones())).sum();
+        for (order, bits) in buddy.orders.iter_mut().enumerate() {
+            let mut above = vec![0; free.len().div_ceil(2)];
+            if order < usize::from(MAX_ORDER) {
+                for (i, word) in free.iter_mut().enumerate() {
+                    let pairs = *word & *word >> 1 & LOWER;
+                    *word &= !(pairs | pairs << 1);
+                    above[i / 2] |= every_other(pairs) << (32 * (i & 1));
+                }
+            }
+            *bits = Bits::of(frames >> order, free);
+            free = above;
+        }
+        buddy
+    }
+
     /// Frames in all.
     pub fn frames(&self) -> u64 {
         self.frames
@@ -129,7 +64,7 @@ impl Buddy {
     }
     /// Free blocks of exactly `order`.
     pub fn blocks(&self, order: u8) -> u64 {
-        self.orders[usize::from(order)].count
+        self.orders[usize::from(order)].count()
     }
     /// How many requests of `order` could be served now.
     pub fn available(&self, order: u8) -> u64 {
@@ -205,14 +140,14 @@ impl Buddy {
         true
     }
 
-    /// Whether `frame` is free.
-    pub fn is_free(&self, frame: u64) -> bool {
-        (0..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k))
+    /// Whether all of the block of `order` that holds `frame` is free.
+    pub fn is_free(&self, frame: u64, order: u8) -> bool {
+        (order..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k))
     }
 
     /// Free frames of the block of `order` at `frame`.
     pub fn free_in(&self, frame: u64, order: u8) -> u64 {
-        if (order..=MAX_ORDER).any(|k| self.orders[usize::from(k)].has(frame >> k)) {
+        if self.is_free(frame, order) {
             return 1 << order;
         }
         (0..order)
@@ -252,10 +187,21 @@ impl Buddy {
     }
 }
 
+/// The even bits of `x`, next to each other.
+fn every_other(x: u64) -> u64 {
+    let mut x = x & 0x5555_5555_5555_5555;
+    x = (x | x >> 1) & 0x3333_3333_3333_3333;
+    x = (x | x >> 2) & 0x0f0f_0f0f_0f0f_0f0f;
+    x = (x | x >> 4) & 0x00ff_00ff_00ff_00ff;
+    x = (x | x >> 8) & 0x0000_ffff_0000_ffff;
+    (x | x >> 16) & 0xffff_ffff
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::{Buddy, MAX_ORDER};
 
     #[test]
     fn halves_come_from_the_smallest_block_and_merge_again() {
@@ -335,6 +281,28 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Any set of free frames: the same blocks as when the others are taken one by one.
+        #[test]
+        fn free_frames_merge_into_the_same_blocks_at_once(
+            taken in prop::collection::btree_set(0u64..3 << 12, 0..60),
+            whole in any::<u16>(),
+        ) {
+            const FRAMES: u64 = 3 << 12;
+            let mut free = vec![!0u64; FRAMES as usize / 64];
+            let mut one_by_one = Buddy::new(FRAMES);
+            one_by_one.free_range(0, FRAMES);
+            // Some words are taken as a whole.
+            let words = (0..FRAMES / 64).filter(|w| whole >> (w % 16) & 1 == 1);
+            let frames = words.flat_map(|w| w * 64..(w + 1) * 64).chain(taken);
+            for frame in frames {
+                if free[frame as usize / 64] >> (frame % 64) & 1 == 1 {
+                    free[frame as usize / 64] &= !(1 << (frame % 64));
+                    prop_assert!(one_by_one.alloc_at(frame, 0));
+                }
+            }
+            prop_assert_eq!(Buddy::with_free(FRAMES, free), one_by_one);
+        }
 
         /// Against a plain array of owners.
         #[test]

@@ -3,9 +3,10 @@
 use pagewalk_tables::{Flags, Refusal};
 use pagewalk_units::{Advice, Backing, Page, PageSize, VirtAddr};
 
+use crate::kernel::Kernel;
 use crate::memory::order;
 use crate::region::Kind;
-use crate::space::{Kernel, Space};
+use crate::space::Space;
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -13,10 +14,6 @@ impl Os {
     /// A new mapping; what was there is unmapped first. Length is rounded up to
     /// whole pages. Errors: addresses that are no page's or do not exist, and
     /// no memory to split a large page that was there.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
     pub fn map(
         &mut self,
         pid: Pid,
@@ -72,10 +69,6 @@ impl Os {
     /// and the mapping becomes `new` bytes long. Errors: ranges that overlap
     /// without starting at the same address, a start outside any mapping, no
     /// memory for page tables (then the pages stay where they were).
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
     pub fn remap(
         &mut self,
         pid: Pid,
@@ -187,7 +180,7 @@ impl Os {
                 let frame = t.frame;
                 let flags = if !writable {
                     t.flags.without(Flags::WRITABLE)
-                } else if shared || !k.memory.is_shared(frame, order(p.size)) {
+                } else if shared || !k.is_shared(frame, order(p.size)) {
                     t.flags.with(Flags::WRITABLE)
                 } else {
                     // Still to be copied when it is written.

@@ -1,11 +1,13 @@
 //! Page faults: one path for all designs.
 
-use pagewalk_tables::{Flags, NoFrames, Refusal};
+use pagewalk_tables::{Flags, GuestUse, Purpose, Refusal};
 use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
 
+use crate::kernel::Kernel;
 use crate::memory::order;
-use crate::placement::Touch;
-use crate::space::{Kernel, Space};
+use crate::space::Space;
+use crate::table::Mapped;
+use crate::touch::Touch;
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -52,9 +54,9 @@ impl Os {
                         return Err(self.refusal(refusal.bytes));
                     }
                 }
-                Err(Refusal::L2pFull(full)) => {
+                Err(Refusal::Limit(limit)) => {
                     let at = self.kernel.refused;
-                    return Err(OsError::L2pFull { at, full });
+                    return Err(OsError::TableLimit { at, limit });
                 }
             }
         }
@@ -64,13 +66,13 @@ impl Os {
     /// up, or in pieces.
     fn refusal(&self, wanted: u64) -> OsError {
         let k = &self.kernel;
-        let free = k.memory.free_frames() << 12;
+        let free = k.memory().free_frames() << 12;
         if wanted > 4096 && free >= wanted {
             return OsError::NoContiguous {
                 wanted,
                 free,
                 at: k.refused,
-                why: k.memory.no_block(wanted),
+                why: k.memory().no_block(wanted),
             };
         }
         OsError::OutOfMemory { wanted, free }
@@ -90,23 +92,13 @@ impl Os {
             };
             match space.table.translate(at) {
                 Some(t) if access == Access::Write && !t.flags.contains(Flags::WRITABLE) => {
-                    let base = at.page(t.size).base;
-                    copy_on_write(
-                        space,
-                        &mut os.kernel,
-                        at,
-                        base,
-                        t.frame,
-                        t.size,
-                        t.flags,
-                        fx,
-                    )
+                    copy_on_write(space, &mut os.kernel, at, t, fx)
                 }
                 Some(_) => {
                     os.kernel.stats.spurious_faults += 1;
                     Ok(())
                 }
-                None => os.first_touch(pid, at, &vma, fx).map(|_| ()),
+                None => os.first_touch(pid, at, &vma, None, fx).map(|_| ()),
             }
         })
     }
@@ -159,12 +151,14 @@ impl Os {
         Ok(vma)
     }
 
-    /// Backs the unmapped page at `at` and prices it.
+    /// Backs the unmapped page at `at` and prices it; a host says what its guest uses
+    /// the page for.
     pub(crate) fn first_touch(
         &mut self,
         pid: Pid,
         at: VirtAddr,
         vma: &Vma,
+        guest: Option<GuestUse>,
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
         let Some(space) = self.spaces[pid as usize].as_mut() else {
@@ -175,24 +169,22 @@ impl Os {
         } else {
             Flags::default()
         };
-        let size = match &vma.object {
-            Some(object) => {
-                let index = object.page + ((at.0 - vma.start) >> 12);
+        let touch = Touch {
+            at: at.0,
+            start: vma.start,
+            end: vma.end,
+            flags,
+            backing: vma.backing,
+            guest,
+            huge: vma.huge,
+        };
+        let size = match vma.object_page(at.0) {
+            Some(page) => {
                 let objects = &mut self.objects;
-                objects.map(*object.id, index, at, flags, space, &mut self.kernel, fx)?;
+                objects.map(page, &touch, space, &mut self.kernel, fx)?;
                 PageSize::K4
             }
-            None => {
-                let touch = Touch {
-                    at: at.0,
-                    start: vma.start,
-                    end: vma.end,
-                    flags,
-                    backing: vma.backing,
-                    huge: vma.huge,
-                };
-                self.placement.place(&touch, space, &mut self.kernel, fx)?
-            }
+            None => self.placement.place(&touch, space, &mut self.kernel, fx)?,
         };
         let k = &mut self.kernel;
         match size {
@@ -228,22 +220,16 @@ fn grow_stack(space: &mut Space, at: u64) -> bool {
 /// A write to a page that is write-protected although its area is writable.
 /// With a single owner it becomes writable; otherwise the 4 KB page is copied,
 /// out of a large page that is split first (Linux since 5.8, commit 3917c80280c9).
-#[allow(
-    clippy::too_many_arguments,
-    reason = "each is a thing of its own, lent for the call"
-)]
 fn copy_on_write(
     space: &mut Space,
     k: &mut Kernel,
     at: VirtAddr,
-    base: VirtAddr,
-    frame: u64,
-    size: PageSize,
-    flags: Flags,
+    mapped: Mapped,
     fx: &mut Effects,
 ) -> Result<(), Refusal> {
-    let page = base.page(size);
-    if !k.memory.is_shared(frame, order(size)) {
+    let Mapped { frame, size, flags } = mapped;
+    let page = at.page(size);
+    if !k.is_shared(frame, order(size)) {
         space.table.set_flags(page, flags.with(Flags::WRITABLE));
         k.stats.cow_faults += 1;
         space.invalidate_page(k, page, fx);
@@ -262,17 +248,18 @@ fn copy_on_write(
         frame += (part.base.0 - page.base.0) >> 12;
         page = part;
     }
-    if !k.memory.is_shared(frame, 0) {
+    if !k.is_shared(frame, 0) {
         space.table.set_flags(page, flags.with(Flags::WRITABLE));
     } else {
-        let copy = k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?;
+        let vpn = page.base.0 >> 12;
+        let copy = k.frame(space.want(PageSize::K4, Purpose::Copy { vpn }))?;
         let (old, flags) = space.unmap_page(k, page, fx);
         if let Err(refusal) = space.map_page(k, page, copy, flags.with(Flags::WRITABLE), fx) {
-            k.memory.put(copy, 0);
+            k.put(copy, 0);
             space.map_page(k, page, old, flags, fx)?;
             return Err(refusal);
         }
-        k.memory.put(old, 0);
+        k.put(old, 0);
         k.stats.cow_copies += 1;
         k.stats.copied_bytes += 4096;
         fx.cycles += k.prices.copy(4096);

@@ -6,11 +6,14 @@
 //! tables, so the host has to back it at that moment, page by page of its own,
 //! each with an exit from the guest. What the guest gives back stays backed.
 
-use pagewalk_tables::{Invalidation, PageTableSpec};
+use pagewalk_tables::{GuestUse, Invalidation, PageTableSpec};
 use pagewalk_units::{Asid, Cycle, GuestPhysAddr, VirtAddr};
 
-use crate::spec::{OsSpec, PlacementSpec, VirtualSpec};
+use crate::memory::PutToUse;
+use crate::placement::PlacementSpec;
+use crate::spec::OsSpec;
 use crate::table::Role;
+use crate::virtual_spec::VirtualSpec;
 use crate::{Effects, Os, OsError, Pid};
 
 /// See the module.
@@ -37,11 +40,12 @@ impl Os {
         let own = OsSpec {
             memory_gb: machine.memory_gb.unwrap_or(spec.memory_gb),
             kernel_reserved: 0.0,
+            occupied: 0.0,
             fragmentation: machine.fragmentation,
             ..spec.clone()
         };
         let mut guest = Os::of(Role::Guest, &own, placement, table, frequency_ghz, seed)?;
-        let frames = guest.kernel.memory.virtualise();
+        let frames = guest.kernel.virtualise();
         let mut host = Os::of(
             Role::Host,
             spec,
@@ -70,10 +74,10 @@ impl Os {
         let Some(host) = &mut self.host else {
             return Ok(());
         };
-        let used = self.kernel.memory.take_used();
+        let used = self.kernel.take_used();
         let mut forget = false;
-        for (frame, frames) in used {
-            forget |= host.back(frame << 12, frames << 12, fx)?;
+        for PutToUse { frame, frames, of } in used {
+            forget |= host.back(frame << 12, frames << 12, of, fx)?;
         }
         if forget {
             self.forget_guest(fx);
@@ -87,7 +91,7 @@ impl Os {
         let Some(host) = &mut self.host else {
             return Err(OsError::Bad(format!("there is no host to back {at}")));
         };
-        if host.back(at.0 & !0xfff, 4096, fx)? {
+        if host.back(at.0 & !0xfff, 4096, GuestUse::Unknown, fx)? {
             self.forget_guest(fx);
         }
         Ok(())
@@ -103,12 +107,20 @@ impl Os {
 }
 
 impl Host {
-    /// Backs the guest-physical range; whether the table changed for what was
-    /// backed before.
-    fn back(&mut self, at: u64, bytes: u64, fx: &mut Effects) -> Result<bool, OsError> {
+    /// Backs the guest-physical range, whose first page the guest uses for `of`;
+    /// whether the table changed for what was backed before.
+    fn back(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        of: GuestUse,
+        fx: &mut Effects,
+    ) -> Result<bool, OsError> {
         let mut own = Effects::default();
         let (populated, faults) = self.os.untimed_faults();
-        let done = self.os.touch_all(self.machine, at, at + bytes, &mut own);
+        let done = self
+            .os
+            .touch_all(self.machine, at, at + bytes, Some(of), &mut own);
         let s = &mut self.os.kernel.stats;
         // The guest's touches, not the laboratory's.
         let pages = s.populated_pages - populated;
@@ -139,5 +151,162 @@ impl Os {
             .as_ref()
             .and_then(|h| h.os.space(h.machine).ok())
             .is_some_and(|s| s.table.translate(VirtAddr(at.0)).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+
+    use pagewalk_tables::{ElasticCuckooSpec, GuestUse, PageTableSpec, Purpose, RadixSpec, Want};
+    use pagewalk_units::{Access, Asid, Backing, GuestPhysAddr, VirtAddr};
+
+    use crate::choice::FrameChoice;
+    use crate::memory::Memory;
+    use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
+    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+    use crate::virtual_spec::VirtualSpec;
+    use crate::{Effects, Os, Pid};
+
+    /// Notes every wish, and takes what comes.
+    struct Recorder(Arc<Mutex<Vec<Want>>>);
+
+    impl FrameChoice for Recorder {
+        fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
+            self.0.lock().expect("nobody panics").push(*want);
+            memory.take(want)
+        }
+    }
+
+    const HEAP: u64 = 0x10_0000_0000;
+
+    struct Guest {
+        os: Os,
+        wishes: Arc<Mutex<Vec<Want>>>,
+        fx: Effects,
+    }
+
+    impl Guest {
+        fn new(placement: &PlacementSpec, table: &PageTableSpec) -> Self {
+            let spec = OsSpec {
+                memory_gb: 1,
+                kernel_reserved: 0.0,
+                occupied: 0.0,
+                fragmentation: FragmentationSpec::None,
+                compaction: CompactionSpec::default(),
+                prices: PriceSpec::default(),
+            };
+            let machine = VirtualSpec {
+                page_table: PageTableSpec::Radix(RadixSpec { levels: 4 }),
+                placement: PlacementSpec::Buddy(BuddySpec {}),
+                memory_gb: None,
+                fragmentation: FragmentationSpec::None,
+                exit_ns: 500.0,
+            };
+            let mut os = Os::virtualised(&spec, placement, table, &machine, 2.0, 1).expect("valid");
+            let wishes = Arc::default();
+            let host = os.host.as_mut().expect("there is one");
+            let recorder = Recorder(Arc::clone(&wishes));
+            host.os.kernel.choose_with(Box::new(recorder));
+            Guest {
+                os,
+                wishes,
+                fx: Effects::default(),
+            }
+        }
+        fn spawn(&mut self) -> Pid {
+            let pid = self.os.spawn(false).expect("a process");
+            let (at, all) = (VirtAddr(HEAP), Backing::Anonymous);
+            let done = self.os.map(pid, at, 4 << 20, true, all, &mut self.fx);
+            done.expect("mmap");
+            pid
+        }
+        fn write(&mut self, pid: Pid, page: u64) -> (Asid, u64) {
+            let at = VirtAddr(HEAP + page * 4096);
+            let done = self.os.fault(pid, at, Access::Write, &mut self.fx);
+            done.expect("a write that is allowed");
+            (self.os.asid(pid), at.0 >> 12)
+        }
+        fn wishes(&self) -> Vec<Want> {
+            std::mem::take(&mut *self.wishes.lock().expect("nobody panics"))
+        }
+        /// Address space and page of every page of the guest's that was asked for; each
+        /// lies where the guest's table says.
+        fn pages(&self, wishes: &[Want]) -> BTreeSet<(Asid, u64)> {
+            let mut pages = BTreeSet::new();
+            for want in wishes {
+                if let Purpose::Guest {
+                    vpn,
+                    of: GuestUse::Page { asid, vpn: of },
+                } = want.purpose
+                {
+                    let space = self.os.alive_spaces().find(|s| s.asid == asid);
+                    let at = VirtAddr(of << 12);
+                    let t = space.and_then(|s| s.table.translate(at)).expect("mapped");
+                    assert_eq!(vpn, t.frame + (of & (t.size.frames() - 1)));
+                    assert!(pages.insert((asid, of)), "asked for once");
+                }
+            }
+            pages
+        }
+    }
+
+    const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
+
+    #[test]
+    fn the_host_is_told_which_page_of_the_guest_a_page_is_for() {
+        let mut w = Guest::new(&PlacementSpec::Buddy(BuddySpec {}), &RADIX);
+        let (a, b) = (w.spawn(), w.spawn());
+        let mut touched = BTreeSet::new();
+        for i in 0..200 {
+            let pid = if i % 3 == 0 { b } else { a };
+            touched.insert(w.write(pid, i * 37 % 1024));
+        }
+        let wishes = w.wishes();
+        assert_eq!(w.pages(&wishes), touched);
+        // The guest's nodes, by level: two roots, and two leaves each.
+        let levels = |of: u8| {
+            let node = |want: &&Want| matches!(want.purpose, Purpose::Guest { of: GuestUse::Node { level, .. }, .. } if level == of);
+            wishes.iter().filter(node).count()
+        };
+        assert_eq!([levels(4), levels(3), levels(2), levels(1)], [2, 2, 2, 4]);
+        // The host's own table is told by the host's purposes.
+        let own = |want: &&Want| matches!(want.purpose, Purpose::Node { .. });
+        assert_eq!(
+            wishes.iter().filter(own).count() + touched.len() + 10,
+            wishes.len()
+        );
+        // A copy is for the page that is written, of the process that writes it.
+        let child = w.os.fork(a, &mut w.fx).expect("memory is plenty");
+        w.wishes();
+        let copied = w.write(child, 37);
+        assert_eq!(w.pages(&w.wishes()), BTreeSet::from([copied]));
+        // Where only a walk came by nobody knows.
+        let at = GuestPhysAddr(123_456 << 12);
+        w.os.host_fault(at, &mut w.fx).expect("memory is plenty");
+        let unknown = Purpose::Guest {
+            vpn: 123_456,
+            of: GuestUse::Unknown,
+        };
+        assert!(w.wishes().iter().any(|want| want.purpose == unknown));
+    }
+
+    #[test]
+    fn each_page_of_a_large_one_is_told_and_ways_are_parts_of_a_table() {
+        let thp = PlacementSpec::Thp(ThpSpec {
+            mode: ThpMode::Always,
+            giant: false,
+        });
+        let ecpt = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
+        let mut w = Guest::new(&thp, &ecpt);
+        let pid = w.spawn();
+        let (asid, first) = w.write(pid, 0);
+        let wishes = w.wishes();
+        let expected = (first..first + 512).map(|vpn| (asid, vpn)).collect();
+        assert_eq!(w.pages(&wishes), expected);
+        let way = |want: &&Want| matches!(want.purpose, Purpose::Guest { of: GuestUse::Table { asid: whose }, .. } if whose == asid);
+        let bytes = w.os.stats().page_table_bytes;
+        assert_eq!(wishes.iter().filter(way).count() as u64, bytes / 4096);
     }
 }

@@ -3,10 +3,13 @@
 //! It knows no caches and no TLBs. What a call did to the rest of the machine
 //! comes back as [`Effects`]: kernel time, and what every core has to forget.
 
+mod bits;
 mod buddy;
 mod change;
+mod choice;
 mod fault;
 mod host;
+mod kernel;
 mod memory;
 mod object;
 mod placement;
@@ -19,27 +22,33 @@ mod space;
 mod spec;
 mod stats;
 mod table;
+mod touch;
+mod virtual_spec;
 mod vma;
 
 use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, L2pFull, Looked, Shortcut, View};
+use pagewalk_tables::{Invalidation, Limit, Looked, Shortcut, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
+pub use crate::choice::FrameChoice;
+pub use crate::memory::Memory;
+pub use crate::placement::ThpMode;
+pub use crate::placement::registry::*;
 pub use crate::price::Prices;
-pub use crate::spec::{
-    CompactionSpec, FragmentationSpec, OsSpec, PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
-};
+pub use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
 pub use crate::stats::OsStats;
+pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
-use crate::memory::{HUGE_ORDER, Memory};
+use crate::kernel::Kernel;
+use crate::memory::HUGE_ORDER;
 use crate::object::Objects;
 use crate::placement::Placement;
-use crate::space::{Kernel, Space};
+use crate::space::Space;
 use crate::table::{Role, Table};
 
 /// What a call did to the rest of the machine.
@@ -82,14 +91,14 @@ pub enum OsError {
         /// Why there is no such block, in words.
         why: String,
     },
-    /// The page table has no L2P entries left, whatever memory is free: a clear
-    /// result of the run. The state is as it was before the call.
-    #[error("the page table cannot grow to map {at}: {full}")]
-    L2pFull {
+    /// The page table has come to a limit of its own, whatever memory is free: a
+    /// clear result of the run. The state is as it was before the call.
+    #[error("the page table cannot grow to map {at}: {limit}")]
+    TableLimit {
         /// The page that was to be mapped.
         at: VirtAddr,
-        /// What is full.
-        full: L2pFull,
+        /// What it is, and what to do.
+        limit: Box<Limit>,
     },
     /// No mapping, or no permission.
     #[error("segmentation fault: {access:?} at {at}")]
@@ -120,6 +129,7 @@ pub struct Os {
     /// What the page tables counted of the processes that are gone.
     gone: Tree,
     role: Role,
+    seed: u64,
     /// Of a guest.
     host: Option<Box<Host>>,
     /// What answers programs that ask.
@@ -157,23 +167,24 @@ impl Os {
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
             ));
         }
+        let placement = placement.build();
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
-        let empty = Table::build(table, role, Asid(0))?;
+        let empty = Table::build(table, role, Asid(0), seed)?;
         empty.report(role.tables(), &mut gone);
         Ok(Os {
             gone,
-            kernel: Kernel {
-                memory: Memory::new(spec, seed),
-                prices: Prices::new(&spec.prices, frequency_ghz),
-                stats: OsStats::default(),
-                refused: VirtAddr(0),
-            },
+            kernel: Kernel::new(
+                Memory::new(spec, seed),
+                placement.choice(),
+                Prices::new(&spec.prices, frequency_ghz),
+            ),
             spaces: Vec::new(),
             objects: Objects::default(),
-            placement: placement::build(placement),
+            placement,
             page_table: table.clone(),
             role,
+            seed,
             host: None,
             shortcut: None,
             free_asids: BTreeSet::new(),
@@ -251,7 +262,7 @@ impl Os {
     /// The counters, gauges included.
     pub fn stats(&self) -> OsStats {
         let k = &self.kernel;
-        let m = &k.memory;
+        let m = k.memory();
         let mapped = |size: PageSize| {
             let pages: u64 = self.alive_spaces().map(|s| s.mapped[size.index()]).sum();
             pages * size.bytes()
@@ -260,9 +271,9 @@ impl Os {
             mapped_4kb_bytes: mapped(PageSize::K4),
             mapped_2mb_bytes: mapped(PageSize::M2),
             mapped_1gb_bytes: mapped(PageSize::G1),
-            page_table_bytes: m.table_bytes,
-            page_table_peak_bytes: m.table_peak,
-            largest_contiguous_bytes: m.table_largest,
+            page_table_bytes: k.tables.bytes,
+            page_table_peak_bytes: k.tables.peak,
+            largest_contiguous_bytes: k.tables.largest,
             free_bytes: m.free_frames() << 12,
             set_aside_bytes: m.set_aside_frames() << 12,
             free_2mb_blocks: m.buddy().available(HUGE_ORDER),
@@ -270,12 +281,12 @@ impl Os {
                 as u64,
             compactions: m.compactions,
             compacted_frames: m.compacted_frames,
-            table_blocks_4kb: m.table_blocks[0],
-            table_blocks_8kb: m.table_blocks[1],
-            table_blocks_1mb: m.table_blocks[2],
-            table_blocks_8mb: m.table_blocks[3],
-            table_blocks_64mb: m.table_blocks[4],
-            table_blocks_larger: m.table_blocks[5],
+            table_blocks_4kb: k.tables.blocks[0],
+            table_blocks_8kb: k.tables.blocks[1],
+            table_blocks_1mb: k.tables.blocks[2],
+            table_blocks_8mb: k.tables.blocks[3],
+            table_blocks_64mb: k.tables.blocks[4],
+            table_blocks_larger: k.tables.blocks[5],
             ..k.stats
         }
     }

@@ -1,13 +1,11 @@
 //! Physical memory: who has which frame, and the state it was in at boot.
 
-use std::collections::BTreeSet;
-
-use pagewalk_tables::{FrameSource, NoFrames, Purpose, Want};
-use pagewalk_units::{Addr, Cycle, Frame, PageSize, Rng, rng};
+use pagewalk_tables::{GuestUse, Purpose, Want};
+use pagewalk_units::{PageSize, Rng, rng};
 use rand::RngExt;
 
+use crate::bits::Bits;
 use crate::buddy::{Buddy, MAX_ORDER};
-use crate::price::Prices;
 use crate::share::Shares;
 use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec};
 
@@ -15,16 +13,6 @@ use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec};
 pub const HUGE_ORDER: u8 = 9;
 /// log2 of the 4 KB frames in a 1 GB block.
 pub const GIANT_ORDER: u8 = 18;
-
-/// Classes of blocks that are counted apart.
-pub const CLASSES: usize = 6;
-
-/// The class of a block: up to 4 KB, 8 KB, 1 MB, 8 MB, 64 MB (the sizes whose
-/// price was measured), and larger.
-fn class(bytes: u64) -> usize {
-    const UP_TO: [u64; CLASSES - 1] = [4 << 10, 8 << 10, 1 << 20, 8 << 20, 64 << 20];
-    UP_TO.partition_point(|&most| most < bytes)
-}
 
 /// log2 of the frames in a page of `size`.
 pub fn order(size: PageSize) -> u8 {
@@ -41,13 +29,41 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// The frames `first..frames`, a bit each, less exactly `taken` of them, chosen at
+/// random (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
+fn occupy(first: u64, frames: u64, taken: u64, rng: &mut Rng) -> Vec<u64> {
+    let mut free = vec![0; frames.div_ceil(64) as usize];
+    let mut left = taken;
+    for frame in first..frames {
+        if rng.random_range(0..frames - frame) < left {
+            left -= 1;
+        } else {
+            free[(frame >> 6) as usize] |= 1 << (frame & 63);
+        }
+    }
+    free
+}
+
+/// Frames of a guest that were put to use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PutToUse {
+    /// The first of them.
+    pub frame: u64,
+    /// How many.
+    pub frames: u64,
+    /// What the first is for.
+    pub of: GuestUse,
+}
+
 /// Physical memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
     buddy: Buddy,
     shares: Shares,
     /// Movable frames that fragment memory.
-    pins: BTreeSet<u64>,
+    pins: Bits,
+    /// Frames that other programs hold since boot; they never move.
+    occupied: u64,
     /// Unusable-free index at boot: what block allocations are priced by.
     index: f64,
     compaction: CompactionSpec,
@@ -57,17 +73,8 @@ pub struct Memory {
     /// Of a guest: addresses above its memory in which ways of hashed page tables
     /// lie. They are contiguous there, and the host backs them page by page.
     window: Option<Buddy>,
-    /// Of a guest: first frame and number of the frames that were put to use and
-    /// that the host has not been asked for yet.
-    touched: Option<Vec<(u64, u64)>>,
-    /// Bytes that page tables hold, now and at most, and the largest block that they asked for.
-    pub table_bytes: u64,
-    /// See `table_bytes`.
-    pub table_peak: u64,
-    /// See `table_bytes`.
-    pub table_largest: u64,
-    /// Blocks that page tables got, by [`class`].
-    pub table_blocks: [u64; CLASSES],
+    /// Of a guest: what was put to use and the host has not been asked for yet.
+    touched: Option<Vec<PutToUse>>,
     /// Contiguous requests for which frames had to move, and frames moved.
     pub compactions: u64,
     /// See `compactions`.
@@ -76,23 +83,35 @@ pub struct Memory {
 
 impl Memory {
     /// Memory as it is when the machine of `spec`, which was checked, has booted.
-    pub fn new(spec: &OsSpec, seed: u64) -> Self {
+    pub(crate) fn new(spec: &OsSpec, seed: u64) -> Self {
         let frames = spec.memory_gb << 18;
         let first = spec.kernel_blocks() << 9;
-        let mut buddy = Buddy::new(frames);
-        buddy.free_range(first, frames);
+        let occupied = spec.occupied_frames();
+        let buddy = if occupied == 0 {
+            let mut buddy = Buddy::new(frames);
+            buddy.free_range(first, frames);
+            buddy
+        } else {
+            let free = occupy(first, frames, occupied, &mut rng(seed, "os.occupied"));
+            Buddy::with_free(frames, free)
+        };
         let blocks = (frames - first) >> 9;
+        let (whole, free) = (buddy.available(HUGE_ORDER), buddy.free_frames());
         let (pinned, index, served) = match spec.fragmentation {
             FragmentationSpec::None => (0, 0.0, None),
             FragmentationSpec::Available2mb(a) => {
-                let pinned = ((1.0 - a) * blocks as f64).round() as u64;
-                let free = (blocks * 512 - pinned) as f64;
+                let broken = ((1.0 - a) * blocks as f64).round() as u64;
+                let pinned = broken.saturating_sub(blocks - whole);
+                let free = (free - pinned) as f64;
                 (pinned, pinned as f64 * 511.0 / free, None)
             }
             FragmentationSpec::UnusableFreeIndex(f) => {
-                // f = 511 p / (512 blocks - p)
-                let pinned = (f * 512.0 * blocks as f64 / (511.0 + f)).round() as u64;
-                (pinned.min(blocks), f, None)
+                // f = 1 - 512 (whole - p) / (free - p)
+                let outside = (free - 512 * whole) as f64;
+                let wanted = f * 512.0 * whole as f64 - (1.0 - f) * outside;
+                // Negative where it is as fragmented without: none.
+                let pinned = (wanted / (511.0 + f)).round() as u64;
+                (pinned.min(whole), f, None)
             }
             FragmentationSpec::Served2mb(a) => {
                 (0, 1.0 - a, Some((a, rng(seed, "os.fragmentation.served"))))
@@ -101,35 +120,41 @@ impl Memory {
         let mut memory = Memory {
             buddy,
             shares: Shares::default(),
-            pins: BTreeSet::new(),
+            pins: Bits::new(frames),
+            occupied,
             index,
             compaction: spec.compaction,
             served,
             kernel_frames: first,
             window: None,
             touched: None,
-            table_bytes: 0,
-            table_peak: 0,
-            table_largest: 0,
-            table_blocks: [0; CLASSES],
             compactions: 0,
             compacted_frames: 0,
         };
-        memory.pin(first, blocks, pinned, &mut rng(seed, "os.fragmentation"));
+        memory.pin(first, pinned, &mut rng(seed, "os.fragmentation"));
+        if occupied > 0 {
+            // What is set is not what there is.
+            memory.index = index.max(memory.buddy.unusable_free_index(HUGE_ORDER));
+        }
         memory
     }
 
-    /// Takes one frame in exactly `pinned` of the `blocks` 2 MB blocks from
-    /// `first` on (selection sampling: Knuth, vol. 2, 3.4.2, algorithm S).
-    fn pin(&mut self, first: u64, blocks: u64, pinned: u64, rng: &mut Rng) {
-        let mut left = pinned;
-        for block in 0..blocks {
+    /// Takes one frame in exactly `pinned` of the 2 MB blocks from `first` on that
+    /// are free as a whole (selection sampling, as [`occupy`]).
+    fn pin(&mut self, first: u64, pinned: u64, rng: &mut Rng) {
+        let (mut left, mut whole) = (pinned, self.buddy.available(HUGE_ORDER));
+        for block in (first..self.buddy.frames()).step_by(1 << HUGE_ORDER) {
             if left == 0 {
                 break;
             }
-            if rng.random_range(0..blocks - block) < left {
+            if !self.buddy.is_free(block, HUGE_ORDER) {
+                continue;
+            }
+            let chosen = rng.random_range(0..whole) < left;
+            whole -= 1;
+            if chosen {
                 left -= 1;
-                let frame = first + block * 512 + rng.random_range(0..512);
+                let frame = block + rng.random_range(0..512);
                 let taken = self.buddy.alloc_at(frame, 0);
                 debug_assert!(taken);
                 self.pins.insert(frame);
@@ -139,7 +164,7 @@ impl Memory {
 
     /// Makes it the memory of a guest: of `frames` frames in all, those beyond its
     /// own are the window for ways.
-    pub fn virtualise(&mut self) -> u64 {
+    pub(crate) fn virtualise(&mut self) -> u64 {
         let own = self.buddy.frames();
         let mut window = Buddy::new(2 * own);
         window.free_range(own, 2 * own);
@@ -150,18 +175,42 @@ impl Memory {
 
     /// Frames are put to use, and a host has to back them.
     #[inline]
-    pub fn used(&mut self, frame: u64, frames: u64) {
+    pub(crate) fn used(&mut self, frame: u64, frames: u64, of: GuestUse) {
         if let Some(touched) = &mut self.touched {
-            touched.push((frame, frames));
+            touched.push(PutToUse { frame, frames, of });
         }
     }
 
     /// What was put to use since the last time.
-    pub fn take_used(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_used(&mut self) -> Vec<PutToUse> {
         self.touched
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
+    }
+
+    /// A block for `want`, where the buddy allocator has one for its purpose: its
+    /// first frame; `None` if there is none.
+    #[inline]
+    pub fn take(&mut self, want: &Want) -> Option<u64> {
+        let order = want.order();
+        match want.purpose {
+            Purpose::Node { .. } | Purpose::Rows => self.alloc_contiguous(order),
+            Purpose::Way => match &mut self.window {
+                Some(window) => window.alloc(order),
+                None => self.alloc_contiguous(order),
+            },
+            Purpose::Reservation { .. } => self.alloc_block(order),
+            _ if order == 0 => self.alloc_page(),
+            _ => self.alloc_block(order),
+        }
+    }
+
+    /// Takes exactly the block of `order` at `frame`, which is aligned to it;
+    /// false, and nothing taken, if not all of it is free.
+    #[inline]
+    pub fn alloc_at(&mut self, frame: u64, order: u8) -> bool {
+        frame + (1 << order) <= self.buddy.frames() && self.buddy.alloc_at(frame, order)
     }
 
     /// A frame for a 4 KB page: the lowest of the 2 MB blocks that are in use already.
@@ -170,7 +219,7 @@ impl Memory {
     /// contiguous block; spread over all blocks that a pin has broken they would
     /// leave none that compaction could empty.
     #[inline]
-    pub fn alloc_page(&mut self) -> Option<u64> {
+    fn alloc_page(&mut self) -> Option<u64> {
         self.alloc_low(0)
     }
 
@@ -185,7 +234,7 @@ impl Memory {
 
     /// A block for a page of 2 MB or 1 GB or for a reservation, if there is one
     /// without moving anything.
-    pub fn alloc_block(&mut self, order: u8) -> Option<u64> {
+    fn alloc_block(&mut self, order: u8) -> Option<u64> {
         if let Some((share, rng)) = &mut self.served
             && rng.random::<f64>() >= *share
         {
@@ -197,7 +246,7 @@ impl Memory {
     /// One owner less for the block of `order` at `frame`; frames without an
     /// owner are free again.
     #[inline]
-    pub fn put(&mut self, frame: u64, order: u8) {
+    pub(crate) fn put(&mut self, frame: u64, order: u8) {
         if !self.shares.any(frame, order) {
             self.buddy.free(frame, order);
             return;
@@ -210,17 +259,17 @@ impl Memory {
     }
 
     /// Gives back the frames `from..to`, which have one owner.
-    pub fn put_range(&mut self, from: u64, to: u64) {
+    pub(crate) fn put_range(&mut self, from: u64, to: u64) {
         self.buddy.free_range(from, to);
     }
 
     /// One owner more for the block of `order` at `frame`.
-    pub fn share(&mut self, frame: u64, order: u8) {
+    pub(crate) fn share(&mut self, frame: u64, order: u8) {
         self.shares.add(frame, order);
     }
 
     /// Whether any frame of the block has several owners.
-    pub fn is_shared(&self, frame: u64, order: u8) -> bool {
+    pub(crate) fn is_shared(&self, frame: u64, order: u8) -> bool {
         self.shares.any(frame, order)
     }
 
@@ -232,9 +281,9 @@ impl Memory {
     pub fn buddy(&self) -> &Buddy {
         &self.buddy
     }
-    /// Frames that the kernel keeps and movable frames that fragment memory.
-    pub fn set_aside_frames(&self) -> u64 {
-        self.kernel_frames + self.pins.len() as u64
+    /// Frames that the kernel keeps, that other programs hold, and that fragment memory.
+    pub(crate) fn set_aside_frames(&self) -> u64 {
+        self.kernel_frames + self.occupied + self.pins.count()
     }
 
     /// A contiguous block for a page table; movable frames make room for it.
@@ -253,6 +302,25 @@ impl Memory {
         self.compact(order)
     }
 
+    /// The unusable-free index that a block at `frame` is priced by: a guest's
+    /// window is never fragmented.
+    pub(crate) fn index_at(&self, frame: u64) -> f64 {
+        if frame < self.buddy.frames() {
+            self.index
+        } else {
+            0.0
+        }
+    }
+
+    /// Gives back the block of `order` at `frame`, which has one owner, in a guest's
+    /// window or below.
+    pub(crate) fn free_block(&mut self, frame: u64, order: u8) {
+        match &mut self.window {
+            Some(window) if frame >= self.buddy.frames() => window.free(frame, order),
+            _ => self.buddy.free(frame, order),
+        }
+    }
+
     /// Whether compaction does not even try to empty a block of `bytes`.
     fn gives_up(&self, bytes: u64) -> bool {
         let limit = &self.compaction;
@@ -260,7 +328,7 @@ impl Memory {
     }
 
     /// Why a page table got no block of `bytes` although that much is free.
-    pub fn no_block(&self, bytes: u64) -> String {
+    pub(crate) fn no_block(&self, bytes: u64) -> String {
         let block = size(bytes);
         if bytes > 4096 << MAX_ORDER {
             return format!("the kernel's largest block is {}", size(4096 << MAX_ORDER));
@@ -281,16 +349,16 @@ impl Memory {
         let size = 1u64 << order;
         for block in (0..self.buddy.frames() >> order).rev() {
             let (from, to) = (block << order, (block + 1) << order);
-            let pins = self.pins.range(from..to).count() as u64;
+            let pins = self.pins.between(from, to);
             let free = self.buddy.free_in(from, order);
             if free + pins < size || self.buddy.free_frames() - free < pins {
                 continue;
             }
             self.take_free(from, order);
-            let inside: Vec<u64> = self.pins.range(from..to).copied().collect();
+            let inside: Vec<u64> = self.pins.members(from, to).collect();
             for old in inside {
                 let new = self.alloc_page()?;
-                self.pins.remove(&old);
+                self.pins.remove(old);
                 self.pins.insert(new);
             }
             self.compactions += 1;
@@ -309,57 +377,19 @@ impl Memory {
     }
 }
 
-/// Physical memory as page tables see it; adds up what their requests cost.
-pub struct TableFrames<'a> {
-    /// Where frames come from.
-    pub memory: &'a mut Memory,
-    /// What they cost.
-    pub prices: &'a Prices,
-    /// What they have cost so far.
-    pub cycles: Cycle,
-}
-
-impl<A: Addr> FrameSource<A> for TableFrames<'_> {
-    fn alloc(&mut self, want: Want) -> Result<Frame<A>, NoFrames> {
-        let bytes = want.bytes.next_power_of_two().max(4096);
-        let order = (bytes >> 12).ilog2() as u8;
-        let m = &mut *self.memory;
-        let (frame, index) = match &mut m.window {
-            Some(window) if want.purpose == Purpose::Way => (window.alloc(order), 0.0),
-            _ => (m.alloc_contiguous(order), m.index),
-        };
-        let frame = frame.ok_or(NoFrames { bytes })?;
-        m.used(frame, 1 << order);
-        m.table_bytes += bytes;
-        m.table_peak = m.table_peak.max(m.table_bytes);
-        m.table_largest = m.table_largest.max(bytes);
-        m.table_blocks[class(bytes)] += 1;
-        self.cycles += self.prices.allocation(bytes, index);
-        Ok(Frame {
-            base: A::new(frame << 12),
-        })
-    }
-
-    fn free(&mut self, frame: Frame<A>, bytes: u64) {
-        let bytes = bytes.next_power_of_two().max(4096);
-        self.memory.table_bytes -= bytes;
-        let order = (bytes >> 12).ilog2() as u8;
-        let m = &mut *self.memory;
-        let frame = frame.base.raw() >> 12;
-        match &mut m.window {
-            Some(window) if frame >= m.buddy.frames() => window.free(frame, order),
-            _ => m.buddy.free(frame, order),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use pagewalk_tables::Purpose;
-    use pagewalk_units::{Asid, PhysAddr};
+    use std::collections::BTreeSet;
 
-    use super::*;
-    use crate::spec::PriceSpec;
+    use pagewalk_tables::{FrameSource, NoFrames, Purpose, Want};
+    use pagewalk_units::{Asid, Cycle, Frame, PhysAddr};
+    use proptest::prelude::*;
+
+    use super::Memory;
+    use crate::choice::{AsItComes, FrameChoice};
+    use crate::kernel::{Kernel, TableFrames};
+    use crate::price::Prices;
+    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
 
     fn memory(fragmentation: FragmentationSpec) -> Memory {
         limited(fragmentation, CompactionSpec::default())
@@ -369,6 +399,7 @@ mod tests {
         let spec = OsSpec {
             memory_gb: 1,
             kernel_reserved: 0.0,
+            occupied: 0.0,
             fragmentation,
             compaction,
             prices: PriceSpec::default(),
@@ -376,48 +407,62 @@ mod tests {
         Memory::new(&spec, 5)
     }
 
-    fn way(memory: &mut Memory, bytes: u64) -> Result<(u64, Cycle), NoFrames> {
+    fn kernel(memory: Memory) -> Kernel {
         let prices = Prices::new(&PriceSpec::default(), 2.0);
-        let mut source = TableFrames {
-            memory,
-            prices: &prices,
-            cycles: 0,
-        };
-        let want = Want {
+        Kernel::new(memory, Box::new(AsItComes), prices)
+    }
+
+    fn want(bytes: u64, purpose: Purpose) -> Want {
+        let asid = Asid(1);
+        Want {
             bytes,
-            asid: Asid(1),
-            purpose: Purpose::Way,
-        };
-        let frame: Frame<PhysAddr> = source.alloc(want)?;
+            asid,
+            purpose,
+        }
+    }
+
+    fn page(k: &mut Kernel) -> Result<u64, NoFrames> {
+        k.frame(want(4096, Purpose::Leaf { vpn: 0 }))
+    }
+
+    fn way(k: &mut Kernel, bytes: u64) -> Result<(u64, Cycle), NoFrames> {
+        let mut source = TableFrames::new(k);
+        let frame: Frame<PhysAddr> = source.alloc(want(bytes, Purpose::Way))?;
         Ok((frame.base.0, source.cycles))
     }
 
     #[test]
     fn movable_frames_make_room_for_a_way_at_its_price() {
-        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
+        let mut k = kernel(memory(FragmentationSpec::UnusableFreeIndex(0.7)));
+        let m = k.memory();
         let (free, pins) = (m.free_frames(), m.set_aside_frames());
         assert_eq!(m.buddy.available(14), 0, "no 64 MB block is free");
-        let (at, cycles) = way(&mut m, 64 << 20).expect("compaction finds one");
+        let (at, cycles) = way(&mut k, 64 << 20).expect("compaction finds one");
+        let m = k.memory();
         assert_eq!((at % (64 << 20), cycles), (0, 120_000_000));
         assert_eq!(m.free_frames(), free - (1 << 14));
         assert_eq!(m.set_aside_frames(), pins, "moved, not lost");
         assert_eq!(m.compactions, 1);
-        let inside = m.pins.range(at >> 12..(at >> 12) + (1 << 14)).count();
+        let inside = m.pins.between(at >> 12, (at >> 12) + (1 << 14));
         assert_eq!(inside, 0);
         assert!(m.compacted_frames > 0);
-        assert!(m.pins.iter().all(|&p| !m.buddy.is_free(p)));
-        assert_eq!((m.table_bytes, m.table_largest), (64 << 20, 64 << 20));
+        assert!(
+            m.pins
+                .members(0, m.buddy.frames())
+                .all(|p| !m.buddy.is_free(p, 0))
+        );
+        assert_eq!((k.tables.bytes, k.tables.largest), (64 << 20, 64 << 20));
     }
 
     /// Programs' pages are movable: until memory is nearly full they are in nobody's way.
     #[test]
     fn memory_that_is_mostly_used_still_has_room_for_a_way() {
         for filled in [10, 50, 90] {
-            let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
-            for _ in 0..m.free_frames() * filled / 100 {
-                m.alloc_page().expect("free");
+            let mut k = kernel(memory(FragmentationSpec::UnusableFreeIndex(0.7)));
+            for _ in 0..k.memory().free_frames() * filled / 100 {
+                page(&mut k).expect("free");
             }
-            let got = way(&mut m, 64 << 20);
+            let got = way(&mut k, 64 << 20);
             assert!(got.is_ok(), "{filled} %: {got:?}");
         }
     }
@@ -425,45 +470,46 @@ mod tests {
     #[test]
     fn compaction_gives_up_where_it_is_told_to() {
         let index = FragmentationSpec::UnusableFreeIndex(0.75);
-        let mut m = limited(
+        let mut m = kernel(limited(
             index,
             CompactionSpec {
                 fails_above_index: 0.8,
                 ..CompactionSpec::default()
             },
-        );
+        ));
         assert!(way(&mut m, 64 << 20).is_ok());
-        let mut m = limited(
+        let mut m = kernel(limited(
             index,
             CompactionSpec {
                 fails_from_mb: 8,
                 ..CompactionSpec::default()
             },
-        );
+        ));
         assert!(way(&mut m, 8 << 20).is_err());
         assert!(way(&mut m, 4 << 20).is_ok());
     }
 
     #[test]
     fn above_an_index_of_0_7_a_64_mb_request_fails_and_8_mb_do_not() {
-        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.75));
-        let free = m.free_frames();
+        let mut k = kernel(memory(FragmentationSpec::UnusableFreeIndex(0.75)));
+        let free = k.memory().free_frames();
         let bytes = 64 << 20;
-        assert_eq!(way(&mut m, bytes), Err(NoFrames { bytes }));
+        assert_eq!(way(&mut k, bytes), Err(NoFrames { bytes }));
+        let m = k.memory();
         assert_eq!(
-            (m.free_frames(), m.table_bytes, m.compactions),
+            (m.free_frames(), k.tables.bytes, m.compactions),
             (free, 0, 0)
         );
-        way(&mut m, 8 << 20).expect("compaction finds one");
+        way(&mut k, 8 << 20).expect("compaction finds one");
     }
 
     #[test]
     fn pages_of_programs_leave_room_for_ways() {
-        let mut m = memory(FragmentationSpec::UnusableFreeIndex(0.7));
-        for _ in 0..m.free_frames() / 2 {
-            m.alloc_page().expect("half is free");
+        let mut k = kernel(memory(FragmentationSpec::UnusableFreeIndex(0.7)));
+        for _ in 0..k.memory().free_frames() / 2 {
+            page(&mut k).expect("half is free");
         }
-        way(&mut m, 64 << 20).expect("compaction finds one");
+        way(&mut k, 64 << 20).expect("compaction finds one");
     }
 
     #[test]
@@ -472,10 +518,183 @@ mod tests {
         // One page of a program in each 8 MB.
         for block in 0..128 {
             let at = (block << 11) + 77;
-            assert!(m.buddy.alloc_at(at, 0) || m.pins.contains(&at));
+            assert!(m.alloc_at(at, 0) || m.pins.has(at));
         }
-        let held = 128 - m.pins.iter().filter(|p| *p % 2048 == 77).count();
+        let held = 128
+            - m.pins
+                .members(0, m.buddy.frames())
+                .filter(|p| p % 2048 == 77)
+                .count();
         assert!(held > 100);
-        assert!(way(&mut m, 64 << 20).is_err());
+        assert!(way(&mut kernel(m), 64 << 20).is_err());
+    }
+
+    fn occupied(share: f64, fragmentation: FragmentationSpec, seed: u64) -> Memory {
+        let spec = OsSpec {
+            memory_gb: 1,
+            kernel_reserved: 0.25,
+            occupied: share,
+            fragmentation,
+            compaction: CompactionSpec::default(),
+            prices: PriceSpec::default(),
+        };
+        spec.check().expect("a share that makes sense");
+        Memory::new(&spec, seed)
+    }
+
+    #[test]
+    fn exactly_the_share_of_the_programs_frames_is_occupied() {
+        let user: u32 = 3 << 16;
+        for share in [1e-4, 0.1, 0.5, 0.8] {
+            let m = occupied(share, FragmentationSpec::None, 5);
+            let taken = (f64::from(user) * share).round() as u64;
+            assert_eq!(m.free_frames(), u64::from(user) - taken);
+            assert_eq!(m.set_aside_frames(), (1 << 16) + taken);
+            let free = |m: &Memory, from, to| (from..to).filter(|&f| m.buddy.is_free(f, 0)).count();
+            assert_eq!(free(&m, 0, 1 << 16), 0, "the kernel's");
+            // Each frame is as likely: halves are alike, within five deviations.
+            let halves = [(1 << 16, 5 << 15), (5 << 15, 1 << 18)].map(|(a, b)| free(&m, a, b));
+            let deviation = (f64::from(user) * share * (1.0 - share)).sqrt();
+            assert!((halves[0].abs_diff(halves[1]) as f64) < 5.0 * deviation + 1.0);
+            let of = |seed| occupied(share, FragmentationSpec::None, seed).buddy;
+            assert_eq!(of(5), m.buddy);
+            assert_ne!(of(6), m.buddy);
+        }
+    }
+
+    /// What fragmentation says is what there is, the occupied frames included,
+    /// as long as those leave that many free blocks.
+    #[test]
+    fn fragmentation_adds_what_is_missing_beside_the_occupied_frames() {
+        let share = 100.0 / f64::from(3 << 16);
+        let none = occupied(share, FragmentationSpec::None, 5);
+        let whole = none.buddy.available(9);
+        assert!((284..320).contains(&whole), "{whole}");
+        assert_eq!(none.index, none.buddy.unusable_free_index(9));
+        let m = occupied(share, FragmentationSpec::Available2mb(0.5), 5);
+        assert_eq!(m.buddy.available(9), 384 / 2);
+        assert_eq!(m.pins.count(), whole - 384 / 2);
+        let m = occupied(share, FragmentationSpec::UnusableFreeIndex(0.7), 5);
+        let index = m.buddy.unusable_free_index(9);
+        assert!((index - 0.7).abs() < 0.002, "{index}");
+        assert_eq!(m.index, index.max(0.7));
+        // Half of all frames at random leave no free block: nothing to break up, and
+        // blocks are priced by what there is.
+        for (fragmentation, least) in [
+            (FragmentationSpec::Available2mb(0.5), 0.0),
+            (FragmentationSpec::UnusableFreeIndex(0.7), 0.7),
+            (FragmentationSpec::Served2mb(0.5), 0.5),
+        ] {
+            let m = occupied(0.5, fragmentation, 5);
+            assert_eq!((m.pins.count(), m.buddy.available(9)), (0, 0));
+            assert_eq!(m.buddy.unusable_free_index(9), 1.0);
+            assert!(m.index == 1.0 && m.index >= least);
+        }
+    }
+
+    #[test]
+    fn occupied_frames_do_not_move() {
+        let bytes = 4 << 20;
+        let mut k = kernel(occupied(0.0, FragmentationSpec::Available2mb(0.0), 5));
+        way(&mut k, bytes).expect("frames that fragment memory make room");
+        let mut k = kernel(occupied(0.1, FragmentationSpec::None, 5));
+        assert_eq!(way(&mut k, bytes), Err(NoFrames { bytes }));
+        assert_eq!(k.memory().compactions, 0);
+        // The frames between them serve pages, every one.
+        for _ in 0..k.memory().free_frames() {
+            page(&mut k).expect("free");
+        }
+        assert_eq!(k.memory().free_frames(), 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// The frame that the buddy allocator gives.
+        Any(Purpose),
+        /// Exactly this one.
+        At(u64),
+        Put(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        // Few different frames, so that they are asked for again.
+        let at = prop_oneof![0..2048u64, any::<u64>()];
+        prop_oneof![
+            Just(Step::Any(Purpose::Leaf { vpn: 0 })),
+            Just(Step::Any(Purpose::Node { level: 1, vpn: 0 })),
+            at.clone().prop_map(Step::At),
+            at.prop_map(Step::At),
+            any::<usize>().prop_map(Step::Put),
+        ]
+    }
+
+    /// Gives the page of this number the frame of the same number or none,
+    /// and takes what comes for all else.
+    struct Exact(u64);
+
+    impl FrameChoice for Exact {
+        fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
+            match want.purpose {
+                Purpose::Leaf { vpn } if vpn == self.0 => {
+                    memory.alloc_at(vpn, want.order()).then_some(vpn)
+                }
+                _ => memory.take(want),
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_says_which_frame_it_is() {
+        let mut k = Kernel::new(
+            memory(FragmentationSpec::None),
+            Box::new(Exact(77_777)),
+            Prices::new(&PriceSpec::default(), 2.0),
+        );
+        let wish = |vpn| want(4096, Purpose::Leaf { vpn });
+        assert_eq!(k.frame(wish(77_777)), Ok(77_777));
+        assert_eq!(k.frame(wish(77_777)), Err(NoFrames { bytes: 4096 }));
+        assert_eq!(
+            k.frame(wish(1)),
+            Ok(77_312),
+            "the lowest of the block in use"
+        );
+        k.put(77_777, 0);
+        assert_eq!(k.frame(wish(77_777)), Ok(77_777));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against a set of the frames that are out.
+        #[test]
+        fn exactly_the_frame_that_is_wished_for_or_none(steps in prop::collection::vec(step(), 1..300)) {
+            let mut m = memory(FragmentationSpec::Available2mb(0.5));
+            let frames = m.buddy.frames();
+            let mut out = BTreeSet::new();
+            let set_aside = m.set_aside_frames();
+            for s in steps {
+                match s {
+                    Step::Any(purpose) => {
+                        let frame = m.take(&want(4096, purpose)).expect("hardly any is out");
+                        prop_assert!(out.insert(frame) && !m.pins.has(frame));
+                    }
+                    Step::At(at) => {
+                        let at = if at < 2048 { at } else { at % (frames + 100) };
+                        let free = at < frames && !out.contains(&at) && !m.pins.has(at);
+                        prop_assert_eq!(m.alloc_at(at, 0), free, "frame {}", at);
+                        if free {
+                            out.insert(at);
+                        }
+                    }
+                    Step::Put(i) if !out.is_empty() => {
+                        let frame = *out.iter().nth(i % out.len()).expect("below its length");
+                        out.remove(&frame);
+                        m.put(frame, 0);
+                    }
+                    Step::Put(_) => {}
+                }
+                prop_assert_eq!(m.free_frames(), frames - set_aside - out.len() as u64);
+            }
+        }
     }
 }

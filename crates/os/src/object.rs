@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pagewalk_tables::{Flags, NoFrames, Refusal};
+use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
 
 use crate::Effects;
-use crate::space::{Kernel, Space};
-use crate::vma::Object;
+use crate::kernel::Kernel;
+use crate::space::Space;
+use crate::touch::Touch;
+use crate::vma::{Object, ObjectPage};
 
 const CHUNK: u64 = 512;
 const NONE: u32 = u32::MAX;
@@ -41,46 +43,41 @@ impl Objects {
         Object { id, page: 0 }
     }
 
-    /// Maps page `index` of object `id` at `at`; its frame comes at the first
-    /// touch of any process. The object owns it, and so does each mapping.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
+    /// Maps `page` where it is touched; its frame comes at the first touch of any
+    /// process. The object owns it, and so does each mapping.
     pub fn map(
         &mut self,
-        id: u64,
-        index: u64,
-        at: VirtAddr,
-        flags: Flags,
+        page: ObjectPage,
+        touch: &Touch,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let Some(pages) = self.objects.get_mut(&id) else {
+        let Some(pages) = self.objects.get_mut(&page.object) else {
             unreachable!("an area holds the object");
         };
         // Its frame lies outside the block of a reservation.
-        space.demote(k, at.0 >> 21, fx);
+        space.demote(k, touch.at >> 21, fx);
         let chunk = pages
             .chunks
-            .entry(index / CHUNK)
+            .entry(page.index / CHUNK)
             .or_insert_with(|| Box::new([NONE; CHUNK as usize]));
-        let slot = &mut chunk[(index % CHUNK) as usize];
+        let slot = &mut chunk[(page.index % CHUNK) as usize];
+        let at = VirtAddr(touch.at).page(PageSize::K4);
         let known = *slot != NONE;
         let frame = if known {
             u64::from(*slot)
         } else {
-            k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?
+            k.frame(space.want(PageSize::K4, touch.purpose(PageSize::K4)))?
         };
-        if let Err(refusal) = space.map_page(k, at.page(PageSize::K4), frame, flags, fx) {
+        if let Err(refusal) = space.map_page(k, at, frame, touch.flags, fx) {
             if !known {
-                k.memory.put(frame, 0);
+                k.put(frame, 0);
             }
             return Err(refusal);
         }
         *slot = frame as u32;
-        k.memory.share(frame, 0);
+        k.share(frame, 0);
         Ok(())
     }
 
@@ -92,7 +89,7 @@ impl Objects {
             }
             for frame in pages.chunks.values().flat_map(|c| c.iter()) {
                 if *frame != NONE {
-                    k.memory.put(u64::from(*frame), 0);
+                    k.put(u64::from(*frame), 0);
                 }
             }
             false

@@ -1,6 +1,8 @@
 //! First touches in bulk, as an initialisation loop would make them.
 
-use pagewalk_tables::{Flags, Invalidation};
+use std::ops::Range;
+
+use pagewalk_tables::{Flags, GuestUse, Invalidation};
 use pagewalk_units::{Access, VirtAddr};
 
 use crate::region::Kind;
@@ -24,7 +26,7 @@ impl Os {
         self.alive(pid)?;
         let mut local = Effects::default();
         let before = self.kernel.stats;
-        let done = self.touch_all(pid, from, to, &mut local);
+        let done = self.touch_all(pid, from, to, None, &mut local);
         let (trap, s) = (self.kernel.prices.trap, &mut self.kernel.stats);
         s.populate_cycles += local.cycles + trap * (s.populated_pages - before.populated_pages);
         s.populate_table_cycles += s.table_allocation_cycles - before.table_allocation_cycles
@@ -45,11 +47,14 @@ impl Os {
         done
     }
 
+    /// Touches every page of the range in ascending order; a host says what its guest
+    /// uses the first for.
     pub(crate) fn touch_all(
         &mut self,
         pid: Pid,
         from: u64,
         to: u64,
+        guest: Option<GuestUse>,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let mut at = from;
@@ -58,25 +63,27 @@ impl Os {
             let vma = self.area(pid, VirtAddr(at), Access::Read)?;
             let end = vma.end.min(to);
             while at < end {
-                at = self.touch_region(pid, at, end, &vma, fx)?;
+                let guest = guest.map(|of| of.after((at - from) >> 12));
+                at = self.touch_region(pid, at..end, &vma, guest, fx)?;
             }
         }
         Ok(())
     }
 
-    /// Touches the pages from `at` to the end of its 2 MB region or to `end`;
-    /// says where to go on.
+    /// Touches the pages from the start of `range` to the end of its 2 MB region or
+    /// of the range; says where to go on.
     fn touch_region(
         &mut self,
         pid: Pid,
-        at: u64,
-        end: u64,
+        range: Range<u64>,
         vma: &Vma,
+        guest: Option<GuestUse>,
         fx: &mut Effects,
     ) -> Result<u64, OsError> {
-        let key = at >> 21;
+        let Range { start, end } = range;
+        let key = start >> 21;
         let last = end.min((key + 1) * REGION);
-        let mut at = at;
+        let mut at = start;
         while at < last {
             let space = self.space(pid)?;
             // The usual case first: a region of small pages or an empty one.
@@ -98,9 +105,10 @@ impl Os {
                 at += 4096;
                 continue;
             }
-            let touched =
-                self.with_reclaim(pid, fx, |os, fx| os.first_touch(pid, VirtAddr(at), vma, fx));
-            let size = touched?;
+            let guest = guest.map(|of| of.after((at - start) >> 12));
+            let size = self.with_reclaim(pid, fx, |os, fx| {
+                os.first_touch(pid, VirtAddr(at), vma, guest, fx)
+            })?;
             self.kernel.stats.populated_pages += 1;
             let next = (at & !(size.bytes() - 1)) + size.bytes();
             if next >= last {

@@ -76,7 +76,7 @@ impl Prices {
     /// What a change of a table moved. Its allocations are priced as they happen.
     pub fn moves(&self, work: &MapWork) -> Cycle {
         let entries = f64::from(work.moved) + f64::from(work.kicks);
-        let chunks = f64::from(work.l2p_accesses);
+        let chunks = f64::from(work.lookups);
         self.cycles(self.spec.moved_entry_ns * entries + self.spec.l2p_access_ns * chunks)
     }
 
@@ -98,7 +98,10 @@ impl Prices {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pagewalk_tables::MapWork;
+
+    use super::Prices;
+    use crate::spec::PriceSpec;
 
     #[test]
     fn the_measured_points_come_out_as_published() {
@@ -148,7 +151,7 @@ mod tests {
         let work = MapWork {
             moved: 2,
             kicks: 3,
-            l2p_accesses: 3,
+            lookups: 3,
             ..MapWork::default()
         };
         // 200 cycles an entry, 4 an access to the L2P table (ME-HPT, table III).

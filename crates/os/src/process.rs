@@ -20,7 +20,8 @@ impl Os {
         let Some(asid) = asid else {
             return Err(OsError::Bad("65,535 processes exist at once".to_owned()));
         };
-        let table = Table::build(&self.page_table, self.role, Asid(asid)).map_err(OsError::Bad)?;
+        let table = Table::build(&self.page_table, self.role, Asid(asid), self.seed)
+            .map_err(OsError::Bad)?;
         let space = Space::new(Asid(asid), infer, table);
         self.spaces.push(Some(Box::new(space)));
         self.kernel.stats.processes += 1;
@@ -79,7 +80,7 @@ impl Os {
                 if done.is_err() {
                     break 'pages;
                 }
-                k.memory.share(frame, order(p.size));
+                k.share(frame, order(p.size));
                 if flags != t.flags {
                     parent.table.set_flags(p, flags);
                     protected = true;

@@ -1,47 +1,14 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
-use pagewalk_tables::{Flags, Invalidation, MapError, MapWork, Refusal};
-use pagewalk_units::{Asid, Cycle, Page, PageSize, VirtAddr};
+use pagewalk_tables::{Flags, GuestUse, Invalidation, MapError, Purpose, Refusal, Want};
+use pagewalk_units::{Asid, Page, PageSize, VirtAddr};
 
 use crate::Effects;
-use crate::memory::{GIANT_ORDER, HUGE_ORDER, Memory, TableFrames, order};
-use crate::price::Prices;
+use crate::kernel::{Kernel, TableFrames};
+use crate::memory::{GIANT_ORDER, HUGE_ORDER, order};
 use crate::region::{Kind, Region, Regions};
-use crate::stats::OsStats;
 use crate::table::Table;
 use crate::vma::Vmas;
-
-/// What all address spaces share.
-pub struct Kernel {
-    /// Physical memory.
-    pub memory: Memory,
-    /// What work costs.
-    pub prices: Prices,
-    /// What happened.
-    pub stats: OsStats,
-    /// The last page that a page table had no memory for.
-    pub refused: VirtAddr,
-}
-
-impl Kernel {
-    /// Charges what a change of a page table cost: `cycles` for the blocks that it
-    /// was given, and what it moved, if it came about.
-    #[inline]
-    fn charge(&mut self, cycles: Cycle, work: Option<&MapWork>, fx: &mut Effects) {
-        if cycles > 0 {
-            fx.cycles += cycles;
-            self.stats.table_allocation_cycles += cycles;
-        }
-        if let Some(work) = work
-            && work.moved | work.kicks | work.l2p_accesses != 0
-        {
-            let moves = self.prices.moves(work);
-            fx.cycles += moves;
-            self.stats.table_move_cycles += moves;
-            self.stats.table_entries_moved += u64::from(work.moved) + u64::from(work.kicks);
-        }
-    }
-}
 
 /// The address space of a process.
 pub struct Space {
@@ -79,6 +46,16 @@ impl Space {
         }
     }
 
+    /// A wish of this address space.
+    #[inline]
+    pub fn want(&self, size: PageSize, purpose: Purpose) -> Want {
+        Want {
+            bytes: size.bytes(),
+            asid: self.asid,
+            purpose,
+        }
+    }
+
     /// Maps `page` to `frame` and books it. Nothing has changed when it fails.
     #[inline]
     pub fn map_page(
@@ -89,16 +66,15 @@ impl Space {
         flags: Flags,
         fx: &mut Effects,
     ) -> Result<(), Refusal> {
-        let mut source = TableFrames {
-            memory: &mut k.memory,
-            prices: &k.prices,
-            cycles: 0,
-        };
+        let mut source = TableFrames::new(k);
         let done = self.table.map(page, frame, flags, &mut source);
         let cycles = source.cycles;
         k.charge(cycles, done.as_ref().ok(), fx);
         match done {
-            Ok(_) => k.memory.used(frame, page.size.frames()),
+            Ok(_) => {
+                let (asid, vpn) = (self.asid, page.base.0 >> 12);
+                k.used(frame, page.size.frames(), GuestUse::Page { asid, vpn });
+            }
             Err(MapError::Refused(refusal)) => {
                 k.refused = page.base;
                 return Err(refusal);
@@ -133,11 +109,7 @@ impl Space {
         page: Page<VirtAddr>,
         fx: &mut Effects,
     ) -> (u64, Flags) {
-        let mut source = TableFrames {
-            memory: &mut k.memory,
-            prices: &k.prices,
-            cycles: 0,
-        };
+        let mut source = TableFrames::new(k);
         let (frame, flags, work) = self
             .table
             .unmap(page, &mut source)
@@ -246,14 +218,14 @@ impl Space {
                 any = true;
                 let (frame, _) = self.unmap_page(k, p, fx);
                 if reserved.is_none() {
-                    k.memory.put(frame, order(p.size));
+                    k.put(frame, order(p.size));
                 }
             }
             if let Some(base) = reserved
                 && self.regions.get(key).is_some_and(|r| r.count == 0)
             {
                 self.regions.remove(key);
-                k.memory.put(base, HUGE_ORDER);
+                k.put(base, HUGE_ORDER);
                 k.stats.reservations -= 1;
             }
         }
@@ -290,7 +262,7 @@ impl Space {
                 i += 1;
             }
             if !used {
-                k.memory.put_range(base + from, base + i);
+                k.put_range(base + from, base + i);
             }
         }
         k.stats.demotions += 1;
@@ -333,7 +305,7 @@ impl Space {
     /// Empties the address space: all frames and the table's own go back.
     pub fn clear(&mut self, k: &mut Kernel, fx: &mut Effects) {
         self.invalidate_all(k, fx);
-        let (regions, memory) = (&self.regions, &mut k.memory);
+        let regions = &self.regions;
         // A reserved block goes back as a whole, below. Pages come in order.
         let mut last = (u64::MAX, false);
         self.table.for_each(&mut |p, frame| {
@@ -342,20 +314,16 @@ impl Space {
                 last = (key, regions.get(key).is_some_and(|r| r.reserved.is_some()));
             }
             if !last.1 {
-                memory.put(frame, order(p.size));
+                k.put(frame, order(p.size));
             }
         });
         for (_, region) in self.regions.iter() {
             if let Some(base) = region.reserved {
-                k.memory.put(base, HUGE_ORDER);
+                k.put(base, HUGE_ORDER);
                 k.stats.reservations -= 1;
             }
         }
-        let mut source = TableFrames {
-            memory: &mut k.memory,
-            prices: &k.prices,
-            cycles: 0,
-        };
+        let mut source = TableFrames::new(k);
         self.table.release(&mut source);
         self.regions = Regions::default();
         self.mapped = [0; 3];

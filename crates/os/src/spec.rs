@@ -1,6 +1,5 @@
 //! What can be set: physical memory, its state at boot, and what the kernel charges.
 
-use pagewalk_tables::PageTableSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +13,14 @@ pub struct OsSpec {
     /// Default 0 (our choice: the papers' tables give none).
     #[serde(default)]
     pub kernel_reserved: f64,
+    /// Share of the frames beside the kernel's that other programs hold since boot, 0
+    /// to below 1: exactly this share, each frame as likely as any other. They stay
+    /// where they are, as the pages of simulated programs do, which no compaction
+    /// moves; so even a small share leaves hardly a free 2 MB block. Fragmentation
+    /// counts them: it breaks up as many more blocks as are missing, and none if
+    /// memory is as fragmented already. Default 0 (our choice: a fresh machine).
+    #[serde(default)]
+    pub occupied: f64,
     /// State of physical memory when the machine has booted.
     /// Default: none (our choice: a fresh machine).
     #[serde(default)]
@@ -160,95 +167,8 @@ impl Default for PriceSpec {
     }
 }
 
-/// How frames are chosen: externally tagged, `[placement.thp]`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PlacementSpec {
-    /// 4 KB frames from the buddy allocator.
-    Buddy {},
-    /// Linux-style transparent huge pages: the first touch of an aligned 2 MB
-    /// of anonymous memory that the mapping covers takes a free 2 MB block if
-    /// there is one, and a 4 KB frame otherwise.
-    Thp {
-        /// Which mappings may have huge pages. Default `always` (our choice).
-        #[serde(default)]
-        mode: ThpMode,
-        /// 1 GB pages first, where an aligned 1 GB is covered (as a program
-        /// would with hugetlbfs). Default false.
-        #[serde(default)]
-        giant: bool,
-    },
-    /// Reservation-based (Navarro et al., OSDI 2002): the first touch of a 2 MB
-    /// region sets a block aside, 4 KB pages go to their place in it, and it
-    /// becomes a 2 MB page when more than a share of it is in use.
-    Reservation {
-        /// Share of the region that has to be exceeded, 0 to 1 (Revelator, table 1: 0.3).
-        promotion_threshold: f64,
-    },
-}
-
-/// `/sys/kernel/mm/transparent_hugepage/enabled`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ThpMode {
-    /// All but those that `madvise(MADV_NOHUGEPAGE)` excludes.
-    #[default]
-    Always,
-    /// Only those that `madvise(MADV_HUGEPAGE)` asks for.
-    Madvise,
-}
-
-/// A virtual machine: the program, its operating system and its page tables lie in
-/// guest-physical memory, which a host's page table maps to memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VirtualSpec {
-    /// The host's page table, from guest-physical to physical addresses.
-    pub page_table: PageTableSpec,
-    /// How the host chooses frames and page sizes for the guest's memory: `buddy` for
-    /// 4 KB pages, `thp` for 2 MB ones.
-    pub placement: PlacementSpec,
-    /// The guest's physical memory, GB (2^30 bytes). Default: as much as the host has.
-    #[serde(default)]
-    pub memory_gb: Option<u64>,
-    /// State of the guest's physical memory when it has booted.
-    #[serde(default)]
-    pub fragmentation: FragmentationSpec,
-    /// Leaving the guest for the host's kernel and going back, in nanoseconds, on top
-    /// of the host's page fault. Default 500 (our choice: as much again as a trap).
-    #[serde(default = "exit_ns")]
-    pub exit_ns: f64,
-}
-
-fn exit_ns() -> f64 {
-    500.0
-}
-
-impl VirtualSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
-        below(self.page_table.check())?;
-        below(self.placement.check())?;
-        let max = OsSpec::MAX_GB;
-        if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
-            return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));
-        }
-        self.fragmentation
-            .check()
-            .map_err(|e| format!("virtual.{e}"))?;
-        if !(0.0..=1e9).contains(&self.exit_ns) {
-            return Err(format!(
-                "virtual.exit_ns is {}; expected nanoseconds from 0 to 1000000000",
-                self.exit_ns
-            ));
-        }
-        Ok(())
-    }
-}
-
 impl FragmentationSpec {
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         match *self {
             FragmentationSpec::None => Ok(()),
             FragmentationSpec::Available2mb(a) => share("fragmentation.available_2mb", a),
@@ -260,7 +180,8 @@ impl FragmentationSpec {
     }
 }
 
-fn share(key: &str, value: f64) -> Result<(), String> {
+/// Whether `value` is a share; an error begins with `key`.
+pub(crate) fn share(key: &str, value: f64) -> Result<(), String> {
     if (0.0..=1.0).contains(&value) {
         Ok(())
     } else {
@@ -277,6 +198,12 @@ impl OsSpec {
         ((self.memory_gb << 9) as f64 * self.kernel_reserved).round() as u64
     }
 
+    /// 4 KB frames that other programs hold.
+    pub(crate) fn occupied_frames(&self) -> u64 {
+        let frames = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
+        (frames as f64 * self.occupied).round() as u64
+    }
+
     /// Whether the values make sense; an error names the key and what was expected.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=Self::MAX_GB).contains(&self.memory_gb) {
@@ -287,6 +214,13 @@ impl OsSpec {
         if !(0.0..1.0).contains(&k) || self.kernel_blocks() >= self.memory_gb << 9 {
             return Err(format!(
                 "os.kernel_reserved is {k}; expected a share from 0 to below 1 that leaves 2 MB to programs"
+            ));
+        }
+        let o = self.occupied;
+        let user = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;
+        if !(0.0..1.0).contains(&o) || user - self.occupied_frames() < 512 {
+            return Err(format!(
+                "os.occupied is {o}; expected a share from 0 to below 1 that leaves 2 MB to programs"
             ));
         }
         self.fragmentation.check().map_err(|e| format!("os.{e}"))?;
@@ -339,20 +273,5 @@ impl PriceSpec {
             ));
         }
         Ok(())
-    }
-}
-
-impl PlacementSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        match self {
-            PlacementSpec::Reservation {
-                promotion_threshold,
-            } => share(
-                "placement.reservation.promotion_threshold",
-                *promotion_threshold,
-            ),
-            PlacementSpec::Buddy {} | PlacementSpec::Thp { .. } => Ok(()),
-        }
     }
 }

@@ -2,10 +2,10 @@
 //! they translate into which. Frames are numbers, as everywhere in this crate.
 
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, MapError, MapWork, PageTable, PageTableSpec, Translation};
+use pagewalk_tables::{Flags, MapError, MapWork, Owner, PageTable, PageTableSpec, Translation};
 use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
 
-use crate::memory::TableFrames;
+use crate::kernel::TableFrames;
 
 /// Whose kernel it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,12 +90,17 @@ fn mapped<Out: Addr>(t: &Translation<Out>) -> Mapped {
 }
 
 impl Table {
-    /// An empty table of `spec` for a kernel of `role`.
-    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid) -> Result<Self, String> {
+    /// An empty table of `spec` for a kernel of `role`; random choices come from `seed`.
+    pub fn build(spec: &PageTableSpec, role: Role, asid: Asid, seed: u64) -> Result<Self, String> {
+        let owner = Owner {
+            asid,
+            seed,
+            kernel: role.tables(),
+        };
         Ok(match role {
-            Role::Native => Table::Native(spec.build(asid)?),
-            Role::Guest => Table::Guest(spec.build(asid)?),
-            Role::Host => Table::Host(spec.build(asid)?),
+            Role::Native => Table::Native(spec.build(owner)?),
+            Role::Guest => Table::Guest(spec.build(owner)?),
+            Role::Host => Table::Host(spec.build(owner)?),
         })
     }
 

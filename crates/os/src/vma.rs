@@ -15,6 +15,15 @@ pub struct Object {
     pub page: u64,
 }
 
+/// A page of the memory behind a shared mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectPage {
+    /// Of which object.
+    pub object: u64,
+    /// Which page of it.
+    pub index: u64,
+}
+
 /// A range of addresses with the same attributes.
 #[derive(Clone, Debug)]
 pub struct Vma {
@@ -33,6 +42,14 @@ pub struct Vma {
 }
 
 impl Vma {
+    /// The page of shared memory at `at`, if it is shared memory.
+    pub fn object_page(&self, at: u64) -> Option<ObjectPage> {
+        self.object.as_ref().map(|o| ObjectPage {
+            object: *o.id,
+            index: o.page + ((at - self.start) >> 12),
+        })
+    }
+
     fn page_at(&self, at: u64) -> Option<Object> {
         self.object.as_ref().map(|o| Object {
             id: Arc::clone(&o.id),

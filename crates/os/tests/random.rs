@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ThpMode, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -130,14 +130,14 @@ fn va(page: usize) -> VirtAddr {
 
 /// What a table says of a page beside its frame.
 #[derive(Clone, Copy)]
-struct Found {
+struct Entry {
     size: PageSize,
     flags: Flags,
 }
 
-impl Found {
+impl Entry {
     fn of<A>(t: &Translation<A>) -> Self {
-        Found {
+        Entry {
             size: t.size,
             flags: t.flags,
         }
@@ -146,12 +146,12 @@ impl Found {
 
 impl World {
     /// In a guest it is the guest's frame, and the host has to back it.
-    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Found)> {
+    fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Entry)> {
         let at = va(page);
         let (base, found) = match self.os.view(pid) {
             View::Native(table) => {
                 let t = table.translate(at)?;
-                (t.frame.base.0, Found::of(&t))
+                (t.frame.base.0, Entry::of(&t))
             }
             View::Nested { guest, host } => {
                 let t = guest.translate(at)?;
@@ -161,7 +161,7 @@ impl World {
                     host.translate(gpa).is_some(),
                     "the host does not back {gpa}"
                 );
-                (t.frame.base.0, Found::of(&t))
+                (t.frame.base.0, Entry::of(&t))
             }
         };
         Some(((base + (at.0 & (found.size.bytes() - 1))) >> 12, found))
@@ -514,6 +514,7 @@ fn run(
     let spec = OsSpec {
         memory_gb: 1,
         kernel_reserved,
+        occupied: 0.0,
         fragmentation: FragmentationSpec::Available2mb(available),
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
@@ -631,16 +632,16 @@ fn tables() -> impl Strategy<Value = Tables> {
 }
 
 fn thp() -> PlacementSpec {
-    PlacementSpec::Thp {
+    PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
-    }
+    })
 }
 
 fn reservation() -> PlacementSpec {
-    PlacementSpec::Reservation {
+    PlacementSpec::Reservation(ReservationSpec {
         promotion_threshold: 0.3,
-    }
+    })
 }
 
 /// 16 MB for programs: not enough, so that memory runs out now and then.
@@ -651,7 +652,7 @@ proptest! {
 
     #[test]
     fn small_pages(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
-        run(&PlacementSpec::Buddy {}, 0.0, 1.0, &table, &ops);
+        run(&PlacementSpec::Buddy(BuddySpec {}), 0.0, 1.0, &table, &ops);
     }
 
     #[test]

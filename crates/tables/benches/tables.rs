@@ -3,8 +3,8 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, HashDontCacheSpec, LevelHashingSpec,
-    MemoryEfficientSpec, Next, NoFrames, PageTable, PageTableSpec, WalkCacheSet, WalkCacheSpec,
-    WalkCaches, WalkState, Want,
+    MemoryEfficientSpec, Next, NoFrames, Owner, PageTable, PageTableSpec, RadixSpec, WalkCacheSet,
+    WalkCacheSpec, WalkCaches, WalkState, Want,
 };
 use pagewalk_units::{Asid, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
@@ -25,7 +25,7 @@ type Table = Box<dyn PageTable<VirtAddr, PhysAddr>>;
 
 fn tables() -> Vec<(&'static str, PageTableSpec)> {
     vec![
-        ("radix", PageTableSpec::Radix { levels: 4 }),
+        ("radix", PageTableSpec::Radix(RadixSpec { levels: 4 })),
         (
             "ecpt",
             PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default()),
@@ -51,7 +51,7 @@ fn page(i: u64, stride: u64) -> Page<VirtAddr> {
 }
 
 fn fill(spec: &PageTableSpec, pages: u64, stride: u64) -> (Table, Bump) {
-    let mut table: Table = spec.build(Asid(1)).expect("a valid table");
+    let mut table: Table = spec.build(Owner::new(Asid(1), 1)).expect("a valid table");
     let mut frames = Bump(1 << 36);
     for i in 0..pages {
         let page = page(i, stride);

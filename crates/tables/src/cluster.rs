@@ -151,7 +151,10 @@ pub(crate) fn flags(entry: u64) -> Flags {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pagewalk_units::PageSize;
+
+    use super::{KEY_BITS, PteCluster, SPARE, entry, flags, frame};
+    use crate::{Flags, pte};
 
     #[test]
     fn an_entry_gives_back_frame_and_flags_and_leaves_the_spare_bits_alone() {

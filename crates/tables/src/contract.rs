@@ -15,7 +15,7 @@ pub struct Flags(pub u8);
 impl Flags {
     /// Stores are allowed.
     pub const WRITABLE: Flags = Flags(1);
-    /// The page lies in a live 2 MB reservation (set by the OS, read by SpecTLB).
+    /// The page lies in a live 2 MB reservation (set by the OS, read by engines that guess frames).
     pub const RESERVED: Flags = Flags(2);
 
     /// Whether all bits of `other` are set.
@@ -48,15 +48,85 @@ pub struct Translation<Out> {
     pub leaf: Out,
 }
 
+/// What a guest uses a page of its physical memory for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuestUse {
+    /// A page of a program.
+    Page {
+        /// The guest's address space.
+        asid: Asid,
+        /// Guest-virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A node of a tree, as [`Purpose::Node`].
+    Node {
+        /// The guest's address space.
+        asid: Asid,
+        /// 1 = the node that holds 4 KB entries.
+        level: u8,
+        /// Guest-virtual page number of the region's start, 4 KB units.
+        vpn: u64,
+    },
+    /// Other parts of a page table.
+    Table {
+        /// The guest's address space.
+        asid: Asid,
+    },
+    /// Not known: a walk came upon a page that nothing lay behind.
+    Unknown,
+}
+
+impl GuestUse {
+    /// What the page is for that lies `pages` further on in the same block.
+    #[must_use]
+    pub fn after(self, pages: u64) -> Self {
+        match self {
+            GuestUse::Page { asid, vpn } => GuestUse::Page {
+                asid,
+                vpn: vpn + pages,
+            },
+            other => other,
+        }
+    }
+}
+
 /// What a frame is for, so that a placement policy can hash it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A page of the program; `vpn` in 4 KB pages.
+    /// An anonymous page of the program, or one of its stack.
     Leaf {
         /// Virtual page number, 4 KB units.
         vpn: u64,
     },
-    /// A node of a radix table that maps the region of `vpn`.
+    /// A page of a file that the program has mapped.
+    File {
+        /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A page of memory that processes share.
+    Shared {
+        /// Virtual page number in the process that touched it first, 4 KB units.
+        vpn: u64,
+    },
+    /// A copy of a page, made since it was written.
+    Copy {
+        /// Virtual page number, 4 KB units.
+        vpn: u64,
+    },
+    /// A block set aside for pages that may come to be.
+    Reservation {
+        /// Virtual page number of its first page, 4 KB units.
+        vpn: u64,
+    },
+    /// A page of a virtual machine, in its host.
+    Guest {
+        /// Guest-physical page number, 4 KB units.
+        vpn: u64,
+        /// What the guest uses it for; of a page of the host's that is larger, where
+        /// it is touched first.
+        of: GuestUse,
+    },
+    /// A node of a tree that maps the region of `vpn`.
     Node {
         /// 1 = the node that holds 4 KB entries.
         level: u8,
@@ -65,7 +135,7 @@ pub enum Purpose {
     },
     /// A way (or a chunk of one) of a hashed table.
     Way,
-    /// Rows of an in-memory TLB or of an STLT.
+    /// Rows of a table of translations beside the page table.
     Rows,
 }
 
@@ -80,6 +150,14 @@ pub struct Want {
     pub purpose: Purpose,
 }
 
+impl Want {
+    /// log2 of the 4 KB frames in the block.
+    #[inline]
+    pub const fn order(&self) -> u8 {
+        (self.bytes.trailing_zeros() - 12) as u8
+    }
+}
+
 /// There was no contiguous block of that size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no contiguous block of {bytes} bytes is free")]
@@ -88,38 +166,34 @@ pub struct NoFrames {
     pub bytes: u64,
 }
 
-/// The entries of the L2P table, registers that say where the chunks of a way
-/// lie, are used up: the way cannot grow, whatever memory is free (ME-HPT,
-/// sections IV-A and V-A).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "the L2P table is full: way {way} of the {size} pages uses {used} of at most {most} entries and needs {wanted} more, for chunks of {} KB",
-    .chunk >> 10
-)]
-pub struct L2pFull {
-    /// Which way, counted from 0.
-    pub way: u8,
-    /// Of the table of which pages.
-    pub size: PageSize,
-    /// Entries that it uses.
-    pub used: u32,
-    /// Most that it may come to use while the other page sizes keep theirs.
-    pub most: u32,
-    /// Entries that it wanted beside them.
-    pub wanted: u32,
-    /// Bytes of the chunks that they were wanted for.
-    pub chunk: u64,
+/// A limit of the table's own is reached, which no memory lifts.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Limit {
+    /// What is used up, in words.
+    pub what: String,
+    /// What to change in the configuration; `{table}` stands for where the table
+    /// is configured.
+    pub advice: &'static str,
+}
+
+impl Limit {
+    /// What to change in the configuration of the table, which is at `table`, such as
+    /// `page_table.NAME`.
+    pub fn advice(&self, table: &str) -> String {
+        self.advice.replace("{table}", table)
+    }
 }
 
 /// Why a table did not grow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// It got no memory; more may come.
     #[error(transparent)]
     NoFrames(#[from] NoFrames),
-    /// It has no registers left for it.
+    /// It cannot, whatever memory there is.
     #[error(transparent)]
-    L2pFull(#[from] L2pFull),
+    Limit(Box<Limit>),
 }
 
 /// Where tables get physical memory. Never reclaims and never reaches a table.
@@ -135,11 +209,11 @@ pub trait FrameSource<A> {
 pub struct MapWork {
     /// Entries moved between places (resizing).
     pub moved: u32,
-    /// Cuckoo re-insertions.
+    /// Entries moved to make room for others (re-insertions).
     pub kicks: u32,
-    /// Re-insertions that had to look up which chunk a place lies in (ME-HPT,
-    /// section V-D: only there the L2P access is not hidden).
-    pub l2p_accesses: u32,
+    /// Those for which it had to be looked up where the new place lies, which
+    /// took time of its own.
+    pub lookups: u32,
     /// Bytes of table memory allocated.
     pub allocated: u64,
     /// Bytes of table memory given back.
@@ -151,7 +225,7 @@ pub struct MapWork {
 }
 
 /// Why nothing was mapped. The table is as it was before the call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
     /// The table needed to grow and could not.
     #[error(transparent)]
@@ -212,7 +286,7 @@ pub struct WalkState {
     pub regs: [u64; 4],
 }
 
-/// Most reads of one group: four buckets of level hashing for each of three page sizes.
+/// Most reads of one group: four lines for each of three page sizes.
 pub const MOST_PARALLEL: usize = 12;
 
 /// Reads that go in parallel.
@@ -226,7 +300,7 @@ pub struct Group<Out> {
     /// with the group before it, and the walk does not wait. When it is back is
     /// then in [`WalkCaches::back`].
     pub off_path: bool,
-    /// Level of the table that is read, for the records: 4..1 in a radix table.
+    /// Level of the table that is read, for the records: down to 1 in a tree.
     pub level: u8,
 }
 

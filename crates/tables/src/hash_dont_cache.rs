@@ -7,11 +7,15 @@ use pagewalk_units::{Addr, Asid, Cycle, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Line, PTES, PteCluster};
+use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster};
 use crate::clustered::{Block, Clustered, Pool, Store};
-use crate::contract::{FrameSource, Group, Next, NoFrames, Translation, Walk, WalkState};
+use crate::contract::{
+    FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
+};
 use crate::murmur::murmur;
-use crate::walk_cache::WalkCaches;
+use crate::owner::Owner;
+use crate::registry::TableSpec;
+use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// An open-addressed hashed page table, one for each page size. Initial sizes,
 /// threshold and growth are those of the released Virtuoso simulator.
@@ -55,7 +59,7 @@ pub(crate) fn check_slots(key: &str, slots: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "page_table.{key} is {slots}; expected a power of two from {} to {}",
+        "{key} is {slots}; expected a power of two from {} to {}",
         INITIAL.start(),
         INITIAL.end()
     ))
@@ -66,40 +70,40 @@ pub(crate) fn check_latency(key: &str, cycles: Cycle) -> Result<(), String> {
     if cycles <= MOST {
         return Ok(());
     }
-    Err(format!(
-        "page_table.{key} is {cycles}; expected at most {MOST} cycles"
-    ))
+    Err(format!("{key} is {cycles}; expected at most {MOST} cycles"))
 }
 
-impl HashDontCacheSpec {
-    /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        check_slots("hash_dont_cache.initial_slots", self.initial_slots)?;
-        check_slots(
-            "hash_dont_cache.initial_huge_slots",
-            self.initial_huge_slots,
-        )?;
+impl TableSpec for HashDontCacheSpec {
+    fn check(&self) -> Result<(), String> {
+        check_slots("initial_slots", self.initial_slots)?;
+        check_slots("initial_huge_slots", self.initial_huge_slots)?;
         if !(0.1..=0.95).contains(&self.upsize_at) {
             return Err(format!(
-                "page_table.hash_dont_cache.upsize_at is {}; expected 0.1 to 0.95",
+                "upsize_at is {}; expected 0.1 to 0.95",
                 self.upsize_at
             ));
         }
         if !(2..=16).contains(&self.growth) || !self.growth.is_power_of_two() {
-            return Err(format!(
-                "page_table.hash_dont_cache.growth is {}; expected 2, 4, 8 or 16",
-                self.growth
-            ));
+            return Err(format!("growth is {}; expected 2, 4, 8 or 16", self.growth));
         }
         // A table that has just changed its size must be far from both thresholds.
         let most = self.upsize_at / f64::from(self.growth);
         if !(0.0..=most).contains(&self.downsize_at) {
             return Err(format!(
-                "page_table.hash_dont_cache.downsize_at is {}; expected 0 to {most} (upsize_at / growth)",
+                "downsize_at is {}; expected 0 to {most} (upsize_at / growth)",
                 self.downsize_at
             ));
         }
-        check_latency("hash_dont_cache.hash_latency", self.hash_latency)
+        check_latency("hash_latency", self.hash_latency)
+    }
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(HashDontCache::new(self, owner.asid))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Nothing
+    }
+    fn address_bits(&self) -> u32 {
+        ADDRESS_BITS
     }
 }
 

@@ -8,12 +8,16 @@ use pagewalk_units::{Addr, Asid, Cycle, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Line, PTES, PteCluster};
+use crate::cluster::{ADDRESS_BITS, Line, PTES, PteCluster};
 use crate::clustered::{Block, Clustered, Pool, Store};
-use crate::contract::{FrameSource, Group, Next, NoFrames, Translation, Walk, WalkState};
+use crate::contract::{
+    FrameSource, Group, Next, NoFrames, PageTable, Translation, Walk, WalkState,
+};
 use crate::hash_dont_cache::{check_latency, check_slots};
 use crate::murmur::murmur;
-use crate::walk_cache::WalkCaches;
+use crate::owner::Owner;
+use crate::registry::TableSpec;
+use crate::walk_cache::{WalkCacheKind, WalkCaches};
 
 /// A two-level hashed page table, one for each page size. A bucket is a 64-byte
 /// line with a cluster of eight entries.
@@ -44,24 +48,34 @@ impl Default for LevelHashingSpec {
 impl LevelHashingSpec {
     /// The original shrinks a table only below this share (its `level_shrink`).
     const SHRINKABLE: f64 = 0.4;
+}
 
-    /// Whether the values make sense; an error names the key and what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        check_slots("level_hashing.initial_slots", self.initial_slots)?;
+impl TableSpec for LevelHashingSpec {
+    fn check(&self) -> Result<(), String> {
+        check_slots("initial_slots", self.initial_slots)?;
         if self.initial_slots < 128 {
             return Err(format!(
-                "page_table.level_hashing.initial_slots is {}; expected at least 128, since the bottom level has half of it",
+                "initial_slots is {}; expected at least 128, since the bottom level has half of it",
                 self.initial_slots
             ));
         }
         if !(0.0..=Self::SHRINKABLE).contains(&self.downsize_at) {
             return Err(format!(
-                "page_table.level_hashing.downsize_at is {}; expected 0 to {}",
+                "downsize_at is {}; expected 0 to {}",
                 self.downsize_at,
                 Self::SHRINKABLE
             ));
         }
-        check_latency("level_hashing.hash_latency", self.hash_latency)
+        check_latency("hash_latency", self.hash_latency)
+    }
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(LevelHashing::new(self, owner.asid))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Nothing
+    }
+    fn address_bits(&self) -> u32 {
+        ADDRESS_BITS
     }
 }
 
@@ -407,10 +421,10 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for LevelHashing<In, Out> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_units::{Frame, PhysAddr, VirtAddr};
+    use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr};
 
-    use super::*;
-    use crate::contract::{Flags, MapError, PageTable, Want};
+    use super::{LevelHashing, LevelHashingSpec, buckets};
+    use crate::contract::{Flags, FrameSource, MapError, NoFrames, PageTable, Want};
 
     /// Memory that grants `left` more requests.
     struct Source {

@@ -12,6 +12,7 @@ mod hash_dont_cache;
 mod level_hashing;
 mod metric;
 mod murmur;
+mod owner;
 mod pte;
 mod radix;
 mod registry;
@@ -19,13 +20,12 @@ mod shortcut;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, Cuckoo, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
+pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
-pub use hash_dont_cache::HashDontCacheSpec;
-pub use level_hashing::LevelHashingSpec;
 pub use metric::TableMetric;
+pub use owner::Owner;
 pub use radix::Radix;
-pub use registry::{PageTableSpec, table_metrics};
+pub use registry::*;
 pub use shortcut::{Looked, MOST_LINES, Shortcut};
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 

@@ -6,13 +6,43 @@ use std::marker::PhantomData;
 use arrayvec::ArrayVec;
 use pagewalk_structures::prefetch;
 use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::contract::{
     Flags, FrameSource, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk, WalkState,
     Want,
 };
+use crate::owner::Owner;
 use crate::pte;
-use crate::walk_cache::WalkCaches;
+use crate::registry::TableSpec;
+use crate::walk_cache::{WalkCacheKind, WalkCaches};
+
+/// The x86-64 radix tree.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RadixSpec {
+    /// 4 (48-bit addresses) or 5 (57-bit addresses).
+    pub levels: u8,
+}
+
+impl TableSpec for RadixSpec {
+    fn check(&self) -> Result<(), String> {
+        match self.levels {
+            4 | 5 => Ok(()),
+            levels => Err(format!("levels is {levels}; expected 4 or 5")),
+        }
+    }
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Radix::new(self.levels, owner.asid))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Levels
+    }
+    fn address_bits(&self) -> u32 {
+        12 + 9 * u32::from(self.levels)
+    }
+}
 
 const ENTRIES: usize = 512;
 const NODE_BYTES: u64 = 4096;

@@ -1,99 +1,100 @@
 //! Which page tables there are.
 
-use pagewalk_units::{Addr, Asid};
+use pagewalk_units::Addr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::ADDRESS_BITS;
-use crate::cuckoo::{self, Cuckoo};
-use crate::hash_dont_cache::HashDontCache;
-use crate::level_hashing::LevelHashing;
 use crate::metric::TableMetric;
-use crate::{
-    ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, PageTable, Radix,
-    WalkCacheKind,
-};
+use crate::{Owner, PageTable, WalkCacheKind};
 
-/// Which page table: externally tagged, `[page_table.radix]`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PageTableSpec {
-    /// The x86-64 radix tree.
-    Radix {
-        /// 4 (48-bit addresses) or 5 (57-bit addresses).
-        levels: u8,
-    },
-    /// Elastic cuckoo page tables (ECPT).
-    ElasticCuckoo(ElasticCuckooSpec),
-    /// Memory-efficient hashed page tables (ME-HPT).
-    MemoryEfficient(MemoryEfficientSpec),
-    /// Hash, don't cache: an open-addressed hashed table with linear probing.
-    HashDontCache(HashDontCacheSpec),
-    /// Level hashing: a hashed table of two levels.
-    LevelHashing(LevelHashingSpec),
-}
-
-impl PageTableSpec {
-    /// An empty table of this kind for the address space `asid`; an error says
-    /// which key is wrong and what was expected.
-    pub fn build<In: Addr, Out: Addr>(
-        &self,
-        asid: Asid,
-    ) -> Result<Box<dyn PageTable<In, Out>>, String> {
-        self.check()?;
-        Ok(match self {
-            PageTableSpec::Radix { levels } => Box::new(Radix::new(*levels, asid)),
-            PageTableSpec::ElasticCuckoo(spec) => Box::new(Cuckoo::elastic(spec, asid)),
-            PageTableSpec::MemoryEfficient(spec) => Box::new(Cuckoo::memory_efficient(spec, asid)),
-            PageTableSpec::HashDontCache(spec) => Box::new(HashDontCache::new(spec, asid)),
-            PageTableSpec::LevelHashing(spec) => Box::new(LevelHashing::new(spec, asid)),
-        })
-    }
-
-    /// Whether [`PageTableSpec::build`] would succeed.
-    pub fn check(&self) -> Result<(), String> {
-        let below = |name: &str, done: Result<(), String>| {
-            done.map_err(|what| format!("page_table.{name}.{what}"))
-        };
-        match self {
-            PageTableSpec::Radix { levels: 4 | 5 } => Ok(()),
-            PageTableSpec::Radix { levels } => Err(format!(
-                "page_table.radix.levels is {levels}; expected 4 or 5"
-            )),
-            PageTableSpec::ElasticCuckoo(spec) => {
-                below("elastic_cuckoo", cuckoo::check(&spec.into()))
-            }
-            PageTableSpec::MemoryEfficient(spec) => {
-                below("memory_efficient", cuckoo::check(&spec.into()))
-            }
-            PageTableSpec::HashDontCache(spec) => spec.check(),
-            PageTableSpec::LevelHashing(spec) => spec.check(),
-        }
-    }
-
+/// The configuration of one kind of page table.
+pub(crate) trait TableSpec {
+    /// What it adds to the summary of a result; a number that several kinds have is
+    /// named by one of them.
+    const METRICS: &'static [TableMetric] = &[];
+    /// Whether [`TableSpec::build`] would succeed; an error begins with the key.
+    fn check(&self) -> Result<(), String>;
+    /// An empty table of `owner`; the values were checked.
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>>;
     /// Which walk caches its walks look into.
-    pub fn walk_caches(&self) -> WalkCacheKind {
-        match self {
-            PageTableSpec::Radix { .. } => WalkCacheKind::Levels,
-            PageTableSpec::ElasticCuckoo(_) | PageTableSpec::MemoryEfficient(_) => {
-                WalkCacheKind::Cuckoo
-            }
-            PageTableSpec::HashDontCache(_) | PageTableSpec::LevelHashing(_) => {
-                WalkCacheKind::Nothing
-            }
-        }
-    }
-
+    fn walk_caches(&self) -> WalkCacheKind;
     /// Bits of a virtual address that the table translates.
-    pub fn address_bits(&self) -> u32 {
-        match self {
-            PageTableSpec::Radix { levels } => 12 + 9 * u32::from(*levels),
-            _ => ADDRESS_BITS,
-        }
-    }
+    fn address_bits(&self) -> u32;
 }
 
-/// What page tables of any kind add to the summary of a result, in order.
-pub fn table_metrics() -> impl Iterator<Item = &'static TableMetric> {
-    cuckoo::METRICS.iter()
+/// Each line: the name in configurations, the variant, and its parameters.
+macro_rules! page_tables {
+    ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
+        /// Which page table: externally tagged, `[page_table.radix]`.
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub enum PageTableSpec {
+            $($(#[$doc])* #[serde(rename = $name)] $variant(crate::$file::$spec),)*
+        }
+
+        $(pub use crate::$file::$spec;)*
+
+        /// What page tables of any kind add to the summary of a result, in order.
+        pub fn table_metrics() -> impl Iterator<Item = &'static TableMetric> {
+            [$(<crate::$file::$spec as TableSpec>::METRICS,)*]
+                .into_iter()
+                .flatten()
+        }
+
+        impl PageTableSpec {
+            /// An empty table of this kind for `owner`; an error says which key is
+            /// wrong and what was expected.
+            pub fn build<In: Addr, Out: Addr>(
+                &self,
+                owner: Owner,
+            ) -> Result<Box<dyn PageTable<In, Out>>, String> {
+                self.check()?;
+                Ok(match self {
+                    $(PageTableSpec::$variant(spec) => spec.build(owner),)*
+                })
+            }
+
+            /// Whether [`PageTableSpec::build`] would succeed.
+            pub fn check(&self) -> Result<(), String> {
+                let done = match self {
+                    $(PageTableSpec::$variant(spec) => TableSpec::check(spec),)*
+                };
+                done.map_err(|what| format!("page_table.{}.{what}", self.name()))
+            }
+
+            /// Its name in configurations: `page_table.NAME`.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(PageTableSpec::$variant(_) => $name,)*
+                }
+            }
+
+            /// Which walk caches its walks look into.
+            pub fn walk_caches(&self) -> WalkCacheKind {
+                match self {
+                    $(PageTableSpec::$variant(spec) => spec.walk_caches(),)*
+                }
+            }
+
+            /// Bits of a virtual address that the table translates.
+            pub fn address_bits(&self) -> u32 {
+                match self {
+                    $(PageTableSpec::$variant(spec) => spec.address_bits(),)*
+                }
+            }
+        }
+    };
+}
+
+page_tables! {
+    /// The x86-64 radix tree.
+    "radix" => Radix(radix::RadixSpec),
+    /// Elastic cuckoo page tables (ECPT).
+    "elastic_cuckoo" => ElasticCuckoo(cuckoo::ElasticCuckooSpec),
+    /// Memory-efficient hashed page tables (ME-HPT).
+    "memory_efficient" => MemoryEfficient(cuckoo::MemoryEfficientSpec),
+    /// Hash, don't cache: an open-addressed hashed table with linear probing.
+    "hash_dont_cache" => HashDontCache(hash_dont_cache::HashDontCacheSpec),
+    /// Level hashing: a hashed table of two levels.
+    "level_hashing" => LevelHashing(level_hashing::LevelHashingSpec),
 }

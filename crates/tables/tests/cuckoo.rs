@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Oracle, Source, Table, caches, overlaps, walk};
-use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, PageTableSpec};
+use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
 
@@ -71,7 +71,7 @@ fn truthful(table: &Table, oracle: &Oracle) -> [usize; 10] {
 #[test]
 fn walk_tables_tell_the_truth_while_lines_come_move_and_go() {
     for spec in specs() {
-        let mut table: Table = spec.build(Asid(7)).expect("a valid table");
+        let mut table: Table = spec.build(Owner::new(Asid(7), 1)).expect("a valid table");
         let (mut source, mut oracle) = (Source::new(), Oracle::new());
         let mut r = rng(5, "tests.cuckoo");
         let mut seen = [0; 10];
@@ -121,7 +121,7 @@ fn with_no_techniques_the_memory_efficient_tables_are_the_elastic_ones() {
         PageTableSpec::MemoryEfficient(plain),
     ];
     let [first, second] = specs.map(|spec| {
-        let mut table: Table = spec.build(Asid(7)).expect("a valid table");
+        let mut table: Table = spec.build(Owner::new(Asid(7), 1)).expect("a valid table");
         let mut source = Source::new();
         for i in 0..20_000u64 {
             let base = PhysAddr(i << 12);
@@ -142,7 +142,10 @@ fn what_makes_no_sense_is_refused_by_key() {
     let refused = |spec: PageTableSpec, key: &str, expected: &str| {
         let error = spec.check().expect_err(key);
         assert!(error.contains(key) && error.contains(expected), "{error}");
-        assert!(spec.build::<VirtAddr, PhysAddr>(Asid(1)).is_err());
+        assert!(
+            spec.build::<VirtAddr, PhysAddr>(Owner::new(Asid(1), 1))
+                .is_err()
+        );
     };
     let elastic = |change: fn(&mut ElasticCuckooSpec)| {
         let mut spec = ElasticCuckooSpec::default();

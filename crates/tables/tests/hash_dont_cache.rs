@@ -8,14 +8,15 @@ mod spread;
 
 use common::{Source, Table, caches, walk};
 use pagewalk_tables::{
-    HashDontCacheSpec, Next, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
+    HashDontCacheSpec, Next, Owner, PageTableSpec, WalkCacheSet, WalkCacheSpec, WalkCaches,
+    WalkState,
 };
 use pagewalk_units::{Asid, PageSize, VirtAddr};
 use spread::{lone, map};
 
 fn table(spec: HashDontCacheSpec) -> Table {
     PageTableSpec::HashDontCache(spec)
-        .build(Asid(7))
+        .build(Owner::new(Asid(7), 1))
         .expect("a valid table")
 }
 
@@ -133,7 +134,9 @@ fn wrong_values_are_refused_by_name() {
     let with = |f: fn(&mut HashDontCacheSpec)| {
         let mut spec = HashDontCacheSpec::default();
         f(&mut spec);
-        spec.check().expect_err("a wrong value")
+        PageTableSpec::HashDontCache(spec)
+            .check()
+            .expect_err("a wrong value")
     };
     assert!(with(|s| s.initial_slots = 0).contains("initial_slots is 0"));
     assert!(with(|s| s.initial_huge_slots = 32).contains("initial_huge_slots is 32"));

@@ -7,13 +7,13 @@ mod common;
 mod spread;
 
 use common::{Source, Table, caches, walk};
-use pagewalk_tables::{LevelHashingSpec, PageTableSpec};
+use pagewalk_tables::{LevelHashingSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, PageSize, PhysAddr, VirtAddr};
 use spread::{lone, map};
 
 fn table(spec: LevelHashingSpec) -> Table {
     PageTableSpec::LevelHashing(spec)
-        .build(Asid(7))
+        .build(Owner::new(Asid(7), 1))
         .expect("a valid table")
 }
 
@@ -115,7 +115,9 @@ fn wrong_values_are_refused_by_name() {
     let with = |f: fn(&mut LevelHashingSpec)| {
         let mut spec = LevelHashingSpec::default();
         f(&mut spec);
-        spec.check().expect_err("a wrong value")
+        PageTableSpec::LevelHashing(spec)
+            .check()
+            .expect_err("a wrong value")
     };
     assert!(with(|s| s.initial_slots = 300).contains("initial_slots is 300"));
     assert!(with(|s| s.initial_slots = 64).contains("at least 128"));

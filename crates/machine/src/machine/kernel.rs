@@ -1,6 +1,6 @@
 //! What the kernel's work costs the cores, and what it makes them forget.
 
-use pagewalk_os::{Effects, OsError, PageTableSpec, VirtualSpec};
+use pagewalk_os::{Effects, OsError, VirtualSpec};
 use pagewalk_stream::ProcessId;
 use pagewalk_units::{Access, GuestPhysAddr, VirtAddr};
 
@@ -97,18 +97,16 @@ impl Machine {
                 "cannot finish: {e}. That was after {} instructions; lower the fragmentation (os.fragmentation) or choose a page table of smaller pieces",
                 self.executed.instructions
             )),
-            OsError::L2pFull { .. } => {
+            OsError::TableLimit { limit, .. } => {
                 let (above, table) = match host {
                     Some(host) => ("virtual.", &host.page_table),
                     None => ("", &self.config.page_table),
                 };
-                let kind = match table {
-                    PageTableSpec::ElasticCuckoo(_) => "elastic_cuckoo",
-                    _ => "memory_efficient",
-                };
+                let table = format!("{above}page_table.{}", table.name());
                 Outcome::CannotFinish(format!(
-                    "cannot finish: {e}. That was after {} instructions; give the ways larger chunks ({above}page_table.{kind}.chunks; change_chunks, to begin with smaller ones) or more entries ({above}page_table.{kind}.l2p_entries)",
-                    self.executed.instructions
+                    "cannot finish: {e}. That was after {} instructions; {}",
+                    self.executed.instructions,
+                    limit.advice(&table)
                 ))
             }
             other => Outcome::Fault(other.to_string()),

@@ -2,13 +2,32 @@
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::PageSize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{Placement, Touch, small};
+use super::registry::PolicySpec;
+use super::{Placement, small};
 use crate::Effects;
-use crate::space::{Kernel, Space};
+use crate::kernel::Kernel;
+use crate::space::Space;
+use crate::touch::Touch;
+
+/// 4 KB frames from the buddy allocator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BuddySpec {}
+
+impl PolicySpec for BuddySpec {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(FourKb)
+    }
+}
 
 /// Every page is a 4 KB page.
-pub struct FourKb;
+struct FourKb;
 
 impl Placement for FourKb {
     fn place(

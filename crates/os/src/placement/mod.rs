@@ -1,46 +1,24 @@
 //! Placement policies: which frame and which page size a first touch gets.
 
 mod buddy;
+pub mod registry;
 mod reservation;
 mod thp;
 
-use pagewalk_tables::{Flags, NoFrames, Refusal};
-use pagewalk_units::{Backing, PageSize, VirtAddr};
+pub use self::registry::*;
+pub use self::thp::ThpMode;
+
+use pagewalk_tables::Refusal;
+use pagewalk_units::{PageSize, VirtAddr};
 
 use crate::Effects;
-use crate::space::{Kernel, Space};
-use crate::spec::PlacementSpec;
+use crate::choice::{AsItComes, FrameChoice};
+use crate::kernel::Kernel;
+use crate::space::Space;
+use crate::touch::Touch;
 
-/// A first touch.
-#[derive(Clone, Copy, Debug)]
-pub struct Touch {
-    /// Where.
-    pub at: u64,
-    /// First address of the area.
-    pub start: u64,
-    /// Address after the area's last.
-    pub end: u64,
-    /// Flags of the page to be.
-    pub flags: Flags,
-    /// What lies behind the area.
-    pub backing: Backing,
-    /// What `madvise` said of huge pages.
-    pub huge: Option<bool>,
-}
-
-impl Touch {
-    /// Whether the area covers the aligned block of a page of `size` around the address.
-    fn covers(&self, size: PageSize) -> bool {
-        let base = self.at & !(size.bytes() - 1);
-        self.start <= base && self.end - base >= size.bytes()
-    }
-    /// Whether a large page may serve it at all: anonymous, and not forbidden.
-    fn may_be_large(&self) -> bool {
-        self.backing == Backing::Anonymous && self.huge != Some(false)
-    }
-}
-
-/// A policy.
+/// A policy. It says of what size the pages are; the frames are those of its
+/// [`Placement::choice`], asked by [`Kernel::frame`] for whatever is handed out.
 pub trait Placement: Send + Sync {
     /// Backs the unmapped page at `touch.at`: finds a frame, maps it, and says
     /// what size the page became. Nothing has changed when it fails.
@@ -51,6 +29,11 @@ pub trait Placement: Send + Sync {
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal>;
+
+    /// Which frames pages, page tables and all else get.
+    fn choice(&self) -> Box<dyn FrameChoice> {
+        Box::new(AsItComes)
+    }
 
     /// Gives frames back that it keeps for later; false if there are none.
     fn reclaim(
@@ -63,17 +46,6 @@ pub trait Placement: Send + Sync {
     }
 }
 
-/// The policy of `spec`.
-pub fn build(spec: &PlacementSpec) -> Box<dyn Placement> {
-    match *spec {
-        PlacementSpec::Buddy {} => Box::new(buddy::FourKb),
-        PlacementSpec::Thp { mode, giant } => Box::new(thp::Thp { mode, giant }),
-        PlacementSpec::Reservation {
-            promotion_threshold,
-        } => Box::new(reservation::Reservation::new(promotion_threshold)),
-    }
-}
-
 /// Maps the 4 KB page of `touch` to the next free frame.
 fn small(
     touch: &Touch,
@@ -81,12 +53,12 @@ fn small(
     k: &mut Kernel,
     fx: &mut Effects,
 ) -> Result<PageSize, Refusal> {
-    let frame = k.memory.alloc_page().ok_or(NoFrames { bytes: 4096 })?;
+    let frame = k.frame(space.want(PageSize::K4, touch.purpose(PageSize::K4)))?;
     let page = VirtAddr(touch.at).page(PageSize::K4);
     match space.map_page(k, page, frame, touch.flags, fx) {
         Ok(()) => Ok(PageSize::K4),
         Err(refusal) => {
-            k.memory.put(frame, 0);
+            k.put(frame, 0);
             Err(refusal)
         }
     }

@@ -4,20 +4,43 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pagewalk_tables::{Flags, Refusal};
+use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{Placement, Touch, small};
+use super::registry::PolicySpec;
+use super::{Placement, small};
 use crate::Effects;
+use crate::kernel::Kernel;
 use crate::memory::HUGE_ORDER;
 use crate::region::{Kind, Region};
-use crate::space::{Kernel, Space};
+use crate::space::Space;
+use crate::spec::share;
+use crate::touch::Touch;
+
+/// Reservations, and what makes a large page of one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationSpec {
+    /// Share of the region that has to be exceeded, 0 to 1 (Revelator, table 1: 0.3).
+    pub promotion_threshold: f64,
+}
+
+impl PolicySpec for ReservationSpec {
+    fn check(&self) -> Result<(), String> {
+        share("promotion_threshold", self.promotion_threshold)
+    }
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(Reservation::new(self.promotion_threshold))
+    }
+}
 
 /// Pages of a 2 MB region.
 const PAGES: u64 = 512;
 
 /// A reservation at the first touch, a 2 MB page when enough of it is used.
-pub struct Reservation {
+struct Reservation {
     /// A region with more pages than this becomes a 2 MB page.
     most_pages: u64,
     /// Reservations by pages in use, ASID and region. Made when memory runs
@@ -27,7 +50,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Promotes when the share of pages in use exceeds `threshold`.
-    pub fn new(threshold: f64) -> Self {
+    fn new(threshold: f64) -> Self {
         Reservation {
             most_pages: (threshold * PAGES as f64).floor() as u64,
             least_used: None,
@@ -43,8 +66,9 @@ impl Reservation {
         {
             return;
         }
-        match k.memory.alloc_block(HUGE_ORDER) {
-            Some(base) => {
+        let purpose = Purpose::Reservation { vpn: key << 9 };
+        match k.frame(space.want(PageSize::M2, purpose)) {
+            Ok(base) => {
                 space.regions.insert(key, Region::small(Some(base)));
                 k.stats.reservations_made += 1;
                 k.stats.reservations += 1;
@@ -52,7 +76,7 @@ impl Reservation {
                     heap.push(Reverse((0, space.asid.0, key)));
                 }
             }
-            None => k.stats.huge_fallbacks += 1,
+            Err(_) => k.stats.huge_fallbacks += 1,
         }
     }
 
@@ -121,7 +145,7 @@ impl Placement for Reservation {
             }
             // The block may have been the last memory there was for nodes.
             space.regions.remove(key);
-            k.memory.put(base, HUGE_ORDER);
+            k.put(base, HUGE_ORDER);
             k.stats.reservations_made -= 1;
             k.stats.reservations -= 1;
             return small(touch, space, k, fx);

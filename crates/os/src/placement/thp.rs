@@ -3,20 +3,52 @@
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{Placement, Touch, small};
+use super::registry::PolicySpec;
+use super::{Placement, small};
 use crate::Effects;
+use crate::kernel::Kernel;
 use crate::memory::order;
-use crate::space::{Kernel, Space};
-use crate::spec::ThpMode;
+use crate::space::Space;
+use crate::touch::Touch;
 
-/// A large page at the first touch of its region, if memory has a block for it.
-pub struct Thp {
-    /// Which areas may have them.
+/// Linux-style transparent huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ThpSpec {
+    /// Which mappings may have huge pages. Default `always` (our choice).
+    #[serde(default)]
     pub mode: ThpMode,
-    /// 1 GB pages too.
+    /// 1 GB pages first, where an aligned 1 GB is covered (as a program
+    /// would with hugetlbfs). Default false.
+    #[serde(default)]
     pub giant: bool,
 }
+
+/// `/sys/kernel/mm/transparent_hugepage/enabled`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ThpMode {
+    /// All but those that `madvise(MADV_NOHUGEPAGE)` excludes.
+    #[default]
+    Always,
+    /// Only those that `madvise(MADV_HUGEPAGE)` asks for.
+    Madvise,
+}
+
+impl PolicySpec for ThpSpec {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(Thp(*self))
+    }
+}
+
+/// A large page at the first touch of its region, if memory has a block for it.
+struct Thp(ThpSpec);
 
 impl Thp {
     fn large(
@@ -26,13 +58,13 @@ impl Thp {
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> bool {
-        let Some(frame) = k.memory.alloc_block(order(size)) else {
+        let page = VirtAddr(touch.at).page(size);
+        let Ok(frame) = k.frame(space.want(size, touch.purpose(size))) else {
             return false;
         };
-        let page = VirtAddr(touch.at).page(size);
         let mapped = space.map_page(k, page, frame, touch.flags, fx).is_ok();
         if !mapped {
-            k.memory.put(frame, order(size));
+            k.put(frame, order(size));
         }
         mapped
     }
@@ -47,10 +79,10 @@ impl Placement for Thp {
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
-        let wanted = self.mode == ThpMode::Always || touch.huge == Some(true);
+        let wanted = self.0.mode == ThpMode::Always || touch.huge == Some(true);
         // A region in which a 4 KB page is mapped keeps to 4 KB pages.
         if wanted && touch.may_be_large() && space.regions.get(key).is_none() {
-            if self.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
+            if self.0.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
                 if Self::large(touch, PageSize::G1, space, k, fx) {
                     return Ok(PageSize::G1);
                 }

@@ -1,12 +1,15 @@
 //! Which pages are huge, under transparent huge pages and fragmentation.
 
 use super::{GB, HEAP, MB, World, spec, thp};
-use pagewalk_os::{FragmentationSpec, PlacementSpec, ThpMode};
+use pagewalk_os::{BuddySpec, FragmentationSpec, PlacementSpec, ThpMode, ThpSpec};
 use pagewalk_units::{Access, Advice, Backing, PageSize};
 
 #[test]
 fn without_huge_pages_every_page_is_4_kb() {
-    let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});
+    let mut w = World::new(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy(BuddySpec {}),
+    );
     w.heap(8 * MB);
     w.os.populate(w.pid, HEAP, 8 * MB, &mut w.fx)
         .expect("memory is plenty");
@@ -50,17 +53,21 @@ fn files_stacks_and_shared_memory_are_never_huge() {
 
 #[test]
 fn madvise_decides_where_huge_pages_go() {
-    let madvise = PlacementSpec::Thp {
+    let madvise = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Madvise,
         giant: false,
-    };
+    });
     for (placement, advice, huge) in [
         (thp(), None, 2),
         (thp(), Some(Advice::NoHugePage), 0),
         (madvise.clone(), None, 0),
         (madvise.clone(), Some(Advice::NoHugePage), 0),
         (madvise, Some(Advice::HugePage), 2),
-        (PlacementSpec::Buddy {}, Some(Advice::HugePage), 0),
+        (
+            PlacementSpec::Buddy(BuddySpec {}),
+            Some(Advice::HugePage),
+            0,
+        ),
     ] {
         let mut w = World::new(&spec(FragmentationSpec::None), &placement);
         w.heap(4 * MB);
@@ -137,10 +144,10 @@ fn a_share_of_requests_is_served_however_small_the_program() {
 fn giant_pages_serve_what_they_cover() {
     let mut big = spec(FragmentationSpec::None);
     big.memory_gb = 4;
-    let placement = PlacementSpec::Thp {
+    let placement = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
-    };
+    });
     let mut w = World::new(&big, &placement);
     // Half a GB, two whole ones, 6 MB.
     let at = HEAP.offset(GB / 2);

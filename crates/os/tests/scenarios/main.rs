@@ -8,9 +8,9 @@ mod virtual_machines;
 
 use pagewalk_os::{
     CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ThpMode,
+    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
-use pagewalk_tables::{Translation, View};
+use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
 
 const MB: u64 = 1 << 20;
@@ -21,6 +21,7 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
     OsSpec {
         memory_gb: 1,
         kernel_reserved: 0.0,
+        occupied: 0.0,
         fragmentation,
         compaction: CompactionSpec::default(),
         prices: PriceSpec::default(),
@@ -28,10 +29,10 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
 }
 
 fn thp() -> PlacementSpec {
-    PlacementSpec::Thp {
+    PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
-    }
+    })
 }
 
 struct World {
@@ -42,7 +43,11 @@ struct World {
 
 impl World {
     fn new(spec: &OsSpec, placement: &PlacementSpec) -> Self {
-        Self::with(spec, placement, &PageTableSpec::Radix { levels: 4 })
+        Self::with(
+            spec,
+            placement,
+            &PageTableSpec::Radix(RadixSpec { levels: 4 }),
+        )
     }
     fn with(spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec) -> Self {
         let mut os = Os::new(spec, placement, table, 2.0, 1).expect("a valid system");
@@ -88,7 +93,7 @@ impl World {
 }
 
 fn reservation(promotion_threshold: f64) -> PlacementSpec {
-    PlacementSpec::Reservation {
+    PlacementSpec::Reservation(ReservationSpec {
         promotion_threshold,
-    }
+    })
 }

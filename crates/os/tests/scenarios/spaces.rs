@@ -1,14 +1,16 @@
 //! Processes and changes of their address spaces.
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
-use pagewalk_os::{Effects, FragmentationSpec, Os, OsError, PageTableSpec, PlacementSpec};
-use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_os::{
+    BuddySpec, Effects, FragmentationSpec, Os, OsError, PageTableSpec, PlacementSpec,
+};
+use pagewalk_tables::{Flags, Invalidation, RadixSpec};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
 
 #[test]
 fn a_fork_copies_pages_only_when_they_are_written() {
     for (placement, size) in [
-        (PlacementSpec::Buddy {}, PageSize::K4),
+        (PlacementSpec::Buddy(BuddySpec {}), PageSize::K4),
         (thp(), PageSize::M2),
     ] {
         let mut w = World::new(&spec(FragmentationSpec::None), &placement);
@@ -115,7 +117,10 @@ fn mremap_keeps_frames_and_large_pages_where_they_fit() {
 
 #[test]
 fn dontneed_gives_frames_back_and_keeps_the_mapping() {
-    let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});
+    let mut w = World::new(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy(BuddySpec {}),
+    );
     w.heap(2 * MB);
     w.os.populate(w.pid, HEAP, 2 * MB, &mut w.fx)
         .expect("memory is plenty");
@@ -240,7 +245,7 @@ fn exec_empties_and_keeps_the_identifier() {
 
 #[test]
 fn five_levels_reach_57_bits() {
-    let table = PageTableSpec::Radix { levels: 5 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 5 });
     let spec = spec(FragmentationSpec::None);
     let mut os = Os::new(&spec, &thp(), &table, 2.0, 1).expect("a valid system");
     let pid = os.spawn(true).expect("a process");

@@ -2,16 +2,16 @@
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, PlacementSpec,
-    PriceSpec, ThpMode,
+    BuddySpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec,
+    PlacementSpec, PriceSpec, ThpMode, ThpSpec,
 };
-use pagewalk_tables::{MemoryEfficientSpec, View};
-use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
+use pagewalk_tables::{MemoryEfficientSpec, RadixSpec, View};
+use pagewalk_units::{Access, Backing, VirtAddr};
 
 #[test]
 fn the_same_seed_places_the_same() {
     let run = |seed| {
-        let table = PageTableSpec::Radix { levels: 4 };
+        let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
         let spec = spec(FragmentationSpec::Available2mb(0.5));
         let mut os = Os::new(&spec, &thp(), &table, 2.0, seed).expect("a valid system");
         let pid = os.spawn(true).expect("a process");
@@ -35,7 +35,7 @@ fn the_same_seed_places_the_same() {
 fn out_of_memory_is_a_clear_result() {
     let mut small = spec(FragmentationSpec::None);
     small.kernel_reserved = 1.0 - 4.0 / 1024.0;
-    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), thp(), reservation(0.3)] {
         let mut w = World::new(&small, &placement);
         assert_eq!(w.stats().free_bytes, 4 * MB);
         w.heap(16 * MB);
@@ -68,7 +68,7 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
         ..MemoryEfficientSpec::default()
     });
     let good = spec(FragmentationSpec::None);
-    for placement in [PlacementSpec::Buddy {}, reservation(1.0)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), reservation(1.0)] {
         let mut w = World::with(&good, &placement, &full);
         w.heap(GB);
         // A page in each 2 MB: with reservations there is something to give back.
@@ -88,11 +88,15 @@ fn a_full_l2p_table_is_not_a_lack_of_memory() {
                 }
             }
         };
-        let (OsError::L2pFull { at, full }, wanted) = done else {
+        let (OsError::TableLimit { at, limit }, wanted) = done else {
             panic!("{done:?}")
         };
         assert_eq!(at, wanted);
-        assert_eq!((full.size, full.used, full.most), (PageSize::K4, 2, 2));
+        let said = limit.to_string();
+        assert!(
+            said.contains("of the 4KB pages uses 2 of at most 2 entries"),
+            "{said}"
+        );
         assert!(w.stats().free_bytes > GB / 4);
         // What was mapped stays, and what goes makes room.
         assert!(w.at(HEAP).is_some());
@@ -140,7 +144,7 @@ fn a_fault_costs_the_trap_the_zeroing_and_the_nodes() {
 #[test]
 fn populating_counts_what_it_does_not_charge() {
     let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
-    for placement in [PlacementSpec::Buddy {}, thp(), reservation(0.3)] {
+    for placement in [PlacementSpec::Buddy(BuddySpec {}), thp(), reservation(0.3)] {
         let mut touched = World::new(&fragmented, &placement);
         touched.heap(8 * MB);
         touched.fx.cycles = 0;
@@ -185,7 +189,10 @@ fn a_context_switch_between_processes_has_no_registers_of_a_radix_table() {
 
 #[test]
 fn peaks_outlive_the_process() {
-    let mut w = World::new(&spec(FragmentationSpec::None), &PlacementSpec::Buddy {});
+    let mut w = World::new(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy(BuddySpec {}),
+    );
     w.heap(64 * MB);
     w.os.populate(w.pid, HEAP, 64 * MB, &mut w.fx)
         .expect("memory is plenty");
@@ -200,7 +207,7 @@ fn peaks_outlive_the_process() {
 
 #[test]
 fn wrong_values_are_named() {
-    let table = PageTableSpec::Radix { levels: 4 };
+    let table = PageTableSpec::Radix(RadixSpec { levels: 4 });
     let refused =
         |spec: &OsSpec, placement: &PlacementSpec, table: &PageTableSpec, ghz, key: &str| {
             let e = Os::new(spec, placement, table, ghz, 1).err().expect(key);
@@ -213,6 +220,11 @@ fn wrong_values_are_named() {
     let mut s = good.clone();
     s.kernel_reserved = 1.0;
     refused(&s, &thp(), &table, 2.0, "kernel_reserved");
+    for share in [1.0, -0.1, f64::NAN, 0.999_999] {
+        let mut s = spec(FragmentationSpec::None);
+        s.occupied = share;
+        refused(&s, &thp(), &table, 2.0, "os.occupied");
+    }
     let s = spec(FragmentationSpec::Available2mb(1.5));
     refused(&s, &thp(), &table, 2.0, "available_2mb");
     let mut s = good.clone();
@@ -231,7 +243,7 @@ fn wrong_values_are_named() {
     refused(
         &good,
         &thp(),
-        &PageTableSpec::Radix { levels: 3 },
+        &PageTableSpec::Radix(RadixSpec { levels: 3 }),
         2.0,
         "levels",
     );
@@ -282,12 +294,15 @@ fn configurations_read_as_documented() {
     }
     let text = "[placement.thp]\ngiant = true\n[page_table.radix]\nlevels = 5";
     let design: Design = toml::from_str(text).expect(text);
-    let giant = PlacementSpec::Thp {
+    let giant = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
-    };
+    });
     assert_eq!(design.placement, giant);
-    assert_eq!(design.page_table, PageTableSpec::Radix { levels: 5 });
+    assert_eq!(
+        design.page_table,
+        PageTableSpec::Radix(RadixSpec { levels: 5 })
+    );
     for wrong in [
         "[placement.thp]\nmode = \"never\"",
         "[placement.thp]\ngaint = true",
@@ -296,4 +311,35 @@ fn configurations_read_as_documented() {
         let text = format!("{wrong}\n[page_table.radix]\nlevels = 4");
         assert!(toml::from_str::<Design>(&text).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn each_address_space_has_random_choices_of_its_own() {
+    let table = PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default());
+    let moved = |seed, processes| {
+        let good = spec(FragmentationSpec::None);
+        let mut os = Os::new(
+            &good,
+            &PlacementSpec::Buddy(BuddySpec {}),
+            &table,
+            2.0,
+            seed,
+        )
+        .expect("valid");
+        let mut fx = Effects::default();
+        let pids = (0..processes).map(|_| os.spawn(false).expect("a process"));
+        let pid = pids.last().expect("at least one");
+        os.map(pid, HEAP, 128 * MB, true, Backing::Anonymous, &mut fx)
+            .expect("mmap");
+        os.populate(pid, HEAP, 128 * MB, &mut fx)
+            .expect("memory is plenty");
+        let mut tree = pagewalk_stats::Tree::default();
+        os.report("os", &mut tree);
+        let row = (tree.rows.iter())
+            .find(|r| r.path == "page_table.4kb" && r.definition.name == "reinsertions");
+        row.expect("a cuckoo table counts them").value
+    };
+    assert_eq!(moved(1, 1), moved(1, 1));
+    assert_ne!(moved(1, 1), moved(2, 1), "another seed");
+    assert_ne!(moved(1, 1), moved(1, 2), "another address space");
 }

@@ -2,12 +2,13 @@
 
 use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
-    Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, VirtualSpec,
+    BuddySpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec,
+    VirtualSpec,
 };
-use pagewalk_tables::{Translation, View};
+use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-const RADIX: PageTableSpec = PageTableSpec::Radix { levels: 4 };
+const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
 
 fn on(placement: PlacementSpec) -> VirtualSpec {
     VirtualSpec {
@@ -68,13 +69,21 @@ impl Guest {
 fn what_the_guest_uses_the_host_backs_page_by_page() {
     for (guest, host, sizes) in [
         (
-            PlacementSpec::Buddy {},
-            PlacementSpec::Buddy {},
+            PlacementSpec::Buddy(BuddySpec {}),
+            PlacementSpec::Buddy(BuddySpec {}),
             [PageSize::K4; 2],
         ),
         (thp(), thp(), [PageSize::M2; 2]),
-        (thp(), PlacementSpec::Buddy {}, [PageSize::M2, PageSize::K4]),
-        (PlacementSpec::Buddy {}, thp(), [PageSize::K4, PageSize::M2]),
+        (
+            thp(),
+            PlacementSpec::Buddy(BuddySpec {}),
+            [PageSize::M2, PageSize::K4],
+        ),
+        (
+            PlacementSpec::Buddy(BuddySpec {}),
+            thp(),
+            [PageSize::K4, PageSize::M2],
+        ),
     ] {
         let mut w = boot(&spec(FragmentationSpec::None), &guest, &on(host));
         w.heap(2 * MB);
@@ -110,8 +119,8 @@ fn what_the_guest_uses_the_host_backs_page_by_page() {
 fn a_fault_of_the_guest_pays_for_those_of_the_host() {
     let mut w = boot(
         &spec(FragmentationSpec::None),
-        &PlacementSpec::Buddy {},
-        &on(PlacementSpec::Buddy {}),
+        &PlacementSpec::Buddy(BuddySpec {}),
+        &on(PlacementSpec::Buddy(BuddySpec {})),
     );
     w.heap(2 * MB);
     w.write(HEAP);
@@ -135,7 +144,7 @@ fn populating_a_guest_backs_it_too_and_takes_no_time() {
     let mut w = boot(
         &spec(FragmentationSpec::None),
         &thp(),
-        &on(PlacementSpec::Buddy {}),
+        &on(PlacementSpec::Buddy(BuddySpec {})),
     );
     w.heap(16 * MB);
     w.fx.cycles = 0;
@@ -157,11 +166,11 @@ fn populating_a_guest_backs_it_too_and_takes_no_time() {
 
 #[test]
 fn a_host_without_memory_is_told_apart_from_a_guest_without() {
-    let mut machine = on(PlacementSpec::Buddy {});
+    let mut machine = on(PlacementSpec::Buddy(BuddySpec {}));
     machine.memory_gb = Some(2);
     let mut w = boot(
         &spec(FragmentationSpec::None),
-        &PlacementSpec::Buddy {},
+        &PlacementSpec::Buddy(BuddySpec {}),
         &machine,
     );
     w.heap(2 * GB);
@@ -175,7 +184,7 @@ fn a_host_without_memory_is_told_apart_from_a_guest_without() {
             memory_gb: 4,
             ..spec(FragmentationSpec::None)
         },
-        &PlacementSpec::Buddy {},
+        &PlacementSpec::Buddy(BuddySpec {}),
         &machine,
     );
     w.heap(2 * GB);
@@ -188,7 +197,7 @@ fn an_address_without_backing_is_a_fault_of_the_host() {
     let mut w = boot(
         &spec(FragmentationSpec::None),
         &thp(),
-        &on(PlacementSpec::Buddy {}),
+        &on(PlacementSpec::Buddy(BuddySpec {})),
     );
     let at = GuestPhysAddr(123 << 12 | 8);
     assert!(!w.os.is_backed(at));
@@ -204,7 +213,7 @@ fn a_hosts_reservation_that_becomes_a_page_makes_the_guest_forget() {
     let machine = on(super::reservation(0.0));
     let mut w = boot(
         &spec(FragmentationSpec::None),
-        &PlacementSpec::Buddy {},
+        &PlacementSpec::Buddy(BuddySpec {}),
         &machine,
     );
     w.heap(2 * MB);
@@ -250,7 +259,7 @@ fn wrong_virtual_machines_are_named() {
     );
     refused(
         &VirtualSpec {
-            page_table: PageTableSpec::Radix { levels: 3 },
+            page_table: PageTableSpec::Radix(RadixSpec { levels: 3 }),
             ..good.clone()
         },
         "virtual.page_table.radix.levels",
@@ -286,10 +295,10 @@ fn a_guest_has_no_l2p_table_to_save() {
     let whole = table("[page_table.memory_efficient]\nchunks = []");
     let machine = VirtualSpec {
         page_table: chunked.clone(),
-        ..on(PlacementSpec::Buddy {})
+        ..on(PlacementSpec::Buddy(BuddySpec {}))
     };
     let fragmented = spec(FragmentationSpec::UnusableFreeIndex(0.7));
-    let placement = PlacementSpec::Buddy {};
+    let placement = PlacementSpec::Buddy(BuddySpec {});
     let native = Os::new(&fragmented, &placement, &chunked, 2.0, 1).expect("valid");
     let guest = Os::virtualised(&fragmented, &placement, &whole, &machine, 2.0, 1).expect("valid");
     let switch = |mut os: Os| {

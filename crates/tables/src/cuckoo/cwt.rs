@@ -10,7 +10,7 @@
 //! The PMD-CWT says nothing of 1 GB pages: in a region for which it has a line
 //! there is none.
 
-use pagewalk_units::{Addr, Asid, Frame, PageSize};
+use pagewalk_units::{Addr, Frame, PageSize};
 use rustc_hash::FxHashMap;
 
 use super::elastic::{Elastic, Env};
@@ -18,6 +18,7 @@ use super::l2p::L2p;
 use super::line::CwtLine;
 use super::spec::ElasticSpec;
 use crate::cwc::Cwt;
+use crate::owner::Owner;
 use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// 4 KB pages lie in the section.
@@ -120,8 +121,8 @@ fn sections(size: PageSize, key: u64) -> ([Option<u64>; 2], u8) {
 }
 
 impl<A: Addr> WalkTables<A> {
-    pub(super) fn new(spec: &ElasticSpec, asid: Asid) -> Self {
-        let table = |salt| Elastic::new(spec, None, salt, asid);
+    pub(super) fn new(spec: &ElasticSpec, owner: Owner) -> Self {
+        let table = |salt| Elastic::new(spec, None, salt, owner);
         WalkTables {
             tables: [table(SALTS[0]), table(SALTS[1])],
             l2p: L2p::new(0, 0),

@@ -27,11 +27,12 @@ use super::spec::{ElasticSpec, MAX_WAYS};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
+use crate::owner::Owner;
 use crate::{FrameSource, MapWork, Refusal};
 
 /// A slot of the table. It stays valid until the next insertion or removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     /// Which way.
     pub way: u8,
     /// In the new table, where a resize out of place is under way.
@@ -45,7 +46,7 @@ pub(crate) struct Probe {
     /// Physical address of the line that it reads.
     pub at: u64,
     /// Where that is.
-    pub place: Place,
+    pub place: Slot,
     /// Whether the line has the key.
     pub hit: bool,
 }
@@ -149,7 +150,7 @@ pub(crate) struct Elastic<F, A> {
     ways: Vec<Way<A>>,
     lines: u64,
     /// Where the insertion at hand has displaced lines, in order.
-    displaced: Vec<Place>,
+    displaced: Vec<Slot>,
     /// A downsize was turned round since a line found no place in the smaller
     /// table, where the same lines would meet again: none before so few are left.
     downsize_from: u64,
@@ -160,16 +161,16 @@ pub(crate) struct Elastic<F, A> {
 impl<F: Format, A: Addr> Elastic<F, A> {
     /// An empty table, without memory until the first insertion. `size` names
     /// the sub-tables of the L2P table for ways in chunks (with `None` ways
-    /// are contiguous whatever the parameters say); `salt` seeds hash
-    /// functions and random choices.
-    pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, asid: Asid) -> Self {
+    /// are contiguous whatever the parameters say); `salt` makes its hash functions
+    /// and its random choices others than those of the owner's other tables.
+    pub(crate) fn new(spec: &ElasticSpec, size: Option<PageSize>, salt: u64, owner: Owner) -> Self {
         debug_assert_eq!(spec.check(), Ok(()));
         Elastic {
             spec: spec.clone(),
             size: size.filter(|_| !spec.chunks.is_empty()),
-            asid,
+            asid: owner.asid,
             salt,
-            rng: pagewalk_units::rng(salt, "tables.cuckoo"),
+            rng: owner.rng(&format!("cuckoo.{salt}")),
             ways: Vec::new(),
             lines: 0,
             displaced: Vec::new(),
@@ -190,9 +191,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// The one place of `hash` in `way` where a line can be. Not before the first
     /// insertion.
     #[inline]
-    pub(crate) fn live(&self, hash: Hash, way: usize) -> Place {
+    pub(crate) fn live(&self, hash: Hash, way: usize) -> Slot {
         let (new, slot) = self.ways[way].live(hash.of(way, usize::from(self.spec.ways)));
-        Place {
+        Slot {
             way: way as u8,
             new,
             slot: slot as u32,
@@ -201,9 +202,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
 
     /// Where the line of `key` is.
     #[inline]
-    pub(crate) fn find(&self, key: u64) -> Option<Place> {
+    pub(crate) fn find(&self, key: u64) -> Option<Slot> {
         let hash = self.hash(key);
-        let mut places = ArrayVec::<Place, MAX_WAYS>::new();
+        let mut places = ArrayVec::<Slot, MAX_WAYS>::new();
         for way in 0..self.ways.len() {
             let place = self.live(hash, way);
             prefetch(self.line(place));
@@ -226,25 +227,25 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
     /// The line at `place`.
     #[inline]
-    pub(crate) fn line(&self, place: Place) -> &Line {
+    pub(crate) fn line(&self, place: Slot) -> &Line {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).line(u64::from(place.slot))
     }
     /// Tells the host that [`Elastic::line`] follows.
     #[inline]
-    pub(crate) fn announce(&self, place: Place) {
+    pub(crate) fn announce(&self, place: Slot) {
         prefetch(self.line(place));
     }
     /// The line at `place`, to change its contents but neither its key nor
     /// whether it is free; see [`Elastic::insert`] and [`Elastic::remove`].
     #[inline]
-    pub(crate) fn line_mut(&mut self, place: Place) -> &mut Line {
+    pub(crate) fn line_mut(&mut self, place: Slot) -> &mut Line {
         let way = &mut self.ways[usize::from(place.way)];
         way.storage_mut(place.new).line_mut(u64::from(place.slot))
     }
     /// Physical address of the line at `place`.
     #[inline]
-    pub(crate) fn address(&self, place: Place) -> u64 {
+    pub(crate) fn address(&self, place: Slot) -> u64 {
         let way = &self.ways[usize::from(place.way)];
         way.storage(place.new).address(u64::from(place.slot))
     }
@@ -318,7 +319,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         line: Line,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
-    ) -> Result<Place, Refusal> {
+    ) -> Result<Slot, Refusal> {
         debug_assert_eq!(F::key(&line), Some(key));
         debug_assert!(self.find(key).is_none());
         let (random, work) = (self.rng.clone(), *env.work);
@@ -373,7 +374,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// downsize that gets no memory does not happen.
     pub(crate) fn remove(
         &mut self,
-        place: Place,
+        place: Slot,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
     ) {

@@ -86,7 +86,7 @@ impl Hash {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Hash, POLYNOMIAL, TABLES};
 
     fn bit_by_bit(key: u64) -> u64 {
         (0..64).fold(key, |r, _| {

@@ -8,6 +8,8 @@
 
 use pagewalk_units::PageSize;
 
+use crate::{Limit, Refusal};
+
 /// For what chunks are wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
@@ -197,10 +199,42 @@ impl L2p {
     }
 }
 
+/// The entries of the table are used up: the way cannot grow, whatever memory is
+/// free (ME-HPT, sections IV-A and V-A).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the L2P table is full: way {way} of the {size} pages uses {used} of at most {most} entries and needs {wanted} more, for chunks of {} KB",
+    .chunk >> 10
+)]
+pub(crate) struct L2pFull {
+    /// Which way, counted from 0.
+    pub way: u8,
+    /// Of the table of which pages.
+    pub size: PageSize,
+    /// Entries that it uses.
+    pub used: u32,
+    /// Most that it may come to use while the other page sizes keep theirs.
+    pub most: u32,
+    /// Entries that it wanted beside them.
+    pub wanted: u32,
+    /// Bytes of the chunks that they were wanted for.
+    pub chunk: u64,
+}
+
+impl From<L2pFull> for Refusal {
+    fn from(full: L2pFull) -> Self {
+        Refusal::Limit(Box::new(Limit {
+            what: full.to_string(),
+            advice: "give the ways larger chunks ({table}.chunks; change_chunks, to begin with smaller ones) or more entries ({table}.l2p_entries)",
+        }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use PageSize::{G1, K4, M2};
+    use pagewalk_units::PageSize::{G1, K4, M2};
+
+    use super::{Growth, L2p};
 
     fn map(l2p: &L2p) -> String {
         let letter = |at| l2p.owner(0, at).map_or('.', |s| ['4', '2', '1'][s.index()]);

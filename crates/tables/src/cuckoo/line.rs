@@ -104,7 +104,7 @@ impl Format for CwtLine {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{CwtLine, Format, HEADER, SECTIONS};
 
     #[test]
     fn a_walk_table_line_keeps_key_and_headers_apart() {

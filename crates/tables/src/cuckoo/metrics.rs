@@ -3,7 +3,7 @@
 use crate::metric::{TableMetric, over_sizes};
 
 /// In order.
-pub(crate) const METRICS: &[TableMetric] = &[
+pub(super) const METRICS: &[TableMetric] = &[
     TableMetric {
         name: "table_resizes",
         unit: "resizes",

@@ -22,26 +22,60 @@ mod walk;
 use std::marker::PhantomData;
 
 use pagewalk_stats::Tree;
-use pagewalk_units::{Addr, Asid, Frame, Page, PageSize};
+use pagewalk_units::{Addr, Frame, Page, PageSize};
 
 use self::cwt::WalkTables;
 use self::elastic::{Elastic, Env};
 use self::l2p::L2p;
-pub(crate) use self::spec::ElasticSpec;
+use self::spec::ElasticSpec;
 pub use self::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
 use self::walk::{MAX_WAYS, Ways};
 use crate::cluster::{self, PTES, PteCluster};
 use crate::cwc::Cwt;
-use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk};
-pub(crate) use metrics::METRICS;
+use crate::metric::TableMetric;
+use crate::owner::Owner;
+use crate::registry::TableSpec;
+use crate::{Flags, FrameSource, MapError, MapWork, PageTable, Translation, Walk, WalkCacheKind};
 
 /// Whether the parameters make sense; an error begins with the key.
-pub(crate) fn check(spec: &ElasticSpec) -> Result<(), String> {
+fn check(spec: &ElasticSpec) -> Result<(), String> {
     if spec.ways > MAX_WAYS {
         // A walk table names a way in two bits.
         return Err(format!("ways is {}; expected 2 to {MAX_WAYS}", spec.ways));
     }
     spec.check()
+}
+
+impl TableSpec for ElasticCuckooSpec {
+    // Of memory-efficient ones, too: the rows are the same.
+    const METRICS: &'static [TableMetric] = metrics::METRICS;
+    fn check(&self) -> Result<(), String> {
+        check(&self.into())
+    }
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Cuckoo::elastic(self, owner))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Cuckoo
+    }
+    fn address_bits(&self) -> u32 {
+        cluster::ADDRESS_BITS
+    }
+}
+
+impl TableSpec for MemoryEfficientSpec {
+    fn check(&self) -> Result<(), String> {
+        check(&self.into())
+    }
+    fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
+        Box::new(Cuckoo::memory_efficient(self, owner))
+    }
+    fn walk_caches(&self) -> WalkCacheKind {
+        WalkCacheKind::Cuckoo
+    }
+    fn address_bits(&self) -> u32 {
+        cluster::ADDRESS_BITS
+    }
 }
 
 /// Clusters of 4 KB pages in 2 MB.
@@ -65,21 +99,21 @@ pub struct Cuckoo<In, Out> {
 }
 
 impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
-    /// Empty elastic cuckoo page tables for the address space `asid`.
-    pub fn elastic(spec: &ElasticCuckooSpec, asid: Asid) -> Self {
-        Self::new(&spec.into(), asid)
+    /// Empty elastic cuckoo page tables of `owner`.
+    pub fn elastic(spec: &ElasticCuckooSpec, owner: Owner) -> Self {
+        Self::new(&spec.into(), owner)
     }
-    /// Empty memory-efficient hashed page tables for the address space `asid`.
-    pub fn memory_efficient(spec: &MemoryEfficientSpec, asid: Asid) -> Self {
-        Self::new(&spec.into(), asid)
+    /// Empty memory-efficient hashed page tables of `owner`.
+    pub fn memory_efficient(spec: &MemoryEfficientSpec, owner: Owner) -> Self {
+        Self::new(&spec.into(), owner)
     }
 
-    fn new(spec: &ElasticSpec, asid: Asid) -> Self {
+    fn new(spec: &ElasticSpec, owner: Owner) -> Self {
         let salt = |size: PageSize| size.index() as u64;
-        let table = |size| Elastic::new(spec, Some(size), salt(size), asid);
+        let table = |size| Elastic::new(spec, Some(size), salt(size), owner);
         Cuckoo {
             tables: PageSize::ALL.map(table),
-            walk: WalkTables::new(&cwt::spec(spec), asid),
+            walk: WalkTables::new(&cwt::spec(spec), owner),
             l2p: L2p::new(usize::from(spec.ways), spec.l2p_entries as usize),
             live: Ways::NONE,
             early: spec.wait_for == WaitFor::Matching,

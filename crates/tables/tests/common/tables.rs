@@ -1,8 +1,8 @@
 //! Every page table that the contract suite runs over.
 
 use pagewalk_tables::{
-    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec,
-    PageTableSpec, WaitFor,
+    Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
+    PageTableSpec, RadixSpec, WaitFor,
 };
 use pagewalk_units::Asid;
 
@@ -26,7 +26,7 @@ pub struct Case {
 
 impl Case {
     pub fn make(&self, asid: Asid) -> Table {
-        self.spec.build(asid).expect("a valid table")
+        self.spec.build(Owner::new(asid, 1)).expect("a valid table")
     }
 }
 
@@ -119,8 +119,20 @@ pub fn cases() -> Vec<Case> {
     let hdc = |name, spec, slack| case(name, PageTableSpec::HashDontCache(spec), slack, 4096, 3);
     let lh = |name, spec| case(name, PageTableSpec::LevelHashing(spec), 4.0, 1, 12);
     vec![
-        case("radix", PageTableSpec::Radix { levels: 4 }, 1.02, 4, 1),
-        case("radix5", PageTableSpec::Radix { levels: 5 }, 1.02, 5, 1),
+        case(
+            "radix",
+            PageTableSpec::Radix(RadixSpec { levels: 4 }),
+            1.02,
+            4,
+            1,
+        ),
+        case(
+            "radix5",
+            PageTableSpec::Radix(RadixSpec { levels: 5 }),
+            1.02,
+            5,
+            1,
+        ),
         // The 16,384 lines are a third to 0.6 of the slots, and the old table is
         // still there; or chunks of 1 MB, and old ones of 8 KB. A walk that the
         // walk caches sent to the wrong place begins anew, once.

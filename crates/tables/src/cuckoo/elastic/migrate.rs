@@ -3,7 +3,7 @@
 use pagewalk_units::Addr;
 use rand::RngExt;
 
-use super::{Elastic, Env, Flight, Place, Way};
+use super::{Elastic, Env, Flight, Slot, Way};
 use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
 
@@ -192,7 +192,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         }
         *w.table.line_mut(old) = [0; 8];
         w.lines -= 1;
-        let place = Place {
+        let place = Slot {
             way: way as u8,
             new: !in_place,
             slot: new as u32,
@@ -210,7 +210,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let kicks = self.displaced.len() as u32 - 1;
         env.work.kicks += kicks;
         if self.size.is_some() {
-            env.work.l2p_accesses += kicks;
+            env.work.lookups += kicks;
         }
         if kicks > 0 {
             self.tell(landed);

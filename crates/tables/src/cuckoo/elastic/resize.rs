@@ -3,10 +3,10 @@
 use pagewalk_units::{Addr, Frame, PageSize};
 
 use super::{Elastic, Env, Flight, Way};
-use crate::cuckoo::l2p::{Growth, L2p};
+use crate::cuckoo::l2p::{Growth, L2p, L2pFull};
 use crate::cuckoo::line::Format;
 use crate::cuckoo::storage::{LINE_BYTES, Storage};
-use crate::{L2pFull, Purpose, Refusal, Want};
+use crate::{Purpose, Refusal, Want};
 
 /// How a way gets to another number of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,7 +154,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     }
     fn l2p_full(&self, way: usize, size: PageSize, plan: Plan, l2p: &L2p) -> Refusal {
         let (n, bytes) = plan.blocks();
-        Refusal::L2pFull(L2pFull {
+        Refusal::from(L2pFull {
             way: way as u8,
             size,
             used: l2p.used_by(way, size),

@@ -1,6 +1,12 @@
 //! Tables of several page sizes in one L2P table.
 
-use super::*;
+use pagewalk_units::{Asid, PageSize};
+
+use super::{Source, Table, line_of};
+use crate::cuckoo::elastic::{Env, Way};
+use crate::cuckoo::l2p::L2p;
+use crate::cuckoo::spec::{ElasticSpec, MemoryEfficientSpec};
+use crate::{MapWork, Owner};
 
 struct Process {
     tables: [Table; 3],
@@ -11,7 +17,8 @@ struct Process {
 impl Process {
     fn new() -> Self {
         let spec = ElasticSpec::from(&MemoryEfficientSpec::default());
-        let table = |size: PageSize| Table::new(&spec, Some(size), size as u64, Asid(1));
+        let table =
+            |size: PageSize| Table::new(&spec, Some(size), size as u64, Owner::new(Asid(1), 1));
         Process {
             tables: PageSize::ALL.map(table),
             source: Source::new(),

@@ -1,0 +1,58 @@
+//! Which placement policies there are.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Placement;
+
+/// The configuration of one policy.
+pub(crate) trait PolicySpec {
+    /// Whether the values make sense; an error begins with the key.
+    fn check(&self) -> Result<(), String>;
+    /// The policy.
+    fn build(&self) -> Box<dyn Placement>;
+}
+
+/// Each line: the name in configurations, the variant, and its parameters.
+macro_rules! placements {
+    ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
+        /// How frames are chosen: externally tagged, `[placement.thp]`.
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub enum PlacementSpec {
+            $($(#[$doc])* #[serde(rename = $name)] $variant(super::$file::$spec),)*
+        }
+
+        $(pub use super::$file::$spec;)*
+
+        impl PlacementSpec {
+            /// Whether the values make sense; an error names the key and what was expected.
+            pub fn check(&self) -> Result<(), String> {
+                let (name, done) = match self {
+                    $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check(spec)),)*
+                };
+                done.map_err(|what| format!("placement.{name}.{what}"))
+            }
+
+            /// The policy.
+            pub(crate) fn build(&self) -> Box<dyn Placement> {
+                match self {
+                    $(PlacementSpec::$variant(spec) => spec.build(),)*
+                }
+            }
+        }
+    };
+}
+
+placements! {
+    /// 4 KB frames from the buddy allocator.
+    "buddy" => Buddy(buddy::BuddySpec),
+    /// Linux-style transparent huge pages: the first touch of an aligned 2 MB
+    /// of anonymous memory that the mapping covers takes a free 2 MB block if
+    /// there is one, and a 4 KB frame otherwise.
+    "thp" => Thp(thp::ThpSpec),
+    /// Reservation-based (Navarro et al., OSDI 2002): the first touch of a 2 MB
+    /// region sets a block aside, 4 KB pages go to their place in it, and it
+    /// becomes a 2 MB page when more than a share of it is in use.
+    "reservation" => Reservation(reservation::ReservationSpec),
+}

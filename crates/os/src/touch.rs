@@ -1,0 +1,48 @@
+//! A first touch, as placement policies see it.
+
+use pagewalk_tables::{Flags, GuestUse, Purpose};
+use pagewalk_units::{Backing, PageSize};
+
+/// A first touch.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// Where.
+    pub at: u64,
+    /// First address of the area.
+    pub start: u64,
+    /// Address after the area's last.
+    pub end: u64,
+    /// Flags of the page to be.
+    pub flags: Flags,
+    /// What lies behind the area.
+    pub backing: Backing,
+    /// Of a host: what its guest uses the page for.
+    pub guest: Option<GuestUse>,
+    /// What `madvise` said of huge pages.
+    pub huge: Option<bool>,
+}
+
+impl Touch {
+    /// Whether the area covers the aligned block of a page of `size` around the address.
+    pub fn covers(&self, size: PageSize) -> bool {
+        let base = self.at & !(size.bytes() - 1);
+        self.start <= base && self.end - base >= size.bytes()
+    }
+    /// What a page of `size` at the address is for.
+    #[inline]
+    pub fn purpose(&self, size: PageSize) -> Purpose {
+        let vpn = (self.at & !(size.bytes() - 1)) >> 12;
+        if let Some(of) = self.guest {
+            return Purpose::Guest { vpn, of };
+        }
+        match self.backing {
+            Backing::File => Purpose::File { vpn },
+            Backing::Shared => Purpose::Shared { vpn },
+            Backing::Anonymous | Backing::Stack => Purpose::Leaf { vpn },
+        }
+    }
+    /// Whether a large page may serve it at all: anonymous, and not forbidden.
+    pub fn may_be_large(&self) -> bool {
+        self.backing == Backing::Anonymous && self.huge != Some(false)
+    }
+}

@@ -1,0 +1,57 @@
+//! What can be set of a virtual machine.
+
+use pagewalk_tables::PageTableSpec;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::placement::PlacementSpec;
+use crate::spec::{FragmentationSpec, OsSpec};
+
+/// A virtual machine: the program, its operating system and its page tables lie in
+/// guest-physical memory, which a host's page table maps to memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VirtualSpec {
+    /// The host's page table, from guest-physical to physical addresses.
+    pub page_table: PageTableSpec,
+    /// How the host chooses frames and page sizes for the guest's memory: `buddy` for
+    /// 4 KB pages, `thp` for 2 MB ones.
+    pub placement: PlacementSpec,
+    /// The guest's physical memory, GB (2^30 bytes). Default: as much as the host has.
+    #[serde(default)]
+    pub memory_gb: Option<u64>,
+    /// State of the guest's physical memory when it has booted.
+    #[serde(default)]
+    pub fragmentation: FragmentationSpec,
+    /// Leaving the guest for the host's kernel and going back, in nanoseconds, on top
+    /// of the host's page fault. Default 500 (our choice: as much again as a trap).
+    #[serde(default = "exit_ns")]
+    pub exit_ns: f64,
+}
+
+fn exit_ns() -> f64 {
+    500.0
+}
+
+impl VirtualSpec {
+    /// Whether the values make sense; an error names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
+        below(self.page_table.check())?;
+        below(self.placement.check())?;
+        let max = OsSpec::MAX_GB;
+        if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
+            return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));
+        }
+        self.fragmentation
+            .check()
+            .map_err(|e| format!("virtual.{e}"))?;
+        if !(0.0..=1e9).contains(&self.exit_ns) {
+            return Err(format!(
+                "virtual.exit_ns is {}; expected nanoseconds from 0 to 1000000000",
+                self.exit_ns
+            ));
+        }
+        Ok(())
+    }
+}

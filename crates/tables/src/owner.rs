@@ -1,0 +1,62 @@
+//! Whose a table is.
+
+use pagewalk_units::{Asid, Rng, rng};
+
+/// Whose a table is, and where its random choices come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The address space.
+    pub asid: Asid,
+    /// The run's seed.
+    pub seed: u64,
+    /// What sets the tables of one kernel apart from those of another in the same
+    /// run: a guest's from its host's.
+    pub kernel: &'static str,
+}
+
+impl Owner {
+    /// The address space `asid` of a machine's only kernel.
+    pub fn new(asid: Asid, seed: u64) -> Self {
+        Owner {
+            asid,
+            seed,
+            kernel: "page_table",
+        }
+    }
+
+    /// The random stream of the owner's table `name`.
+    pub fn rng(&self, name: &str) -> Rng {
+        rng(
+            self.seed,
+            &format!("{}.{}.{name}", self.kernel, self.asid.0),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_units::Asid;
+    use rand::RngExt;
+
+    use super::Owner;
+
+    #[test]
+    fn streams_differ_by_seed_space_kernel_and_name_and_by_nothing_else() {
+        let draw = |owner: Owner, name| owner.rng(name).random::<u64>();
+        let one = Owner::new(Asid(1), 1);
+        let host = Owner {
+            kernel: "host.page_table",
+            ..one
+        };
+        let mut all = [
+            draw(one, "a"),
+            draw(one, "b"),
+            draw(Owner::new(Asid(2), 1), "a"),
+            draw(Owner::new(Asid(1), 2), "a"),
+            draw(host, "a"),
+        ];
+        assert_eq!(all[0], draw(one, "a"));
+        all.sort_unstable();
+        assert!(all.windows(2).all(|w| w[0] != w[1]), "{all:?}");
+    }
+}

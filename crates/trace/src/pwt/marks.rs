@@ -210,7 +210,7 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Advice, Backing, Counted, End, Event};
+    use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event};
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
 

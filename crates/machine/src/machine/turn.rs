@@ -1,6 +1,6 @@
 //! The run loop: one turn of one core after another.
 
-use pagewalk_cpu::Stop;
+use pagewalk_cpu::{Outside, Stop};
 use pagewalk_stream::ThreadId;
 
 use super::waits::program;
@@ -111,26 +111,16 @@ impl Machine {
             .left
             .min(self.measured.until_interval(self.executed));
         let limit = before.saturating_add(left);
+        let (ops, at) = (&item.batch.ops, thread.at);
+        let outside = Outside {
+            asid,
+            view: &view,
+            below: &mut self.shared,
+        };
         let ran = if self.plan.phase == Phase::SampleWarm {
-            c.warm(
-                &item.batch.ops,
-                thread.at,
-                limit,
-                self.cpi_milli,
-                asid,
-                &view,
-                &mut self.shared,
-            )
+            c.warm(ops, at, limit, self.cpi_milli, outside)
         } else {
-            c.run(
-                &item.batch.ops,
-                thread.at,
-                until,
-                limit,
-                asid,
-                &view,
-                &mut self.shared,
-            )
+            c.run(ops, at, until, limit, outside)
         };
         thread.at = ran.at;
         let done = c.instructions() - before;

@@ -118,7 +118,11 @@ impl Machine {
             if let Some(v) = &config.virtual_machine {
                 mmu = mmu.nested(v.page_table.walk_caches());
             }
-            let private = Private::new(&config.caches, core)?;
+            let mut private = Private::new(&config.caches, core)?;
+            if let Some(engine) = &config.engine {
+                mmu = mmu.with_engine(engine.build());
+                private = private.with_speculation();
+            }
             cores.push(Core::new(&config.core, mmu, private, core)?);
         }
         let (placement, table) = (&config.placement, &config.page_table);
@@ -131,10 +135,14 @@ impl Machine {
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
         let plan = Plan::new(limits);
+        let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
+        if config.engine.is_some() {
+            shared = shared.with_speculation();
+        }
         let mut machine = Machine {
             os,
             cores,
-            shared: Shared::new(&config.memory, config.cores, config.frequency_ghz)?,
+            shared,
             threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,
@@ -184,9 +192,6 @@ impl Machine {
         }
         self.shared.report("", &mut tree);
         tree.rows.append(&mut self.kernel_tree().rows);
-        // No design has a speculation engine, so nothing of theirs can move.
-        tree.rows
-            .retain(|r| !r.definition.name.starts_with("speculative_"));
         tree
     }
 

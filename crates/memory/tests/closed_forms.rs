@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec};
+use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec, Speculated};
+use pagewalk_units::PhysAddr;
 
 #[test]
 fn a_hit_costs_the_latency_of_its_level() {
@@ -338,7 +339,7 @@ fn an_engine_takes_a_miss_register_or_none_and_fetches_nothing_twice() {
     p.l2.mshrs = 2;
     let mut m = machine(&p, &shared());
     let at = |line: u64| PhysAddr(line * 64);
-    let mut guess = |m: &mut Machine, line, now| m.cores[0].speculate(at(line), now, &mut m.shared);
+    let guess = |m: &mut Machine, line, now| m.cores[0].speculate(at(line), now, &mut m.shared);
     let there = L3 + FIXED;
     assert_eq!(guess(&mut m, 1, 0), Speculated::Fetched(there));
     assert_eq!(guess(&mut m, 1, 5), Speculated::UnderWay(there));

@@ -5,7 +5,7 @@ mod bench;
 
 use bench::*;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pagewalk_cpu::Core;
+use pagewalk_cpu::{Core, Outside};
 use pagewalk_memory::{DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::Mmu;
 use pagewalk_stream::Op;
@@ -39,10 +39,15 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
         b.iter(|| {
             let ops = &batches[next];
             next = (next + 1) % batches.len();
+            let outside = Outside {
+                asid: Asid(1),
+                view: &view,
+                below: &mut below,
+            };
             if warm {
-                core.warm(ops, 0, u64::MAX, 1000, Asid(1), &view, &mut below)
+                core.warm(ops, 0, u64::MAX, 1000, outside)
             } else {
-                core.run(ops, 0, u64::MAX, u64::MAX, Asid(1), &view, &mut below)
+                core.run(ops, 0, u64::MAX, u64::MAX, outside)
             }
         });
     });

@@ -8,19 +8,30 @@ mod pause;
 mod warm;
 mod window;
 
-use pagewalk_memory::{Below, Done, Kind as Ask, Level, Private, Report, Request};
-use pagewalk_mmu::{Answer, Fault, From, Mmu};
+use pagewalk_memory::{Below, Private, Report};
+use pagewalk_mmu::{Fault, Mmu};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Ring;
 use pagewalk_tables::View;
-use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
 use crate::CoreSpec;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
 use crate::rob::Rob;
 use crate::store_queue::StoreQueue;
+
+/// What a program on this core has of the machine around it, lent for the length
+/// of a call.
+pub struct Outside<'a, B> {
+    /// Its address space.
+    pub asid: Asid,
+    /// The tables of that.
+    pub view: &'a View<'a>,
+    /// The memory that the cores share.
+    pub below: &'a mut B,
+}
 
 /// Why the core came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,28 +234,22 @@ impl Core {
         self.most_requests = most;
     }
 
-    /// Runs `ops[at..]`, timed, for the address space `asid`, whose tables are
-    /// `view`; `below` is the memory that the cores share.
+    /// Runs `ops[at..]`, timed.
     ///
     /// It comes back when the local time has reached `until` (cycles) or
     /// [`Core::instructions`] `limit`, when there are no more ops, or with an op
     /// that faults; [`Ran::at`] is the op to go on with. Neither bound cuts an op
     /// in two: the last one may go beyond it. An op whose fault the kernel has
     /// served is handed in again, and goes on behind its plain instructions.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a thing of its own, lent for the call"
-    )]
     pub fn run<B: Below>(
         &mut self,
         ops: &[Op],
         mut at: usize,
         until: Cycle,
         limit: u64,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        mut outside: Outside<'_, B>,
     ) -> Ran {
+        let outside = &mut outside;
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
         let stop = loop {
@@ -258,7 +263,7 @@ impl Core {
                 break Stop::Quantum;
             }
             if op.pc >> LINE_SHIFT != self.line
-                && let Err(fault) = self.fetch_lines(op, asid, view, below)
+                && let Err(fault) = self.fetch_lines(op, outside)
             {
                 self.fault_at = fault.at;
                 break Stop::Fault(fault);
@@ -266,8 +271,8 @@ impl Core {
             let done = match op.kind {
                 Kind::Compute => Ok(self.compute(op)),
                 Kind::Branch => Ok(self.branch(op)),
-                Kind::Load => self.load(op, asid, view, below),
-                Kind::Store => self.store(op, asid, view, below),
+                Kind::Load => self.load(op, outside),
+                Kind::Store => self.store(op, outside),
                 Kind::Ask => break Stop::Ask,
             };
             match done {

@@ -23,7 +23,7 @@ mod spec;
 mod store_queue;
 mod tage;
 
-pub use crate::core::{Core, CoreStats, Ran, Stop};
+pub use crate::core::{Core, CoreStats, Outside, Ran, Stop};
 pub use cycle_stack::{Cause, StackCycles, StackSlots};
 pub use predictor::PredictorStats;
 pub use spec::{CoreSpec, PredictorSpec};

@@ -3,7 +3,7 @@
 mod bench;
 
 use bench::*;
-use pagewalk_cpu::{Core, CoreSpec, PredictorSpec, Stop};
+use pagewalk_cpu::{Core, CoreSpec, Outside, PredictorSpec, Stop};
 use pagewalk_memory::{CacheSpec, DramSpec, Shared, SharedSpec};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stream::{Kind, Op, flags};
@@ -375,9 +375,12 @@ fn two_cores_share_the_bus() {
         {
             let (core, ops) = &mut all[c];
             let until = core.now() + 100;
-            at[c] = core
-                .run(ops, at[c], until, u64::MAX, Asid(1), &view, &mut below)
-                .at;
+            let outside = Outside {
+                asid: Asid(1),
+                view: &view,
+                below: &mut below,
+            };
+            at[c] = core.run(ops, at[c], until, u64::MAX, outside).at;
         }
         all.iter().map(|(c, _)| c.finish()).collect::<Vec<_>>()
     };

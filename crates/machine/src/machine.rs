@@ -119,7 +119,11 @@ impl Machine {
             if let Some(v) = &config.virtual_machine {
                 mmu = mmu.nested(v.page_table.walk_caches());
             }
-            let private = Private::new(&config.caches, core)?;
+            let mut private = Private::new(&config.caches, core)?;
+            if let Some(engine) = &config.engine {
+                mmu = mmu.with_engine(engine.build());
+                private = private.with_speculation();
+            }
             cores.push(Core::new(&config.core, mmu, private, core)?);
         }
         let (placement, table) = (&config.placement, &config.page_table);
@@ -149,10 +153,14 @@ impl Machine {
                 silent.map_or("a program", |p| &p.name)
             ));
         }
+        let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
+        if config.engine.is_some() {
+            shared = shared.with_speculation();
+        }
         let mut machine = Machine {
             os,
             cores,
-            shared: Shared::new(&config.memory, config.cores, config.frequency_ghz)?,
+            shared,
             threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,
@@ -204,9 +212,6 @@ impl Machine {
         }
         self.shared.report("", &mut tree);
         tree.rows.append(&mut self.kernel_tree().rows);
-        // No design has a speculation engine, so nothing of theirs can move.
-        tree.rows
-            .retain(|r| !r.definition.name.starts_with("speculative_"));
         tree
     }
 

@@ -82,21 +82,6 @@ fn below_core(path: &str, part: &str) -> bool {
     rest == part || rest.strip_prefix(part).is_some_and(|r| r.starts_with('.'))
 }
 
-/// Lookups of a level of TLBs in `rows` of path, name and value, core by core:
-/// its arrays are looked up side by side, so that each of a core's has them all.
-fn level_lookups<'a>(rows: impl Iterator<Item = (&'a str, &'a str, u64)>, level: &str) -> u64 {
-    let (mut sum, mut counted) = (0, "");
-    for (path, _, value) in rows.filter(|r| r.1 == "lookups" && below_core(r.0, level)) {
-        let core = path.strip_prefix("core.").unwrap_or(path);
-        let core = core.split_once('.').map_or(core, |(number, _)| number);
-        if core != counted {
-            counted = core;
-            sum += value;
-        }
-    }
-    sum
-}
-
 fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
@@ -113,13 +98,6 @@ impl Counted<'_> {
     }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64
-    }
-    /// Misses of a level whose arrays are looked up side by side: a lookup that
-    /// none of them answered.
-    fn level_misses(&self, level: &str) -> f64 {
-        let rows = self.tree.rows.iter();
-        let rows = rows.map(|r| (r.path.as_str(), r.definition.name, r.value));
-        level_lookups(rows, level) as f64 - self.sum(level, "hits")
     }
     fn per_kilo(&self, n: f64) -> Option<f64> {
         ratio(n * 1000.0, self.instructions)
@@ -174,13 +152,16 @@ const GENERAL: &[MetricDefinition] = &[
         name: "l1d_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Data translations that no first-level TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
-        value: Value::Measured(|c| c.per_kilo(c.level_misses("mmu.l1d") - c.mmu("walks_merged"))),
+        value: Value::Measured(|c| {
+            let merged = c.mmu("walks_merged") - c.mmu("walks_merged_fetches");
+            c.per_kilo(c.mmu("l1d_misses") - merged)
+        }),
     },
     MetricDefinition {
         name: "l1i_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Instruction translations that no first-level TLB had, for 1000 instructions",
-        value: Value::Measured(|c| c.per_kilo(c.level_misses("mmu.l1i"))),
+        meaning: "Instruction translations that no first-level TLB had, for 1000 instructions; one that waits for a walk under way to the same page is not counted again",
+        value: Value::Measured(|c| c.per_kilo(c.mmu("l1i_misses") - c.mmu("walks_merged_fetches"))),
     },
     MetricDefinition {
         name: "l2_tlb_mpki",
@@ -359,7 +340,7 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
         requests: 0.0,
         cycles: 0.0,
     };
-    let l1 = c.level_misses("mmu.l1d");
+    let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");
     let walked = c.mmu("walks") > 0.0 || c.mmu("walks_merged") > 0.0;
     (l1 > c.mmu("l2_hits") && !walked).then(|| {
         format!("the TLBs missed {l1} times and nothing walked: this result is not to be used")
@@ -368,7 +349,7 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_mmu::TlbStats;
+    use pagewalk_mmu::{MmuStats, TlbStats};
     use pagewalk_os::OsStats;
     use pagewalk_stats::Tree;
 
@@ -386,10 +367,16 @@ mod tests {
                 let stats = TlbStats {
                     lookups: 100,
                     hits,
+                    misses: 100 - hits,
                     ..TlbStats::default()
                 };
                 tree.add(&format!("core.{core}.mmu.l1d.{array}"), &stats);
             }
+            let stats = MmuStats {
+                l1d_misses: 10,
+                ..MmuStats::default()
+            };
+            tree.add(&format!("core.{core}.mmu"), &stats);
         }
         let work = Work {
             instructions: 12_000,
@@ -397,6 +384,26 @@ mod tests {
         };
         let summary = summarise(&tree, None, work, 1);
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(10.0));
+    }
+
+    #[test]
+    fn a_miss_that_waits_for_a_walk_is_not_counted_again_on_either_side() {
+        let mut tree = Tree::default();
+        let stats = MmuStats {
+            l1d_misses: 50,
+            l1i_misses: 20,
+            walks_merged: 12,
+            walks_merged_fetches: 5,
+            ..MmuStats::default()
+        };
+        tree.add("core.0.mmu", &stats);
+        let work = Work {
+            instructions: 1000,
+            requests: 0,
+        };
+        let summary = summarise(&tree, None, work, 1);
+        assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(43.0));
+        assert_eq!(value(&summary, "l1i_tlb_mpki"), Some(15.0));
     }
 
     #[test]

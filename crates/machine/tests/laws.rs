@@ -81,8 +81,57 @@ fn hits_and_misses_add_up_to_accesses_everywhere() {
                 }
             }
             assert!(checked >= 4, "only {checked} arrays were checked");
+            each_part_counts_what_the_others_ask_of_it(&d, &format!("{design} {workload}"));
         }
     }
+}
+
+/// Both sides of a conservation law are counted by different parts of the machine.
+fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
+    let of = |path: &str, name: &str| {
+        let row = d.stats.iter().find(|s| s.path == path && s.name == name);
+        row.unwrap_or_else(|| panic!("no {path}.{name} in {what}"))
+            .value
+    };
+    let core = |name| of("core.0", name);
+    let mmu = |name| of("core.0.mmu", name);
+    let array = |level, name| of(&format!("core.0.mmu.{level}.main"), name);
+    let hits = |level: &str| {
+        let of_level = format!("core.0.mmu.{level}");
+        sum(d, "hits", |p| p.starts_with(&of_level))
+    };
+    if mmu("l1d_misses") > 0 {
+        for (level, misses) in [("l1d", "l1d_misses"), ("l1i", "l1i_misses")] {
+            let level = format!("{level}.");
+            let lookups = array(level.trim_end_matches('.'), "lookups");
+            assert_eq!(lookups, hits(&level) + mmu(misses), "{what} {level}");
+        }
+        let missed = mmu("l1d_misses") + mmu("l1i_misses");
+        let walked = mmu("walks") + mmu("walks_merged");
+        assert_eq!(missed, mmu("l2_hits") + walked, "{what}");
+        assert_eq!(missed, array("l2", "lookups"), "{what}");
+        assert_eq!(mmu("l2_hits"), hits("l2."), "{what}");
+        assert_eq!(walked, array("l2", "lookups") - hits("l2."), "{what}");
+    }
+    // A load that an older store serves asks no cache; of two lines it asks both.
+    let (loads, stores) = (of("core.0.l1d", "loads"), of("core.0.l1d", "stores"));
+    let operands = core("loads") + core("stores");
+    let asked = loads + stores + core("forwarded_loads");
+    assert!(
+        (operands..=operands + core("split_accesses")).contains(&asked),
+        "{what}: {asked} for {operands}"
+    );
+    assert_eq!(core("fetched_lines"), of("core.0.l1i", "fetches"), "{what}");
+    let asks = |path| of(path, "misses") - of(path, "merged");
+    assert_eq!(of("core.0.l2", "walks"), mmu("walk_reads"), "{what}");
+    assert_eq!(
+        of("core.0.l2", "accesses") - of("core.0.l2", "walks"),
+        asks("core.0.l1i") + asks("core.0.l1d"),
+        "{what}"
+    );
+    assert_eq!(of("l3", "accesses"), asks("core.0.l2"), "{what}");
+    let prefetches = of("core.0.l1d", "prefetches_issued") + of("core.0.l1i", "prefetches_issued");
+    assert_eq!(of("core.0.l2", "prefetch_accesses"), prefetches, "{what}");
 }
 
 #[test]
@@ -389,6 +438,84 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
                 &format!("{} against perfect on {workload}", d.name),
             );
         }
+    }
+}
+
+#[test]
+fn perfect_speculation_lies_between_its_baseline_and_tlbs_that_never_miss() {
+    for workload in [
+        "gups 256MB",
+        "bfs 64MB",
+        "kv-hash 64MB",
+        "xsbench 64MB",
+        "pr 64MB",
+    ] {
+        let at = |design: &str, set: &[&str]| {
+            one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat())
+        };
+        let radix = at("radix", &[]);
+        let [data, entries, both] = ["data", "entries", "both"].map(|what| {
+            let what = format!("engine.perfect.what={what}");
+            at("perfect-speculation", &[&what])
+        });
+        for (less, more, what) in [
+            (&radix, &data, "data"),
+            (&radix, &entries, "entries"),
+            (&data, &both, "both after data"),
+            (&entries, &both, "both after entries"),
+            (&both, &at("perfect-tlb", &[]), "no misses"),
+        ] {
+            never_faster(cycles(less), cycles(more), &format!("{workload}, {what}"));
+        }
+    }
+    let gups = |design: &str| cycles(&one(MACHINE, design, "gups 4GiB", N, &[]));
+    assert!(gups("radix") > 1.05 * gups("perfect-speculation"));
+}
+
+#[test]
+fn every_guess_is_judged_and_a_perfect_engine_is_never_wrong() {
+    let virtual_machine = [
+        "virtual.placement.buddy={}",
+        "virtual.page_table.radix.levels=4",
+    ];
+    for (set, warmup) in [(&[][..], 0), (&["cores=2"], 100_000), (&virtual_machine, 0)] {
+        let mut s = spec(MACHINE, &["perfect-speculation"], "bfs 64MB", N, set);
+        s.limits.warmup = warmup;
+        let d = run_spec(&s).unwrap().designs.remove(0);
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+        let mut fetched = 0;
+        for kind in ["data", "entries"] {
+            let n = |name: &str| sum(&d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")));
+            assert!(n("guesses") > 0);
+            assert_eq!((n("right"), n("wrong")), (n("guesses"), 0), "{set:?}");
+            let became = n("fetched") + n("merged") + n("useless") + n("dropped");
+            assert_eq!(n("guesses"), became, "{set:?}");
+            fetched += n("fetched");
+        }
+        let l2 = |name: &str| sum(&d, name, |p| p.ends_with(".l2"));
+        assert_eq!(fetched, l2("speculative_issued"));
+    }
+    for without in ["radix", "perfect-tlb"] {
+        let d = one(MACHINE, without, "gups 64MB", 50_000, &[]);
+        let engines = |s: &pagewalk_machine::Stat| {
+            s.path.contains("engine") || s.name.starts_with("speculative")
+        };
+        assert!(!d.stats.iter().any(engines), "{without}");
+    }
+}
+
+#[test]
+fn an_engine_needs_walks_through_the_cache_that_it_fills() {
+    let s = spec(
+        MACHINE,
+        &["perfect-speculation"],
+        "gups 64MB",
+        1000,
+        &["caches.walks_enter=l3"],
+    );
+    let message = run_spec(&s).expect_err("refused").to_string();
+    for word in ["caches.walks_enter", "engine", "l1d"] {
+        assert!(message.contains(word), "{message}");
     }
 }
 

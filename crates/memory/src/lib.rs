@@ -18,6 +18,6 @@ mod shared;
 mod stats;
 
 pub use contract::*;
-pub use private::Private;
+pub use private::{Private, Speculated};
 pub use shared::Shared;
 pub use stats::{CacheStats, DirectoryStats, DramStats};

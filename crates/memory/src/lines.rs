@@ -233,6 +233,12 @@ impl Lines {
         *self.tag_mut(at) &= !flags;
     }
 
+    /// When the line at `at` is ready.
+    #[inline]
+    pub fn ready(&self, at: Place) -> Cycle {
+        self.state.ready(at.base, at.way) & READY_MASK
+    }
+
     #[inline(always)]
     fn ready_word(&mut self, at: Place) -> &mut u64 {
         self.state.ready_mut(at.base, at.way)
@@ -255,13 +261,13 @@ impl Lines {
     /// A request finds its line at `at`: counts it, uses it, waits for it.
     #[inline(always)]
     pub fn hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
-        self.kinds.accesses[kind as usize] += 1;
         if kind != Kind::Speculative {
             self.touch(at);
         }
         let tag = self.tag(at);
         let ready = self.state.ready(at.base, at.way);
         if ready & READY_MASK <= now && tag & GUESSED == 0 {
+            self.kinds.hits[kind as usize] += 1;
             return Hit {
                 at: now + self.latency,
                 level: self.own_level,
@@ -280,6 +286,7 @@ impl Lines {
             self.used(at, pending);
         }
         if !pending {
+            self.kinds.hits[kind as usize] += 1;
             return Hit {
                 at: now + self.latency,
                 level: self.own_level,
@@ -320,7 +327,6 @@ impl Lines {
     /// A request does not find its line.
     #[inline(always)]
     pub fn count_miss(&mut self, kind: Kind) {
-        self.kinds.accesses[kind as usize] += 1;
         self.kinds.misses[kind as usize] += 1;
     }
 

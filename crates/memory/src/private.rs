@@ -21,6 +21,21 @@ pub struct Private {
     l2: Lines,
     walks_enter: Enter,
     core: u8,
+    /// Whether an engine guesses lines.
+    speculates: bool,
+}
+
+/// What became of a speculation engine's guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speculated {
+    /// The line is fetched into the L2, and there from this cycle on.
+    Fetched(Cycle),
+    /// It was on its way already, for a demand or a guess, until this cycle.
+    UnderWay(Cycle),
+    /// One of the core's caches had it.
+    Present,
+    /// No miss register of the L2 was free.
+    Dropped,
 }
 
 /// `path.name`, or `name` at the root.
@@ -47,7 +62,16 @@ impl Private {
             l2: Lines::new(&spec.l2, "caches.l2", Level::L2)?,
             walks_enter: spec.walks_enter,
             core,
+            speculates: false,
         })
+    }
+
+    /// The same for a core with a speculation engine, which [`Private::speculate`]s:
+    /// what comes of that is reported too.
+    #[must_use]
+    pub fn with_speculation(mut self) -> Self {
+        self.speculates = true;
+        self
     }
 
     /// Load-to-use of an L1D hit.
@@ -80,6 +104,38 @@ impl Private {
             }
             Kind::Walk | Kind::Speculative => self.second::<true, B>(&request, now, below),
         }
+    }
+
+    /// Fetches the line of `at` into the L2, because an engine guesses at `now` that
+    /// it will be wanted: not when one of the core's caches has it or has asked for
+    /// it, and only if a miss register of the L2 is free.
+    #[inline(never)]
+    pub fn speculate<B: Below>(&mut self, at: PhysAddr, now: Cycle, below: &mut B) -> Speculated {
+        let line = at.0 >> LINE_SHIFT;
+        let kind = Kind::Speculative;
+        for cache in [&self.l1d, &self.l1i] {
+            match cache.find(line).map(|at| cache.ready(at)) {
+                Some(ready) if ready > now => return Speculated::UnderWay(ready),
+                Some(_) => return Speculated::Present,
+                None => {}
+            }
+        }
+        if let Some(at) = self.l2.find(line) {
+            let ready = self.l2.ready(at);
+            let hit = self.l2.hit(at, kind, now);
+            return if ready > now {
+                Speculated::UnderWay(hit.at)
+            } else {
+                Speculated::Present
+            };
+        }
+        if self.l2.mshrs.admit(now).start > now {
+            self.l2.count_miss(kind);
+            return Speculated::Dropped;
+        }
+        let (core, pc) = (self.core, 0);
+        let request = Request { at, kind, core, pc };
+        Speculated::Fetched(self.second::<true, B>(&request, now, below).at)
     }
 
     /// State only: tags, replacement, prefetcher training; no time and no
@@ -563,6 +619,8 @@ impl Report for Private {
         tree.add_some(&join(path, "l1d"), &self.l1d.stats(), |n| {
             !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk"))
         });
-        tree.add(&join(path, "l2"), &self.l2.stats());
+        tree.add_some(&join(path, "l2"), &self.l2.stats(), |n| {
+            self.speculates || !n.starts_with("speculative")
+        });
     }
 }

@@ -24,6 +24,8 @@ pub struct Shared {
     dram: Dram,
     directory: Option<Directory>,
     remote_latency: Cycle,
+    /// Whether the cores have engines that guess lines.
+    speculates: bool,
 }
 
 impl Shared {
@@ -35,7 +37,15 @@ impl Shared {
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
+            speculates: false,
         })
+    }
+
+    /// The same below cores with speculation engines, whose requests are reported too.
+    #[must_use]
+    pub fn with_speculation(mut self) -> Self {
+        self.speculates = true;
+        self
     }
 
     /// Snoops that `core` has to take before its next access: (line, exclusive).
@@ -257,7 +267,11 @@ impl Below for Shared {
 impl Report for Shared {
     /// `l3`, with several cores `l3.directory`, and `dram.<channel>`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        tree.add(&join(path, "l3"), &self.l3.stats());
+        // Guesses of engines pass through; the lines are fetched into the L2.
+        tree.add_some(&join(path, "l3"), &self.l3.stats(), |n| {
+            let requests = ["speculative_accesses", "speculative_misses"];
+            !n.starts_with("speculative") || self.speculates && requests.contains(&n)
+        });
         if let Some(d) = &self.directory {
             tree.add(&join(path, "l3.directory"), &d.stats());
         }

@@ -64,10 +64,10 @@ pagewalk_stats::counters! {
     }
 }
 
-/// Accesses and misses by kind: all that the path of a hit counts.
+/// Hits and misses by kind, each counted where it turns out to be one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KindCounts {
-    pub accesses: [u64; 6],
+    pub hits: [u64; 6],
     pub misses: [u64; 6],
 }
 
@@ -81,7 +81,7 @@ impl KindCounts {
             walks,
             prefetch_accesses,
             speculative_accesses,
-        ] = self.accesses;
+        ] = std::array::from_fn(|kind| self.hits[kind] + self.misses[kind]);
         let [
             load_misses,
             store_misses,
@@ -90,12 +90,10 @@ impl KindCounts {
             prefetch_misses,
             speculative_misses,
         ] = self.misses;
-        let accesses = loads + stores + fetches + walks;
-        let misses = load_misses + store_misses + fetch_misses + walk_misses;
         CacheStats {
-            accesses,
-            hits: accesses - misses,
-            misses,
+            accesses: loads + stores + fetches + walks,
+            hits: self.hits[..DEMAND].iter().sum(),
+            misses: self.misses[..DEMAND].iter().sum(),
             loads,
             load_misses,
             stores,
@@ -112,6 +110,9 @@ impl KindCounts {
         }
     }
 }
+
+/// Kinds of demand, which come first: see [`Kind`].
+const DEMAND: usize = 4;
 
 /// Whether a kind is the program's own wish and not a guess.
 #[inline(always)]

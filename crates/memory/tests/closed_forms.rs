@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec};
+use pagewalk_memory::{Below, Kind, Level, PrefetcherSpec, Speculated};
+use pagewalk_units::PhysAddr;
 
 #[test]
 fn a_hit_costs_the_latency_of_its_level() {
@@ -330,6 +331,28 @@ fn a_right_guess_costs_the_longer_of_walk_and_fetch() {
             u64::from(walk == 60)
         );
     }
+}
+
+#[test]
+fn an_engine_takes_a_miss_register_or_none_and_fetches_nothing_twice() {
+    let mut p = private();
+    p.l2.mshrs = 2;
+    let mut m = machine(&p, &shared());
+    let at = |line: u64| PhysAddr(line * 64);
+    let guess = |m: &mut Machine, line, now| m.cores[0].speculate(at(line), now, &mut m.shared);
+    let there = L3 + FIXED;
+    assert_eq!(guess(&mut m, 1, 0), Speculated::Fetched(there));
+    assert_eq!(guess(&mut m, 1, 5), Speculated::UnderWay(there));
+    assert_eq!(guess(&mut m, 2, 6), Speculated::Fetched(6 + there));
+    assert_eq!(guess(&mut m, 3, 7), Speculated::Dropped);
+    assert_eq!(guess(&mut m, 1, there), Speculated::Present);
+    assert_eq!(guess(&mut m, 3, there), Speculated::Fetched(2 * there));
+    // A line that a load has on its way, and then in the first level.
+    let loaded = m.load(4 * 64, 1000).at;
+    assert_eq!(guess(&mut m, 4, 1001), Speculated::UnderWay(loaded));
+    assert_eq!(guess(&mut m, 4, loaded), Speculated::Present);
+    assert_eq!(m.get("core.0.l2", "speculative_issued"), 3);
+    assert_eq!(m.get("dram.0", "reads"), 4);
 }
 
 #[test]

@@ -6,15 +6,22 @@ use pagewalk_stats::Tree;
 use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
 use crate::TlbSpec;
+use crate::mapping::Mapping;
 use crate::tlb::{Entry, Tlb, TlbStats, key};
 
-/// A translation on its way into a TLB.
+/// A translation that comes into TLBs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    /// Base of the whole page's frame.
-    pub frame: u64,
-    pub size: PageSize,
-    pub writable: bool,
+pub(crate) struct Arrival {
+    /// Whose.
+    pub asid: Asid,
+    /// The address that was asked for.
+    pub va: VirtAddr,
+    /// The page around it.
+    pub mapping: Mapping,
+    /// From when on it answers.
+    pub ready: Cycle,
+    /// Whether it is in the statistics: warming is not.
+    pub counted: bool,
 }
 
 /// The entry that covers an address in a level, found first: array and slot in
@@ -54,20 +61,23 @@ struct Hint {
     slot: u32,
 }
 
-/// A level. Every lookup looks into all arrays, so that lookups are counted
-/// once for all of them, and an array's misses are what it did not hit.
+/// A level. Every lookup looks into all arrays, so that lookups are counted once
+/// for all of them, and so are those that no array answered. An array misses
+/// these and what another array had.
 #[derive(Clone, Debug)]
-pub(crate) struct Level {
+pub(crate) struct TlbLevel {
     pub arrays: Vec<Tlb>,
     /// Where a page of each size goes, and as what size.
     place: [Option<(usize, PageSize)>; 3],
     /// Cycles until it is known that no array has it.
     pub latency: Cycle,
     pub lookups: u64,
+    /// Lookups that no array answered, counted where the way past the level begins.
+    pub misses: u64,
     hints: Box<[Hint; HINTS]>,
 }
 
-impl Level {
+impl TlbLevel {
     /// An empty level of these arrays, by name.
     pub fn new(specs: &BTreeMap<String, TlbSpec>) -> Self {
         let arrays: Vec<Tlb> = specs.iter().map(|(n, s)| Tlb::new(n, s)).collect();
@@ -77,11 +87,12 @@ impl Level {
                 Some((array, s))
             })
         });
-        Level {
+        TlbLevel {
             latency: arrays.iter().map(|a| a.latency).max().unwrap_or(0),
             arrays,
             place,
             lookups: 0,
+            misses: 0,
             hints: Box::new(
                 [Hint {
                     page: u64::MAX,
@@ -121,7 +132,7 @@ impl Level {
     /// The physical address of `va`, which the entry covers.
     #[inline]
     pub fn address(&self, array: usize, slot: usize, va: VirtAddr) -> PhysAddr {
-        self.arrays[array].found(slot).pa(va)
+        self.arrays[array].mapping(slot).pa(va)
     }
 
     fn hint(&mut self, page: u64, array: usize, slot: usize) {
@@ -166,27 +177,26 @@ impl Level {
         self.arrays.iter().any(Tlb::counts_uses)
     }
 
-    /// Puts in the page around `va`, or the piece of it that this level can
-    /// hold; `presence` of `va` here. Gives the array and the entry as it is there.
-    /// `used`: when it is there already, that is a use of it.
+    /// Puts in the page that arrives, or the piece of it that this level can
+    /// hold; `presence` of the address here. Gives the array and the entry as it is
+    /// there. `used`: when it is there already, that is a use of it.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a fill is, in the terms of its callers"
-    )]
     pub fn fill(
         &mut self,
-        asid: Asid,
-        va: u64,
-        found: Found,
-        ready: Cycle,
-        counted: bool,
+        arrival: &Arrival,
         presence: Presence,
         used: bool,
     ) -> Option<(usize, Entry)> {
-        let (array, held) = self.place[found.size.index()]?;
-        let base = found.frame + (va & (found.size.bytes() - 1) & !(held.bytes() - 1));
-        let entry = Entry::new(base, found.writable, ready);
+        let &Arrival {
+            asid,
+            va: VirtAddr(va),
+            mapping,
+            ready,
+            counted,
+        } = arrival;
+        let (array, held) = self.place[mapping.size.index()]?;
+        let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
+        let entry = Entry::new(base, mapping.writable, ready);
         let key_held = key(asid, held, va);
         let tlb = &mut self.arrays[array];
         if presence != Presence::ABSENT {
@@ -225,13 +235,15 @@ impl Level {
     /// Adds the counters of each array below `path`; `extra_hits` go to the array of that number.
     pub fn report(&self, path: &str, extra_hits: Option<(usize, u64)>, tree: &mut Tree) {
         let extra = extra_hits.map_or(0, |e| e.1);
-        for (i, a) in self.arrays.iter().enumerate() {
-            let hits = a.hits + extra_hits.map_or(0, |e| if e.0 == i { e.1 } else { 0 });
-            let lookups = self.lookups + extra;
+        let hits: Vec<u64> = (self.arrays.iter().enumerate())
+            .map(|(i, a)| a.hits + extra_hits.map_or(0, |e| if e.0 == i { e.1 } else { 0 }))
+            .collect();
+        let answered: u64 = hits.iter().sum();
+        for (a, hits) in self.arrays.iter().zip(hits) {
             let stats = TlbStats {
-                lookups,
+                lookups: self.lookups + extra,
                 hits,
-                misses: lookups - hits,
+                misses: self.misses + (answered - hits),
                 fills: a.fills,
                 evictions: a.evictions,
             };

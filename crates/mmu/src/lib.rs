@@ -6,20 +6,29 @@
 //! walker, whose reads go through the core's caches. Every TLB entry has the
 //! time from which it answers; a translation on its way serves only the 4 KB
 //! page that asked for it, since hardware does not know the size yet.
+//!
+//! Where no TLB has a translation, a speculation engine may guess lines that
+//! will be wanted; they are fetched into the core's L2 while the walk goes on.
 
 // The mocks of the integration tests name this crate from outside.
 #[cfg(test)]
 extern crate self as pagewalk_mmu;
 
+mod engine;
 mod level;
+mod mapping;
 mod mmu;
 mod record;
 mod spec;
 mod tlb;
 mod walk;
 
-pub use mmu::{Answer, Fault, From, Mmu, MmuStats, PwcStats};
+pub use engine::{
+    Engine, EngineSpec, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectSpec, PerfectWhat,
+    What,
+};
+pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;
-pub use walk::NestedStats;
+pub use walk::{Leaf, NestedStats, Walked};

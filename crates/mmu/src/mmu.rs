@@ -1,35 +1,67 @@
 //! The MMU of one core: from a virtual address to a physical one, in time.
 
 mod forget;
+mod guess;
+mod merge;
 mod miss;
 mod perfect;
 mod warm;
 
-use pagewalk_memory::{Below, Level as Served, Private};
+use std::collections::BTreeMap;
+
+use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::Tree;
-use pagewalk_structures::{Occupancy, equal_bytes};
-use pagewalk_tables::{Flags, Invalidation, Translation, View, WalkCacheKind, WalkCacheSet};
+use pagewalk_structures::Occupancy;
+use pagewalk_tables::{View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::level::{Found, Level, Presence};
-use crate::tlb::{Entry, key, print};
-use crate::walk::{LEVELS, Missing, Nesting, Physical, Warming, combine, walk, walk_nested};
-use crate::{MmuSpec, NestedTlbSpec, ReadRecord, WalkRecord};
+use crate::engine::{Engine, Speculation};
+use crate::level::TlbLevel;
+use crate::mapping::Mapping;
+use crate::tlb::{Entry, key};
+use crate::walk::{Kept, LEVELS};
+use crate::{MmuSpec, WalkRecord};
+
+/// What is to be translated, for whom and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup {
+    /// Whose address it is.
+    pub asid: Asid,
+    /// The address.
+    pub va: VirtAddr,
+    /// What for.
+    pub access: Access,
+    /// The instruction that asks.
+    pub pc: u64,
+    /// When it asks.
+    pub now: Cycle,
+}
+
+/// What a walk needs of the machine, lent for the length of a call.
+pub struct Lent<'a, B> {
+    /// The tables that it reads.
+    pub view: &'a View<'a>,
+    /// The core's caches, where its reads enter.
+    pub private: &'a mut Private,
+    /// The memory below them.
+    pub below: &'a mut B,
+}
 
 /// A translated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Where the byte lies.
     pub pa: PhysAddr,
-    /// When the translation is known; = the time of asking for an L1 TLB hit, whose lookup is part of the L1 cache's load-to-use.
+    /// When the translation is known. For an L1 TLB hit the time of asking, as far
+    /// as the lookup is hidden by that of the L1 cache, and what it exceeds that by.
     pub at: Cycle,
     /// Which part of the MMU had it.
-    pub from: From,
+    pub from: Source,
 }
 
 /// Where a translation came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Source {
     /// First-level TLB.
     L1,
     /// Second-level TLB.
@@ -56,9 +88,12 @@ pagewalk_stats::counters! {
     /// What the MMU of one core counted.
     pub struct MmuStats {
         translations: "translations", "Addresses translated, data and instructions";
+        l1d_misses: "translations", "Data translations that no first-level array answered";
+        l1i_misses: "translations", "Instruction translations that no first-level array answered";
         l2_hits: "translations", "Translations that the first level missed and the second had";
         walks: "walks", "Page walks, those that ended in a fault among them";
         walks_merged: "translations", "Translations that waited for a walk to the same 4 KB page instead of walking";
+        walks_merged_fetches: "translations", "Those of them that were of instructions";
         walk_cycles: "cycles", "Sum of the walks' lengths, from a walker's start to the outcome";
         walker_wait_cycles: "cycles", "Sum of the times that walks waited for a walker";
         walk_reads: "reads", "Reads that walks made";
@@ -117,22 +152,12 @@ const NO_PAGE: Filter = Filter {
     hits: 0,
 };
 
-/// What is to be translated, for whom and when.
-#[derive(Clone, Copy)]
-struct Wanted {
-    asid: Asid,
-    va: VirtAddr,
-    access: Access,
-    pc: u64,
-    now: Cycle,
-}
-
 /// A walk that may not have ended yet.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     asked: Cycle,
     end: Cycle,
-    found: Found,
+    mapping: Mapping,
 }
 
 /// The MMU of one core.
@@ -145,10 +170,10 @@ pub struct Mmu {
     exceeds: [Cycle; 2],
     perfect: bool,
     /// Data, instructions.
-    l1: [Level; 2],
+    l1: [TlbLevel; 2],
     /// Second level; the second entry is the instructions' own, if they have one.
-    l2: [Option<Box<Level>>; 2],
-    pwc: WalkCacheSet,
+    l2: [Option<Box<TlbLevel>>; 2],
+    kept: Kept,
     /// Which of the walk caches the tables use.
     uses: WalkCacheKind,
     host_uses: Option<WalkCacheKind>,
@@ -160,12 +185,10 @@ pub struct Mmu {
     next_flight: usize,
     /// End of the latest walk: where warming's clock stands.
     latest: Cycle,
-    /// Made when a guest runs for the first time.
-    nesting: Option<Box<Nesting>>,
-    nested_tlb: NestedTlbSpec,
-    nested_pwc: WalkCacheSet,
     /// Page key, frame with bit 0 = writable: what a perfect MMU was told.
     remembered: Box<[(u64, u64)]>,
+    /// Guesses what a walk will find, if there is something that does.
+    speculation: Option<Box<Speculation>>,
     core: u8,
     perfect_translations: u64,
     /// Reads of walks by the level of the memory system that served them.
@@ -179,38 +202,23 @@ fn side(access: Access) -> usize {
     usize::from(access == Access::Fetch)
 }
 
-impl Found {
-    fn of(t: &Translation<PhysAddr>) -> Self {
-        Found {
-            frame: t.frame.base.0,
-            size: t.size,
-            writable: t.flags.contains(Flags::WRITABLE),
-        }
-    }
-    pub(crate) fn pa(&self, va: VirtAddr) -> PhysAddr {
-        PhysAddr(self.frame + (va.0 & (self.size.bytes() - 1)))
-    }
-}
-
 impl Mmu {
     /// An empty MMU; refuses what is impossible with a sentence that names the key.
     pub fn new(spec: &MmuSpec, core: u8) -> Result<Self, String> {
         spec.check()?;
-        let level =
-            |s: &std::collections::BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(Level::new(s)));
+        let level = |s: &BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(TlbLevel::new(s)));
         let none = Flight {
             asked: 0,
             end: 0,
-            found: Found {
+            mapping: Mapping {
                 frame: 0,
                 size: PageSize::K4,
                 writable: false,
             },
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
-        let pwc = WalkCacheSet::new(&spec.walk_caches, PWC_ARRAYS).with_cuckoo(&spec.cuckoo);
-        let l1 = [Level::new(&spec.l1d), Level::new(&spec.l1i)];
-        let counts = |l: &Level| !spec.perfect && l.counts_uses();
+        let l1 = [TlbLevel::new(&spec.l1d), TlbLevel::new(&spec.l1i)];
+        let counts = |l: &TlbLevel| !spec.perfect && l.counts_uses();
         Ok(Mmu {
             filter: [NO_PAGE; 2],
             unfiltered: [0, 1].map(|s| if counts(&l1[s]) { u64::MAX } else { 0 }),
@@ -218,9 +226,7 @@ impl Mmu {
             perfect: spec.perfect,
             l1,
             l2: [level(&spec.l2), level(&spec.l2i)],
-            nested_tlb: spec.nested_tlb,
-            nested_pwc: pwc.clone(),
-            pwc,
+            kept: Kept::new(spec, PWC_ARRAYS),
             uses: WalkCacheKind::default(),
             host_uses: None,
             walkers: Occupancy::new(spec.walkers as usize),
@@ -229,8 +235,8 @@ impl Mmu {
             flights: Box::new([none; IN_FLIGHT]),
             next_flight: 0,
             latest: 0,
-            nesting: None,
             remembered: vec![(u64::MAX, 0); remembered].into(),
+            speculation: None,
             core,
             perfect_translations: 0,
             walk_reads: [0; LEVELS],
@@ -251,10 +257,14 @@ impl Mmu {
     #[must_use]
     pub fn nested(mut self, caches: WalkCacheKind) -> Self {
         self.host_uses = Some(caches);
-        self.nesting = Some(Box::new(Nesting::new(
-            &self.nested_tlb,
-            self.nested_pwc.clone(),
-        )));
+        self.kept.prepare_nesting();
+        self
+    }
+
+    /// The same with a speculation engine, whose guesses go into the core's caches.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Box<dyn Engine>) -> Self {
+        self.speculation = Some(Box::new(Speculation::new(engine)));
         self
     }
 
@@ -269,45 +279,28 @@ impl Mmu {
         }
     }
 
-    /// Translates `va`, asked for at `now` by the instruction at `pc`. Inlined
-    /// where it is called as far as the page of the last access goes.
+    /// Translates an address. Inlined where it is called as far as the page of the
+    /// last access goes.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
     pub fn translate<B: Below>(
         &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        access: Access,
-        pc: u64,
-        now: Cycle,
-        view: &View<'_>,
-        private: &mut Private,
-        below: &mut B,
+        lookup: Lookup,
+        mut lent: Lent<'_, B>,
     ) -> Result<Answer, Fault> {
-        let s = side(access);
+        let s = side(lookup.access);
         let f = &mut self.filter[s];
-        if f.page == key(asid, PageSize::K4, va.0)
-            && f.ready <= now
-            && (access != Access::Write || f.writable)
+        if f.page == key(lookup.asid, PageSize::K4, lookup.va.0)
+            && f.ready <= lookup.now
+            && (lookup.access != Access::Write || f.writable)
         {
             f.hits += 1;
             return Ok(Answer {
-                pa: PhysAddr(f.frame | va.0 & 0xfff),
-                at: now + self.exceeds[s],
-                from: From::L1,
+                pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
+                at: lookup.now + self.exceeds[s],
+                from: Source::L1,
             });
         }
-        let wanted = Wanted {
-            asid,
-            va,
-            access,
-            pc,
-            now,
-        };
-        self.look_up(&wanted, view, private, below)
+        self.look_up(&lookup, &mut lent)
     }
 
     /// Hands the filter's hits to their array.
@@ -350,19 +343,22 @@ impl Mmu {
 
     /// Counters of the MMU itself.
     pub fn stats(&self) -> MmuStats {
+        let [l1d_misses, l1i_misses] = [0, 1].map(|s| self.l1[s].misses);
         let l1: u64 = self.l1.iter().map(|l| l.lookups).sum();
         let s = &self.stats;
-        let reads = |level: Served| self.walk_reads[level as usize];
+        let reads = |level: Level| self.walk_reads[level as usize];
         MmuStats {
             translations: l1
                 + self.perfect_translations
                 + self.filter.iter().map(|f| f.hits).sum::<u64>(),
+            l1d_misses,
+            l1i_misses,
             walk_reads: self.walk_reads.iter().sum(),
-            walk_reads_l1d: reads(Served::L1),
-            walk_reads_l2: reads(Served::L2),
-            walk_reads_l3: reads(Served::L3),
-            walk_reads_remote: reads(Served::Remote),
-            walk_reads_memory: reads(Served::Memory),
+            walk_reads_l1d: reads(Level::L1),
+            walk_reads_l2: reads(Level::L2),
+            walk_reads_l3: reads(Level::L3),
+            walk_reads_remote: reads(Level::Remote),
+            walk_reads_memory: reads(Level::Memory),
             ..*s
         }
     }
@@ -380,11 +376,14 @@ impl Mmu {
                 level.report(&format!("{path}.{name}"), None, tree);
             }
         }
-        report_caches(self.uses, &self.pwc, path, tree);
-        if let (Some(nesting), Some(uses)) = (&self.nesting, self.host_uses) {
+        report_caches(self.uses, &self.kept.pwc, path, tree);
+        if let (Some(nesting), Some(uses)) = (&self.kept.nesting, self.host_uses) {
             let path = format!("{path}.nested");
             tree.add(&path, &nesting.stats);
             report_caches(uses, &nesting.pwc, &path, tree);
+        }
+        if let Some(speculation) = &self.speculation {
+            speculation.report(&format!("{path}.engine"), tree);
         }
     }
 }

@@ -101,7 +101,7 @@ const MAX_WALK_CACHE: u32 = 1 << 20;
 /// Most ways of a walk cache, and entries of the nested TLB.
 const MAX_WAYS: u32 = 1 << 16;
 /// Longest latency, as that of caches.
-const MAX_LATENCY: Cycle = 1 << 20;
+pub(crate) const MAX_LATENCY: Cycle = 1 << 20;
 
 impl MmuSpec {
     /// One sentence that names the key, when something is impossible.

@@ -3,7 +3,7 @@
 use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
 use pagewalk_units::{Asid, Cycle, PageSize};
 
-use crate::level::Found;
+use crate::mapping::Mapping;
 use crate::{TlbReplacement, TlbSpec};
 
 pagewalk_stats::counters! {
@@ -255,9 +255,9 @@ impl Tlb {
 
     /// The translation in `slot`.
     #[inline(always)]
-    pub fn found(&self, slot: usize) -> Found {
+    pub fn mapping(&self, slot: usize) -> Mapping {
         let s = &self.slots[slot];
-        Found {
+        Mapping {
             frame: s.entry.frame(),
             size: PageSize::ALL[size_of_key(s.key)],
             writable: s.entry.writable(),

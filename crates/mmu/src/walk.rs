@@ -1,11 +1,14 @@
 //! One walk for every pair of tables: nesting is where the reads go.
 
+use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Done, Kind, Level, Private, Request};
 use pagewalk_structures::SetAssoc;
-use pagewalk_tables::{Group, Next, Translation, Walk, WalkCacheSet, WalkCaches, WalkState};
-use pagewalk_units::{Addr, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
+use pagewalk_tables::{
+    Flags, Group, Next, Translation, View, Walk, WalkCacheSet, WalkCaches, WalkState,
+};
+use pagewalk_units::{Addr, Asid, Cycle, Frame, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
-use crate::{NestedTlbSpec, ReadRecord};
+use crate::{MmuSpec, NestedTlbSpec, ReadRecord};
 
 /// Why a walk found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,140 @@ pub(crate) enum Missing {
     Page,
     /// A guest-physical address that the walk needed is not backed by the host.
     Host(GuestPhysAddr),
+}
+
+impl Missing {
+    /// The guest-physical address with nothing behind it.
+    pub fn behind(self) -> Option<GuestPhysAddr> {
+        match self {
+            Missing::Page => None,
+            Missing::Host(gpa) => Some(gpa),
+        }
+    }
+}
+
+/// The entry of a page table that ends a walk of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf<A> {
+    /// Where it lies: a host's entries in physical memory, a guest's in what the
+    /// guest takes for that.
+    pub at: A,
+    /// What it says beside the frame.
+    pub flags: Flags,
+}
+
+impl<A: Addr> Leaf<A> {
+    #[inline]
+    fn of(translation: &Translation<A>) -> Self {
+        Leaf {
+            at: translation.leaf,
+            flags: translation.flags,
+        }
+    }
+}
+
+/// What a walk found, in one dimension or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// The frame of the page that holds the address.
+    pub frame: Frame<PhysAddr>,
+    /// Its size; of a nested walk the smaller one of guest's and host's.
+    pub size: PageSize,
+    /// The entry that names the frame: of a nested walk the host's.
+    pub leaf: Leaf<PhysAddr>,
+    /// The guest's entry, of a nested walk.
+    pub guest: Option<Leaf<GuestPhysAddr>>,
+}
+
+impl Walked {
+    /// What a walk of the only table found.
+    #[inline]
+    pub(crate) fn native(found: &Translation<PhysAddr>) -> Self {
+        Walked {
+            frame: found.frame,
+            size: found.size,
+            leaf: Leaf::of(found),
+            guest: None,
+        }
+    }
+
+    /// Guest virtual to physical, for `va`.
+    fn nested(guest: &Translation<GuestPhysAddr>, host: &Backing, va: VirtAddr) -> Self {
+        let size = guest.size.min(host.size);
+        Walked {
+            frame: Frame {
+                base: PhysAddr(host.pa.0 - (va.0 & (size.bytes() - 1))),
+            },
+            size,
+            leaf: host.leaf,
+            guest: Some(Leaf::of(guest)),
+        }
+    }
+
+    /// Whether the program may write: the kernel whose program it is says so.
+    #[inline]
+    pub fn writable(&self) -> bool {
+        let flags = self.guest.map_or(self.leaf.flags, |g| g.flags);
+        flags.contains(Flags::WRITABLE)
+    }
+
+    /// Where `va`, an address of the page, lies.
+    #[inline]
+    pub fn pa(&self, va: VirtAddr) -> PhysAddr {
+        PhysAddr(self.frame.base.0 + (va.0 & (self.size.bytes() - 1)))
+    }
+
+    /// Where in physical memory the entries lie that it was found in: the guest's,
+    /// if there is one, and that which names the frame. `view` is what was walked.
+    pub(crate) fn entries(&self, view: &View<'_>) -> ArrayVec<PhysAddr, 2> {
+        let mut entries = ArrayVec::new();
+        if let (Some(guest), View::Nested { host, .. }) = (self.guest, view)
+            && let Some(found) = host.translate(guest.at)
+        {
+            entries.push(Backing::of(&found, guest.at).pa);
+        }
+        entries.push(self.leaf.at);
+        entries
+    }
+}
+
+/// The memory behind a guest-physical address.
+#[derive(Clone, Copy, Debug)]
+struct Backing {
+    pa: PhysAddr,
+    size: PageSize,
+    leaf: Leaf<PhysAddr>,
+}
+
+impl Backing {
+    fn of(found: &Translation<PhysAddr>, gpa: GuestPhysAddr) -> Self {
+        Backing {
+            pa: PhysAddr(found.frame.base.0 + (gpa.0 & (found.size.bytes() - 1))),
+            size: found.size,
+            leaf: Leaf::of(found),
+        }
+    }
+}
+
+/// Where in guest-physical memory `va`, an address of the page, lies.
+fn guest_physical(found: &Translation<GuestPhysAddr>, va: VirtAddr) -> GuestPhysAddr {
+    GuestPhysAddr(found.frame.base.0 + (va.0 & (found.size.bytes() - 1)))
+}
+
+/// What a walk for `va` will find, at once.
+pub(crate) fn foresee(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> {
+    match *view {
+        View::Native(table) => {
+            let found = table.translate(va).ok_or(Missing::Page)?;
+            Ok(Walked::native(&found))
+        }
+        View::Nested { guest, host } => {
+            let found = guest.translate(va).ok_or(Missing::Page)?;
+            let gpa = guest_physical(&found, va);
+            let backing = host.translate(gpa).ok_or(Missing::Host(gpa))?;
+            Ok(Walked::nested(&found, &Backing::of(&backing, gpa), va))
+        }
+    }
 }
 
 /// Where a walker's reads go.
@@ -174,8 +311,9 @@ pagewalk_stats::counters! {
 
 /// What a core keeps of the host's translations while it runs a guest.
 pub(crate) struct Nesting {
-    /// Guest-physical 4 KB page to host frame: the nested TLB, if there is one.
-    tlb: Option<SetAssoc<(u64, Cycle)>>,
+    /// The nested TLB, if there is one: what lies behind the first byte of a
+    /// guest-physical 4 KB page, and when that is known.
+    tlb: Option<SetAssoc<Option<(Backing, Cycle)>>>,
     latency: Cycle,
     /// Walk caches of the host's table.
     pub pwc: WalkCacheSet,
@@ -211,30 +349,28 @@ impl Nesting {
         gpa: GuestPhysAddr,
         port: &mut impl Port<PhysAddr>,
         now: Cycle,
-    ) -> Result<(PhysAddr, PageSize, Cycle), (Cycle, Missing)> {
+    ) -> Result<(Backing, Cycle), (Cycle, Missing)> {
         let page = gpa.0 >> 12;
         let t = now + self.latency;
         let counted = u64::from(self.pwc.counting);
         self.stats.lookups += counted * u64::from(self.tlb.is_some());
         if let Some(tlb) = &mut self.tlb
-            && let Some(&mut (packed, ready)) = tlb.lookup(page, page)
+            && let Some(&mut Some((first, ready))) = tlb.lookup(page, page)
             && ready <= t
         {
             self.stats.hits += counted;
-            let size = PageSize::ALL[(packed & 3) as usize];
-            return Ok((PhysAddr(packed & !0xfff | gpa.0 & 0xfff), size, t));
+            let pa = PhysAddr(first.pa.0 | gpa.0 & 0xfff);
+            return Ok((Backing { pa, ..first }, t));
         }
         self.stats.host_walks += counted;
-        let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, |t| *t);
-        let found = match found {
-            Ok(found) => found,
-            Err(_) => return Err((end, Missing::Host(gpa))),
-        };
-        let pa = found.frame.base.0 + (gpa.0 & (found.size.bytes() - 1));
+        let found = |t: &Translation<PhysAddr>| Backing::of(t, gpa);
+        let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, found);
+        let backing = found.map_err(|_| (end, Missing::Host(gpa)))?;
         if let Some(tlb) = &mut self.tlb {
-            tlb.insert(page, page, (pa & !0xfff | found.size as u64, end));
+            let pa = PhysAddr(backing.pa.0 & !0xfff);
+            tlb.insert(page, page, Some((Backing { pa, ..backing }, end)));
         }
-        Ok((PhysAddr(pa), found.size, end))
+        Ok((backing, end))
     }
 }
 
@@ -247,60 +383,102 @@ struct Guest<'a, P> {
 
 impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
     fn read(&mut self, at: GuestPhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let (pa, _, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
-        self.physical.read(pa, level, t)
+        let (backing, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
+        self.physical.read(backing.pa, level, t)
     }
 }
 
 /// The two-dimensional walk: up to 24 references for 4-level tables.
 #[inline(never)]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the parts of a machine are lent one by one"
-)]
-pub(crate) fn walk_nested(
+fn walk_nested<P: Port<PhysAddr>>(
     guest: &dyn Walk<VirtAddr, GuestPhysAddr>,
-    host: &dyn Walk<GuestPhysAddr, PhysAddr>,
     va: VirtAddr,
     asid: Asid,
     pwc: &mut WalkCacheSet,
-    nesting: &mut Nesting,
-    physical: &mut impl Port<PhysAddr>,
+    mut port: Guest<'_, P>,
     start: Cycle,
-) -> (Cycle, Result<Translation<PhysAddr>, Missing>) {
-    let mut port = Guest {
-        host,
-        nesting,
-        physical,
-    };
+) -> (Cycle, Result<Walked, Missing>) {
     let (t, found) = walk(guest, va, asid, pwc, &mut port, start, |t| *t);
     let found = match found {
         Ok(found) => found,
         Err(missing) => return (t, Err(missing)),
     };
-    let gpa = GuestPhysAddr(found.frame.base.0 + (va.0 & (found.size.bytes() - 1)));
-    let (pa, size, end) = match nesting.resolve(host, gpa, physical, t) {
-        Ok(r) => r,
-        Err((at, missing)) => return (at, Err(missing)),
-    };
-    (end, Ok(combine(&found, va, pa, size)))
+    let gpa = guest_physical(&found, va);
+    let Guest {
+        host,
+        nesting,
+        physical,
+    } = port;
+    match nesting.resolve(host, gpa, physical, t) {
+        Ok((backing, end)) => (end, Ok(Walked::nested(&found, &backing, va))),
+        Err((at, missing)) => (at, Err(missing)),
+    }
 }
 
-/// Guest virtual to physical: the smaller of the two sizes. `leaf` is the
-/// guest's entry, in the only space that the guest's walker knows.
-pub(crate) fn combine(
-    guest: &Translation<GuestPhysAddr>,
-    va: VirtAddr,
-    pa: PhysAddr,
-    host_size: PageSize,
-) -> Translation<PhysAddr> {
-    let size = guest.size.min(host_size);
-    Translation {
-        frame: pagewalk_units::Frame {
-            base: PhysAddr(pa.0 - (va.0 & (size.bytes() - 1))),
-        },
-        size,
-        flags: guest.flags,
-        leaf: PhysAddr(guest.leaf.0),
+fn nesting(tlb: &NestedTlbSpec, pwc: &WalkCacheSet) -> Box<Nesting> {
+    Box::new(Nesting::new(tlb, pwc.clone()))
+}
+
+/// What a core's walks keep from one to the next.
+pub(crate) struct Kept {
+    /// Walk caches of the tables that the program's kernel keeps.
+    pub pwc: WalkCacheSet,
+    /// Made when a guest runs for the first time.
+    pub nesting: Option<Box<Nesting>>,
+    nested_tlb: NestedTlbSpec,
+    /// Empty ones, for the host's tables.
+    nested_pwc: WalkCacheSet,
+}
+
+impl Kept {
+    /// Nothing yet; `arrays` walk caches for each table.
+    pub fn new(spec: &MmuSpec, arrays: usize) -> Self {
+        let pwc = WalkCacheSet::new(&spec.walk_caches, arrays).with_cuckoo(&spec.cuckoo);
+        Kept {
+            nesting: None,
+            nested_tlb: spec.nested_tlb,
+            nested_pwc: pwc.clone(),
+            pwc,
+        }
+    }
+
+    /// A guest will run.
+    pub fn prepare_nesting(&mut self) {
+        self.nesting
+            .get_or_insert_with(|| nesting(&self.nested_tlb, &self.nested_pwc));
+    }
+
+    /// Whether the walks that follow are in the statistics.
+    pub fn count(&mut self, counting: bool) {
+        self.pwc.counting = counting;
+    }
+
+    /// Walks the tables of `view` from `start`: when the outcome is known, and what it is.
+    #[inline(always)]
+    pub fn walk(
+        &mut self,
+        view: &View<'_>,
+        va: VirtAddr,
+        asid: Asid,
+        port: &mut impl Port<PhysAddr>,
+        start: Cycle,
+    ) -> (Cycle, Result<Walked, Missing>) {
+        match *view {
+            View::Native(table) => {
+                walk(table, va, asid, &mut self.pwc, port, start, Walked::native)
+            }
+            View::Nested { guest, host } => {
+                let nesting = self
+                    .nesting
+                    .get_or_insert_with(|| nesting(&self.nested_tlb, &self.nested_pwc));
+                nesting.pwc.counting = self.pwc.counting;
+                let port = Guest {
+                    host,
+                    nesting,
+                    physical: port,
+                };
+                walk_nested(guest, va, asid, &mut self.pwc, port, start)
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{L2, L2_TLB, Memory, array, caches, mmu};
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Mmu, MmuSpec};
+use pagewalk_mmu::{Answer, Lent, Lookup, Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, Invalidation, MemoryEfficientSpec,
@@ -83,19 +83,19 @@ impl Bench {
     }
     fn ask(&mut self, va: u64, now: Cycle) -> Answer {
         let view = View::Native(self.table.hardware());
-        let (private, memory) = (&mut self.private, &mut self.memory);
-        self.mmu
-            .translate(
-                A,
-                VirtAddr(va),
-                Access::Read,
-                0,
-                now,
-                &view,
-                private,
-                memory,
-            )
-            .expect("mapped")
+        let lookup = Lookup {
+            asid: A,
+            va: VirtAddr(va),
+            access: Access::Read,
+            pc: 0,
+            now,
+        };
+        let lent = Lent {
+            view: &view,
+            private: &mut self.private,
+            below: &mut self.memory,
+        };
+        self.mmu.translate(lookup, lent).expect("mapped")
     }
     /// The cycles of a walk for `va` that begins long after the last.
     fn cycles(&mut self, va: u64, now: &mut Cycle) -> Cycle {

@@ -1,15 +1,19 @@
 //! Loads and stores.
 
-use super::*;
+use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
+use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Source};
+use pagewalk_stream::{Op, flags};
+use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
+
+use super::{Core, EXECUTES, Outside, Waits};
+use crate::cycle_stack::Cause;
 
 impl Core {
     #[inline]
     pub(super) fn load<B: Below>(
         &mut self,
         op: &Op,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<u64, Fault> {
         self.lead(op);
         let oldest = self.load_count.wrapping_sub(self.load_queue);
@@ -20,9 +24,9 @@ impl Core {
         let (low, high) = bytes(op);
         let (back, known, waited, cause);
         if high >= LINE_BYTES {
-            (back, known, waited, cause) = self.split_load(op, ask, asid, view, below)?;
+            (back, known, waited, cause) = self.split_load(op, ask, outside)?;
         } else {
-            let t = self.translate(op.va, Access::Read, op.pc, ask, asid, view, below)?;
+            let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
             known = t.at;
             waited = waited_for(&t);
             let line = op.va >> LINE_SHIFT;
@@ -31,7 +35,7 @@ impl Core {
                 back = known.max(data) + self.load_to_use;
                 cause = Cause::L1d;
             } else {
-                let done = self.request(Ask::Load, t.pa, op.pc, known, below);
+                let done = self.request(Ask::Load, t.pa, op.pc, known, outside.below);
                 back = done.at;
                 cause = served(done.level);
             }
@@ -57,9 +61,7 @@ impl Core {
     pub(super) fn store<B: Below>(
         &mut self,
         op: &Op,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<u64, Fault> {
         self.lead(op);
         let room = self.stores.room();
@@ -72,11 +74,11 @@ impl Core {
         let ask = self.cycle(start);
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
-        let t = self.translate(op.va, Access::Write, op.pc, ask, asid, view, below)?;
+        let t = self.translate(op.va, Access::Write, op.pc, ask, outside)?;
         let (mut known, mut waited) = (t.at, waited_for(&t));
         let mut second = PhysAddr(0);
         if split {
-            let u = self.second(op, &t, Access::Write, ask, asid, view, below)?;
+            let u = self.second(op, &t, Access::Write, ask, outside)?;
             second = u.pa;
             if u.at > known {
                 (known, waited) = (u.at, waited_for(&u));
@@ -92,9 +94,14 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
-        let mut written = self.request(Ask::Store, t.pa, op.pc, retired, below).at;
+        let mut written = self
+            .request(Ask::Store, t.pa, op.pc, retired, outside.below)
+            .at;
         if split {
-            written = written.max(self.request(Ask::Store, second, op.pc, retired, below).at);
+            written = written.max(
+                self.request(Ask::Store, second, op.pc, retired, outside.below)
+                    .at,
+            );
             self.stats.split_accesses += 1;
         }
         let commit = written.max(self.stores.last_commit + 1);
@@ -115,24 +122,27 @@ impl Core {
     }
 
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a thing of its own, lent for the call"
-    )]
     pub(super) fn translate<B: Below>(
         &mut self,
         va: u64,
         access: Access,
         pc: u64,
         now: Cycle,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<Answer, Fault> {
-        let private = &mut self.private;
-        let t = self
-            .mmu
-            .translate(asid, VirtAddr(va), access, pc, now, view, private, below);
+        let lookup = Lookup {
+            asid: outside.asid,
+            va: VirtAddr(va),
+            access,
+            pc,
+            now,
+        };
+        let lent = Lent {
+            view: outside.view,
+            private: &mut self.private,
+            below: &mut *outside.below,
+        };
+        let t = self.mmu.translate(lookup, lent);
         // The op will come again, its plain instructions will not.
         self.resumes |= t.is_err();
         t
@@ -158,26 +168,20 @@ impl Core {
 
     /// Where the second line of an access lies whose first is at `first`.
     #[cold]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a thing of its own, lent for the call"
-    )]
     pub(super) fn second<B: Below>(
         &mut self,
         op: &Op,
         first: &Answer,
         access: Access,
         now: Cycle,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<Answer, Fault> {
         let va = (op.va | (LINE_BYTES - 1)) + 1;
         if va & 0xfff != 0 {
             let pa = PhysAddr((first.pa.0 | (LINE_BYTES - 1)) + 1);
             return Ok(Answer { pa, ..*first });
         }
-        self.translate(va, access, op.pc, now, asid, view, below)
+        self.translate(va, access, op.pc, now, outside)
     }
 
     /// A load from two lines: when it is back, when both translations were
@@ -187,12 +191,10 @@ impl Core {
         &mut self,
         op: &Op,
         ask: Cycle,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<(Cycle, Cycle, Cause, Cause), Fault> {
-        let t = self.translate(op.va, Access::Read, op.pc, ask, asid, view, below)?;
-        let u = self.second(op, &t, Access::Read, ask, asid, view, below)?;
+        let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
+        let u = self.second(op, &t, Access::Read, ask, outside)?;
         self.stats.split_accesses += 1;
         let later = if u.at > t.at { &u } else { &t };
         let (known, waited) = (later.at, waited_for(later));
@@ -209,7 +211,7 @@ impl Core {
                 at: t.at.max(data) + self.load_to_use,
                 level: Level::L1,
             },
-            None => self.request(Ask::Load, t.pa, op.pc, t.at, below),
+            None => self.request(Ask::Load, t.pa, op.pc, t.at, outside.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));
@@ -241,7 +243,7 @@ pub(super) fn served(level: Level) -> Cause {
 #[inline]
 pub(super) fn waited_for(t: &Answer) -> Cause {
     match t.from {
-        From::Walk => Cause::Walk,
-        From::L1 | From::L2 => Cause::Tlb,
+        Source::Walk => Cause::Walk,
+        Source::L1 | Source::L2 => Cause::Tlb,
     }
 }

@@ -44,8 +44,15 @@ impl Core {
         self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
     }
 
-    /// The same between samples: what it leaves in the caches, and no time.
-    pub fn warm_ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, below: &mut B) {
+    /// The same between samples: what it leaves in the caches, and a clock that
+    /// runs at `cpi_milli`/1000 cycles an instruction.
+    pub fn warm_ask<B: Below>(
+        &mut self,
+        op: &Op,
+        looked: Option<&Looked>,
+        cpi_milli: u64,
+        below: &mut B,
+    ) {
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);
         let accesses = reads
@@ -61,6 +68,7 @@ impl Core {
             self.private.warm(request, below);
         }
         self.warmed += u64::from(op.insns);
+        self.warm_rest += u64::from(op.insns) * cpi_milli;
         self.warmed_requests += u64::from(op.flags & flags::REQUEST != 0);
     }
 }

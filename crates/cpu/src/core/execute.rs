@@ -1,6 +1,10 @@
 //! Arithmetic and branches.
 
-use super::*;
+use pagewalk_stream::{Op, flags};
+use pagewalk_units::LINE_SHIFT;
+
+use super::{Core, EXECUTES, NO_LINE};
+use crate::cycle_stack::Cause;
 
 impl Core {
     /// `insns` instructions with a chain of `latency` cycles spread evenly over them.

@@ -1,7 +1,13 @@
 //! Instruction fetch, a line at a time.
 
+use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_mmu::{Fault, Lent, Lookup};
+use pagewalk_stream::Op;
+use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
+
 use super::access::waited_for;
-use super::*;
+use super::{Core, LONGEST, NO_LINE, Outside};
+use crate::cycle_stack::Cause;
 
 impl Core {
     /// Lines that this op's instructions begin in: from `self.line` or the target of a taken branch.
@@ -28,30 +34,30 @@ impl Core {
     pub(super) fn fetch_lines<B: Below>(
         &mut self,
         op: &Op,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
         for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
-            let va = VirtAddr(line << LINE_SHIFT);
             let now = self.cycle(self.next);
-            let t = self.mmu.translate(
-                asid,
-                va,
-                Access::Fetch,
-                op.pc,
+            let lookup = Lookup {
+                asid: outside.asid,
+                va: VirtAddr(line << LINE_SHIFT),
+                access: Access::Fetch,
+                pc: op.pc,
                 now,
-                view,
-                &mut self.private,
-                below,
-            )?;
+            };
+            let lent = Lent {
+                view: outside.view,
+                private: &mut self.private,
+                below: &mut *outside.below,
+            };
+            let t = self.mmu.translate(lookup, lent)?;
             let request = Request {
                 at: t.pa,
                 kind: Ask::Fetch,
                 core: self.core,
                 pc: op.pc,
             };
-            let done = self.private.access(request, t.at, below);
+            let done = self.private.access(request, t.at, outside.below);
             self.stats.fetched_lines += 1;
             if t.at > now {
                 self.hold(t.at * self.width, waited_for(&t));

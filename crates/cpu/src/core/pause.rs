@@ -1,6 +1,9 @@
 //! What happens between stretches of a program.
 
-use super::*;
+use pagewalk_units::Cycle;
+
+use super::{Core, NO_LINE};
+use crate::cycle_stack::Cause;
 
 impl Core {
     /// The window empties: all that was dispatched retires, and the front end

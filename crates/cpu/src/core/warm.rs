@@ -1,7 +1,12 @@
 //! Functional warming.
 
+use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_mmu::{Fault, Lent};
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
+
 use super::access::bytes;
-use super::*;
+use super::{Core, NO_LINE, Outside, Ran, Stop};
 
 impl Core {
     /// Runs `ops[at..]` for their state alone, until [`Core::instructions`] is
@@ -10,20 +15,15 @@ impl Core {
     /// that was warmed. The clock runs at `cpi_milli`/1000 cycles an instruction;
     /// nothing is counted but the instructions. A fault is as in [`Core::run`],
     /// with the time of the latest walk.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a thing of its own, lent for the call"
-    )]
     pub fn warm<B: Below>(
         &mut self,
         ops: &[Op],
         mut at: usize,
         limit: u64,
         cpi_milli: u64,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        mut outside: Outside<'_, B>,
     ) -> Ran {
+        let outside = &mut outside;
         self.empty();
         self.done.fill(0);
         self.stores.forget();
@@ -36,7 +36,7 @@ impl Core {
             let Some(op) = ops.get(at) else {
                 break Stop::NeedBatch;
             };
-            if let Err(fault) = self.warm_op(op, asid, view, below) {
+            if let Err(fault) = self.warm_op(op, outside) {
                 break Stop::Fault(fault);
             }
             if op.kind == Kind::Ask {
@@ -67,13 +67,11 @@ impl Core {
     pub(super) fn warm_op<B: Below>(
         &mut self,
         op: &Op,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
         if op.pc >> LINE_SHIFT != self.line {
             for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
-                self.warm_line(line << LINE_SHIFT, Access::Fetch, op.pc, asid, view, below)?;
+                self.warm_line(line << LINE_SHIFT, Access::Fetch, op.pc, outside)?;
                 self.line = line;
                 self.target = NO_LINE;
             }
@@ -88,10 +86,10 @@ impl Core {
             Kind::Load => Access::Read,
             Kind::Store => Access::Write,
         };
-        self.warm_line(op.va, access, op.pc, asid, view, below)?;
+        self.warm_line(op.va, access, op.pc, outside)?;
         if bytes(op).1 >= LINE_BYTES {
             let va = (op.va | (LINE_BYTES - 1)) + 1;
-            self.warm_line(va, access, op.pc, asid, view, below)?;
+            self.warm_line(va, access, op.pc, outside)?;
         }
         Ok(())
     }
@@ -102,14 +100,14 @@ impl Core {
         va: u64,
         access: Access,
         pc: u64,
-        asid: Asid,
-        view: &View<'_>,
-        below: &mut B,
+        outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
-        let private = &mut self.private;
-        let at = self
-            .mmu
-            .warm(asid, VirtAddr(va), access, view, private, below)?;
+        let lent = Lent {
+            view: outside.view,
+            private: &mut self.private,
+            below: &mut *outside.below,
+        };
+        let at = self.mmu.warm(outside.asid, VirtAddr(va), access, lent)?;
         let request = Request {
             at,
             kind: match access {
@@ -120,7 +118,7 @@ impl Core {
             core: self.core,
             pc,
         };
-        self.private.warm(request, below);
+        self.private.warm(request, outside.below);
         Ok(())
     }
 }

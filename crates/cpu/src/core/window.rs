@@ -1,6 +1,10 @@
 //! The window: what an instruction waits for from dispatch to retirement.
 
-use super::*;
+use pagewalk_stream::{Op, flags};
+use pagewalk_units::Cycle;
+
+use super::{BARRIERS, Core, Waits};
+use crate::cycle_stack::Cause;
 
 impl Core {
     /// The front end is held up until `slot`.

@@ -5,7 +5,7 @@
 pub mod mocks;
 
 pub use mocks::*;
-use pagewalk_cpu::{Core, CoreSpec, CoreStats, PredictorSpec, Ran, Stop};
+use pagewalk_cpu::{Core, CoreSpec, CoreStats, Outside, PredictorSpec, Ran, Stop};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
@@ -60,8 +60,12 @@ impl Bench {
     }
     pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
         let view = View::Native(&self.table);
-        self.core
-            .run(ops, at, until, limit, Asid(1), &view, &mut self.memory)
+        let outside = Outside {
+            asid: Asid(1),
+            view: &view,
+            below: &mut self.memory,
+        };
+        self.core.run(ops, at, until, limit, outside)
     }
     /// Runs all of it from an empty window; gives the cycles it took.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
@@ -73,8 +77,12 @@ impl Bench {
     }
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
         let view = View::Native(&self.table);
-        self.core
-            .warm(ops, 0, u64::MAX, 1000, Asid(1), &view, &mut self.memory)
+        let outside = Outside {
+            asid: Asid(1),
+            view: &view,
+            below: &mut self.memory,
+        };
+        self.core.warm(ops, 0, u64::MAX, 1000, outside)
     }
     pub fn stats(&self) -> CoreStats {
         self.core.stats()

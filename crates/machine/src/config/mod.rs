@@ -12,8 +12,8 @@ pub use registry::{DataDir, Found, Shipped};
 pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;
-use pagewalk_memory::{PrivateSpec, SharedSpec};
-use pagewalk_mmu::MmuSpec;
+use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
+use pagewalk_mmu::{EngineSpec, MmuSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,10 @@ pub struct Config {
     pub placement: PlacementSpec,
     /// Which page table.
     pub page_table: PageTableSpec,
+    /// What guesses, on each core, which lines will be wanted where no TLB has a
+    /// translation. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineSpec>,
     /// The program runs in a virtual machine, whose host this describes; placement
     /// and page table above are then the guest's. Default: none.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
@@ -99,6 +103,12 @@ impl Config {
         self.page_table.check()?;
         if let Some(v) = &self.virtual_machine {
             v.check()?;
+        }
+        if let Some(engine) = &self.engine {
+            engine.check()?;
+            if self.caches.walks_enter == Enter::L3 {
+                return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());
+            }
         }
         if self.caches.l2.latency > self.memory.l3.latency {
             return Err(format!(

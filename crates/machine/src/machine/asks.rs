@@ -47,7 +47,7 @@ impl Machine {
         let looked = self.look_up(id, item, op)?;
         let c = &mut self.cores[core];
         if self.plan.phase == Phase::SampleWarm {
-            c.warm_ask(op, looked.as_ref(), &mut self.shared);
+            c.warm_ask(op, looked.as_ref(), self.cpi_milli, &mut self.shared);
         } else {
             c.ask(op, looked.as_ref(), &mut self.shared);
         }

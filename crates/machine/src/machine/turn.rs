@@ -1,6 +1,6 @@
 //! The run loop: one turn of one core after another.
 
-use pagewalk_cpu::{Core, Stop};
+use pagewalk_cpu::{Core, Outside, Stop};
 use pagewalk_stream::ThreadId;
 
 use super::waits::program;
@@ -125,26 +125,16 @@ impl Machine {
         let limit = before.instructions.saturating_add(left);
         let requests = self.plan.left.requests.min(part_left.requests);
         c.stop_at_requests(before.requests.saturating_add(requests));
+        let ops = &item.batch.ops;
+        let outside = Outside {
+            asid,
+            view: &view,
+            below: &mut self.shared,
+        };
         let ran = if self.plan.phase == Phase::SampleWarm {
-            c.warm(
-                &item.batch.ops,
-                from,
-                limit,
-                self.cpi_milli,
-                asid,
-                &view,
-                &mut self.shared,
-            )
+            c.warm(ops, from, limit, self.cpi_milli, outside)
         } else {
-            c.run(
-                &item.batch.ops,
-                from,
-                until,
-                limit,
-                asid,
-                &view,
-                &mut self.shared,
-            )
+            c.run(ops, from, until, limit, outside)
         };
         let mut at = ran.at;
         let answered = if ran.stop == Stop::Ask {

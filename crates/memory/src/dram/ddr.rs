@@ -58,7 +58,7 @@ pub(crate) struct Ddr {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Coordinates {
     channel: usize,
     bank: usize,
     row: u64,
@@ -171,7 +171,7 @@ impl Ddr {
     /// row (permutation-based interleaving, Zhang, Zhu and Zhang, MICRO 2000),
     /// so that strides of a row's size use all banks.
     #[inline(always)]
-    fn place(&self, line: u64) -> Place {
+    fn place(&self, line: u64) -> Coordinates {
         let (rest, channel) = self.by_channel.split(line);
         let (rest, _column) = self.by_column.split(rest);
         let (row, bank) = self.by_bank.split(rest);
@@ -181,7 +181,7 @@ impl Ddr {
             bank ^ row
         };
         let (_, bank) = self.by_bank.split(hashed);
-        Place {
+        Coordinates {
             channel: channel as usize,
             bank: bank as usize,
             row,
@@ -189,7 +189,7 @@ impl Ddr {
     }
 
     #[inline(always)]
-    fn plan(&self, place: Place, at: u64) -> Plan {
+    fn plan(&self, place: Coordinates, at: u64) -> Plan {
         let bank = &self.channels[place.channel].banks[place.bank];
         let timed_out = self.keep_open != 0 && at > bank.used + self.keep_open;
         if bank.row == CLOSED || timed_out {

@@ -45,7 +45,7 @@ impl Ratio {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Ratio;
 
     #[test]
     fn durations_round_up_and_whole_cycles_stay_whole() {

@@ -110,7 +110,7 @@ impl IpStride {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{IpStride, Wanted};
 
     fn train(p: &mut IpStride, line: u64, pc: u64) -> Vec<u64> {
         let mut w = Wanted::new();

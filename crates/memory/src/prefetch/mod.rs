@@ -194,7 +194,7 @@ impl<V> Recent<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Recent;
     use proptest::prelude::*;
 
     proptest! {

@@ -92,7 +92,7 @@ impl Streamer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Streamer, Wanted};
 
     fn train(p: &mut Streamer, line: u64) -> Vec<u64> {
         let mut w = Wanted::new();

@@ -91,9 +91,15 @@ pub fn machine(private: &PrivateSpec, shared: &SharedSpec) -> Machine {
 pub fn machine_of(cores: u8, private: &PrivateSpec, shared: &SharedSpec) -> Machine {
     Machine {
         cores: (0..cores)
-            .map(|c| Private::new(private, c).expect("possible"))
+            .map(|c| {
+                Private::new(private, c)
+                    .expect("possible")
+                    .with_speculation()
+            })
             .collect(),
-        shared: Shared::new(shared, cores, 1.0).expect("possible"),
+        shared: Shared::new(shared, cores, 1.0)
+            .expect("possible")
+            .with_speculation(),
     }
 }
 

@@ -10,8 +10,9 @@ use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
-use super::*;
+use super::{Answer, Fault, Lent, Lookup, Mmu, NO_PAGE};
 use crate::TlbReplacement;
+use crate::level::TlbLevel;
 
 fn run(
     fast: bool,
@@ -54,22 +55,25 @@ fn run(
         now += r.random_range(0..60);
         let at = now + r.random_range(0..200);
         let asid = Asid(1 + (i >> 12 & 1) as u16);
-        answers.push(m.translate(
+        let lookup = Lookup {
             asid,
-            VirtAddr(va + r.random_range(0..4096)),
+            va: VirtAddr(va + r.random_range(0..4096)),
             access,
-            0,
-            at,
-            &View::Native(&table),
-            &mut private,
-            &mut memory,
-        ));
+            pc: 0,
+            now: at,
+        };
+        let lent = Lent {
+            view: &View::Native(&table),
+            private: &mut private,
+            below: &mut memory,
+        };
+        answers.push(m.translate(lookup, lent));
         if !fast {
             m.settle(0);
             m.settle(1);
             m.filter = [NO_PAGE; 2];
             m.remembered.fill((u64::MAX, 0));
-            m.l1.iter_mut().for_each(Level::forget_hints);
+            m.l1.iter_mut().for_each(TlbLevel::forget_hints);
             m.l2.iter_mut().flatten().for_each(|l| l.forget_hints());
         }
     }

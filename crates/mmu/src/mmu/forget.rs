@@ -1,18 +1,21 @@
 //! What the kernel has changed is forgotten.
 
-use super::*;
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Asid, Cycle};
+
+use super::{Fault, Lookup, Mmu, NO_PAGE, PROBED_PAGES};
 
 impl Mmu {
     /// A page fault drops what the TLBs hold of the page (Intel SDM vol. 3,
     /// 4.10.4.1), so that the next try sees what the kernel did.
     #[cold]
-    pub(super) fn refuse(&mut self, asid: Asid, va: VirtAddr, access: Access, at: Cycle) -> Fault {
+    pub(super) fn refuse(&mut self, lookup: &Lookup, at: Cycle) -> Fault {
         self.stats.faults += 1;
-        self.drop_page(asid, va.0);
-        self.forget_flights(asid);
+        self.drop_page(lookup.asid, lookup.va.0);
+        self.forget_flights(lookup.asid);
         Fault {
-            va,
-            access,
+            va: lookup.va,
+            access: lookup.access,
             at,
             host: None,
         }
@@ -48,14 +51,17 @@ impl Mmu {
         self.settle(1);
         self.filter = [NO_PAGE; 2];
         self.remembered.fill((u64::MAX, 0));
+        if let Some(speculation) = &mut self.speculation {
+            speculation.invalidate(what);
+        }
         let (asid, range) = match *what {
             Invalidation::Page { asid, page } => (asid, Some((page.base.0, page.size.bytes()))),
             Invalidation::Range { asid, at, bytes } => (asid, Some((at.0, bytes))),
             Invalidation::Space { asid } => (asid, None),
         };
         self.forget_flights(asid);
-        self.pwc.invalidate(asid);
-        if let Some(n) = &mut self.nesting {
+        self.kept.pwc.invalidate(asid);
+        if let Some(n) = &mut self.kept.nesting {
             n.clear();
         }
         for level in self

@@ -1,33 +1,57 @@
 //! Past the filter: the levels of TLBs, and the walk.
 
-use super::*;
+use std::ops::ControlFlow;
+
+use pagewalk_memory::Below;
+use pagewalk_units::{Access, Cycle, PageSize};
+
+use super::{Answer, Fault, Lent, Lookup, Mmu, NO_PAGE, Source, side};
+use crate::ReadRecord;
+use crate::level::{Arrival, Presence};
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::{Missing, Physical, Walked};
+
+/// A lookup that no TLB has answered.
+pub(super) struct Missed {
+    /// When the last of them has said so.
+    pub asked: Cycle,
+    /// Entries of the first and the second level that are on their way.
+    pub presence: [Presence; 2],
+}
+
+/// A walk, as far as the walker knows.
+pub(super) struct Ended {
+    start: Cycle,
+    pub end: Cycle,
+    pub found: Result<Walked, Missing>,
+    /// Empty unless walks are recorded.
+    reads: Vec<ReadRecord>,
+}
 
 impl Mmu {
     /// Past the page of the last access.
     #[inline(never)]
     pub(super) fn look_up<B: Below>(
         &mut self,
-        wanted: &Wanted,
-        view: &View<'_>,
-        private: &mut Private,
-        below: &mut B,
+        lookup: &Lookup,
+        lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
-        let &Wanted {
+        let &Lookup {
             asid,
             va,
             access,
             now,
             ..
-        } = wanted;
+        } = lookup;
         let s = side(access);
         self.settle(s);
         if self.perfect {
             self.perfect_translations += 1;
-            let (pa, _) = self.know(asid, va, access, now, view)?;
             return Ok(Answer {
-                pa,
+                pa: self.know(lookup, lent.view)?,
                 at: now,
-                from: From::L1,
+                from: Source::L1,
             });
         }
         let level = &mut self.l1[s];
@@ -41,320 +65,203 @@ impl Mmu {
                 array.touch(slot);
                 let at = now + self.exceeds[s];
                 if access == Access::Write && !e.writable() {
-                    return Err(self.refuse(asid, va, access, at));
+                    return Err(self.refuse(lookup, at));
                 }
                 let pa = level.address(a, slot, va);
                 self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
                 return Ok(Answer {
                     pa,
                     at,
-                    from: From::L1,
+                    from: Source::L1,
                 });
             }
-            if let Some(i) = self.flight_of(wanted, (a, slot)) {
-                return self.wait(i.0, i.1, slot, wanted);
+            if let Some((flight, second)) = self.flight_of(lookup, (a, slot)) {
+                return self.wait((flight, second, slot), lookup, lent);
             }
         }
-        self.miss(wanted, Presence::of(place), view, private, below)
+        self.miss(lookup, Presence::of(place), lent)
     }
 
     /// Past the first level, where it is absent or on its way (`first`).
     #[inline(never)]
     fn miss<B: Below>(
         &mut self,
-        wanted: &Wanted,
+        lookup: &Lookup,
         first: Presence,
-        view: &View<'_>,
-        private: &mut Private,
-        below: &mut B,
+        lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
-        let &Wanted {
+        self.l1[side(lookup.access)].misses += 1;
+        let missed = match self.second_level(lookup, first) {
+            ControlFlow::Continue(missed) => missed,
+            ControlFlow::Break(answer) => return answer,
+        };
+        if let Some(i) = self.flight(lookup) {
+            return self.join(i, lookup, &missed, lent);
+        }
+        if self.speculation.is_some() {
+            return self.walk_and_guess(lookup, &missed, lent);
+        }
+        let ended = self.walk(lookup, missed.asked, lent);
+        self.finish(lookup, &missed, ended)
+    }
+
+    /// Asks the second level, which may have the answer.
+    #[inline(always)]
+    fn second_level(
+        &mut self,
+        lookup: &Lookup,
+        first: Presence,
+    ) -> ControlFlow<Result<Answer, Fault>, Missed> {
+        let &Lookup {
             asid,
             va,
             access,
             now,
             ..
-        } = wanted;
-        let s = side(access);
-        let own = s & usize::from(self.l2[1].is_some());
-        let mut asked = now;
-        let mut presence = [first, Presence::ABSENT];
-        if let Some(level) = &mut self.l2[own] {
-            level.lookups += 1;
-            asked += level.latency;
-            let place = level.find(asid, va.0);
-            presence[1] = Presence::of(place);
-            if let Some((a, slot)) = place
-                && level.arrays[a].entry(slot).ready <= now
-            {
-                let array = &mut level.arrays[a];
-                array.hits += 1;
-                array.touch(slot);
-                let at = now + array.latency;
-                let found = array.found(slot);
-                self.stats.l2_hits += 1;
-                if access == Access::Write && !found.writable {
-                    return Err(self.refuse(asid, va, access, at));
-                }
-                let pa = found.pa(va);
-                self.fill_l1(s, asid, va, found, at, true, first);
-                return Ok(Answer {
-                    pa,
-                    at,
-                    from: From::L2,
-                });
+        } = lookup;
+        let mut missed = Missed {
+            asked: now,
+            presence: [first, Presence::ABSENT],
+        };
+        let second = self.second(side(access));
+        let Some(level) = &mut self.l2[second] else {
+            return ControlFlow::Continue(missed);
+        };
+        level.lookups += 1;
+        missed.asked += level.latency;
+        let place = level.find(asid, va.0);
+        missed.presence[1] = Presence::of(place);
+        if let Some((a, slot)) = place
+            && level.arrays[a].entry(slot).ready <= now
+        {
+            let array = &mut level.arrays[a];
+            array.hits += 1;
+            array.touch(slot);
+            let at = now + array.latency;
+            let mapping = array.mapping(slot);
+            self.stats.l2_hits += 1;
+            if access == Access::Write && !mapping.writable {
+                return ControlFlow::Break(Err(self.refuse(lookup, at)));
             }
+            let arrival = Arrival {
+                asid,
+                va,
+                mapping,
+                ready: at,
+                counted: true,
+            };
+            self.fill_l1(side(access), &arrival, first);
+            return ControlFlow::Break(Ok(Answer {
+                pa: mapping.pa(va),
+                at,
+                from: Source::L2,
+            }));
         }
-        if let Some(i) = self.flight(wanted) {
-            return self.join(i, wanted, asked, presence);
-        }
+        level.misses += 1;
+        ControlFlow::Continue(missed)
+    }
 
-        if let Some(level) = &self.l2[own] {
+    /// Number of the second level of side `s`.
+    #[inline(always)]
+    pub(super) fn second(&self, s: usize) -> usize {
+        s & usize::from(self.l2[1].is_some())
+    }
+
+    /// A walk from the time on at which a walker is free, which is asked for at `asked`.
+    #[inline(always)]
+    pub(super) fn walk<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        asked: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> Ended {
+        let &Lookup { asid, va, .. } = lookup;
+        if let Some(level) = &self.l2[self.second(side(lookup.access))] {
             level.announce_fill(asid, va.0);
         }
         let walker = self.walkers.admit(asked);
         let start = walker.start;
         let mut record = self.records.as_ref().map(|_| Vec::new());
         let mut port = Physical {
-            private,
-            below,
+            private: lent.private,
+            below: lent.below,
             core: self.core,
             served: &mut self.walk_reads,
             record: record.as_mut(),
         };
-        let (end, found) = match *view {
-            View::Native(table) => {
-                walk(table, va, asid, &mut self.pwc, &mut port, start, Found::of)
-            }
-            View::Nested { guest, host } => {
-                let nesting = self.nesting.get_or_insert_with(|| {
-                    Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
-                });
-                let (end, found) = walk_nested(
-                    guest,
-                    host,
-                    va,
-                    asid,
-                    &mut self.pwc,
-                    nesting,
-                    &mut port,
-                    start,
-                );
-                (end, found.map(|t| Found::of(&t)))
-            }
-        };
+        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
         self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);
         let st = &mut self.stats;
         st.walks += 1;
         st.walk_cycles += end - start;
         st.walker_wait_cycles += start - asked;
-        let outcome = match found {
-            Ok(found) => {
-                self.fill(s, asid, va, found, end, true, presence);
-                let i = self.next_flight;
-                self.next_flight = (i + 1) % IN_FLIGHT;
-                self.flight_keys[i] = key(asid, PageSize::K4, va.0);
-                self.flight_prints[i / 16][i % 16] = print(self.flight_keys[i]);
-                self.flights[i] = Flight { asked, end, found };
-                if access == Access::Write && !found.writable {
-                    Err(self.refuse(asid, va, access, end))
+        Ended {
+            start,
+            end,
+            found,
+            reads: record.unwrap_or_default(),
+        }
+    }
+
+    /// What a walk found goes into the TLBs, and others may wait for it.
+    #[inline(always)]
+    pub(super) fn finish(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        ended: Ended,
+    ) -> Result<Answer, Fault> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let end = ended.end;
+        let outcome = match &ended.found {
+            Ok(walked) => {
+                let mapping = Mapping::of(walked);
+                let arrival = Arrival {
+                    asid,
+                    va,
+                    mapping,
+                    ready: end,
+                    counted: true,
+                };
+                self.fill(side(access), &arrival, missed.presence);
+                self.remember(key(asid, PageSize::K4, va.0), missed.asked, end, mapping);
+                if access == Access::Write && !mapping.writable {
+                    Err(self.refuse(lookup, end))
                 } else {
                     Ok(Answer {
-                        pa: found.pa(va),
+                        pa: mapping.pa(va),
                         at: end,
-                        from: From::Walk,
+                        from: Source::Walk,
                     })
                 }
             }
-            Err(missing) => {
-                let mut fault = self.refuse(asid, va, access, end);
-                if let Missing::Host(gpa) = missing {
-                    fault.host = Some(gpa);
-                }
-                Err(fault)
-            }
+            Err(missing) => Err(Fault {
+                host: missing.behind(),
+                ..self.refuse(lookup, end)
+            }),
         };
-        if let Some(reads) = record {
-            self.record(wanted, start, end, false, outcome.is_err(), reads);
+        if self.records.is_some() {
+            self.record(
+                lookup,
+                (ended.start, end),
+                false,
+                outcome.is_err(),
+                ended.reads,
+            );
         }
         outcome
     }
 
-    /// The walk to the same 4 KB page that has not ended yet.
-    #[inline(always)]
-    fn flight(&self, wanted: &Wanted) -> Option<usize> {
-        if self.latest <= wanted.now {
-            return None;
-        }
-        let page = key(wanted.asid, PageSize::K4, wanted.va.0);
-        // A byte of the key a walk: sixteen are compared at once.
-        let mut same = 0u64;
-        for (n, prints) in self.flight_prints.iter().enumerate() {
-            same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
-        }
-        while same != 0 {
-            let i = same.trailing_zeros() as usize;
-            if self.flight_keys[i] == page && self.flights[i].end > wanted.now {
-                return Some(i);
-            }
-            same &= same - 1;
-        }
-        None
-    }
-
-    /// The walk that brings a 4 KB page which both levels already have on its
-    /// way, as for the store of a read-modify-write: the walk, and the slot in
-    /// the second level. `first`: array and slot in the first.
-    #[inline(always)]
-    fn flight_of(&mut self, wanted: &Wanted, first: (usize, usize)) -> Option<(usize, usize)> {
-        let s = side(wanted.access);
-        let own = s & usize::from(self.l2[1].is_some());
-        let second = self.l2[own].as_deref_mut()?;
-        let page = key(wanted.asid, PageSize::K4, wanted.va.0);
-        let (a, slot) = second.find(wanted.asid, wanted.va.0)?;
-        let small = self.l1[s].holds_small(first, page) && second.holds_small((a, slot), page);
-        if !small || second.arrays[a].entry(slot).ready <= wanted.now || self.records.is_some() {
-            return None;
-        }
-        let i = self.flight(wanted)?;
-        (self.flights[i].found.size == PageSize::K4).then_some((i, slot))
-    }
-
-    /// [`Mmu::join`] as [`Mmu::flight_of`] found it: `first` and `second` are the
-    /// page's slots.
-    #[inline(always)]
-    fn wait(
-        &mut self,
-        i: usize,
-        second: usize,
-        first: usize,
-        wanted: &Wanted,
-    ) -> Result<Answer, Fault> {
-        let &Wanted {
-            asid,
-            va,
-            access,
-            now,
-            ..
-        } = wanted;
-        let s = side(access);
-        let own = s & usize::from(self.l2[1].is_some());
-        let mut asked = now;
-        if let Some(level) = &mut self.l2[own] {
-            level.lookups += 1;
-            asked += level.latency;
-        }
-        let (at, found) = self.merge(i, asked);
-        let entry = Entry::new(found.frame, found.writable, at);
-        if let Some(level) = &mut self.l2[own] {
-            // The first level has the page on its way: the second is not asked
-            // for it again.
-            level.small().refill(second, entry, true, false);
-        }
-        let pa = found.pa(va);
-        let array = self.l1[s].small_array();
-        let entry = self.l1[s].small().refill(first, entry, true, true);
-        self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
-        if access == Access::Write && !found.writable {
-            return Err(self.refuse(asid, va, access, at));
-        }
-        Ok(Answer {
-            pa,
-            at,
-            from: From::Walk,
-        })
-    }
-
-    /// A request from `asked` on merges with the walk `i`: when that one has
-    /// ended for it, and with what.
-    #[inline(always)]
-    fn merge(&mut self, i: usize, asked: Cycle) -> (Cycle, Found) {
-        let flight = &mut self.flights[i];
-        if flight.asked > asked {
-            // Older in the program, later in time: had this request been seen
-            // first, its walk would have served the other.
-            flight.end = asked + (flight.end - flight.asked);
-            flight.asked = asked;
-        }
-        self.stats.walks_merged += 1;
-        (flight.end.max(asked), flight.found)
-    }
-
-    /// Waits for the walk `i`.
-    #[inline(never)]
-    fn join(
-        &mut self,
-        i: usize,
-        wanted: &Wanted,
-        asked: Cycle,
-        presence: [Presence; 2],
-    ) -> Result<Answer, Fault> {
-        let &Wanted {
-            asid, va, access, ..
-        } = wanted;
-        let (at, found) = self.merge(i, asked);
-        let s = side(access);
-        self.fill(s, asid, va, found, at, true, presence);
-        if self.records.is_some() {
-            let faulted = access == Access::Write && !found.writable;
-            self.record(wanted, asked, at, true, faulted, Vec::new());
-        }
-        if access == Access::Write && !found.writable {
-            return Err(self.refuse(asid, va, access, at));
-        }
-        Ok(Answer {
-            pa: found.pa(va),
-            at,
-            from: From::Walk,
-        })
-    }
-
-    /// Keeps a record of a walk, or of waiting for one.
-    #[cold]
-    #[inline(never)]
-    fn record(
-        &mut self,
-        wanted: &Wanted,
-        start: Cycle,
-        end: Cycle,
-        merged: bool,
-        faulted: bool,
-        reads: Vec<ReadRecord>,
-    ) {
-        let record = WalkRecord {
-            asid: wanted.asid,
-            va: wanted.va,
-            pc: wanted.pc,
-            access: wanted.access,
-            start,
-            end,
-            merged,
-            faulted,
-            reads,
-        };
-        self.records.get_or_insert_default().push(record);
-    }
-
-    /// Puts a translation into the first level of side `s`. `counted`: in the
-    /// statistics; `presence`: of `va` there.
+    /// Puts a translation into the first level of side `s`; `presence`: of its
+    /// address there.
     #[inline]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
-    pub(super) fn fill_l1(
-        &mut self,
-        s: usize,
-        asid: Asid,
-        va: VirtAddr,
-        f: Found,
-        ready: Cycle,
-        counted: bool,
-        presence: Presence,
-    ) {
-        if let Some((a, e)) = self.l1[s].fill(asid, va.0, f, ready, counted, presence, true) {
-            self.watch(s, key(asid, PageSize::K4, va.0), f.pa(va), e, a);
+    pub(super) fn fill_l1(&mut self, s: usize, arrival: &Arrival, presence: Presence) {
+        if let Some((a, e)) = self.l1[s].fill(arrival, presence, true) {
+            let page = key(arrival.asid, PageSize::K4, arrival.va.0);
+            self.watch(s, page, arrival.mapping.pa(arrival.va), e, a);
         } else {
             self.filter[s] = NO_PAGE;
         }
@@ -362,25 +269,12 @@ impl Mmu {
 
     /// The same for both levels; `presence` in the first and the second.
     #[inline]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of a machine are lent one by one"
-    )]
-    pub(super) fn fill(
-        &mut self,
-        s: usize,
-        asid: Asid,
-        va: VirtAddr,
-        f: Found,
-        ready: Cycle,
-        counted: bool,
-        presence: [Presence; 2],
-    ) {
-        let own = s & usize::from(self.l2[1].is_some());
-        if let Some(level) = &mut self.l2[own] {
+    pub(super) fn fill(&mut self, s: usize, arrival: &Arrival, presence: [Presence; 2]) {
+        let second = self.second(s);
+        if let Some(level) = &mut self.l2[second] {
             let used = presence[0] == Presence::ABSENT;
-            level.fill(asid, va.0, f, ready, counted, presence[1], used);
+            level.fill(arrival, presence[1], used);
         }
-        self.fill_l1(s, asid, va, f, ready, counted, presence[0]);
+        self.fill_l1(s, arrival, presence[0]);
     }
 }

@@ -1,6 +1,13 @@
 //! State without time.
 
-use super::*;
+use pagewalk_memory::Below;
+use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
+
+use super::{Fault, Lent, Lookup, Mmu, side};
+use crate::level::{Arrival, Presence};
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::Warming;
 
 impl Mmu {
     /// State only: what [`Mmu::translate`] would leave behind, without time and
@@ -11,31 +18,38 @@ impl Mmu {
         asid: Asid,
         va: VirtAddr,
         access: Access,
-        view: &View<'_>,
-        private: &mut Private,
-        below: &mut B,
+        mut lent: Lent<'_, B>,
     ) -> Result<PhysAddr, Fault> {
         let f = &self.filter[side(access)];
         if f.page == key(asid, PageSize::K4, va.0) && (access != Access::Write || f.writable) {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
-        self.warm_look_up(asid, va, access, view, private, below)
+        let lookup = Lookup {
+            asid,
+            va,
+            access,
+            pc: 0,
+            now: self.latest,
+        };
+        self.warm_look_up(&lookup, &mut lent)
     }
 
-    pub(super) fn warm_look_up<B: Below>(
+    fn warm_look_up<B: Below>(
         &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        access: Access,
-        view: &View<'_>,
-        private: &mut Private,
-        below: &mut B,
+        lookup: &Lookup,
+        lent: &mut Lent<'_, B>,
     ) -> Result<PhysAddr, Fault> {
+        let &Lookup {
+            asid,
+            va,
+            access,
+            now,
+            ..
+        } = lookup;
         let s = side(access);
         self.settle(s);
-        let now = self.latest;
         if self.perfect {
-            return self.know(asid, va, access, now, view).map(|k| k.0);
+            return self.know(lookup, lent.view);
         }
         let level = &mut self.l1[s];
         if let Some((a, slot)) = level.find(asid, va.0) {
@@ -43,66 +57,59 @@ impl Mmu {
             array.touch(slot);
             let e = array.entry(slot);
             if access == Access::Write && !e.writable() {
-                return Err(self.refuse(asid, va, access, now));
+                return Err(self.refuse(lookup, now));
             }
             let pa = level.address(a, slot, va);
             self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
             return Ok(pa);
         }
-        let own = s & usize::from(self.l2[1].is_some());
-        if let Some(level) = &mut self.l2[own]
+        let arrival = |mapping| Arrival {
+            asid,
+            va,
+            mapping,
+            ready: 0,
+            counted: false,
+        };
+        let second = self.second(s);
+        if let Some(level) = &mut self.l2[second]
             && let Some((a, slot)) = level.find(asid, va.0)
         {
             level.arrays[a].touch(slot);
-            let found = level.arrays[a].found(slot);
-            if access == Access::Write && !found.writable {
-                return Err(self.refuse(asid, va, access, now));
+            let mapping = level.arrays[a].mapping(slot);
+            if access == Access::Write && !mapping.writable {
+                return Err(self.refuse(lookup, now));
             }
-            self.fill_l1(s, asid, va, found, 0, false, Presence::ABSENT);
-            return Ok(found.pa(va));
+            self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
+            return Ok(mapping.pa(va));
         }
-        self.pwc.counting = false;
+        let mapping = self.warm_walk(lookup, lent)?;
+        if access == Access::Write && !mapping.writable {
+            return Err(self.refuse(lookup, now));
+        }
+        self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
+        Ok(mapping.pa(va))
+    }
+
+    /// A walk for what it leaves in walk caches and in the memory system.
+    fn warm_walk<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Mapping, Fault> {
+        let &Lookup { asid, va, now, .. } = lookup;
         let mut port = Warming {
-            private,
-            below,
+            private: lent.private,
+            below: lent.below,
             core: self.core,
         };
-        let (_, found) = match *view {
-            View::Native(table) => walk(table, va, asid, &mut self.pwc, &mut port, now, Found::of),
-            View::Nested { guest, host } => {
-                let nesting = self.nesting.get_or_insert_with(|| {
-                    Box::new(Nesting::new(&self.nested_tlb, self.nested_pwc.clone()))
-                });
-                nesting.pwc.counting = false;
-                let (end, found) = walk_nested(
-                    guest,
-                    host,
-                    va,
-                    asid,
-                    &mut self.pwc,
-                    nesting,
-                    &mut port,
-                    now,
-                );
-                nesting.pwc.counting = true;
-                (end, found.map(|t| Found::of(&t)))
-            }
-        };
-        self.pwc.counting = true;
-        let found = match found {
-            Ok(found) => found,
-            Err(missing) => {
-                let mut fault = self.refuse(asid, va, access, now);
-                if let Missing::Host(gpa) = missing {
-                    fault.host = Some(gpa);
-                }
-                return Err(fault);
-            }
-        };
-        if access == Access::Write && !found.writable {
-            return Err(self.refuse(asid, va, access, now));
-        }
-        self.fill(s, asid, va, found, 0, false, [Presence::ABSENT; 2]);
-        Ok(found.pa(va))
+        self.kept.count(false);
+        let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, now);
+        self.kept.count(true);
+        found
+            .map(|walked| Mapping::of(&walked))
+            .map_err(|missing| Fault {
+                host: missing.behind(),
+                ..self.refuse(lookup, now)
+            })
     }
 }

@@ -1,7 +1,10 @@
 //! The array against plain models of its policies.
 
-use super::*;
+use pagewalk_units::{Asid, PageSize};
 use proptest::prelude::*;
+
+use super::{CHUNK, EMPTY, Entry, Order, Slot, Tlb, key};
+use crate::{TlbReplacement, TlbSpec};
 
 impl Tlb {
     /// What decides about replacement: keys in the order of use, or each way's
@@ -99,7 +102,7 @@ proptest! {
                 _ => {
                     if let Some(slot) = tlb.cover(asid, va) {
                         tlb.touch(slot);
-                        prop_assert_eq!(tlb.found(slot).frame, va);
+                        prop_assert_eq!(tlb.mapping(slot).frame, va);
                         set.retain(|&x| x != k);
                         set.insert(0, k);
                     }
@@ -178,7 +181,7 @@ proptest! {
                     *uses += 1;
                 }
                 (_, Some(slot), Some(Some((_, uses)))) => {
-                    prop_assert_eq!(tlb.found(slot).frame, va);
+                    prop_assert_eq!(tlb.mapping(slot).frame, va);
                     tlb.touch(slot);
                     *uses += 1;
                 }

@@ -1,0 +1,102 @@
+//! Speculation engines: where no TLB has a translation, they guess which lines
+//! will be wanted when it is known, and the lines are fetched meanwhile. Guesses
+//! change when things happen, never what happens.
+
+mod perfect;
+mod speculation;
+
+use arrayvec::ArrayVec;
+use pagewalk_tables::{Invalidation, View};
+use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::perfect::{PerfectSpec, PerfectWhat};
+pub use self::speculation::GuessStats;
+pub(crate) use self::speculation::Speculation;
+use crate::Walked;
+
+/// A lookup that missed all TLBs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Miss {
+    /// Whose address it is.
+    pub asid: Asid,
+    /// The address.
+    pub va: VirtAddr,
+    /// What for.
+    pub access: Access,
+    /// The instruction that asks.
+    pub pc: u64,
+    /// When the last TLB said that it does not have it.
+    pub at: Cycle,
+    /// It waits for a walk to the same 4 KB page that is under way, whose entries
+    /// are on their way: only a line of its own can be new.
+    pub merges: bool,
+}
+
+/// What lies in a guessed line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// What the program asked for.
+    Data,
+    /// A page-table entry that the walk ends at.
+    Entry,
+}
+
+/// A line that will be wanted, perhaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guess {
+    /// Any address in it.
+    pub at: PhysAddr,
+    /// What is said to lie there.
+    pub what: What,
+}
+
+/// Most guesses for one miss.
+pub const MOST_GUESSES: usize = 8;
+
+/// Guesses for one miss, in the order in which their lines are asked for.
+pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;
+
+/// A speculation engine of one core.
+pub trait Engine: Send + Sync {
+    /// Cycles from a miss to its guesses.
+    fn latency(&self) -> Cycle;
+
+    /// Whether it ever makes guesses of this kind: only these are reported.
+    fn makes(&self, what: What) -> bool;
+
+    /// What it guesses for a miss, before the walk begins. `view` is for engines
+    /// that know the answer; the hardware of others does not have it.
+    fn guess(&mut self, miss: &Miss, view: &View<'_>) -> Guesses;
+
+    /// The walk for a miss has found its translation.
+    fn learn(&mut self, _miss: &Miss, _walked: &Walked) {}
+
+    /// Translations that the kernel has changed.
+    fn invalidate(&mut self, _what: &Invalidation) {}
+}
+
+/// Which speculation engine each core has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum EngineSpec {
+    /// Knows each translation when it is asked for: the most that speculation could gain.
+    Perfect(PerfectSpec),
+}
+
+impl EngineSpec {
+    /// One sentence that names the key, when something is impossible.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            EngineSpec::Perfect(spec) => spec.check(),
+        }
+    }
+
+    /// The engine of one core, which has learned nothing yet.
+    pub fn build(&self) -> Box<dyn Engine> {
+        match self {
+            EngineSpec::Perfect(spec) => Box::new(perfect::Perfect::new(spec)),
+        }
+    }
+}

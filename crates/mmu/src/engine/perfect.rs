@@ -1,0 +1,95 @@
+//! An engine that is never wrong.
+
+use pagewalk_tables::View;
+use pagewalk_units::Cycle;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, Guess, Guesses, Miss, What};
+use crate::spec::MAX_LATENCY;
+use crate::walk::foresee;
+
+/// An engine that knows the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PerfectSpec {
+    /// Which lines it has fetched.
+    pub what: PerfectWhat,
+    /// Cycles from a miss of all TLBs to its guesses. Default 0.
+    #[serde(default)]
+    pub latency: Cycle,
+}
+
+/// Lines that a perfect engine has fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PerfectWhat {
+    /// What the program asked for.
+    Data,
+    /// The page-table entry that the walk ends at; in a virtual machine the
+    /// guest's and the host's.
+    Entries,
+    /// Both, entries first, since the walk waits for them.
+    Both,
+}
+
+impl PerfectSpec {
+    /// One sentence that names the key, when something is impossible.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.latency > MAX_LATENCY {
+            return Err(format!(
+                "engine.perfect.latency is {}; expected at most {MAX_LATENCY} cycles",
+                self.latency
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// It asks the tables themselves.
+pub(super) struct Perfect {
+    what: PerfectWhat,
+    latency: Cycle,
+}
+
+impl Perfect {
+    pub fn new(spec: &PerfectSpec) -> Self {
+        Perfect {
+            what: spec.what,
+            latency: spec.latency,
+        }
+    }
+}
+
+impl Engine for Perfect {
+    fn latency(&self) -> Cycle {
+        self.latency
+    }
+
+    fn makes(&self, what: What) -> bool {
+        match what {
+            What::Data => self.what != PerfectWhat::Entries,
+            What::Entry => self.what != PerfectWhat::Data,
+        }
+    }
+
+    /// Nothing for a miss that ends in a fault for want of a page.
+    fn guess(&mut self, miss: &Miss, view: &View<'_>) -> Guesses {
+        let mut guesses = Guesses::new();
+        let Ok(walked) = foresee(view, miss.va) else {
+            return guesses;
+        };
+        if self.makes(What::Entry) && !miss.merges {
+            let what = What::Entry;
+            let entries = walked.entries(view);
+            guesses.extend(entries.into_iter().map(|at| Guess { at, what }));
+        }
+        if self.makes(What::Data) {
+            guesses.push(Guess {
+                at: walked.pa(miss.va),
+                what: What::Data,
+            });
+        }
+        guesses
+    }
+}

@@ -1,0 +1,201 @@
+//! Requests for a page that a walk is already under way to.
+
+use pagewalk_memory::Below;
+use pagewalk_structures::equal_bytes;
+use pagewalk_units::{Access, Cycle, PageSize};
+
+use super::miss::Missed;
+use super::{Answer, Fault, Flight, IN_FLIGHT, Lent, Lookup, Mmu, Source, side};
+use crate::level::Arrival;
+use crate::mapping::Mapping;
+use crate::tlb::{Entry, key, print};
+use crate::{ReadRecord, WalkRecord};
+
+impl Mmu {
+    /// Keeps a walk, so that others for the 4 KB page `page` can wait for it.
+    #[inline(always)]
+    pub(super) fn remember(&mut self, page: u64, asked: Cycle, end: Cycle, mapping: Mapping) {
+        let i = self.next_flight;
+        self.next_flight = (i + 1) % IN_FLIGHT;
+        self.flight_keys[i] = page;
+        self.flight_prints[i / 16][i % 16] = print(page);
+        self.flights[i] = Flight {
+            asked,
+            end,
+            mapping,
+        };
+    }
+
+    /// The walk to the same 4 KB page that has not ended yet.
+    #[inline(always)]
+    pub(super) fn flight(&self, lookup: &Lookup) -> Option<usize> {
+        if self.latest <= lookup.now {
+            return None;
+        }
+        let page = key(lookup.asid, PageSize::K4, lookup.va.0);
+        // A byte of the key a walk: sixteen are compared at once.
+        let mut same = 0u64;
+        for (n, prints) in self.flight_prints.iter().enumerate() {
+            same |= u64::from(equal_bytes(prints, print(page))) << (n * 16);
+        }
+        while same != 0 {
+            let i = same.trailing_zeros() as usize;
+            if self.flight_keys[i] == page && self.flights[i].end > lookup.now {
+                return Some(i);
+            }
+            same &= same - 1;
+        }
+        None
+    }
+
+    /// The walk that brings a 4 KB page which both levels already have on its
+    /// way, as for the store of a read-modify-write: the walk, and the slot in
+    /// the second level. `first`: array and slot in the first.
+    #[inline(always)]
+    pub(super) fn flight_of(
+        &mut self,
+        lookup: &Lookup,
+        first: (usize, usize),
+    ) -> Option<(usize, usize)> {
+        let s = side(lookup.access);
+        let own = self.second(s);
+        let second = self.l2[own].as_deref_mut()?;
+        let page = key(lookup.asid, PageSize::K4, lookup.va.0);
+        let (a, slot) = second.find(lookup.asid, lookup.va.0)?;
+        let small = self.l1[s].holds_small(first, page) && second.holds_small((a, slot), page);
+        if !small || second.arrays[a].entry(slot).ready <= lookup.now || self.records.is_some() {
+            return None;
+        }
+        let i = self.flight(lookup)?;
+        (self.flights[i].mapping.size == PageSize::K4).then_some((i, slot))
+    }
+
+    /// [`Mmu::join`] as [`Mmu::flight_of`] found it: the walk `i`, and the page's
+    /// slots in the second and the first level.
+    #[inline(always)]
+    pub(super) fn wait<B: Below>(
+        &mut self,
+        (i, second, first): (usize, usize, usize),
+        lookup: &Lookup,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        let &Lookup {
+            asid,
+            va,
+            access,
+            now,
+            ..
+        } = lookup;
+        let s = side(access);
+        let own = self.second(s);
+        let mut asked = now;
+        self.l1[s].misses += 1;
+        if let Some(level) = &mut self.l2[own] {
+            level.lookups += 1;
+            level.misses += 1;
+            asked += level.latency;
+        }
+        let (at, mapping) = self.merge(i, s, asked);
+        if self.speculation.is_some() {
+            self.guess_beside(lookup, (asked, at), lent);
+        }
+        let entry = Entry::new(mapping.frame, mapping.writable, at);
+        if let Some(level) = &mut self.l2[own] {
+            // The first level has the page on its way: the second is not asked
+            // for it again.
+            level.small().refill(second, entry, true, false);
+        }
+        let pa = mapping.pa(va);
+        let array = self.l1[s].small_array();
+        let entry = self.l1[s].small().refill(first, entry, true, true);
+        self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
+        if access == Access::Write && !mapping.writable {
+            return Err(self.refuse(lookup, at));
+        }
+        Ok(Answer {
+            pa,
+            at,
+            from: Source::Walk,
+        })
+    }
+
+    /// A request of side `s` from `asked` on merges with the walk `i`: when that
+    /// one has ended for it, and with what.
+    #[inline(always)]
+    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Mapping) {
+        let flight = &mut self.flights[i];
+        if flight.asked > asked {
+            // Older in the program, later in time: had this request been seen
+            // first, its walk would have served the other.
+            flight.end = asked + (flight.end - flight.asked);
+            flight.asked = asked;
+        }
+        self.stats.walks_merged += 1;
+        self.stats.walks_merged_fetches += s as u64;
+        (flight.end.max(asked), flight.mapping)
+    }
+
+    /// Waits for the walk `i`.
+    #[inline(never)]
+    pub(super) fn join<B: Below>(
+        &mut self,
+        i: usize,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let s = side(access);
+        let (at, mapping) = self.merge(i, s, missed.asked);
+        if self.speculation.is_some() {
+            self.guess_beside(lookup, (missed.asked, at), lent);
+        }
+        let arrival = Arrival {
+            asid,
+            va,
+            mapping,
+            ready: at,
+            counted: true,
+        };
+        self.fill(s, &arrival, missed.presence);
+        let faulted = access == Access::Write && !mapping.writable;
+        if self.records.is_some() {
+            self.record(lookup, (missed.asked, at), true, faulted, Vec::new());
+        }
+        if faulted {
+            return Err(self.refuse(lookup, at));
+        }
+        Ok(Answer {
+            pa: mapping.pa(va),
+            at,
+            from: Source::Walk,
+        })
+    }
+
+    /// Keeps a record of a walk, or of waiting for one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn record(
+        &mut self,
+        lookup: &Lookup,
+        (start, end): (Cycle, Cycle),
+        merged: bool,
+        faulted: bool,
+        reads: Vec<ReadRecord>,
+    ) {
+        let record = WalkRecord {
+            asid: lookup.asid,
+            va: lookup.va,
+            pc: lookup.pc,
+            access: lookup.access,
+            start,
+            end,
+            merged,
+            faulted,
+            reads,
+        };
+        self.records.get_or_insert_default().push(record);
+    }
+}

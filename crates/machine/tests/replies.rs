@@ -52,7 +52,7 @@ impl Shortcut for Rows {
             self.kept.remove(&oldest);
         }
         Looked {
-            value: 0,
+            value: 1,
             reads: [Self::line(integer)].into_iter().collect(),
             written: Some(Self::line(integer)),
             latency: 1,
@@ -241,7 +241,7 @@ impl Program for Store {
         self.asks &= reply.is_some();
         match me.stage {
             Stage::Asked(key) => me.stage = Stage::Replied(key, reply.unwrap_or(0)),
-            Stage::Inserted => assert_eq!(reply, Some(0)),
+            Stage::Inserted => assert_eq!(reply, Some(1)),
             _ => panic!("an answer that nobody waits for"),
         }
     }

@@ -123,7 +123,8 @@ pub enum Ask {
         /// What the program made of its key.
         integer: u64,
     },
-    /// `insertSTLT`: the record of `integer` lies at `va`. The reply is 0.
+    /// `insertSTLT`: the record of `integer` lies at `va`. The reply is not 0 if the
+    /// table holds that now.
     InsertVa {
         /// What the program made of its key.
         integer: u64,

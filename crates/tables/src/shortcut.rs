@@ -10,7 +10,8 @@ pub const MOST_LINES: usize = 8;
 /// A reply, and what it took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Looked {
-    /// What the program gets: of `loadVA` the record's virtual address, or 0 for none.
+    /// What the program gets: of `loadVA` the record's virtual address, or 0 for none;
+    /// of `insertSTLT` whether the table holds it now, 1 or 0.
     pub value: u64,
     /// Lines of the table that are read, side by side.
     pub reads: ArrayVec<PhysAddr, MOST_LINES>,

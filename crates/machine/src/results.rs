@@ -236,7 +236,6 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
 const BY_INSTRUCTION: &str = "instruction";
 const BY_REQUEST: &str = "request";
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_by_instruction(by: &&'static str) -> bool {
     *by == BY_INSTRUCTION
 }

@@ -1,13 +1,13 @@
 //! Page faults: one path for all designs.
 
-use pagewalk_tables::{Flags, GuestUse, Purpose, Refusal};
+use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{Access, Backing, PageSize, VirtAddr};
 
 use crate::kernel::Kernel;
 use crate::memory::order;
 use crate::space::Space;
 use crate::table::Mapped;
-use crate::touch::Touch;
+use crate::touch::{ForGuest, Touch};
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -151,14 +151,14 @@ impl Os {
         Ok(vma)
     }
 
-    /// Backs the unmapped page at `at` and prices it; a host says what its guest uses
-    /// the page for.
+    /// Backs the unmapped page at `at` and prices it; a host says which
+    /// range of its guest's memory it is in.
     pub(crate) fn first_touch(
         &mut self,
         pid: Pid,
         at: VirtAddr,
         vma: &Vma,
-        guest: Option<GuestUse>,
+        guest: Option<&ForGuest>,
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
         let Some(space) = self.spaces[pid as usize].as_mut() else {

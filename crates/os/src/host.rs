@@ -13,6 +13,7 @@ use crate::memory::PutToUse;
 use crate::placement::PlacementSpec;
 use crate::spec::OsSpec;
 use crate::table::Role;
+use crate::touch::ForGuest;
 use crate::virtual_spec::VirtualSpec;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -118,9 +119,13 @@ impl Host {
     ) -> Result<bool, OsError> {
         let mut own = Effects::default();
         let (populated, faults) = self.os.untimed_faults();
-        let done = self
-            .os
-            .touch_all(self.machine, at, at + bytes, Some(of), &mut own);
+        let done = self.os.touch_all(
+            self.machine,
+            at,
+            at + bytes,
+            Some(&ForGuest { from: at, of }),
+            &mut own,
+        );
         let s = &mut self.os.kernel.stats;
         // The guest's touches, not the laboratory's.
         let pages = s.populated_pages - populated;

@@ -48,7 +48,7 @@ impl Objects {
     pub fn map(
         &mut self,
         page: ObjectPage,
-        touch: &Touch,
+        touch: &Touch<'_>,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,

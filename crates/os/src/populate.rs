@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use pagewalk_tables::{Flags, GuestUse, Invalidation};
+use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, VirtAddr};
 
 use crate::region::Kind;
+use crate::touch::ForGuest;
 use crate::vma::Vma;
 use crate::{Effects, Os, OsError, Pid};
 
@@ -48,13 +49,13 @@ impl Os {
     }
 
     /// Touches every page of the range in ascending order; a host says what its guest
-    /// uses the first for.
+    /// uses it for.
     pub(crate) fn touch_all(
         &mut self,
         pid: Pid,
         from: u64,
         to: u64,
-        guest: Option<GuestUse>,
+        guest: Option<&ForGuest>,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let mut at = from;
@@ -63,7 +64,6 @@ impl Os {
             let vma = self.area(pid, VirtAddr(at), Access::Read)?;
             let end = vma.end.min(to);
             while at < end {
-                let guest = guest.map(|of| of.after((at - from) >> 12));
                 at = self.touch_region(pid, at..end, &vma, guest, fx)?;
             }
         }
@@ -77,13 +77,12 @@ impl Os {
         pid: Pid,
         range: Range<u64>,
         vma: &Vma,
-        guest: Option<GuestUse>,
+        guest: Option<&ForGuest>,
         fx: &mut Effects,
     ) -> Result<u64, OsError> {
-        let Range { start, end } = range;
-        let key = start >> 21;
+        let Range { start: mut at, end } = range;
+        let key = at >> 21;
         let last = end.min((key + 1) * REGION);
-        let mut at = start;
         while at < last {
             let space = self.space(pid)?;
             // The usual case first: a region of small pages or an empty one.
@@ -105,7 +104,6 @@ impl Os {
                 at += 4096;
                 continue;
             }
-            let guest = guest.map(|of| of.after((at - start) >> 12));
             let size = self.with_reclaim(pid, fx, |os, fx| {
                 os.first_touch(pid, VirtAddr(at), vma, guest, fx)
             })?;

@@ -3,9 +3,18 @@
 use pagewalk_tables::{Flags, GuestUse, Purpose};
 use pagewalk_units::{Backing, PageSize};
 
+/// A range of a guest's memory that its host backs.
+#[derive(Clone, Copy, Debug)]
+pub struct ForGuest {
+    /// First guest-physical address.
+    pub from: u64,
+    /// What the guest uses the page there for.
+    pub of: GuestUse,
+}
+
 /// A first touch.
 #[derive(Clone, Copy, Debug)]
-pub struct Touch {
+pub struct Touch<'a> {
     /// Where.
     pub at: u64,
     /// First address of the area.
@@ -16,13 +25,13 @@ pub struct Touch {
     pub flags: Flags,
     /// What lies behind the area.
     pub backing: Backing,
-    /// Of a host: what its guest uses the page for.
-    pub guest: Option<GuestUse>,
+    /// Of a host: the range that it backs.
+    pub guest: Option<&'a ForGuest>,
     /// What `madvise` said of huge pages.
     pub huge: Option<bool>,
 }
 
-impl Touch {
+impl Touch<'_> {
     /// Whether the area covers the aligned block of a page of `size` around the address.
     pub fn covers(&self, size: PageSize) -> bool {
         let base = self.at & !(size.bytes() - 1);
@@ -32,7 +41,8 @@ impl Touch {
     #[inline]
     pub fn purpose(&self, size: PageSize) -> Purpose {
         let vpn = (self.at & !(size.bytes() - 1)) >> 12;
-        if let Some(of) = self.guest {
+        if let Some(&ForGuest { from, of }) = self.guest {
+            let of = of.after((self.at - from) >> 12);
             return Purpose::Guest { vpn, of };
         }
         match self.backing {

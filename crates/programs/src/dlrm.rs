@@ -185,6 +185,7 @@ fn dlrm(values: &Values<'_>) -> Result<Code, ProgramError> {
         name: format!("dlrm --size {} --threads {threads}", format_size(size)),
         deterministic: true,
         has_roi: true,
+        request: Some("embedding bag".to_owned()),
         ..Facts::default()
     };
     let current = Arc::new(Current::new((u64::MAX, 0, Arc::default())));
@@ -369,6 +370,7 @@ impl Work {
                 }
             }
             t.jump(0xf8, 0x10, 3, flags::TAKEN, [NONE; 2]);
+            t.request();
             if t.full() {
                 t.pause().await;
             }

@@ -24,5 +24,7 @@ mod xsbench;
 pub use entry::Options;
 pub use info::{ParamInfo, WorkloadInfo};
 pub use kv::ycsb;
+pub use program::Code;
 pub use registry::{build, workloads};
 pub use size::{format_size, parse_size};
+pub use thread::{NONE, Start, Thread, Touch, Value};

@@ -4,7 +4,9 @@
 //! others did before. To make each thread's ops the same whatever the order in
 //! which a machine asks for them, the code runs in one order of its own: the
 //! threads take turns, a full batch or up to a barrier each. What was run for a
-//! thread that nobody has asked yet waits here.
+//! thread that nobody has asked yet waits here. A thread that asks the machine
+//! ([`Thread::ask`]) leaves that order until it is answered: what it does then
+//! depends on the machine anyway.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -54,6 +56,8 @@ struct Slot {
     /// Highest barrier it has come to; with `waits`, it stands there.
     barrier: u64,
     waits: bool,
+    /// It has asked, and was not answered yet.
+    asks: bool,
 }
 
 struct Segment {
@@ -98,6 +102,7 @@ impl Code {
             started: first,
             barrier: 0,
             waits: false,
+            asks: false,
         });
     }
 
@@ -136,13 +141,20 @@ impl Code {
         let slot = &self.threads[thread];
         let mut others = self.threads.iter().enumerate().filter(|o| o.0 != thread);
         let past = |o: &Slot| !o.started || o.code.is_none() || o.barrier >= slot.barrier;
-        slot.started && slot.code.is_some() && (!slot.waits || others.all(|(_, o)| past(o)))
+        let runs = slot.started && slot.code.is_some() && !slot.asks;
+        runs && (!slot.waits || others.all(|(_, o)| past(o)))
     }
 
     /// Runs code, in the order that depends on nothing else, until `thread` has
     /// something to give.
     fn run_for(&mut self, thread: usize) -> Result<(), ProgramError> {
         while self.threads[thread].ready.is_empty() {
+            if self.threads[thread].asks {
+                return Err(ProgramError::new(format!(
+                    "{}: thread {thread} is asked for more before it was answered",
+                    self.facts.name
+                )));
+            }
             let count = self.threads.len();
             let mut order = (self.turn..count).chain(0..self.turn);
             let Some(next) = order.find(|t| self.runnable(*t)) else {
@@ -176,6 +188,7 @@ impl Code {
             slot.barrier = number;
             slot.waits = true;
         }
+        slot.asks = matches!(end, End::Ask(_));
         let begins = match &end {
             End::Event {
                 event: Event::Spawn { thread },
@@ -238,5 +251,13 @@ impl Program for Code {
             });
         }
         Ok(end)
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        if let Some(slot) = self.threads.get_mut(thread as usize) {
+            slot.asks = false;
+            let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
+            link.reply = reply;
+        }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use pagewalk_stream::{BATCH_OPS, End, Event, Kind, Op, ThreadId, flags};
+use pagewalk_stream::{Ask, BATCH_OPS, End, Event, Kind, Op, ThreadId, flags};
 use pagewalk_units::VirtAddr;
 
 use crate::layout::CODE;
@@ -95,6 +95,8 @@ pub(super) struct Link {
     pub end: Option<End>,
     /// What [`Thread::note`] put before that.
     pub noted: Vec<(Vec<Op>, End)>,
+    /// What the thread was told when it asked.
+    pub reply: Option<u64>,
 }
 
 pub(super) type SharedLink = Arc<Mutex<Link>>;
@@ -165,6 +167,26 @@ impl Future for Pause {
     }
 }
 
+/// The reply to what a thread asked: `None` where no machine answers.
+#[must_use = "nothing is asked before it is awaited"]
+pub struct Asking<'a> {
+    pause: Pause,
+    link: &'a SharedLink,
+}
+
+impl Future for Asking<'_> {
+    type Output = Option<u64>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<u64>> {
+        match Pin::new(&mut self.pause).poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+                Poll::Ready(link.reply.take())
+            }
+        }
+    }
+}
+
 impl Thread {
     /// One of a program whose first thread is there when it begins.
     pub(super) fn new(
@@ -202,6 +224,40 @@ impl Thread {
     /// Announces `event` after the ops so far.
     pub fn event(&mut self, event: Event) -> Pause {
         self.hand_over(End::Event { event, ticket: 0 })
+    }
+
+    /// The op before ends a request of the program. To be said in front of a
+    /// [`pause`](Self::pause), which hands the op over.
+    #[inline(always)]
+    pub fn request(&mut self) {
+        debug_assert!(!self.ops.is_empty(), "its last op is handed over");
+        if let Some(last) = self.ops.last_mut() {
+            last.flags |= flags::REQUEST;
+        }
+    }
+
+    /// Asks the machine's shortcut, in `insns` instructions that end with the one at
+    /// `pc`; `inputs` produce the integer and the address. Gives what produces the
+    /// reply, and, awaited, the reply itself.
+    pub fn ask(
+        &mut self,
+        pc: u64,
+        insns: u16,
+        ask: Ask,
+        inputs: [Value; 2],
+    ) -> (Value, Asking<'_>) {
+        let (dep, dep_latency) = self.from(inputs);
+        let reply = self.push(Op {
+            pc: CODE + pc,
+            insns,
+            dep,
+            dep_latency,
+            kind: Kind::Ask,
+            ..Op::default()
+        });
+        let pause = self.hand_over(End::Ask(ask));
+        let link = &self.link;
+        (reply, Asking { pause, link })
     }
 
     /// Announces `event` after the ops so far without giving way: for code that

@@ -32,7 +32,7 @@ struct FourKb;
 impl Placement for FourKb {
     fn place(
         &mut self,
-        touch: &Touch,
+        touch: &Touch<'_>,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,

@@ -24,7 +24,7 @@ pub trait Placement: Send + Sync {
     /// what size the page became. Nothing has changed when it fails.
     fn place(
         &mut self,
-        touch: &Touch,
+        touch: &Touch<'_>,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,
@@ -48,7 +48,7 @@ pub trait Placement: Send + Sync {
 
 /// Maps the 4 KB page of `touch` to the next free frame.
 fn small(
-    touch: &Touch,
+    touch: &Touch<'_>,
     space: &mut Space,
     k: &mut Kernel,
     fx: &mut Effects,

@@ -58,7 +58,7 @@ impl Reservation {
     }
 
     /// Sets a block aside for the region of `touch`, if it may have one.
-    fn reserve(&mut self, touch: &Touch, space: &mut Space, k: &mut Kernel) {
+    fn reserve(&mut self, touch: &Touch<'_>, space: &mut Space, k: &mut Kernel) {
         let key = touch.at >> 21;
         if !touch.may_be_large()
             || !touch.covers(PageSize::M2)
@@ -120,7 +120,7 @@ impl Reservation {
 impl Placement for Reservation {
     fn place(
         &mut self,
-        touch: &Touch,
+        touch: &Touch<'_>,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,

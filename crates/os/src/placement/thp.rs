@@ -52,7 +52,7 @@ struct Thp(ThpSpec);
 
 impl Thp {
     fn large(
-        touch: &Touch,
+        touch: &Touch<'_>,
         size: PageSize,
         space: &mut Space,
         k: &mut Kernel,
@@ -73,7 +73,7 @@ impl Thp {
 impl Placement for Thp {
     fn place(
         &mut self,
-        touch: &Touch,
+        touch: &Touch<'_>,
         space: &mut Space,
         k: &mut Kernel,
         fx: &mut Effects,

@@ -109,6 +109,7 @@ impl Share {
                 let word = t.load(0x408, 2, va, 8, at);
                 t.store(0x408, 0, va, 8, at[1], word.plus(1));
                 t.branch(0x413, 0x3fd, 3, i + 1 < count, [NONE; 2]);
+                t.request();
                 if t.full() {
                     t.pause().await;
                 }

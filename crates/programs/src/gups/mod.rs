@@ -245,6 +245,7 @@ impl Wanted {
             instructions: Some(self.shares.iter().map(of).sum::<u64>() + PAGE_TOUCH * touches),
             deterministic: true,
             has_roi: true,
+            request: Some("update".to_owned()),
             ..Facts::default()
         }
     }
@@ -451,7 +452,10 @@ impl Worker {
                 size: 8,
                 ..Op::default()
             },
-            branch(0x64, 0x50, true),
+            Op {
+                flags: flags::CONDITIONAL | flags::TAKEN | flags::REQUEST,
+                ..branch(0x64, 0x50, true)
+            },
         ];
         for i in self.at..self.at + n {
             let mut now = ops;

@@ -151,6 +151,7 @@ impl Counting {
             for (i, base) in bases[self.k as usize - 1..].iter().enumerate() {
                 kmer = (kmer << 2 | u64::from(*base)) & mask;
                 self.count(t, canonical(kmer, self.k), value).await;
+                t.request();
                 if i == last {
                     break;
                 }

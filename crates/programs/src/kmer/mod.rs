@@ -201,6 +201,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
         name,
         deterministic: true,
         has_roi: true,
+        request: Some("k-mer".to_owned()),
         ..Facts::default()
     };
     let tables = code::tables(&mut heap);

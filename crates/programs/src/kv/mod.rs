@@ -200,6 +200,7 @@ fn program<I: Index>(
         },
         deterministic: true,
         has_roi: true,
+        request: Some("key-value operation".to_owned()),
         ..Facts::default()
     };
     let mut layout = Layout::new();

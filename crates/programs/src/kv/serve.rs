@@ -103,7 +103,7 @@ impl<I: Index> Server<I> {
         if work.touch == Touch::Stores {
             self.heap.announce_untouched(&mut t).await;
             for n in 0..work.keys {
-                self.set(&mut t, work.number(n)).await;
+                self.set(&mut t, work.number(n), false).await;
             }
         } else {
             let mut ahead = [0; AHEAD];
@@ -145,10 +145,11 @@ impl<I: Index> Server<I> {
             self.index.warm(&numbers[..some]);
             for (set, number) in sets.into_iter().zip(numbers).take(some) {
                 if set {
-                    self.set(&mut t, number).await;
+                    self.set(&mut t, number, true).await;
                     continue;
                 }
                 self.get(&mut t, number);
+                t.request();
                 if t.full() {
                     t.pause().await;
                 }
@@ -174,7 +175,8 @@ impl<I: Index> Server<I> {
         }
     }
 
-    async fn set(&mut self, t: &mut Thread, number: u64) {
+    /// A SET; `asked`: by a client, in a request of its own.
+    async fn set(&mut self, t: &mut Thread, number: u64, asked: bool) {
         let from = self.next_request(t, true);
         let key = self.key_of(number, from);
         let (heap, sp) = (&mut self.heap, self.sp);
@@ -189,6 +191,9 @@ impl<I: Index> Server<I> {
             }
         };
         self.index.write(t, heap, &found, (from + HEAD, NONE), sp);
+        if asked {
+            t.request();
+        }
         if t.full() {
             t.pause().await;
         }

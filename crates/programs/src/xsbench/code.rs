@@ -214,6 +214,7 @@ impl Work {
             t.load(*pc, insns, va, 8, [NONE; 2]);
         }
         t.ret(0x3db, 0x6b5, 1, t.stack - frame.outer + 0x40);
+        t.request();
         totals
     }
 }

@@ -160,6 +160,7 @@ fn xsbench(values: &Values<'_>) -> Result<(Code, Arc<Simulation>), ProgramError>
         name: format!("xsbench --size {} --threads {threads}", format_size(bytes)),
         deterministic: true,
         has_roi: true,
+        request: Some("cross-section lookup".to_owned()),
         ..Facts::default()
     };
     let member = |stack| {

@@ -4,8 +4,9 @@ use pagewalk_ring::record;
 use pagewalk_stream::{End, Event, Op};
 use proptest::prelude::*;
 
-use super::{Columns, StepDecoder, StepEncoder, StepPart};
+use super::{StepDecoder, StepEncoder, StepPart};
 use crate::pump::Stop;
+use crate::pwt::block::Columns;
 use crate::pwt::code::{Decoded, Known};
 use crate::pwt::marks::Mark;
 use crate::x86::{Piece, Registers};

@@ -103,7 +103,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected exactly one of --workload NAME, --trace FILE and -- PROGRAM"),
+        ([], "expected exactly one of --workload NAME, --trace FILE, --mix A,B,… and -- PROGRAM"),
         (["--workload", "gups", "--", "ls"], "found --workload NAME and -- PROGRAM"),
         (["ls"], "a program to run follows --, as in: pagewalk run -- ls"),
         (["--"], "no program after --"),
@@ -115,6 +115,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
         (["--trace", "/tmp"], "'/tmp' is a folder"),
         (["--workload", "gups", "--size", "big"], "--size: 'big' is not understood; expected"),
         (["--workload", "gups", "--instructions", "0"], "--instructions: 0 would measure nothing"),
+        (["--workload", "gups", "--requests", "0"], "--requests: 0 would measure nothing"),
         (["--workload", "gups", "--sample", "5M"], "expected LENGTH/PERIOD"),
         (["--workload", "gups", "--sample", "5M/1M"], "below PERIOD"),
         (["--workload", "gups", "--threads", "0"], "expected 1 or more"),

@@ -194,3 +194,42 @@ def test_limits_hold_and_stop_an_endless_generator() -> None:
 
     result = run(endless(), warmup="10K", instructions="50K")
     assert 50_000 <= result["radix"]["instructions"] < 60_000
+
+
+def requests(every: int, count: int) -> Iterator[pagewalk.Block]:
+    """Blocks of which every so many operations end a request; none ends with the last block."""
+    for first in range(0, count, 1000):
+        number = first + np.arange(1000)
+        yield pagewalk.Block(AT + 8 * number, request=number % every == every - 1, distance=0)
+
+
+def test_a_program_says_where_its_requests_end() -> None:
+    mapping = pagewalk.Mapping(AT, 64 * PAGE, populate=True)
+    whole = run(requests(8, 20_000), mappings=[mapping])["radix"]
+    assert whole["requests"] == 2500
+    assert whole["instructions_per_request"] == 8
+    assert whole["cycles_per_request"] == whole["cycles"] / 2500
+    limits = {"skip_requests": 100, "warmup_requests": 200, "requests": 1000}
+    part = run(requests(8, 20_000), mappings=[mapping], **limits)["radix"]
+    assert part["requests"] == 1000
+    assert part["instructions"] == 8000
+    silent = run(pages(64), mappings=[mapping])["radix"]
+    assert silent.get("requests") is None
+
+
+def test_threads_end_requests_together() -> None:
+    threads = [requests(8, 8000), requests(4, 8000)]
+    mapping = pagewalk.Mapping(AT, 64 * PAGE, populate=True)
+    result = run(threads, mappings=[mapping], settings={"cores": 2})
+    assert result["radix"]["requests"] == 1000 + 2000
+
+
+def test_requests_that_come_late_are_refused() -> None:
+    blocks = [pagewalk.Block(pages(10)), pagewalk.Block(pages(10), request=True)]
+    with pytest.raises(pagewalk.WorkloadError, match="request: no block before has it"):
+        run(iter(blocks))
+
+
+def test_a_request_is_a_boolean() -> None:
+    with pytest.raises(pagewalk.UserError, match="request: 0x2 is out of range; expected 0 to 0x1"):
+        run(iter([pagewalk.Block(pages(10), request=2)]))

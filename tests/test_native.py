@@ -28,6 +28,13 @@ def test_the_stub_has_every_function_with_its_parameters() -> None:
         assert len(node.args.args) - len(node.args.defaults) == len(without), name
 
 
+def test_the_nearest_name_is_the_engines() -> None:
+    names = ["radix", "radix5", "thp", "perfect-tlb"]
+    assert native.nearest("raidx", names) == "radix"
+    assert native.nearest("perfect_tlb", iter(names)) == "perfect-tlb"
+    assert native.nearest("ecpt", names) is None
+
+
 def test_every_function_of_the_engine_is_asked_in_one_place() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name != "native.py":

@@ -60,6 +60,10 @@ def test_a_run_shows_every_number(width: int, tmp_path: Path) -> None:
     design = Result(json.loads(path.read_text())).designs[0]
     for quantity in design.quantities:
         number = with_unit(quantity.value, quantity.unit)
+        if quantity.value is None and "request" in quantity.name:
+            # There is none of what it is about.
+            assert not any(line.split()[:1] == [quantity.name] for line in text.splitlines())
+            continue
         assert any(holds(line, number) for line in lines(text, quantity.name)), quantity
     assert design.sampling is not None
     for value in (design.sampling.ipc, design.sampling.ipc_low):
@@ -94,6 +98,35 @@ def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: 
     for name, table in own.items():
         for number in numbers(result[name].config["page_table"][table]):
             assert holds(text, number), number
+
+
+MIX = "--mix gups:size=64MiB,gups:size=128MiB --instructions 100K --warmup 20K"
+
+
+@widths
+@pytest.mark.parametrize("designs", ["radix", "radix,thp-reservation,l2tlb-128k,perfect-tlb"])
+def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    flags = [*MIX.split(), "--designs", designs, "--json", str(path)]
+    status, text = shown(width, "-m", "pagewalk", "compare", *flags)
+    assert status == 0
+    result = Result(json.loads(path.read_text()))
+    table = text.split("Programs of the mix")[1].split("Speedup over")[0]
+    rows = [line.split() for line in table.splitlines()]
+    several = len(result.designs) > 1
+    for i, program in enumerate(result.designs[0].programs):
+        cells = [c for row in rows if program.name.split()[-2:] == row[1:3] for c in row[3:]]
+        assert program.ipc_alone is not None
+        expected = [significant(program.ipc_alone)]
+        for design in result.designs:
+            own = design.programs[i]
+            assert own.ipc is not None
+            assert own.speedup is not None
+            speed = own.speedup if several else own.ipc / program.ipc_alone
+            expected += [significant(own.ipc), f"{speed:.3f}"]
+        assert cells == expected, text
+    weighted = [c for row in rows if row[:1] == ["weighted"] for c in row[2:]]
+    assert weighted == [f"{d.weighted_speedup:.3f}" for d in result.designs], text
 
 
 @widths
@@ -217,6 +250,7 @@ def child(*arguments: str) -> str:
     [
         ["run", "--workload", "gups"],
         ["compare", "--workload", "gups", "--designs", "radix,thp"],
+        ["compare", "--mix", "gups,bfs", "--designs", "radix,thp"],
         ["workloads"],
         ["designs"],
         ["machines"],

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from pagewalk.custom import Streams
+
 class UserError(Exception):
     """What was asked for makes no sense."""
 
@@ -14,12 +16,7 @@ def set_data_dir(path: str) -> None:
 def version() -> str: ...
 def run(spec: str, progress: Callable[[str], bool] | None = None) -> str: ...
 def run_custom(
-    spec: str,
-    name: str,
-    pulls: list[Callable[[], bytes | None]],
-    mappings: list[tuple[int, int, bool, bool]],
-    dependences: bool,
-    progress: Callable[[str], bool] | None = None,
+    spec: str, streams: Streams, progress: Callable[[str], bool] | None = None
 ) -> str: ...
 def record(spec: str, path: str, progress: Callable[[str], bool] | None = None) -> str: ...
 def resolve(spec: str) -> str: ...

@@ -82,7 +82,10 @@ def compare(
     """Simulates designs side by side on one program; the first is the reference.
 
     Exactly one of `workload` (with `size` in bytes or as ``"4GiB"``, `threads`
-    and `params`), `trace` and `program` says what runs. `workload` is the name of
+    and `params`), `trace`, `mix` and `program` says what runs. `mix` is a list of
+    programs that run side by side, each a text as on the command line
+    (``"gups:size=4GiB"``) or a dictionary (``{"workload": "gups", "size": "4GiB"}``,
+    ``{"trace": "prog.pwt"}``). `workload` is the name of
     a built-in program, or a program of one's own: a generator of NumPy arrays of
     addresses, of structured arrays or of `Block`s, or a list of one for each
     thread; `mappings` says what memory it has, and without it mappings are
@@ -108,6 +111,7 @@ def compare(
             threads=given["threads"],
             params={k: str(v) for k, v in (given["params"] or {}).items()},
             trace=given["trace"],
+            mix=given["mix"],
             program=None if program is None else [str(word) for word in program],
         )
         if mappings is not None:
@@ -116,7 +120,7 @@ def compare(
         streams = _streams(workload, mappings, given)
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
         values = {
-            **(options.with_an_end(given) if isinstance(workload, str) else given),
+            **sources.limited(given, source),
             "machine": _name_or_file(given["machine"], Path(folder, "machines")),
             "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
         }
@@ -177,7 +181,7 @@ _described(compare)
 def _streams(
     workload: Any, mappings: Sequence[Mapping | tuple[int, int]] | None, given: Json
 ) -> custom.Streams:
-    for name in ("size", "threads", "params", "trace", "program"):
+    for name in ("size", "threads", "params", "trace", "mix", "program"):
         if given[name] is not None:
             raise UserError(f"{name}: makes no sense with a program of your own; drop the argument")
     return custom.Streams(workload, mappings)

@@ -81,9 +81,10 @@ def speedups(result: Result) -> str | None:
     if len(rows) < 2:
         return None
     frame = pl.DataFrame(rows, schema=["design", "speedup"], orient="row")
+    by = ", by requests" if result.speedup_by == "request" else ""
     base = alt.Chart(frame).encode(
         y=alt.Y("design:N", sort=None, title=None),
-        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}"),
+        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}{by}"),
     )
     bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
         color=alt.condition(
@@ -102,15 +103,15 @@ def speedups(result: Result) -> str | None:
 
 
 def cycles(result: Result) -> str | None:
-    """A stacked bar a design: cycles an instruction by cause."""
+    """A stacked bar a design: cycles an instruction, or a request, by cause."""
     shown = dict.fromkeys(
         s.cause for d in result.designs for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
     order = list(shown)
     rows = [
-        (d.name, colours.words(s.cause), s.cycles / instructions, order.index(s.cause))
+        (d.name, colours.words(s.cause), s.cycles / work, order.index(s.cause))
         for d in result.designs
-        if (instructions := d.get("instructions"))
+        if (work := d.get(f"{result.speedup_by}s"))
         for s in d.cycle_stack
         if s.cause in shown
     ]
@@ -120,13 +121,13 @@ def cycles(result: Result) -> str | None:
     scale = alt.Scale(
         domain=[colours.words(cause) for cause in order], range=list(palette.values())
     )
-    frame = pl.DataFrame(rows, schema=["design", "cause", "cpi", "order"], orient="row")
+    frame = pl.DataFrame(rows, schema=["design", "cause", "cost", "order"], orient="row")
     chart = (
         alt.Chart(frame)
         .mark_bar(height={"band": 0.66})
         .encode(
             y=alt.Y("design:N", sort=None, title=None),
-            x=alt.X("cpi:Q", title="cycles an instruction"),
+            x=alt.X("cost:Q", title=f"cycles {result.per}"),
             color=alt.Color("cause:N", sort=None, scale=scale),
             order="order:Q",
         )

@@ -87,8 +87,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
-    values = options.with_an_end(flags) if flags["workload"] is not None else flags
-    spec = options.specification(values, designs, _source(flags, program))
+    source = _source(flags, program)
+    spec = options.specification(sources.limited(flags, source), designs, source)
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],
@@ -96,8 +96,9 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         "--perfetto": flags["perfetto"],
     }
     _check_outputs(outputs)
-    if flags["parquet"] == "-" and flags["interval"] is not None:
-        raise UserError("--parquet -: intervals go to a second file beside it; name a file")
+    for name, what in (("interval", "intervals"), ("mix", "programs of a mix")):
+        if flags["parquet"] == "-" and flags[name] is not None:
+            raise UserError(f"--parquet -: {what} go to a second file beside it; name a file")
     if flags["perfetto"] == "-":
         raise UserError("--perfetto -: it is not written to standard output; name a file")
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
@@ -180,6 +181,7 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
         threads=flags["threads"],
         params=options.assignments(flags["params"] or [], "--param"),
         trace=flags["trace"],
+        mix=flags.get("mix"),
         program=program,
     )
 
@@ -200,9 +202,10 @@ def record(
     if out == "-":
         raise UserError("--out -: a trace is not written to standard output; name a file")
     program = _program(flags["ctx"], flags["extra"])
-    values = options.with_an_end(flags) if flags["workload"] is not None else flags
+    source = _source(flags, program)
+    values = sources.limited(flags, source)
     spec = {
-        "source": _source(flags, program),
+        "source": source,
         "instructions": options.read("instructions", values["instructions"]),
         "seed": options.read("seed", flags["seed"]),
     }

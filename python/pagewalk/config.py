@@ -8,7 +8,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from pagewalk import files
+from pagewalk import files, native
 from pagewalk.errors import UserError
 
 Json = dict[str, Any]
@@ -97,8 +96,8 @@ class Section(Mapping[str, Any]):
         if key in self._fields:
             return
         where = f"'{self._path}'" if self._path else "this configuration"
-        near = get_close_matches(key, self._fields, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(self._fields)}"
+        near = native.nearest(key, self._fields)
+        hint = f"did you mean '{near}'?" if near else f"there are {', '.join(self._fields)}"
         # An AttributeError would make copy and pickle ask in vain for hooks.
         raise UserError(f"{where} has no field '{key}'; {hint}")
 

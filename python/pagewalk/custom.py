@@ -38,7 +38,8 @@ class Block:
     how many operations before lies the one whose result is this one's address (0: none; at most
     65535). `pc` is the address of the instruction, in mapped memory (with `mappings` given, 64 KB
     from 0x401000 always are), `gap` the number of plain instructions before
-    it (at most 65534), `size` the bytes read or written (1 to 64).
+    it (at most 65534), `size` the bytes read or written (1 to 64). `request` says which end
+    a request; a program whose blocks have it has it from the first.
     """
 
     address: ArrayLike
@@ -47,6 +48,7 @@ class Block:
     pc: ArrayLike = CODE
     gap: ArrayLike = 0
     size: ArrayLike = 8
+    request: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class WorkloadError(UserError):
 
 
 class Streams:
-    """The threads of a program of one's own, as the engine takes them."""
+    """The threads of a program of one's own; the engine reads its fields by their names."""
 
     def __init__(
         self, workload: object, mappings: Sequence[Mapping | tuple[int, int]] | None
@@ -85,11 +87,13 @@ class Streams:
         self.threads = [_Thread(numpy, self.name, one, i) for i, one in enumerate(_split(workload))]
         self.mappings = [_mapping(m) for m in mappings or ()]
         self.dependences = any(thread.dependences for thread in self.threads)
+        self.requests = any(thread.requests for thread in self.threads)
 
     def error(self) -> WorkloadError | None:
         """What went wrong in a generator, chained to the exception itself."""
         return next((t.error for t in self.threads if t.error is not None), None)
 
+    @property
     def pulls(self) -> list[Callable[[], bytes | None]]:
         """A function a thread: the next block, or nothing when there is no more."""
         return [thread.pull for thread in self.threads]
@@ -145,9 +149,9 @@ class _Thread:
         # As the engine's operations lie in memory.
         self._layout = numpy.dtype(
             {
-                "names": ["pc", "va", "insns", "dep", "kind", "size"],
-                "formats": ["<u8", "<u8", "<u2", "<u2", "u1", "u1"],
-                "offsets": [0, 8, 16, 18, 25, 26],
+                "names": ["pc", "va", "insns", "dep", "kind", "size", "request"],
+                "formats": ["<u8", "<u8", "<u2", "<u2", "u1", "u1", "u1"],
+                "offsets": [0, 8, 16, 18, 25, 26, 27],
                 "itemsize": 32,
             }
         )
@@ -156,6 +160,7 @@ class _Thread:
         self._given = 0
         self.error: WorkloadError | None = None
         self.dependences = False
+        self.requests = False
         self._first: bytes | None = self._next()
         self._has_first = True
 
@@ -220,10 +225,12 @@ class _Thread:
         ops["size"] = size
         ops["pc"] = self._column("pc", columns.get("pc", np.asarray(CODE)), 0, ADDRESSES - 1)
         ops["insns"] = self._column("gap", columns.get("gap", np.asarray(0)), 0, 65534) + 1
-        store = np.asarray(columns.get("store", False))
-        if store.dtype.kind != "b":
-            store = self._column("store", store, 0, 1)
-        ops["kind"] = 1 + store.astype(np.uint8)
+        ops["kind"] = 1 + self._flag("store", columns.get("store", False))
+        if "request" in columns:
+            if self._given and not self.requests:
+                raise UserError("request: no block before has it; expected it from the first on")
+            self.requests = True
+            ops["request"] = self._flag("request", columns["request"])
         if "distance" in columns:
             self.dependences = True
             distance = self._column("distance", columns["distance"], 0, 65535)
@@ -233,6 +240,14 @@ class _Thread:
         self._given += len(address)
         packed: bytes = ops.tobytes()
         return packed
+
+    def _flag(self, name: str, values: Any) -> np.ndarray[Any, Any]:
+        """0 or 1, from those or from booleans."""
+        values = self._np.asarray(values)
+        if values.dtype.kind != "b":
+            values = self._column(name, values, 0, 1)
+        flag: np.ndarray[Any, Any] = values.astype(self._np.uint8)
+        return flag
 
     def _column(self, name: str, values: Any, least: int, most: int) -> np.ndarray[Any, Any]:
         values = self._np.asarray(values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -115,6 +115,11 @@ def explain(name: str) -> Explanation:
     return answer
 
 
+def nearest(given: str, names: Iterable[str]) -> str | None:
+    """The name that a misspelt one is nearest to, if any is near."""
+    return _engine.nearest(given, list(names))
+
+
 def resolve(machine: str, design: str) -> Resolved:
     """The whole configuration of a design on a machine, both by name or file."""
     answer: list[Resolved] = _asked(
@@ -174,8 +179,7 @@ def run(spec: Json, observer: Observer | None = None) -> Json:
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:
     """The same for a program of the user's own."""
     text = json.dumps(spec)
-    of = (streams.name, streams.pulls(), streams.mappings, streams.dependences)
-    return _watched(lambda progress: _asked(_engine.run_custom, text, *of, progress), observer)
+    return _watched(lambda progress: _asked(_engine.run_custom, text, streams, progress), observer)
 
 
 def record(spec: Json, out: str, observer: Observer | None = None) -> Json:

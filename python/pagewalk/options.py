@@ -47,7 +47,7 @@ def _count_or_zero(value: str | int | None, flag: str) -> int:
     return parse_count(value or 0, flag)
 
 
-def _instructions(value: str | int | None, flag: str) -> int | None:
+def _measured(value: str | int | None, flag: str) -> int | None:
     parsed = _count(value, flag)
     if parsed == 0:
         raise UserError(f"{flag}: 0 would measure nothing; expected 1 or more")
@@ -152,6 +152,12 @@ OPTIONS = [
     Option("params", Texts, "A parameter of it; repeatable.", "K=V", WHAT, flag="--param"),
     Option("trace", Text, "A recorded trace.", "FILE", WHAT),
     Option(
+        "mix", Texts,
+        "Programs side by side, as processes; with fewer cores than programs they take turns "
+        "(--set cores=2).",
+        "A[:K=V…],B,…", WHAT,
+    ),
+    Option(
         "skip", Text, "Instructions passed over.", "N", HOW_MUCH,
         place=("limits", "skip"), read=_count_or_zero,
     ),
@@ -161,7 +167,19 @@ OPTIONS = [
     ),
     Option(
         "instructions", Text, "Then measured (of each thread's sum).", "100M", HOW_MUCH,
-        place=("limits", "instructions"), read=_instructions,
+        place=("limits", "instructions"), read=_measured,
+    ),
+    Option(
+        "skip_requests", Text, "As --skip, in requests.", "N", HOW_MUCH,
+        place=("limits", "skip_requests"), read=_count, optional=True,
+    ),
+    Option(
+        "warmup_requests", Text, "As --warmup, in requests.", "N", HOW_MUCH,
+        place=("limits", "warmup_requests"), read=_count, optional=True,
+    ),
+    Option(
+        "requests", Text, "Measured: so many requests.", "100K", HOW_MUCH,
+        place=("limits", "requests"), read=_measured, optional=True,
     ),
     Option(
         "roi", bool, "Only between the marks of pagewalk.h.", None, HOW_MUCH,
@@ -208,13 +226,17 @@ def read(name: str, value: Any) -> Any:
     return option.read(value, option.spelled)
 
 
-def with_an_end(values: Mapping[str, Any]) -> Json:
-    """The values for a program without an end of its own: so much of it, if nothing is said."""
+def with_an_end(values: Mapping[str, Any], programs: int = 1) -> Json:
+    """The values for so many programs without an end: so much of each, if nothing is said."""
     if values.get("instructions") is not None:
         return dict(values)
-    warmup = values.get("warmup")
-    ends = {"instructions": DEFAULT_INSTRUCTIONS}
-    return {**values, **ends, "warmup": DEFAULT_WARMUP if warmup is None else warmup}
+    ended = dict(values)
+    if values.get("requests") is None:
+        ended["instructions"] = DEFAULT_INSTRUCTIONS
+    if values.get("warmup") is None and values.get("warmup_requests") is None:
+        # A mix warms its programs together.
+        ended["warmup"] = DEFAULT_WARMUP * programs
+    return ended
 
 
 def specification(values: Mapping[str, Any], designs: Sequence[str], source: Json | None) -> Json:
@@ -249,10 +271,14 @@ class Arguments(TypedDict, total=False):
     threads: int | None
     params: Mapping[str, Any] | None
     trace: str | os.PathLike[str] | None
+    mix: str | Sequence[str | Mapping[str, Any]] | None
     program: Sequence[str] | None
     skip: str | int | None
     warmup: str | int | None
     instructions: str | int | None
+    skip_requests: str | int | None
+    warmup_requests: str | int | None
+    requests: str | int | None
     roi: bool
     sample: str | None
     seed: int

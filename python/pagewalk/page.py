@@ -69,20 +69,17 @@ def fragment(result: Result) -> str:
     return (
         f"<div><b>{escape(result.data['source']['name'])}</b> "
         f"{escape('partial' if result.partial else '')}{_warnings(result)}"
-        f"{charts.cycles(result) or ''}{_table(result)}</div>"
+        f"{charts.cycles(result) or ''}{_table(result)}{_programs(result)}</div>"
     )
 
 
 def _heading(result: Result) -> str:
     data = result.data
-    limits = data["limits"]
-    facts = [f"machine {data['machine']}", f"seed {data['seed']}"]
-    if limits.get("skip"):
-        facts.append(f"skipped {count(limits['skip'])} instructions")
-    if limits.get("warmup"):
-        facts.append(f"warm-up {count(limits['warmup'])} instructions")
+    facts = result.facts
     if instructions := result.designs[0].get("instructions"):
         facts.append(f"measured {count(instructions)} instructions")
+    if requests := result.designs[0].get("requests"):
+        facts.append(f"{count(requests)} requests")
     if result.partial:
         facts.append(f"partial: {result.why_partial}")
     return (
@@ -147,12 +144,13 @@ def _charts(result: Result) -> str:
 
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
-    rows = {q.name: q for d in result.designs for q in d.quantities}
+    rows = {q.name: q for d in result.designs for q in d.told}
     head = "".join(f"<th>{escape(d.name)}</th>" for d in result.designs)
-    speedups = "".join(
-        f"<td>{'–' if d.speedup is None else f'{d.speedup:.3f}'}</td>" for d in result.designs
-    )
-    body = f"<tr><td>speedup</td>{speedups}<td class=text>Over the first design</td></tr>"
+    speedups = "".join(f"<td>{_ratio(d.speedup)}</td>" for d in result.designs)
+    over = "Over the first design"
+    if result.speedup_by == "request":
+        over += ", by requests: cycles a request are compared"
+    body = f"<tr><td>speedup</td>{speedups}<td class=text>{over}</td></tr>"
     for name, quantity in rows.items():
         cells = "".join(
             f"<td>{escape(with_unit(d.get(name), quantity.unit))}</td>" for d in result.designs
@@ -167,7 +165,46 @@ def _table(result: Result) -> str:
 
 
 def _summary(result: Result) -> str:
-    return f"<section><h2>Summary</h2>{_table(result)}</section>\n"
+    summary = f"<section><h2>Summary</h2>{_table(result)}</section>\n"
+    if programs := _programs(result):
+        summary += f"<section><h2>Programs of the mix</h2>{programs}</section>\n"
+    return summary
+
+
+def _programs(result: Result) -> str:
+    """One row a program of a mix: alone, and in each design's company of the others."""
+    first = result.designs[0]
+    if not first.programs:
+        return ""
+
+    def row(*cells: str) -> str:
+        return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+    head = "".join(
+        f"<th>{escape(d.name)}<br>IPC</th><th>{escape(d.name)}<br>speedup</th>"
+        for d in result.designs
+    )
+    body = ""
+    for number, program in enumerate(first.programs):
+        cells = [escape(program.name), _shown(program.ipc_alone)]
+        for design in result.designs:
+            own = design.programs[number]
+            cells += [_shown(own.ipc), _ratio(own.speedup)]
+        body += row(*cells)
+    weighted = [cell for d in result.designs for cell in ("", _ratio(d.weighted_speedup))]
+    body += row("weighted speedup", "", *weighted)
+    return (
+        f"<table><thead><tr><th></th><th>{escape(first.name)}<br>IPC alone</th>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else significant(value)
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _details(result: Result) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -15,6 +15,7 @@ from rich.text import Text
 from pagewalk import colours
 from pagewalk.quantities import count, duration, significant, size, with_unit
 from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
+from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result, Share
@@ -32,16 +33,9 @@ _PROSE = 30
 def heading(result: Result) -> RenderableType:
     """What was simulated, in a few lines."""
     data = result.data
-    limits = data["limits"]
-    parts = [f"machine {data['machine']}", f"seed {data['seed']}"]
-    for key, what in (("skip", "skipped"), ("warmup", "warm-up")):
-        if limits.get(key):
-            parts.append(f"{what} {count(limits[key])} instructions")
-    if limits.get("roi"):
-        parts.append("region of interest")
     lines = [
         line((f"pagewalk {data['version']}", "dim"), "  ", (data["source"]["name"], "bold")),
-        line(" · ".join(parts), style="dim"),
+        line(" · ".join(result.facts), style="dim"),
     ]
     if result.partial:
         lines.append(line(f"partial: {result.why_partial}", style="bold yellow"))
@@ -134,6 +128,7 @@ def run(result: Result, out: Console) -> None:
         )
         out.print()
         out.print(Padding(line(sampled), (0, 0, 0, 2)))
+    _print_programs(result, out)
     _print_title("Where the cycles went", out)
     _print_stack(design, out)
     _print_end(result, out)
@@ -146,6 +141,8 @@ def compare(result: Result, out: Console) -> None:
     out.print()
     columns = [
         ("ipc", "IPC", significant),
+        ("requests", "requests", count),
+        ("cycles_per_request", "cycles\na request", significant),
         ("l1d_tlb_mpki", "L1 TLB\nMPKI", significant),
         ("l2_tlb_mpki", "L2 TLB\nMPKI", significant),
         ("walks", "walks", count),
@@ -157,10 +154,13 @@ def compare(result: Result, out: Console) -> None:
     ]
     shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
     cells: list[list[Any]] = [[_title(d) for d in result.designs]]
-    cells.append([_speedup(d) for d in result.designs])
-    titles = ["design", "speedup", *(title for _, title, _ in shown)]
+    cells.append([_ratio(d.speedup) for d in result.designs])
+    by_request = result.speedup_by == "request"
+    speedup = "speedup,\nby requests" if by_request else "speedup"
+    titles = ["design", speedup, *(title for _, title, _ in shown)]
     cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
     _print_blocks(titles, cells, out)
+    _print_programs(result, out)
     _print_speedups(result, out)
     _print_stacks(result, out)
     _print_end(result, out)
@@ -184,7 +184,7 @@ def _print_title(title: str, out: Console) -> None:
 
 def _print_quantities(design: DesignResult, out: Console) -> None:
     """A line a number; what it means beside it, or below it where that is too narrow."""
-    rows = [(q.name, with_unit(q.value, q.unit), q.meaning) for q in design.quantities]
+    rows = [(q.name, with_unit(q.value, q.unit), q.meaning) for q in design.told]
     name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
     if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
         table = grid()
@@ -244,6 +244,39 @@ def _blocks(widths: list[int], room: int) -> list[list[int]]:
     return blocks
 
 
+_HEAD = 16
+"""Columns of a design's name above its numbers; a longer one takes several lines."""
+_WEIGHTED = "weighted speedup"
+
+
+def _print_programs(result: Result, out: Console) -> None:
+    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+    if not result.designs[0].programs:
+        return
+    first = result.designs[0]
+    several = len(result.designs) > 1
+    heads = [chop_cells(visible(d.name), _HEAD) if several else [] for d in result.designs]
+    height = max(1, *(len(head) for head in heads))
+    titles = ["program", "\n" * (height - 1) + "IPC\nalone"]
+    cells: list[list[Any]] = [
+        [line(name, style="cyan") for name in (*(p.name for p in first.programs), _WEIGHTED)],
+        [*(_cell(p.ipc_alone, significant) for p in first.programs), ""],
+    ]
+    for design, head in zip(result.designs, heads, strict=True):
+        over = "\n" * (height - len(head)) + "".join(f"{part}\n" for part in head)
+        # The speed of one design is told by what its programs lose to each other.
+        speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
+        titles += [f"{over}IPC", f"{over}{'speedup' if several else 'of alone'}"]
+        cells.append([*(_cell(p.ipc, significant) for p in design.programs), ""])
+        cells.append([_ratio(speed) for speed in (*speeds, design.weighted_speedup)])
+    _print_title(f"Programs of the mix (alone: on {first.name})", out)
+    _print_blocks(titles, cells, out)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
 def _print_design(design: DesignResult, out: Console) -> None:
     table = grid()
     names(table)
@@ -264,8 +297,8 @@ def _tables(path: str, config: Json) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _tables(f"{path}.{key}", value)
 
 
-def _speedup(design: DesignResult) -> str:
-    return "–" if design.speedup is None else f"{design.speedup:.3f}"
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _print_end(result: Result, out: Console) -> None:
@@ -281,7 +314,8 @@ def _print_speedups(result: Result, out: Console) -> None:
         return
     most = max(speedup for _, speedup in known)
     width = max(10, min(60, out.width - _LABEL - 12))
-    _print_title(f"Speedup over {result.designs[0].name}", out)
+    by = ", by requests" if result.speedup_by == "request" else ""
+    _print_title(f"Speedup over {result.designs[0].name}{by}", out)
     for design, speedup in known:
         style = "green" if speedup > 1.0005 else "red" if speedup < 0.9995 else "bright_black"
         out.print(
@@ -309,14 +343,9 @@ def _percent(share: Share) -> str:
     return f" {share.share * 100:.1f} %"
 
 
-def _cycles_per_kilo(design: DesignResult) -> float | None:
-    cycles, instructions = design.get("cycles"), design.get("instructions")
-    return 1000 * cycles / instructions if cycles and instructions else None
-
-
 def _print_stacks(result: Result, out: Console) -> None:
-    """A stacked bar a design, its length the cycles an instruction."""
-    known = [(d, c) for d in result.designs if d.cycle_stack and (c := _cycles_per_kilo(d))]
+    """A stacked bar a design, its length the cycles an instruction, or a request."""
+    known = [(d, c) for d in result.designs if d.cycle_stack and (c := d.cost)]
     if not known:
         return
     most = max(cycles for _, cycles in known)
@@ -330,11 +359,11 @@ def _print_stacks(result: Result, out: Console) -> None:
         cause: (fills[i % len(fills)], style)
         for i, (cause, style) in enumerate(colours.causes(list(causes)).items())
     }
-    _print_title("Where the cycles went (cycles an instruction)", out)
+    _print_title(f"Where the cycles went (cycles {result.per})", out)
     for design, cycles in known:
         row = line("  ") + label(design.name, _LABEL, "cyan")
         _stacked(row, design.cycle_stack, ink, width * cycles / most)
-        out.print(row + line(f" {significant(cycles / 1000)}"))
+        out.print(row + line(f" {significant(cycles)}"))
     legend = line("  ")
     for cause, (fill, style) in ink.items():
         entry = line((f"{fill} ", style), colours.words(cause), "   ")

@@ -9,12 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files
+from pagewalk.quantities import count
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     import polars
 
 Json = dict[str, Any]
+
+
+_OF_REQUESTS = ("requests", "cycles_per_request", "instructions_per_request")
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,24 @@ class Sampling:
     confidence: float
 
 
+@dataclass(frozen=True)
+class ProgramResult:
+    """What one program of a mix did, up to the instructions or requests asked for.
+
+    `cycles` are those from the start of the measured part until then; `ipc_alone` are the
+    instructions a cycle of the program alone on the first design. `speedup` refers to the first
+    design in the same mix.
+    """
+
+    name: str
+    instructions: int
+    requests: int
+    cycles: int | None
+    ipc: float | None
+    ipc_alone: float | None
+    speedup: float | None
+
+
 def _statistics(rows: list[Json]) -> list[Statistic]:
     return [
         Statistic(s["path"], s["name"], s["value"], s["unit"], s["meaning"], s["gauge"])
@@ -82,6 +104,10 @@ class DesignResult:
     `statistics` count the measured part. `since_boot` are those of the operating
     system and of the page tables since the machine booted: tables grow most while
     a program fills its memory, before the measured part.
+
+    `speedup` compares cycles an instruction, or a request where `speedup_by` says so: the designs'
+    programs then do not run the same instructions. A mix has `programs` and a `weighted_speedup`,
+    the sum of each program's instructions a cycle over those of it alone on the first design.
     """
 
     name: str
@@ -96,6 +122,9 @@ class DesignResult:
     intervals: list[Interval] = field(default_factory=list)
     sampling: Sampling | None = None
     since_boot: list[Statistic] = field(default_factory=list)
+    speedup_by: str = "instruction"
+    programs: list[ProgramResult] = field(default_factory=list)
+    weighted_speedup: float | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -118,6 +147,9 @@ class DesignResult:
                 for i in data.get("intervals") or []
             ],
             sampling=Sampling(**data["sampling"]) if data.get("sampling") else None,
+            speedup_by=data.get("speedup_by", "instruction"),
+            programs=[ProgramResult(**p) for p in data.get("programs") or []],
+            weighted_speedup=data.get("weighted_speedup"),
         )
 
     @property
@@ -129,6 +161,17 @@ class DesignResult:
     def failed(self) -> bool:
         """Whether the design came to an end that nobody asked for, such as out of memory."""
         return self.status not in ("complete", "partial")
+
+    @property
+    def told(self) -> list[Quantity]:
+        """The summary without what there is none of: numbers of requests of a program without."""
+        return [q for q in self.quantities if q.value is not None or q.name not in _OF_REQUESTS]
+
+    @property
+    def cost(self) -> float | None:
+        """Cycles an instruction, or a request where `speedup_by` says so."""
+        cycles, work = self.get("cycles"), self.get(f"{self.speedup_by}s")
+        return cycles / work if cycles and work else None
 
     def get(self, name: str) -> float | None:
         """A number of the summary by name, or None."""
@@ -153,6 +196,29 @@ class Result:
     def __init__(self, data: Json) -> None:
         self.data = data
         self.designs = [DesignResult.from_json(d) for d in data["designs"]]
+
+    @property
+    def speedup_by(self) -> str:
+        """What speedups compare the cycles of: an ``instruction`` or a ``request``."""
+        return self.designs[0].speedup_by
+
+    @property
+    def per(self) -> str:
+        """The same with its article, for titles."""
+        return "a request" if self.speedup_by == "request" else "an instruction"
+
+    @property
+    def facts(self) -> list[str]:
+        """On what machine, and which part of the program, in words."""
+        limits = self.data["limits"]
+        facts = [f"machine {self.data['machine']}", f"seed {self.data['seed']}"]
+        for key, what in (("skip", "skipped"), ("warmup", "warm-up")):
+            for name, unit in ((key, "instructions"), (f"{key}_requests", "requests")):
+                if limits.get(name):
+                    facts.append(f"{what} {count(limits[name])} {unit}")
+        if limits.get("roi"):
+            facts.append("region of interest")
+        return facts
 
     @property
     def partial(self) -> bool:
@@ -192,19 +258,43 @@ class Result:
 
     @cached_property
     def summary(self) -> polars.DataFrame:
-        """One row a design, one column a number of the summary."""
+        """One row a design, a column a number of the summary; of a mix weighted speedup, too."""
         import polars
 
+        is_mix = any(d.programs for d in self.designs)
         rows = [
             {
                 "design": d.name,
                 "status": d.status,
                 "speedup": d.speedup,
+                **({"weighted_speedup": d.weighted_speedup} if is_mix else {}),
                 **{q.name: None if q.value is None else float(q.value) for q in d.quantities},
             }
             for d in self.designs
         ]
         return polars.DataFrame(rows, infer_schema_length=None)
+
+    @cached_property
+    def programs(self) -> polars.DataFrame:
+        """One row a program of a mix and design; empty where there is one program."""
+        import polars
+
+        schema = {
+            "design": polars.String(),
+            "program": polars.String(),
+            "instructions": polars.Int64(),
+            "requests": polars.Int64(),
+            "cycles": polars.Int64(),
+            "ipc": polars.Float64(),
+            "ipc_alone": polars.Float64(),
+            "speedup": polars.Float64(),
+        }
+        rows = [
+            (d.name, p.name, *(getattr(p, name) for name in list(schema)[2:]))
+            for d in self.designs
+            for p in d.programs
+        ]
+        return polars.DataFrame(rows, schema=schema, orient="row")
 
     def frame(self) -> polars.DataFrame:
         """One row a statistic and design: every counter, and the summary.
@@ -260,7 +350,7 @@ class Result:
         files.write(path, self.to_json().encode())
 
     def write_parquet(self, path: str) -> list[str]:
-        """Writes `frame` as Parquet, and `intervals` beside it where there are any.
+        """Writes `frame` as Parquet; `intervals` and `programs` beside it where there are any.
 
         Configuration, seed, version and host speed are in the file's metadata
         under ``pagewalk``. Returns the paths written.
@@ -268,9 +358,11 @@ class Result:
         about = {key: value for key, value in self.data.items() if key != "designs"}
         about["configs"] = {d.name: d.config for d in self.designs}
         tables = [(path, self.frame())]
+        stem = path.removesuffix(".parquet")
         if any(d.intervals for d in self.designs):
-            stem = path.removesuffix(".parquet")
             tables.append((f"{stem}.intervals.parquet", self.intervals()))
+        if any(d.programs for d in self.designs):
+            tables.append((f"{stem}.programs.parquet", self.programs))
         for target, table in tables:
             # By way of memory: what polars says of a full disk names neither file nor cause.
             out = io.BytesIO()

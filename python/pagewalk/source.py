@@ -1,14 +1,17 @@
-"""What runs: a built-in program, a trace or a program."""
+"""What runs: a built-in program, a trace, a mix of these, or any program."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import exact_bytes, parse_bytes
+from pagewalk.options import with_an_end
+from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 
 Json = dict[str, Any]
 
@@ -23,14 +26,16 @@ def source(
     threads: int | None = None,
     params: dict[str, Any] | None = None,
     trace: str | os.PathLike[str] | None = None,
+    mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
 ) -> Json:
-    """What runs: exactly one of a built-in program, a trace and a program."""
+    """What runs: exactly one of a built-in program, a trace, a mix and a program."""
     given = [
         name
         for name, value in (
             ("--workload NAME", workload),
             ("--trace FILE", trace),
+            ("--mix A,B,…", mix),
             ("-- PROGRAM ARGS…", program),
         )
         if value
@@ -38,40 +43,135 @@ def source(
     if len(given) != 1:
         found = " and ".join(given) if given else "none"
         raise UserError(
-            f"what to run: expected exactly one of --workload NAME, --trace FILE and "
+            f"what to run: expected exactly one of --workload NAME, --trace FILE, --mix A,B,… and "
             f"-- PROGRAM ARGS…, found {found}; 'pagewalk workloads' lists the built-in programs"
         )
     if workload is None:
-        for flag, value in (("--size", size), ("--threads", threads), ("--param", params)):
+        own = (
+            ("--size", size, "gups:size=4GiB"),
+            ("--threads", threads, "bfs:threads=2"),
+            ("--param", params, "bfs:scale=16"),
+        )
+        for flag, value, written in own:
+            if value and mix:
+                raise UserError(
+                    f"{flag} belongs to a single program; in a mix write it behind the program's "
+                    f"name, as {written}"
+                )
             if value:
                 raise UserError(
                     f"{flag} belongs to a built-in program; add --workload NAME or drop {flag}"
                 )
     if workload:
-        if threads is not None and not 1 <= threads < 2**32:
-            raise UserError(f"--threads: {threads} is not possible; expected 1 or more")
-        return {
-            "workload": {
-                "name": workload,
-                "size": None if size is None else exact_bytes(parse_bytes(size, "--size")),
-                "threads": 1 if threads is None else threads,
-                "params": params or {},
-            }
-        }
+        return _built_in(workload, size, threads, params or {})
     if trace:
         return {"trace": {"path": _existing_trace(trace)}}
+    if mix:
+        return {"mix": {"programs": _mix(mix)}}
     assert program is not None
     return {"program": {"argv": _existing_program(program)}}
 
 
-def _existing_trace(trace: str | os.PathLike[str]) -> str:
+def limited(values: Mapping[str, Any], source: Json | None) -> Json:
+    """The values of options with an end for what may have none of its own."""
+    programs = len(source["mix"]["programs"]) if source and "mix" in source else 1
+    endless = source is not None and ("workload" in source or "mix" in source)
+    return with_an_end(values, programs) if endless else dict(values)
+
+
+def _built_in(
+    name: str,
+    size: str | int | None,
+    threads: int | None,
+    params: dict[str, Any],
+    where: str = "--",
+) -> Json:
+    """A built-in program; `where` precedes the names of its options in messages."""
+    if threads is not None and not 1 <= threads < 2**32:
+        raise UserError(f"{where}threads: {threads} is not possible; expected 1 or more")
+    return {
+        "workload": {
+            "name": name,
+            "size": None if size is None else exact_bytes(parse_bytes(size, f"{where}size")),
+            "threads": 1 if threads is None else threads,
+            "params": params,
+        }
+    }
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
+_FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a value"
+
+
+def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
+    """The programs of a mix: texts of one or more, separated by commas, or dictionaries."""
+    programs = []
+    for one in [mix] if isinstance(mix, (str, Mapping)) else mix:
+        if isinstance(one, Mapping):
+            programs.append(_listed(dict(one)))
+        elif isinstance(one, str):
+            programs += [_written(text.strip()) for text in one.split(",")]
+        else:
+            raise UserError(
+                f"--mix: {one!r} is no program of a mix; expected a text or a dictionary"
+            )
+    return programs
+
+
+def _written(text: str) -> Json:
+    """A program of a mix as it is written on the command line."""
+    name, *pairs = text.split(":")
+    if "/" in name or name.endswith(_TRACES):
+        return {"trace": {"path": _existing_trace(text, "--mix")}}
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--mix: '{text}' names no program; expected {_FORM}")
+    options: Json = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--mix {name}: '{pair}' is not understood; expected {_FORM}")
+        options[key.strip()] = value.strip()
+    return _member(name, options)
+
+
+def _listed(options: Json) -> Json:
+    """A program of a mix as a dictionary."""
+    if "program" in options:
+        raise UserError(
+            "--mix: a live program cannot start again; record it and give the trace, "
+            'as {"trace": "prog.pwt"}'
+        )
+    if "trace" in options:
+        path = options.pop("trace")
+        if options:
+            raise UserError(f"--mix {path}: a trace has no '{next(iter(options))}'; drop the key")
+        return {"trace": {"path": _existing_trace(path, "--mix")}}
+    name = options.pop("workload", None)
+    if not isinstance(name, str):
+        raise UserError(
+            '--mix: a dictionary without a name; expected {"workload": "gups", …} '
+            'or {"trace": "prog.pwt"}'
+        )
+    return _member(name, options)
+
+
+def _member(name: str, options: Json) -> Json:
+    where = f"--mix {name}: "
+    size, threads = options.pop("size", None), options.pop("threads", None)
+    if threads is not None:
+        threads = parse_count(threads, f"{where}threads")
+    return _built_in(name, size, threads, {k: str(v) for k, v in options.items()}, where)
+
+
+def _existing_trace(trace: str | os.PathLike[str], flag: str = "--trace") -> str:
     path = Path(trace)
     if not path.exists():
-        raise UserError(f"--trace: there is no file '{path}'; check the name")
+        raise UserError(f"{flag}: there is no file '{path}'; check the name")
     if path.is_dir():
-        raise UserError(f"--trace: '{path}' is a folder; give a trace file")
+        raise UserError(f"{flag}: '{path}' is a folder; give a trace file")
     if not os.access(path, os.R_OK):
-        raise UserError(f"--trace: '{path}' may not be read; check its permissions")
+        raise UserError(f"{flag}: '{path}' may not be read; check its permissions")
     return str(path)
 
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use pagewalk_stream::{
-    BATCH_OPS, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+    BATCH_OPS, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
 };
 use pagewalk_units::VirtAddr;
 use pyo3::prelude::*;
@@ -19,6 +19,20 @@ const CODE_BYTES: u64 = 0x1_0000;
 
 /// First address, bytes, writable, populate.
 pub type Mapping = (u64, u64, bool, bool);
+
+/// The program as Python has it: `Streams` of `python/pagewalk/custom.py`.
+#[derive(FromPyObject)]
+pub struct Streams {
+    name: String,
+    /// A function a thread, which gives bytes of operations, or `None` at the end.
+    pulls: Vec<Py<PyAny>>,
+    /// Without any, they are inferred from the addresses.
+    mappings: Vec<Mapping>,
+    /// Operations say whose result an address is.
+    dependences: bool,
+    /// Operations say where a request ends.
+    requests: bool,
+}
 
 /// See the module.
 pub struct Custom {
@@ -37,9 +51,15 @@ struct Thread {
 }
 
 impl Custom {
-    /// A program called `name` with a function a thread; without `mappings` they
-    /// are inferred from the addresses.
-    pub fn new(name: &str, pulls: Vec<Py<PyAny>>, mappings: &[Mapping], dependences: bool) -> Self {
+    /// A program of these threads.
+    pub fn new(streams: Streams) -> Self {
+        let Streams {
+            name,
+            pulls,
+            mappings,
+            dependences,
+            requests,
+        } = streams;
         let mut setup = VecDeque::new();
         if !mappings.is_empty() {
             setup.push_back(Event::Map {
@@ -68,6 +88,7 @@ impl Custom {
                 infer_mappings: mappings.is_empty(),
                 no_dependences: !dependences,
                 deterministic: true,
+                request: requests.then(|| "request".to_owned()),
                 ..Facts::default()
             },
             setup,
@@ -103,6 +124,7 @@ fn op(bytes: &[u8]) -> Op {
             Kind::Load
         },
         size: bytes[26],
+        flags: if bytes[27] == 1 { flags::REQUEST } else { 0 },
         ..Op::default()
     }
 }

@@ -120,20 +120,16 @@ fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<Stri
     })
 }
 
-/// Runs a specification on a program whose threads are `pulls`, functions that
-/// give bytes of operations or `None`.
+/// Runs a specification on a program of the caller's own.
 #[pyfunction]
-#[pyo3(signature = (spec, name, pulls, mappings, dependences, progress = None))]
+#[pyo3(signature = (spec, streams, progress = None))]
 fn run_custom(
     py: Python<'_>,
     spec: &str,
-    name: &str,
-    pulls: Vec<Py<PyAny>>,
-    mappings: Vec<custom::Mapping>,
-    dependences: bool,
+    streams: custom::Streams,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let program = custom::Custom::new(name, pulls, &mappings, dependences);
+    let program = custom::Custom::new(streams);
     simulate(py, spec, progress, move |installation, spec, progress| {
         installation.run_program(spec, Box::new(program), progress)
     })

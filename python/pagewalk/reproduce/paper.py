@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -189,8 +188,8 @@ def known(name: str, names: Iterable[str], kind: str, kinds: str) -> str:
     there = list(names)
     if name in there:
         return name
-    near = get_close_matches(name, there, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    near = native.nearest(name, there)
+    hint = f"did you mean '{near}'? " if near else ""
     raise UserError(f"there is no {kind} '{name}'; {hint}{kinds}: {', '.join(there)}")
 
 

@@ -9,11 +9,13 @@ mod machine;
 mod measure;
 mod options;
 mod perfetto;
+mod plan;
 mod results;
 mod run;
 mod session;
 mod summary;
 mod thread;
+mod work;
 
 pub use explain::{Explanation, explain, statistics};
 pub use limits::{Limits, Sample};

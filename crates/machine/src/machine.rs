@@ -25,10 +25,11 @@ use pagewalk_units::{Cycle, PhysAddr};
 use self::parts::Parts;
 use self::skip::TouchFilter;
 use crate::config::Config;
-use crate::limits::{Plan, Work};
 use crate::measure::Measured;
 use crate::options::{Design, Options};
+use crate::plan::Plan;
 use crate::thread::{Process, Thread};
+use crate::work::Work;
 
 /// Why a run of a design ended, or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]

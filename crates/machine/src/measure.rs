@@ -3,7 +3,7 @@
 use pagewalk_stats::Tree;
 use pagewalk_units::Cycle;
 
-use crate::limits::Work;
+use crate::work::Work;
 
 /// One stretch between two snapshots.
 #[derive(Clone, Debug)]
@@ -207,7 +207,7 @@ mod tests {
     use pagewalk_stats::Tree;
 
     use super::{Measured, confidence};
-    use crate::limits::Work;
+    use crate::work::Work;
 
     #[test]
     fn equal_samples_leave_no_doubt() {

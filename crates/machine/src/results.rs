@@ -8,11 +8,12 @@ use pagewalk_stream::Facts;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::limits::{Limits, Work};
+use crate::limits::Limits;
 use crate::machine::{Machine, Outcome};
 use crate::measure::confidence;
 use crate::options::{Design, Options};
 use crate::summary::{self, Metric, Share};
+use crate::work::Work;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use pagewalk_stream::{Facts, Program};
 
 use crate::hub::{Changes, Hub, lock};
-use crate::limits::Plan;
 use crate::machine::{Machine, Outcome, Pause};
 use crate::options::{Design, Options};
 use crate::perfetto;
+use crate::plan::Plan;
 use crate::results::{self, RunResult};
 
 /// How far a run is.

@@ -5,7 +5,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
 use serde::Serialize;
 
-use crate::limits::Work;
+use crate::work::Work;
 
 /// One number of the summary.
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use pagewalk_tables::Looked;
 
 use super::{Machine, Outcome};
 use crate::hub::Item;
-use crate::limits::Phase;
+use crate::plan::Phase;
 
 impl Machine {
     /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.

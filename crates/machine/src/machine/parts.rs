@@ -6,8 +6,10 @@ use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::Cycle;
 
 use super::Machine;
-use crate::limits::{Limits, Phase, Work};
+use crate::limits::Limits;
+use crate::plan::Phase;
 use crate::thread::State;
+use crate::work::Work;
 
 /// One program of a mix.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! From phase to phase: what is measured, and how a run ends.
 
 use super::{Machine, Outcome};
-use crate::limits::{Phase, Work};
+use crate::plan::Phase;
+use crate::work::Work;
 
 impl Machine {
     pub(super) fn enter_phase(&mut self) {

@@ -5,7 +5,7 @@ use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::{Machine, Outcome};
-use crate::limits::Work;
+use crate::work::Work;
 
 /// The pages that a skipping machine has seen mapped: direct-mapped.
 pub(super) struct TouchFilter {

@@ -6,7 +6,8 @@ use pagewalk_stream::ThreadId;
 use super::waits::program;
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Item, Supply};
-use crate::limits::{Phase, Work};
+use crate::plan::Phase;
+use crate::work::Work;
 
 /// What a core has done since the start.
 fn work(core: &Core) -> Work {

@@ -1,0 +1,419 @@
+//! From phase to phase: what is skipped, warmed and measured, by counting work.
+
+use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample};
+use crate::work::Work;
+
+/// What the machine does with the instructions that come now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Skipping until the region of interest begins.
+    UntilRoi,
+    /// Skipping a number of instructions.
+    Skip,
+    /// Timed, not measured.
+    Warmup,
+    /// Timed and measured.
+    Measure,
+    /// Between samples: state only.
+    SampleWarm,
+    /// Before a sample: timed, not measured.
+    SampleLeadIn,
+    /// A sample: timed and measured.
+    SampleMeasure,
+    /// Over.
+    Done,
+}
+
+impl Phase {
+    /// Word for the progress bar.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Phase::UntilRoi | Phase::Skip => "skip",
+            Phase::Warmup => "warm-up",
+            Phase::Measure | Phase::SampleMeasure | Phase::SampleLeadIn => "measure",
+            Phase::SampleWarm => "between samples",
+            Phase::Done => "done",
+        }
+    }
+
+    /// Whether nothing but pages is touched.
+    pub(crate) fn skips(self) -> bool {
+        matches!(self, Phase::UntilRoi | Phase::Skip)
+    }
+
+    /// Whether the clock runs by what the program does.
+    pub(crate) fn takes_time(self) -> bool {
+        !self.skips() && self != Phase::SampleWarm
+    }
+
+    /// Whether it lies behind skipping and warm-up.
+    fn is_measured_part(self) -> bool {
+        matches!(
+            self,
+            Phase::Measure | Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure
+        )
+    }
+
+    /// Whether statistics count.
+    pub(crate) fn measures(self) -> bool {
+        matches!(self, Phase::Measure | Phase::SampleMeasure)
+    }
+}
+
+/// Walks through the phases by counting work.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    limits: Limits,
+    /// A region of interest that ends is a request.
+    regions: bool,
+    pub(crate) phase: Phase,
+    /// What ends the phase, whichever comes first.
+    pub(crate) left: Work,
+    /// What of the measured part no sample, or stretch before one, has been given yet.
+    part_left: Work,
+    /// Between two regions of interest: the phase that the next one goes on with.
+    outside: Option<(Phase, Work)>,
+}
+
+impl Plan {
+    /// `regions`: each region of interest that ends is a request.
+    pub(crate) fn new(limits: Limits, regions: bool) -> Self {
+        let mut plan = Plan {
+            limits,
+            regions,
+            phase: Phase::UntilRoi,
+            left: Work::FOREVER,
+            part_left: Work::FOREVER,
+            outside: None,
+        };
+        if !limits.roi {
+            plan.after_roi();
+        }
+        plan
+    }
+
+    /// Of a mix, whose programs have instructions of their own: it ends by
+    /// [`Plan::finish`]. An error names the option that makes no sense with it.
+    pub(crate) fn of_mix(limits: Limits) -> Result<Self, String> {
+        if limits.sample.is_some() {
+            return Err(
+                "--sample: the programs of a mix are measured side by side, without gaps; expected no --sample with --mix".to_owned(),
+            );
+        }
+        let endless = Limits {
+            instructions: None,
+            requests: None,
+            roi: true,
+            ..limits
+        };
+        Ok(Plan::new(endless, false))
+    }
+
+    /// The measured part is complete.
+    pub(crate) fn finish(&mut self) {
+        (self.phase, self.left) = (Phase::Done, Work::FOREVER);
+    }
+
+    fn after_roi(&mut self) {
+        (self.phase, self.left) = (Phase::Skip, self.skipped());
+        self.settle();
+    }
+
+    fn skipped(&self) -> Work {
+        Self::amount(self.limits.skip, self.limits.skip_requests)
+    }
+
+    /// So many requests if there are any, else so many instructions.
+    fn amount(instructions: u64, requests: u64) -> Work {
+        match requests {
+            0 => Work::instructions(instructions),
+            _ => Work::first_of(None, Some(requests)),
+        }
+    }
+
+    /// Enters the next phase while the present one has nothing left.
+    fn settle(&mut self) {
+        let limits = self.limits;
+        while self.left.is_over() && self.phase != Phase::Done {
+            (self.phase, self.left) = match (self.phase, limits.sample) {
+                (Phase::UntilRoi, _) => (Phase::Skip, self.skipped()),
+                (Phase::Skip, _) => (
+                    Phase::Warmup,
+                    Self::amount(limits.warmup, limits.warmup_requests),
+                ),
+                (Phase::Warmup, sample) => {
+                    self.part_left = Work::first_of(limits.instructions, limits.requests);
+                    match sample {
+                        None => (Phase::Measure, self.part_left),
+                        Some(s) => self.sample_part(Phase::SampleWarm, s),
+                    }
+                }
+                (Phase::SampleMeasure, Some(s)) => self.sample_part(Phase::SampleWarm, s),
+                (Phase::SampleWarm, Some(s)) => self.sample_part(Phase::SampleLeadIn, s),
+                (Phase::SampleLeadIn, Some(s)) => self.sample_part(Phase::SampleMeasure, s),
+                (Phase::Measure | Phase::Done, _)
+                | (Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure, None) => {
+                    (Phase::Done, Work::FOREVER)
+                }
+            };
+        }
+    }
+
+    fn sample_part(&mut self, phase: Phase, s: Sample) -> (Phase, Work) {
+        if self.part_left.is_over() {
+            return (Phase::Done, Work::FOREVER);
+        }
+        let length = match phase {
+            Phase::SampleLeadIn => SAMPLE_LEAD_IN,
+            Phase::SampleMeasure => s.length,
+            _ => s.period - s.length - SAMPLE_LEAD_IN,
+        };
+        let left = Work {
+            instructions: length.min(self.part_left.instructions),
+            ..self.part_left
+        };
+        self.part_left = self.part_left.less(Work {
+            requests: 0,
+            ..left
+        });
+        (phase, left)
+    }
+
+    /// `done` is done; whether the phase has changed.
+    pub(crate) fn advance(&mut self, done: Work) -> bool {
+        let before = self.phase;
+        self.left = self.left.less(done);
+        if self.phase.is_measured_part() {
+            self.part_left = self.part_left.less(Work {
+                instructions: 0,
+                ..done
+            });
+        }
+        if self.left.is_over() {
+            self.settle();
+            // A phase may follow itself (samples without a gap): that is a change too.
+            return true;
+        }
+        before != self.phase
+    }
+
+    /// Whether `done` ends the phase.
+    pub(crate) fn ends_with(&self, done: Work) -> bool {
+        self.left.less(done).is_over()
+    }
+
+    /// The region of interest begins; whether the phase has changed.
+    pub(crate) fn roi_begin(&mut self) -> bool {
+        let waiting = self.phase == Phase::UntilRoi;
+        if waiting {
+            match self.outside.take() {
+                Some(before) => (self.phase, self.left) = before,
+                None => self.after_roi(),
+            }
+        }
+        waiting
+    }
+
+    /// Whether the end of a region of interest is a request.
+    pub(crate) fn counts_regions(&self) -> bool {
+        self.regions
+    }
+
+    /// The region of interest ends; whether the phase has changed.
+    pub(crate) fn roi_end(&mut self) -> bool {
+        let over = self.limits.roi && self.phase != Phase::UntilRoi && self.phase != Phase::Done;
+        if over && self.regions && self.limits.requests.is_some() {
+            self.outside = Some((self.phase, self.left));
+            (self.phase, self.left) = (Phase::UntilRoi, Work::FOREVER);
+        } else if over {
+            (self.phase, self.left) = (Phase::Done, Work::FOREVER);
+        }
+        over
+    }
+
+    /// Whether nothing has been measured yet, nor could be: not between two regions.
+    pub(crate) fn is_before_roi(&self) -> bool {
+        self.phase == Phase::UntilRoi && self.outside.is_none()
+    }
+
+    /// Instructions of all phases together, if they are bounded.
+    pub(crate) fn total(limits: &Limits) -> Option<u64> {
+        limits
+            .instructions
+            .map(|n| n.saturating_add(limits.skip).saturating_add(limits.warmup))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Limits, Phase, Plan, Sample, Work};
+
+    fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
+        let mut plan = Plan::new(limits, false);
+        let mut out: Vec<(Phase, u64)> = vec![];
+        let mut done = 0;
+        while done < n && plan.phase != Phase::Done {
+            let take = step.min(plan.left.instructions);
+            match out.last_mut() {
+                Some(last) if last.0 == plan.phase => last.1 += take,
+                _ => out.push((plan.phase, take)),
+            }
+            plan.advance(instructions(take));
+            done += take;
+        }
+        out
+    }
+
+    fn instructions(instructions: u64) -> Work {
+        Work {
+            instructions,
+            requests: 0,
+        }
+    }
+
+    /// One request of ten instructions.
+    const REQUEST: Work = Work {
+        instructions: 10,
+        requests: 1,
+    };
+
+    #[test]
+    fn requests_are_skipped_warmed_and_measured_like_instructions() {
+        let mut p = Plan::new(
+            Limits {
+                skip_requests: 2,
+                warmup_requests: 1,
+                requests: Some(3),
+                ..Limits::default()
+            },
+            false,
+        );
+        let mut seen = vec![];
+        while p.phase != Phase::Done {
+            seen.push(p.phase);
+            p.advance(REQUEST);
+        }
+        let (skip, warm, measure) = (Phase::Skip, Phase::Warmup, Phase::Measure);
+        assert_eq!(seen, [skip, skip, warm, measure, measure, measure]);
+    }
+
+    #[test]
+    fn the_measured_part_ends_with_instructions_or_requests_whichever_comes_first() {
+        for (most, requests) in [(25, 3), (1000, 4)] {
+            let mut p = Plan::new(
+                Limits {
+                    instructions: Some(most),
+                    requests: Some(4),
+                    ..Limits::default()
+                },
+                false,
+            );
+            let mut done = 0;
+            while p.phase != Phase::Done {
+                p.advance(REQUEST);
+                done += 1;
+            }
+            assert_eq!(done, requests);
+        }
+    }
+
+    #[test]
+    fn samples_end_with_the_requests_asked_for() {
+        let mut p = Plan::new(
+            Limits {
+                requests: Some(1000),
+                sample: Some(Sample {
+                    length: 1000,
+                    period: 5000,
+                }),
+                ..Limits::default()
+            },
+            false,
+        );
+        let mut requests = 0;
+        while p.phase != Phase::Done {
+            p.advance(REQUEST);
+            requests += 1;
+        }
+        assert_eq!(requests, 1000);
+    }
+
+    #[test]
+    fn regions_of_interest_are_measured_until_there_are_enough() {
+        let limits = Limits {
+            roi: true,
+            requests: Some(2),
+            ..Limits::default()
+        };
+        let mut p = Plan::new(limits, true);
+        let region = Work {
+            instructions: 0,
+            requests: 1,
+        };
+        assert!(p.roi_begin() && !p.advance(instructions(50)));
+        assert!(!p.advance(region) && p.roi_end());
+        assert!(p.phase.skips() && !p.is_before_roi());
+        assert!(!p.advance(instructions(500)), "between two regions");
+        assert!(p.roi_begin() && p.phase == Phase::Measure);
+        assert!(p.advance(region));
+        assert_eq!(p.phase, Phase::Done);
+    }
+
+    #[test]
+    fn skip_warm_up_and_measured_part_follow_each_other() {
+        let l = Limits {
+            skip: 10,
+            warmup: 20,
+            instructions: Some(30),
+            ..Limits::default()
+        };
+        let want = vec![(Phase::Skip, 10), (Phase::Warmup, 20), (Phase::Measure, 30)];
+        assert_eq!(phases(l, 7, 1000), want);
+        assert_eq!(phases(l, 1000, 1000), want);
+    }
+
+    #[test]
+    fn phases_of_no_length_are_left_out() {
+        let l = Limits {
+            instructions: Some(5),
+            ..Limits::default()
+        };
+        assert_eq!(phases(l, 1, 100), vec![(Phase::Measure, 5)]);
+    }
+
+    #[test]
+    fn a_period_is_warming_lead_in_and_sample() {
+        let l = Limits {
+            sample: Some(Sample {
+                length: 1000,
+                period: 10_000,
+            }),
+            instructions: Some(20_000),
+            ..Limits::default()
+        };
+        let one = [
+            (Phase::SampleWarm, 6000),
+            (Phase::SampleLeadIn, 3000),
+            (Phase::SampleMeasure, 1000),
+        ];
+        assert_eq!(phases(l, 500, 1_000_000), [one, one].concat());
+    }
+
+    #[test]
+    fn the_region_of_interest_bounds_everything() {
+        let limits = Limits {
+            roi: true,
+            skip: 5,
+            ..Limits::default()
+        };
+        let mut p = Plan::new(limits, true);
+        assert!(p.phase.skips());
+        assert!(!p.advance(instructions(1_000_000)));
+        assert!(p.roi_begin());
+        assert_eq!((p.phase, p.left.instructions), (Phase::Skip, 5));
+        assert!(p.advance(instructions(5)));
+        assert_eq!(p.phase, Phase::Measure);
+        assert!(p.roi_end());
+        assert_eq!(p.phase, Phase::Done);
+    }
+}

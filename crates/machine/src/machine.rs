@@ -141,19 +141,11 @@ impl Machine {
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
         let parts = Parts::new(facts, &limits);
         // Of a mix each program has instructions of its own, and no region is a request.
-        let alone = parts.list.is_empty();
-        let plan = if alone {
+        let plan = if parts.list.is_empty() {
             Plan::new(limits, facts.request.is_none())
         } else {
             Plan::of_mix(limits)?
         };
-        if !alone && limits.requests.is_some() && facts.request.is_none() {
-            let silent = facts.parts.iter().find(|p| p.request.is_none());
-            return Err(format!(
-                "--requests: {} does not say where a request ends; expected --instructions for this mix",
-                silent.map_or("a program", |p| &p.name)
-            ));
-        }
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
             shared = shared.with_speculation();

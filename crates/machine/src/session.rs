@@ -316,10 +316,9 @@ impl Installation {
         let designs = self.resolve(spec)?;
         let mut streams = Vec::new();
         for designs in shares(&designs) {
-            streams.push(Stream {
-                program: self.open(source, spec.seed)?,
-                designs,
-            });
+            let program = self.open(source, spec.seed)?;
+            says_requests(&program.facts(), spec)?;
+            streams.push(Stream { program, designs });
         }
         let mut result = run(&designs, streams, &spec.options(), progress)?;
         if let SourceSpec::Mix { programs } = source {
@@ -386,12 +385,38 @@ impl Installation {
                 "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),
             ));
         };
+        says_requests(&program.facts(), spec)?;
         let streams = vec![Stream {
             program,
             designs: designs_of_all.clone(),
         }];
         run(&designs, streams, &spec.options(), progress)
     }
+}
+
+/// Refuses to count requests of a program that says nothing of them: it would be
+/// measured without an end. Regions of interest are requests of what may enter
+/// them again, which a built-in program never does, and not in a mix.
+fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
+    let limits = &spec.limits;
+    let counted = [
+        ("requests", limits.requests.is_some()),
+        ("warmup-requests", limits.warmup_requests > 0),
+        ("skip-requests", limits.skip_requests > 0),
+    ];
+    let Some((option, _)) = counted.into_iter().find(|(_, counted)| *counted) else {
+        return Ok(());
+    };
+    let built_in = matches!(spec.source, Some(SourceSpec::Workload { .. }));
+    let regions = !built_in && facts.parts.is_empty() && (facts.has_roi || facts.live);
+    if facts.request.is_some() || regions {
+        return Ok(());
+    }
+    let silent = facts.parts.iter().find(|p| p.request.is_none());
+    Err(RunError::User(format!(
+        "--{option}: {} does not say where a request ends; expected a number of instructions",
+        silent.map_or(&facts.name, |p| &p.name)
+    )))
 }
 
 /// Which designs share a stream: all that give no replies, and each other one alone.

@@ -6,7 +6,10 @@ mod common;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use pagewalk_machine::{Design, DesignResult, Limits, Options, RunResult, RunSpec, Stream};
+use pagewalk_machine::{
+    Design, DesignResult, Limits, NewShortcut, Options, RunResult, RunSpec, Stream,
+};
+use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{
     Ask, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
 };
@@ -247,23 +250,27 @@ impl Program for Store {
     }
 }
 
-/// Designs: the shortcut that keeps all, one that keeps few, none.
-fn run(which: &[&str], threads: usize, limits: Limits) -> (RunResult, Vec<Served>) {
+/// Radix page tables on two cores, with a shortcut.
+fn design(name: &str, shortcut: Option<NewShortcut>) -> Design {
     let spec: RunSpec = serde_json::from_value(serde_json::json!({
         "machine": "revelator-table1", "designs": ["radix"], "set": ["cores=2"],
     }))
     .unwrap();
-    let radix = installation().resolve(&spec).unwrap().remove(0);
+    Design {
+        name: name.to_owned(),
+        shortcut,
+        ..installation().resolve(&spec).unwrap().remove(0)
+    }
+}
+
+/// Designs: the shortcut that keeps all, one that keeps few, none.
+fn run(which: &[&str], threads: usize, limits: Limits) -> (RunResult, Vec<Served>) {
     let designs: Vec<Design> = which
         .iter()
-        .map(|&name| Design {
-            name: name.to_owned(),
-            shortcut: match name {
-                "all" => Some(all_rows),
-                "few" => Some(few_rows),
-                _ => None,
-            },
-            ..radix.clone()
+        .map(|&name| match name {
+            "all" => design(name, Some(all_rows)),
+            "few" => design(name, Some(few_rows)),
+            _ => design(name, None),
         })
         .collect();
     let served: Vec<_> = designs.iter().map(|_| Arc::default()).collect();
@@ -357,6 +364,107 @@ fn as_many_requests_are_skipped_warmed_and_measured_as_were_asked_for() {
     let insns = metric(&result.designs[0], "instructions_per_request");
     let few = metric(&result.designs[1], "instructions_per_request");
     assert!(insns < 10.0 && few > 15.0, "{insns} {few}");
+}
+
+/// The same keys again and again, by a built-in program: a thread that asks, reads
+/// the record, or the index first and then says where the record is.
+fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
+    let facts = Facts {
+        name: "built in".to_owned(),
+        deterministic: true,
+        has_roi: true,
+        request: Some("lookup".to_owned()),
+        ..Facts::default()
+    };
+    let served = Arc::clone(served);
+    let mut code = Code::new(facts, Touch::Never);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        let event = Event::Map {
+            at: VirtAddr(CODE),
+            bytes: RECORDS + (4096 * KEYS) - CODE,
+            writable: true,
+            backing: Backing::Anonymous,
+        };
+        t.event(event).await;
+        t.begin(1).await;
+        for n in 0..REQUESTS {
+            let key = n * n % KEYS;
+            let (mut value, asking) = t.ask(0x40, 3, Ask::LoadVa { integer: key }, [NONE; 2]);
+            let reply = asking.await;
+            t.branch(0x48, 0x80, 2, reply == Some(0), [value, NONE]);
+            if reply == Some(0) {
+                for node in 0..10 {
+                    value = t.load(0x50, 2, INDEX + 4096 * (key + node), 8, [value, NONE]);
+                }
+                let va = VirtAddr(record(key));
+                let (_, asking) = t.ask(0x60, 2, Ask::InsertVa { integer: key, va }, [value, NONE]);
+                assert_eq!(asking.await, Some(1));
+            }
+            {
+                let mut served = served.lock().unwrap();
+                match reply {
+                    None => served.without_asking += 1,
+                    Some(0) => served.by_index += 1,
+                    Some(va) => {
+                        assert_eq!(va, record(key));
+                        served.by_shortcut += 1;
+                    }
+                }
+            }
+            t.load(0x70, 1, record(key), 8, [value, NONE]);
+            t.request();
+            if t.full() {
+                t.pause().await;
+            }
+        }
+        t.finish(1).await;
+    });
+    Box::new(code)
+}
+
+#[test]
+fn a_built_in_program_is_answered_in_every_phase() {
+    let distinct = (0..REQUESTS).map(|n| n * n % KEYS).collect::<HashSet<_>>();
+    let distinct = distinct.len() as u64;
+    let ways = [
+        serde_json::json!({}),
+        serde_json::json!({"skip_requests": 1000, "warmup_requests": 1000}),
+        serde_json::json!({"sample": {"length": 500, "period": 4000}}),
+    ];
+    for limits in ways {
+        let mut limits: Limits = serde_json::from_value(limits).unwrap();
+        limits.roi = true;
+        let served = Arc::default();
+        let stream = Stream {
+            program: built_in(&served),
+            designs: vec![0],
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        let designs = [design("all", Some(all_rows))];
+        let result =
+            pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
+        assert_eq!(result.designs[0].status, "complete", "{limits:?}");
+        let want = Served {
+            by_shortcut: REQUESTS - distinct,
+            by_index: distinct,
+            without_asking: 0,
+        };
+        assert_eq!(*served.lock().unwrap(), want, "{limits:?}");
+    }
+    // Told that nobody answers, it goes on without.
+    let served = Arc::default();
+    let stream = Stream {
+        program: built_in(&served),
+        designs: vec![0],
+    };
+    let designs = [design("none", None)];
+    let options = Options::default();
+    let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
+    assert_eq!(requests(&result.designs[0]), REQUESTS);
+    assert_eq!(served.lock().unwrap().without_asking, REQUESTS);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod registry;
 mod schema;
 
 pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
-pub use registry::{DataDir, Found, Shipped};
+pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;

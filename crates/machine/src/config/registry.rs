@@ -32,7 +32,7 @@ impl Shipped {
 
 /// A file that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ShippedFile {
     /// File name without `.toml`.
     pub name: String,
     /// Where it is.
@@ -60,14 +60,14 @@ fn about(text: &str, key: &str) -> String {
         .unwrap_or_default()
 }
 
-fn read(path: &Path) -> Result<Found, ConfigError> {
+fn read(path: &Path) -> Result<ShippedFile, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError {
         place: path.display().to_string(),
         key: String::new(),
         what: format!("cannot be read: {e}"),
         nearest: None,
     })?;
-    Ok(Found {
+    Ok(ShippedFile {
         name: path
             .file_stem()
             .unwrap_or_default()
@@ -85,7 +85,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The folder or a file in it cannot be read.
-    pub fn list(&self, kind: Shipped) -> Result<Vec<Found>, ConfigError> {
+    pub fn list(&self, kind: Shipped) -> Result<Vec<ShippedFile>, ConfigError> {
         let folder = self.0.join(kind.folder());
         let entries = std::fs::read_dir(&folder).map_err(|e| ConfigError {
             place: folder.display().to_string(),
@@ -105,7 +105,7 @@ impl DataDir {
     ///
     /// # Errors
     /// No such name (with the nearest one), or the file cannot be read.
-    pub fn find(&self, kind: Shipped, name: &str) -> Result<Found, ConfigError> {
+    pub fn find(&self, kind: Shipped, name: &str) -> Result<ShippedFile, ConfigError> {
         if name.contains('/') || name.ends_with(".toml") {
             return read(Path::new(name));
         }

@@ -1,0 +1,147 @@
+//! What an instruction that asks the machine's shortcut costs, on paper.
+
+mod bench;
+
+use bench::{Bench, DRAM, L1, PC, after, compute, load, spec};
+use pagewalk_cpu::Stop;
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_tables::Looked;
+use pagewalk_units::{Cycle, PhysAddr};
+
+const LATENCY: u8 = 5;
+/// Where the rows lie: no data does.
+const ROWS: u64 = 1 << 32;
+
+fn ask() -> Op {
+    Op {
+        pc: PC,
+        insns: 1,
+        kind: Kind::Ask,
+        ..Op::default()
+    }
+}
+
+fn looked(lines: &[u64], written: bool) -> Looked {
+    let at = |line: &u64| PhysAddr(ROWS + 64 * line);
+    Looked {
+        value: 0,
+        reads: lines.iter().map(at).collect(),
+        written: written.then(|| at(&lines[0])),
+        latency: LATENCY,
+    }
+}
+
+/// Runs `ops`; the one that asks for the nth time is answered with `answer(n)`.
+fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<Looked>) -> Cycle {
+    let before = b.core.finish();
+    b.core.idle(before);
+    let (mut at, mut asked) = (0, 0);
+    loop {
+        let ran = b.run_until(ops, at, u64::MAX, u64::MAX);
+        match ran.stop {
+            Stop::Ask => {
+                assert_eq!(ops[ran.at].kind, Kind::Ask);
+                let looked = answer(asked);
+                b.core.ask(&ops[ran.at], looked.as_ref(), &mut b.memory);
+                asked += 1;
+                at = ran.at + 1;
+            }
+            Stop::NeedBatch => return b.core.finish() - before,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn begun() -> Bench {
+    let mut b = Bench::new(&spec());
+    b.run(&[compute(1, 1)]);
+    b
+}
+
+#[test]
+fn a_chain_of_questions_costs_the_line_and_the_match_each() {
+    let mut b = begun();
+    let ops = vec![after(ask(), 1); 1000];
+    run(&mut b, &ops, |_| Some(looked(&[3], false)));
+    let cycles = run(&mut b, &ops, |_| Some(looked(&[3], false)));
+    assert_eq!(cycles, 1000 * (L1 + Cycle::from(LATENCY)) + 1);
+    // Lines never seen, all of a set side by side.
+    let set = |n: u64| (0..8).map(|k| 100 + 8 * n + k).collect::<Vec<_>>();
+    let cycles = run(&mut b, &ops, |n| Some(looked(&set(n), false)));
+    assert_eq!(cycles, 1000 * (DRAM + Cycle::from(LATENCY)) + 1);
+}
+
+#[test]
+fn what_depends_on_the_reply_waits_for_it_and_nothing_else_does() {
+    let mut b = begun();
+    let far = |line| Some(looked(&[line], false));
+    let both = [ask(), load(1 << 20)];
+    let cycles = run(&mut b, &both, |_| far(1000));
+    assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1, "side by side");
+    let chained = [ask(), after(load(2 << 20), 1)];
+    let cycles = run(&mut b, &chained, |_| far(2000));
+    assert_eq!(cycles, 2 * DRAM + Cycle::from(LATENCY) + 1);
+}
+
+#[test]
+fn the_line_that_is_written_holds_up_nobody() {
+    let ops = vec![after(ask(), 1); 100];
+    let [without, with] = [false, true].map(|written| {
+        let mut b = begun();
+        run(&mut b, &ops, |n| Some(looked(&[n], written)))
+    });
+    assert_eq!(without, with);
+    // It is written all the same: the line is the core's own.
+    let mut b = begun();
+    run(&mut b, &ops, |n| Some(looked(&[n], true)));
+    assert_eq!(b.get("core.0.l1d", "stores"), 100);
+    assert_eq!(b.get("core.0.l1d", "loads"), 100);
+}
+
+#[test]
+fn without_a_shortcut_a_question_is_an_instruction_of_one_cycle() {
+    let mut b = begun();
+    let ops = vec![after(ask(), 1); 1000];
+    assert_eq!(run(&mut b, &ops, |_| None), 1000 + 1);
+    assert_eq!(b.stats().instructions, 1001);
+}
+
+#[test]
+fn requests_end_where_the_program_says_and_the_run_with_the_last_one_asked_for() {
+    let mut b = begun();
+    let last = Op {
+        flags: flags::REQUEST,
+        ..compute(1, 1)
+    };
+    let ops = [load(0), last, load(64), last, load(128), last];
+    b.core.stop_at_requests(2);
+    let ran = b.run_until(&ops, 0, u64::MAX, u64::MAX);
+    assert_eq!((ran.at, ran.stop), (4, Stop::Limit));
+    b.core.stop_at_requests(3);
+    let ran = b.warm(&ops[4..]);
+    assert_eq!((ran.at, ran.stop), (2, Stop::Limit));
+    assert_eq!((b.core.requests(), b.stats().requests), (3, 2));
+    // A question can be the end of one, too.
+    let asks = [Op {
+        flags: flags::REQUEST,
+        ..ask()
+    }];
+    b.core.stop_at_requests(u64::MAX);
+    run(&mut b, &asks, |_| Some(looked(&[7], false)));
+    assert_eq!(b.core.requests(), 4);
+}
+
+#[test]
+fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
+    let mut b = begun();
+    let ops = [ask()];
+    let ran = b.warm(&ops);
+    assert_eq!((ran.at, ran.stop), (0, Stop::Ask));
+    let before = b.core.instructions();
+    b.core
+        .warm_ask(&ops[0], Some(&looked(&[9], false)), 1000, &mut b.memory);
+    assert_eq!(b.core.instructions(), before + 1);
+    let chain = vec![after(ask(), 1); 100];
+    let cycles = run(&mut b, &chain, |_| Some(looked(&[9], false)));
+    assert_eq!(cycles, 100 * (L1 + Cycle::from(LATENCY)) + 1);
+}

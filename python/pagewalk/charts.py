@@ -81,10 +81,10 @@ def speedups(result: Result) -> str | None:
     if len(rows) < 2:
         return None
     frame = pl.DataFrame(rows, schema=["design", "speedup"], orient="row")
-    by = ", by requests" if result.speedup_by == "request" else ""
+    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
     base = alt.Chart(frame).encode(
         y=alt.Y("design:N", sort=None, title=None),
-        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}{by}"),
+        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}{kind}"),
     )
     bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
         color=alt.condition(

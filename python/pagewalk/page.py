@@ -150,6 +150,8 @@ def _table(result: Result) -> str:
     over = "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"
+    elif result.speedup_kind:
+        over += ", weighted: sums over the programs of their speed here over that alone"
     body = f"<tr><td>speedup</td>{speedups}<td class=text>{over}</td></tr>"
     for name, quantity in rows.items():
         cells = "".join(

@@ -155,8 +155,8 @@ def compare(result: Result, out: Console) -> None:
     shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
     cells: list[list[Any]] = [[_title(d) for d in result.designs]]
     cells.append([_ratio(d.speedup) for d in result.designs])
-    by_request = result.speedup_by == "request"
-    speedup = "speedup,\nby requests" if by_request else "speedup"
+    kind = result.speedup_kind
+    speedup = f"speedup,\n{kind}" if kind else "speedup"
     titles = ["design", speedup, *(title for _, title, _ in shown)]
     cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
     _print_blocks(titles, cells, out)
@@ -314,8 +314,8 @@ def _print_speedups(result: Result, out: Console) -> None:
         return
     most = max(speedup for _, speedup in known)
     width = max(10, min(60, out.width - _LABEL - 12))
-    by = ", by requests" if result.speedup_by == "request" else ""
-    _print_title(f"Speedup over {result.designs[0].name}{by}", out)
+    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
+    _print_title(f"Speedup over {result.designs[0].name}{kind}", out)
     for design, speedup in known:
         style = "green" if speedup > 1.0005 else "red" if speedup < 0.9995 else "bright_black"
         out.print(

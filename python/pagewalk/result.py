@@ -107,7 +107,9 @@ class DesignResult:
 
     `speedup` compares cycles an instruction, or a request where `speedup_by` says so: the designs'
     programs then do not run the same instructions. A mix has `programs` and a `weighted_speedup`,
-    the sum of each program's instructions a cycle over those of it alone on the first design.
+    the sum of each program's instructions a cycle over those of it alone on the first design; its
+    `speedup` compares these sums, since designs do not have the same share of each program behind
+    them when the slowest is done.
     """
 
     name: str
@@ -203,8 +205,15 @@ class Result:
         return self.designs[0].speedup_by
 
     @property
+    def speedup_kind(self) -> str:
+        """In words, where it is not cycles an instruction that speedups compare."""
+        if self.designs[0].programs:
+            return "weighted"
+        return "by requests" if self.speedup_by == "request" else ""
+
+    @property
     def per(self) -> str:
-        """The same with its article, for titles."""
+        """What `cost` is for, with its article, for titles."""
         return "a request" if self.speedup_by == "request" else "an instruction"
 
     @property

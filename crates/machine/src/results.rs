@@ -83,7 +83,7 @@ pub struct DesignResult {
     pub config: Config,
     /// The numbers that answer the question.
     pub summary: Vec<Metric>,
-    /// Speed relative to the first design.
+    /// Speed relative to the first design; of a mix, by weighted speedup.
     pub speedup: Option<f64>,
     /// What it compares: cycles an `instruction` where the designs run the same
     /// instructions, else cycles a `request`.
@@ -169,13 +169,19 @@ fn programs(machine: &Machine) -> Vec<ProgramResult> {
 pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Option<f64>]) {
     let Some(first) = designs.first() else { return };
     let base: Vec<Option<f64>> = first.programs.iter().map(|p| p.ipc).collect();
-    for d in designs {
+    for d in &mut *designs {
         for ((p, base), alone) in d.programs.iter_mut().zip(&base).zip(alone) {
             p.ipc_alone = *alone;
             p.speedup = p.ipc.zip(*base).map(|(own, base)| own / base);
         }
         let of_one = |p: &ProgramResult| Some(p.ipc? / p.ipc_alone?);
         d.weighted_speedup = d.programs.iter().map(of_one).sum();
+    }
+    // When the slowest program is done, the others have come differently far on each
+    // design: cycles an instruction of all together would compare unlike things.
+    let base = designs[0].weighted_speedup;
+    for d in designs {
+        d.speedup = d.weighted_speedup.zip(base).map(|(own, base)| own / base);
     }
 }
 

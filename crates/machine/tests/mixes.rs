@@ -84,6 +84,8 @@ fn each_program_is_measured_over_its_own_instructions_until_the_slowest_has_them
         thp.programs[0].speedup.unwrap() > 1.05,
         "huge pages help gups"
     );
+    let ratio = thp.weighted_speedup.unwrap() / radix.weighted_speedup.unwrap();
+    assert_eq!((radix.speedup, thp.speedup), (Some(1.0), Some(ratio)));
     // Company takes something, and not much of it here.
     let sum = radix.weighted_speedup.unwrap();
     assert!((1.2..=2.02).contains(&sum), "{sum}");

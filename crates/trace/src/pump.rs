@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Op, ProgramError};
+use pagewalk_stream::{BATCH_OPS, Kind, Op, ProgramError};
 
 /// Chunks that wait at most; with [`BATCH_OPS`] ops each, 1 MB.
 const AHEAD: usize = 8;
@@ -144,8 +144,17 @@ impl<E> Sink<E> {
         if self.given < 1 << 16 {
             self.forget_producers(&mut op);
         }
-        self.ops.push(op);
         if self.ops.len() == BATCH_OPS {
+            self.flush()?;
+        }
+        self.ops.push(op);
+        self.flush_if_full()
+    }
+
+    /// One that asks waits for its mark: it is the last op of its batch.
+    fn flush_if_full(&mut self) -> Result<(), Stop> {
+        let asks = self.ops.last().is_some_and(|o| o.kind == Kind::Ask);
+        if self.ops.len() == BATCH_OPS && !asks {
             self.flush()?;
         }
         Ok(())
@@ -155,14 +164,15 @@ impl<E> Sink<E> {
     pub fn extend(&mut self, mut ops: &[Op]) -> Result<(), Stop> {
         while let Some((first, rest)) = ops.split_first() {
             if self.skip == 0 && self.given >= 1 << 16 {
+                if self.ops.len() == BATCH_OPS {
+                    self.flush()?;
+                }
                 let room = BATCH_OPS - self.ops.len();
                 let (now, later) = ops.split_at(room.min(ops.len()));
                 self.ops.extend_from_slice(now);
                 self.units += now.len() as u64;
                 ops = later;
-                if self.ops.len() == BATCH_OPS {
-                    self.flush()?;
-                }
+                self.flush_if_full()?;
             } else {
                 self.push(*first)?;
                 ops = rest;

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{Batch, End, Event, Op, ProcessId, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Ask, Batch, End, Event, Kind, Op, ProcessId, Program, ProgramError, ThreadId,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
@@ -31,11 +33,21 @@ pub struct Outcome {
 }
 
 /// Runs `program` to its end. `see` gets each batch with its process and thread,
-/// and each event once it has taken effect.
+/// and each event once it has taken effect. Nobody answers what it asks.
 pub fn run(
+    program: &mut dyn Program,
+    see: impl FnMut(ProcessId, ThreadId, &[Op]),
+    effect: impl FnMut(ProcessId, ThreadId, &Event),
+) -> Result<Outcome, ProgramError> {
+    run_answered(program, see, effect, |_, _| None)
+}
+
+/// The same, with an answer to each question.
+pub fn run_answered(
     program: &mut dyn Program,
     mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
     mut effect: impl FnMut(ProcessId, ThreadId, &Event),
+    mut answer: impl FnMut(ProcessId, Ask) -> Option<u64>,
 ) -> Result<Outcome, ProgramError> {
     let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
     threads.insert(0, (0, State::Runs));
@@ -109,18 +121,21 @@ pub fn run(
                     assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
                     out.ops += batch.ops.len() as u64;
                     out.instructions += batch.instructions();
+                    let before = batch.ops.split_last().map_or(&[][..], |(_, ops)| ops);
+                    assert!(before.iter().all(|o| o.kind != Kind::Ask));
                     for op in &batch.ops {
-                        out.loads += u64::from(op.kind == pagewalk_stream::Kind::Load);
-                        out.stores += u64::from(op.kind == pagewalk_stream::Kind::Store);
+                        out.loads += u64::from(op.kind == Kind::Load);
+                        out.stores += u64::from(op.kind == Kind::Store);
                     }
                     progress |= !batch.ops.is_empty();
                     see(process, id, &batch.ops);
                     match end {
                         End::More => State::Runs,
                         End::Empty => State::Runs,
-                        End::Ask(_) => {
+                        End::Ask(ask) => {
                             progress = true;
-                            program.answer(id, None);
+                            assert_eq!(batch.ops.last().map(|o| o.kind), Some(Kind::Ask));
+                            program.answer(id, answer(process, ask));
                             State::Runs
                         }
                         End::Blocked => State::Blocked,

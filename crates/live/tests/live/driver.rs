@@ -10,6 +10,8 @@ use pagewalk_stream::{
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Runs,
+    /// It has waited, and may have gone on since: what is read ahead comes later.
+    MayRun,
     Blocked,
     /// At `Meet` with this ticket.
     Meets(u64),
@@ -73,7 +75,7 @@ pub fn run_answered(
                             o == id
                                 || *p != process
                                 || match s {
-                                    State::Runs => false,
+                                    State::Runs | State::MayRun => false,
                                     State::Meets(t) => *t >= ticket,
                                     // One without a ticket waits for nobody: it goes on
                                     // first, perhaps to an earlier change.
@@ -116,7 +118,8 @@ pub fn run_answered(
                     out.events.push((process, id, event));
                     if gone { State::Gone } else { State::Runs }
                 }
-                State::Runs | State::Blocked | State::Meets(_) => {
+                State::Runs | State::MayRun | State::Blocked | State::Meets(_) => {
+                    let waited = matches!(state, State::MayRun | State::Blocked);
                     let end = program.fill(id, &mut batch)?;
                     assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
                     out.ops += batch.ops.len() as u64;
@@ -138,7 +141,8 @@ pub fn run_answered(
                             program.answer(id, answer(process, ask));
                             State::Runs
                         }
-                        End::Blocked => State::Blocked,
+                        End::Blocked if batch.ops.is_empty() && waited => State::Blocked,
+                        End::Blocked => State::MayRun,
                         End::Barrier { .. } | End::Wait { .. } => {
                             unreachable!("of recorded and built-in programs only")
                         }

@@ -92,9 +92,8 @@ impl Sink for Batches<'_> {
     fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
         let (block, mut ops) = (&execution.known.block, Vec::new());
         block.expand(execution.records, None, execution.registers, &mut ops);
-        block.ask(&ask, execution.registers, &mut ops);
-        execution.queue.extend(block.cut(ops, execution.met));
-        execution.queue.push_back(Piece::End(End::Ask(ask)));
+        let pieces = block.cut_asking(ask, ops, execution.met, execution.registers);
+        execution.queue.extend(pieces);
         Ok(())
     }
 

@@ -225,3 +225,39 @@ impl<E> Sink<E> {
         self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::{BATCH_OPS, Kind, Op};
+
+    use super::Pump;
+
+    /// Wherever in a chunk it comes, by itself or among others.
+    #[test]
+    fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
+        let ask = Op {
+            kind: Kind::Ask,
+            ..Op::default()
+        };
+        // Below and above so many ops, they are taken one by one and together.
+        for before in [0, 1 << 16] {
+            for fill in BATCH_OPS - 2..BATCH_OPS + 2 {
+                let mut pump = Pump::start(0, move |sink| {
+                    let mut ops = vec![Op::default(); before + fill];
+                    ops.push(ask);
+                    sink.extend(&ops)?;
+                    sink.mark(1)?;
+                    sink.extend(&[Op::default(); 3])
+                });
+                let (mut ops, mut all) = (Vec::new(), 0);
+                while let Some((_, mark)) = pump.next(&mut ops).unwrap() {
+                    assert!(ops.len() <= BATCH_OPS);
+                    let asks = ops.iter().position(|o| o.kind == Kind::Ask);
+                    assert_eq!(asks, mark.map(|_: i32| ops.len() - 1), "{before} {fill}");
+                    all += ops.len();
+                }
+                assert_eq!(all, before + fill + 4);
+            }
+        }
+    }
+}

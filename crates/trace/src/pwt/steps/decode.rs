@@ -155,19 +155,17 @@ impl StepDecoder {
             notes.irregular = false;
             let asks = notes.asks.take();
             if !block.markers.is_empty() || !notes.met.is_empty() || asks.is_some() {
-                let mut rest = self.ops.split_off(before);
+                let rest = self.ops.split_off(before);
                 self.flush(give)?;
-                if let Some(ask) = &asks {
-                    block.ask(ask, &mut self.registers, &mut rest);
-                }
-                for cut in block.cut(rest, &mut notes.met) {
+                let pieces = match asks {
+                    None => block.cut(rest, &mut notes.met),
+                    Some(ask) => block.cut_asking(ask, rest, &mut notes.met, &mut self.registers),
+                };
+                for cut in pieces {
                     match cut {
                         Piece::Ops(ops) => give(&ops, None)?,
                         Piece::End(end) => give(&[], Some(Mark::End(end)))?,
                     }
-                }
-                if let Some(ask) = asks {
-                    give(&[], Some(Mark::End(End::Ask(ask))))?;
                 }
             }
             if self.ops.len() >= BATCH_OPS {

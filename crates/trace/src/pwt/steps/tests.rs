@@ -5,8 +5,9 @@ use pagewalk_stream::{Ask, End, Event, Kind, Op};
 use pagewalk_units::VirtAddr;
 use proptest::prelude::*;
 
-use super::{Columns, StepDecoder, StepEncoder, StepPart};
+use super::{StepDecoder, StepEncoder, StepPart};
 use crate::pump::Stop;
+use crate::pwt::block::Columns;
 use crate::pwt::code::{Decoded, Known};
 use crate::pwt::marks::Mark;
 use crate::x86::{Piece, Registers};
@@ -175,22 +176,22 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
             &mut registers,
             &mut ops,
         );
-        if let Some(ask) = &ran.asks {
-            block.ask(ask, &mut registers, &mut ops);
-        }
-        for piece in block.cut(ops, &mut ran.met.clone()) {
+        let met = &mut ran.met.clone();
+        let pieces = match ran.asks {
+            None => block.cut(ops, met),
+            Some(ask) => block.cut_asking(ask, ops, met, &mut registers),
+        };
+        for piece in pieces {
             match piece {
                 Piece::Ops(ops) => parts.extend(ops.into_iter().map(Part::Op)),
                 Piece::End(end) => parts.push(Part::End(end)),
             }
         }
         if let Some(ask) = ran.asks {
-            let last = parts.last();
-            assert!(
-                matches!(last, Some(Part::Op(o)) if o.kind == Kind::Ask),
-                "{last:?}"
-            );
-            parts.push(Part::End(End::Ask(ask)));
+            let [.., Part::Op(last), Part::End(end)] = &parts[..] else {
+                panic!("an op and its end");
+            };
+            assert_eq!((last.kind, end), (Kind::Ask, &End::Ask(ask)));
         }
     }
     let instructions = |p: &Part| match p {

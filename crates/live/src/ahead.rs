@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
 
 use crate::program::{LOOK, Live};
+use crate::thread::Asker;
 
 /// Batches of one thread that wait at most: 2 MB.
 const AHEAD: usize = 16;
@@ -20,6 +21,18 @@ struct Line {
     /// It waits in the kernel, since the last item.
     blocked: bool,
     ended: bool,
+    /// The last item asks: nothing comes before this was answered.
+    asker: Option<Asker>,
+}
+
+impl Line {
+    fn is_full(&self) -> bool {
+        self.items.len() >= AHEAD
+    }
+    /// Whether there may be more of it, and room for that.
+    fn is_wanted(&self) -> bool {
+        !self.ended && self.asker.is_none() && !self.is_full()
+    }
 }
 
 #[derive(Default)]
@@ -43,7 +56,7 @@ struct Handover {
     state: Mutex<State>,
     /// For the engine: there is something new.
     filled: Condvar,
-    /// For the reader: there is room, or a question.
+    /// For the reader: there is room, an answer, or a question.
     room: Condvar,
 }
 
@@ -155,7 +168,7 @@ fn sweep(
 }
 
 /// Shows the engine what was read.
-fn show(state: &mut State, unseen: Unseen) {
+fn show(live: &Live, state: &mut State, unseen: Unseen) {
     for (thread, batch, end) in unseen {
         if let End::Event {
             event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -170,6 +183,9 @@ fn show(state: &mut State, unseen: Unseen) {
         let line = &mut state.lines[thread];
         line.blocked = end == End::Blocked;
         line.ended = end == End::Exit;
+        if let End::Ask(_) = end {
+            line.asker = live.asker(thread as ThreadId);
+        }
         line.items.push_back((batch, end));
     }
 }
@@ -189,10 +205,9 @@ fn read(mut live: Live, shared: &Handover) {
             state.status = Some(status);
             shared.filled.notify_all();
         }
-        let full = |l: &Line| !l.ended && l.items.len() >= AHEAD;
         wanted.clear();
         let lines = state.lines.iter().enumerate();
-        wanted.extend(lines.filter(|(_, l)| !l.ended && !full(l)).map(|(i, _)| i));
+        wanted.extend(lines.filter(|(_, l)| l.is_wanted()).map(|(i, _)| i));
         pool.append(&mut state.pool);
         drop(state);
         let read = sweep(&mut live, &wanted, &mut blocked, &mut pool);
@@ -200,11 +215,11 @@ fn read(mut live: Live, shared: &Handover) {
         let moved = match read {
             Ok(unseen) => {
                 let moved = !unseen.is_empty();
-                show(&mut state, unseen);
+                show(&live, &mut state, unseen);
                 moved
             }
             Err((unseen, e)) => {
-                show(&mut state, unseen);
+                show(&live, &mut state, unseen);
                 state.failed = Some(e);
                 return;
             }
@@ -215,7 +230,8 @@ fn read(mut live: Live, shared: &Handover) {
         if moved || state.asked || state.closing {
             continue;
         }
-        if state.lines.iter().all(|l| l.ended || full(l)) {
+        let full = |l: &Line| !l.ended && l.is_full();
+        if !state.lines.iter().any(Line::is_wanted) {
             drop(shared.room.wait(state));
         } else if state.lines.iter().any(full) && !state.starved {
             // The program must not run further ahead for the sake of threads
@@ -254,6 +270,11 @@ impl Program for Ahead {
         if line.ended {
             return Ok(End::Exit);
         }
+        if line.asker.is_some() {
+            return Err(ProgramError::new(format!(
+                "thread {thread} is asked for more before its question was answered (a defect of Pagewalk)"
+            )));
+        }
         if let Some(e) = &state.failed {
             return Err(e.clone());
         }
@@ -267,6 +288,18 @@ impl Program for Ahead {
         } else {
             End::Empty
         })
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        let mut state = self.shared.state();
+        let line = state.lines.get_mut(thread as usize);
+        let asker = line.and_then(|l| l.asker.take());
+        drop(state);
+        if let Some(asker) = asker {
+            // By the engine's own thread: the reader may sleep.
+            asker.answer(reply);
+            self.shared.room.notify_one();
+        }
     }
 
     fn wait(&mut self) {

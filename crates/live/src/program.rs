@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::options::LiveOptions;
 use crate::process::Process;
 use crate::sink::{Batches, Nothing, Sink};
-use crate::thread::Thread;
+use crate::thread::{Asker, Thread};
 
 /// Steps read of a thread before the next one has its turn.
 pub(crate) const TURN: u32 = 8192;
@@ -80,6 +80,9 @@ impl Live {
                 left: TURN,
             };
             let end = self.read(thread as ThreadId, &mut nothing)?;
+            if let End::Ask(_) = end {
+                self.answer(thread as ThreadId, None);
+            }
             instructions += nothing.instructions;
             moved |= !nothing.is_empty() || !matches!(end, End::Blocked | End::Empty);
         }
@@ -101,7 +104,9 @@ impl Live {
         }
         self.threads.iter().any(|t| {
             let p = &processes[t.process];
-            t.starving && (t.available() > 0 || p.dead && !t.told_of_death || host.has_hello(p.pid))
+            // A dead one that has asked is read on when it has been answered.
+            let died = || p.dead && !t.told_of_death && !t.asks();
+            t.starving && (t.available() > 0 || died() || host.has_hello(p.pid))
         })
     }
 }
@@ -118,6 +123,12 @@ impl Program for Live {
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         batch.ops.clear();
         self.read(thread, &mut Batches(&mut batch.ops))
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        if let Some(asker) = self.asker(thread) {
+            asker.answer(reply);
+        }
     }
 
     fn wait(&mut self) {
@@ -139,7 +150,7 @@ impl Live {
     ) -> Result<End, ProgramError> {
         let end = self.next(thread as usize, sink)?;
         let t = &mut self.threads[thread as usize];
-        t.starving = matches!(end, End::Empty | End::Blocked);
+        t.starving = matches!(end, End::Empty | End::Blocked | End::Ask(_));
         if end == End::Exit && !t.ended {
             t.end();
             let process = &mut self.processes[t.process];
@@ -149,6 +160,15 @@ impl Live {
             }
         }
         Ok(end)
+    }
+
+    /// Where the answer to the question of `thread` goes.
+    pub(crate) fn asker(&self, thread: ThreadId) -> Option<Asker> {
+        let (shared, ring) = self.threads.get(thread as usize)?.ring.as_ref()?;
+        Some(Asker {
+            shared: shared.clone(),
+            ring: ring.clone(),
+        })
     }
 
     /// [`Program::wait`] with a bound of the caller's.

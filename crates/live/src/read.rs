@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_ring::record::{self, map_bits};
-use pagewalk_stream::{Backing, End, Event, ProcessId, ProgramError, ThreadId};
+use pagewalk_ring::record::{self, ask, map_bits};
+use pagewalk_stream::{Ask, Backing, End, Event, ProcessId, ProgramError, ThreadId};
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
@@ -92,11 +92,19 @@ impl Live {
                         _ => break follower.copied(),
                     }
                 };
+                let mut asks = None;
                 let next = match follower {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
+                    }
+                    Some(_) if record::tag(t.words[to]) == record::ASK => {
+                        asks = question(&t.words[to..])?;
+                        if asks.is_none() && !last {
+                            break;
+                        }
+                        None
                     }
                     Some(_) => None,
                     None if last => None,
@@ -113,6 +121,11 @@ impl Live {
                     queue: &mut t.queue,
                 };
                 t.at = to;
+                if let Some(ask) = asks {
+                    t.at += 1 + record::ASK_WORDS;
+                    sink.ask(execution, ask)?;
+                    return Ok(None);
+                }
                 if sink.take(execution)? {
                     return Ok(None);
                 }
@@ -253,6 +266,7 @@ impl Live {
             record::CALL => record::CALL_WORDS,
             record::FORK => record::FORK_WORDS,
             record::MAPPED => record::MAPPED_WORDS,
+            record::ASK => record::ASK_WORDS,
             _ => 0,
         };
         let Some(body) = t.words.get(t.at + 1..t.at + 1 + words) else {
@@ -381,6 +395,11 @@ impl Live {
                 t.untraced = true;
                 say(calls::nothing(), base.wrapping_add(payload));
             }
+            record::ASK => {
+                return Err(ProgramError::new(
+                    "the ring is corrupt: a question outside a block",
+                ));
+            }
             _ => {
                 return Err(ProgramError::new(format!(
                     "the ring is corrupt: {word:#x} is no record"
@@ -388,6 +407,24 @@ impl Live {
             }
         }
         Ok(Control::Done)
+    }
+}
+
+/// The question at the front of `words`; `None`: not all of it has arrived.
+#[cold]
+fn question(words: &[u64]) -> Result<Option<Ask>, ProgramError> {
+    let [word, integer, address, ..] = *words else {
+        return Ok(None);
+    };
+    match record::payload(word) {
+        ask::LOAD_VA => Ok(Some(Ask::LoadVa { integer })),
+        ask::INSERT_VA => Ok(Some(Ask::InsertVa {
+            integer,
+            va: VirtAddr(address),
+        })),
+        other => Err(ProgramError::new(format!(
+            "the ring is corrupt: question {other} is none"
+        ))),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A live program into a trace: the records of its rings as they come, without the
 //! ops that they stand for.
 
-use pagewalk_stream::{Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
 use crate::options::LiveOptions;
@@ -80,6 +81,14 @@ impl Sink for Turn<'_> {
         let next = execution.next.map(|(_, next)| next.shape.number);
         self.instructions += self.steps.step(&known.block, &known.shape, records, next);
         Ok(false)
+    }
+
+    #[cold]
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+        self.steps.asks(ask);
+        self.ends += 1;
+        execution.queue.push_back(Piece::End(End::Ask(ask)));
+        self.take(execution).map(drop)
     }
 
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>> {
@@ -189,7 +198,7 @@ impl LiveRecording {
             ends: 0,
             met: None,
         };
-        let end = self.live.read(number, &mut turn)?;
+        let mut end = self.live.read(number, &mut turn)?;
         let Turn {
             taken,
             instructions,
@@ -197,6 +206,11 @@ impl LiveRecording {
             met,
             ..
         } = turn;
+        if matches!(end, End::Ask(_)) {
+            // Written with its step. No machine is there to answer.
+            self.live.answer(number, None);
+            end = End::More;
+        }
         self.instructions += instructions;
         self.order.advance(number, instructions + ends);
         if let Some(ticket) = met {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_stream::{BATCH_OPS, Op, ProgramError};
+use pagewalk_stream::{Ask, BATCH_OPS, End, Op, ProgramError};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
@@ -42,6 +42,12 @@ pub(crate) trait Sink {
     /// # Errors
     /// One that no program makes.
     fn take(&mut self, execution: Execution<'_>) -> Result<bool, ProgramError>;
+    /// Takes an execution that ended with a question. The queue gets the end, behind
+    /// what comes before it.
+    ///
+    /// # Errors
+    /// One that no program makes.
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError>;
     /// Takes ops out of the queue; returns those for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
 }
@@ -82,6 +88,15 @@ impl Sink for Batches<'_> {
         Ok(false)
     }
 
+    #[cold]
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+        let (block, mut ops) = (&execution.known.block, Vec::new());
+        block.expand(execution.records, None, execution.registers, &mut ops);
+        let pieces = block.cut_asking(ask, ops, execution.met, execution.registers);
+        execution.queue.extend(pieces);
+        Ok(())
+    }
+
     fn ops(&mut self, mut ops: Vec<Op>) -> Option<Vec<Op>> {
         let room = BATCH_OPS - self.0.len();
         let rest = (ops.len() > room).then(|| ops.split_off(room));
@@ -114,6 +129,11 @@ impl Sink for Nothing {
         self.left -= 1;
         self.instructions += u64::from(execution.known.shape.instructions);
         Ok(false)
+    }
+
+    fn ask(&mut self, execution: Execution<'_>, ask: Ask) -> Result<(), ProgramError> {
+        execution.queue.push_back(Piece::End(End::Ask(ask)));
+        self.take(execution).map(drop)
     }
 
     fn ops(&mut self, _ops: Vec<Op>) -> Option<Vec<Op>> {

@@ -12,6 +12,19 @@ use crate::sink::Queue;
 /// Records that may wait in host memory for all threads of one ring's reader, 1 GB.
 pub const MOST_HELD: usize = 1 << 27;
 
+/// A thread that waits for an answer, which anyone may give.
+pub(crate) struct Asker {
+    pub shared: Arc<MappedSegment>,
+    pub ring: Consumer,
+}
+
+impl Asker {
+    /// Lets the thread go on with this reply; a second one is not heard.
+    pub fn answer(&self, reply: Option<u64>) {
+        self.ring.answer(&self.shared.segment, reply);
+    }
+}
+
 pub(crate) struct Thread {
     pub process: usize,
     pub ring: Option<(Arc<MappedSegment>, Consumer)>,
@@ -66,6 +79,12 @@ impl Thread {
             Some((shared, ring)) if !self.ended => ring.available(&shared.segment).unwrap_or(1),
             _ => 0,
         }
+    }
+
+    /// Whether it waits for an answer.
+    pub fn asks(&self) -> bool {
+        let ring = self.ring.as_ref();
+        ring.is_some_and(|(shared, ring)| ring.asked(&shared.segment))
     }
 
     /// Takes records from the ring. Returns whether there were any.

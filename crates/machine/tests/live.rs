@@ -1,21 +1,30 @@
 //! Whole runs of real programs: QEMU, plugin, reader, operating system, machine.
 //! Left out, and said so, where QEMU or a C compiler is not installed.
 
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use pagewalk_live::LiveOptions;
 use pagewalk_machine::{
-    DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec, Stream,
+    Design, DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec, Stream,
 };
 use pagewalk_stream::{Backing, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_units::VirtAddr;
 use serde_json::json;
 
 mod common;
+#[allow(dead_code, reason = "one of its programs is run here, too")]
+#[path = "../../live/tests/live/programs.rs"]
+mod programs;
 #[path = "../../live/tests/live/tools.rs"]
 mod tools;
 
+use common::rows::{self, Calls, all_rows, few_rows};
 use common::{metric, sum};
 use tools::{folder, present};
 
@@ -440,4 +449,259 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
         assert_eq!(d.status, "partial");
         assert!(metric(d, "instructions") >= 10_000.0);
     }
+}
+
+/// One design of each: all rows, few rows, or no shortcut; each with an instance of the
+/// program. Gives what each printed, too.
+fn run_asking(
+    shortcuts: &[Option<fn(u64) -> Box<dyn pagewalk_tables::Shortcut>>],
+    set: &[&str],
+    argv: &[&str],
+    limits: serde_json::Value,
+) -> (RunResult, Vec<String>) {
+    let radix = installation()
+        .resolve(&spec(&["radix"], set, &[]))
+        .unwrap()
+        .remove(0);
+    let designs: Vec<Design> = shortcuts
+        .iter()
+        .enumerate()
+        .map(|(n, shortcut)| Design {
+            name: format!("design-{n}"),
+            shortcut: *shortcut,
+            ..radix.clone()
+        })
+        .collect();
+    let mut outputs: Vec<File> = Vec::new();
+    let streams = (0..designs.len()).map(|design| {
+        static OUTPUTS: AtomicU64 = AtomicU64::new(0);
+        let number = OUTPUTS.fetch_add(1, Relaxed);
+        let path = folder().join(format!("asking-output-{number}"));
+        let open = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path);
+        let output = open.unwrap();
+        outputs.push(output.try_clone().unwrap());
+        let options = LiveOptions {
+            argv: argv.iter().map(Into::into).collect(),
+            plugin: installation().plugin.clone(),
+            stdio: [None, Some(output), None],
+            ..LiveOptions::default()
+        };
+        Stream {
+            program: pagewalk_live::launch(options).unwrap(),
+            designs: vec![design],
+        }
+    });
+    let streams = streams.collect();
+    let options = Options {
+        limits: serde_json::from_value(limits).unwrap(),
+        ..Options::default()
+    };
+    let began = Instant::now();
+    let result = pagewalk_machine::run(&designs, streams, &options, &mut |p| {
+        assert!(began.elapsed() < Duration::from_secs(900), "no end: {p:?}");
+        true
+    })
+    .unwrap();
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+    }
+    let text = |mut file: File| {
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text
+    };
+    (result, outputs.into_iter().map(text).collect())
+}
+
+/// What [`programs::ASKS`] prints behind its sum: hits, misses, insertions.
+fn counts(output: &str) -> [u64; 3] {
+    let line = output
+        .lines()
+        .nth(1)
+        .unwrap_or_else(|| panic!("{output:?}"));
+    let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
+#[test]
+fn a_live_program_branches_on_the_answers_of_its_own_design() {
+    static CALLS: Calls = Calls::new();
+    if !present() {
+        return;
+    }
+    let program = tools::compile("whole-asks", programs::ASKS);
+    for (threads, cores) in [(1, "cores=1"), (3, "cores=2")] {
+        let argv = [&program[..], "80", "6", &threads.to_string()];
+        let (result, outputs) = run_asking(
+            &[
+                Some(|_| rows::rows(usize::MAX, Some(&CALLS))),
+                Some(few_rows),
+                None,
+            ],
+            &[cores],
+            &argv,
+            json!({}),
+        );
+        assert_eq!(result.source.exit_status, Some(0));
+        let (all, distinct) = (threads * 480, threads * 80);
+        assert_eq!(counts(&outputs[0]), [all - distinct, distinct, distinct]);
+        assert_eq!(CALLS.take(), (all, distinct));
+        // More keys than it keeps, one after the other.
+        let [hits, misses, inserted] = counts(&outputs[1]);
+        assert_eq!((hits + misses, inserted), (all, misses));
+        assert!(misses > 2 * distinct, "{misses}");
+        assert_eq!(counts(&outputs[2]), [0, all, 0]);
+        let sums: Vec<_> = outputs.iter().map(|o| o.lines().next().unwrap()).collect();
+        assert!(sums.iter().all(|s| *s == sums[0]), "{sums:?}");
+        let instructions: Vec<f64> = result
+            .designs
+            .iter()
+            .map(|d| metric(d, "instructions"))
+            .collect();
+        assert!(instructions[0] < instructions[1], "{instructions:?}");
+    }
+}
+
+#[test]
+fn a_live_program_gets_the_same_answers_skipped_warmed_sampled_and_measured() {
+    static CALLS: Calls = Calls::new();
+    if !present() {
+        return;
+    }
+    let program = tools::compile("whole-asks-phases", programs::ASKS);
+    let argv = [&program[..], "80", "20", "1"];
+    let mut whole = f64::MAX;
+    for limits in [
+        json!({}),
+        json!({"skip": 150_000}),
+        json!({"warmup": 150_000}),
+        json!({"skip": 20_000, "warmup": 130_001}),
+        json!({"sample": {"length": 500, "period": 4000}}),
+        json!({"skip": 10_000, "warmup": 10_000, "sample": {"length": 1000, "period": 5000}}),
+    ] {
+        let shortcut: fn(u64) -> _ = |_| rows::rows(usize::MAX, Some(&CALLS));
+        let (result, outputs) = run_asking(&[Some(shortcut)], &[], &argv, limits.clone());
+        assert_eq!(result.source.exit_status, Some(0), "{limits}");
+        assert_eq!(counts(&outputs[0]), [1520, 80, 80], "{limits}");
+        assert_eq!(CALLS.take(), (1600, 80), "{limits}");
+        let instructions = metric(&result.designs[0], "instructions");
+        assert!(instructions > 0.0 && instructions < whole, "{limits}");
+        if whole == f64::MAX {
+            whole = instructions;
+        }
+    }
+}
+
+/// Asks in regions of interest, of which each is a request.
+const REGIONS: &str = r#"
+#include <stdlib.h>
+#include "pagewalk.h"
+int main(int c, char **v) {
+    unsigned long keys = 50, hits = 0, regions = atol(v[1]);
+    volatile unsigned long *records = calloc(keys, 4096), sum = 0;
+    for (unsigned long i = 0; i < regions; i++) {
+        unsigned long key = i % keys;
+        pagewalk_roi_begin();
+        volatile unsigned long *r = pagewalk_load_va(key);
+        if (r == records + key * 512) hits++;
+        else {
+            r = records + key * 512;
+            pagewalk_insert_va(key, (void *)r);
+        }
+        sum += *r;
+        pagewalk_roi_end();
+        for (int j = 0; j < 500; j++) sum += j;
+    }
+    return c > 2 ? 0 : hits * 100 / regions;
+}
+"#;
+
+#[test]
+fn a_region_that_a_live_program_enters_again_and_again_is_a_request_each_time() {
+    static CALLS: Calls = Calls::new();
+    if !present() {
+        return;
+    }
+    let program = compile("regions", REGIONS);
+    let shortcuts: [Option<fn(u64) -> _>; 2] =
+        [Some(|_| rows::rows(usize::MAX, Some(&CALLS))), None];
+    let (result, _) = run_asking(&shortcuts, &[], &[&program, "500"], json!({}));
+    // Of ten times each key, nine are found.
+    assert_eq!(result.source.exit_status, Some(90));
+    assert_eq!(CALLS.take(), (500, 50));
+    for d in &result.designs {
+        assert_eq!(metric(d, "requests"), 500.0, "{}", d.name);
+        assert_eq!(d.speedup_by, "request");
+    }
+    let (result, _) = run_asking(
+        &shortcuts,
+        &[],
+        &[&program, "1000000"],
+        json!({"roi": true, "skip_requests": 100, "warmup_requests": 50, "requests": 200}),
+    );
+    for d in &result.designs {
+        assert_eq!(metric(d, "requests"), 200.0, "{}", d.name);
+        // What lies between the regions is not measured.
+        let each = metric(d, "instructions_per_request");
+        assert!(each > 5.0 && each < 80.0, "{}: {each}", d.name);
+    }
+    let (loads, inserts) = CALLS.take();
+    // It may have asked once more than was measured.
+    assert!((350..=351).contains(&loads), "{loads}");
+    assert_eq!(inserts, 50);
+    let (result, _) = run_asking(
+        &[Some(all_rows)],
+        &[],
+        &[&program, "1000000"],
+        json!({"requests": 200}),
+    );
+    assert_eq!(metric(&result.designs[0], "requests"), 200.0);
+    let each = metric(&result.designs[0], "instructions_per_request");
+    assert!(each > 500.0, "all is measured: {each}");
+}
+
+#[test]
+fn a_recording_of_a_program_that_asks_is_refused_by_a_design_that_answers() {
+    if !present() {
+        return;
+    }
+    let program = tools::compile("whole-asks-recorded", programs::ASKS);
+    let path = folder().join("asks.pwt");
+    let record: RecordSpec =
+        serde_json::from_value(json!({"source": {"program": {"argv": [program, "20", "5", "1"]}}}))
+            .unwrap();
+    let recorded = installation()
+        .record(&record, &path, &mut |_, _| true)
+        .unwrap();
+    let mut designs = installation()
+        .resolve(&spec(&["radix", "thp"], &[], &[]))
+        .unwrap();
+    let replay = |designs: &[Design]| {
+        let program =
+            pagewalk_trace::open_trace(&path, &pagewalk_trace::OpenOptions::default()).unwrap();
+        let stream = Stream {
+            program,
+            designs: (0..designs.len()).collect(),
+        };
+        let options = Options::default();
+        pagewalk_machine::run(designs, vec![stream], &options, &mut |_| true).unwrap()
+    };
+    for d in &replay(&designs).designs {
+        assert_eq!(d.status, "complete");
+        assert_eq!(metric(d, "instructions"), recorded.instructions as f64);
+    }
+    designs.truncate(1);
+    designs[0].shortcut = Some(all_rows);
+    let refused = replay(&designs).designs.remove(0);
+    assert_eq!(refused.status, "program_error");
+    let message = refused.message.unwrap();
+    assert!(
+        message.contains("asks.pwt") && message.contains("without a shortcut"),
+        "{message}"
+    );
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{
@@ -13,9 +13,9 @@ use pagewalk_programs::{Code, NONE, Touch};
 use pagewalk_stream::{
     Ask, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
 };
-use pagewalk_tables::{Looked, Shortcut};
-use pagewalk_units::{Asid, PhysAddr, VirtAddr};
+use pagewalk_units::VirtAddr;
 
+use common::rows::{all_rows, few_rows};
 use common::{installation, metric, sum};
 
 const CODE: u64 = 0x40_0000;
@@ -23,61 +23,6 @@ const INDEX: u64 = 0x1000_0000;
 const RECORDS: u64 = 0x2000_0000;
 const KEYS: u64 = 500;
 const REQUESTS: u64 = 3000;
-
-/// Remembers every address, or only those of the last few integers.
-struct Rows {
-    kept: HashMap<(Asid, u64), u64>,
-    order: VecDeque<(Asid, u64)>,
-    most: usize,
-}
-
-impl Rows {
-    fn line(integer: u64) -> PhysAddr {
-        PhysAddr((1 << 30) + 64 * (integer % 1024))
-    }
-}
-
-impl Shortcut for Rows {
-    fn load_va(&mut self, asid: Asid, integer: u64) -> Looked {
-        Looked {
-            value: self.kept.get(&(asid, integer)).copied().unwrap_or(0),
-            reads: [Self::line(integer)].into_iter().collect(),
-            written: None,
-            latency: 3,
-        }
-    }
-    fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked {
-        if self.kept.insert((asid, integer), va.0).is_none() {
-            self.order.push_back((asid, integer));
-        }
-        if self.order.len() > self.most {
-            let oldest = self.order.pop_front().expect("not empty");
-            self.kept.remove(&oldest);
-        }
-        Looked {
-            value: 1,
-            reads: [Self::line(integer)].into_iter().collect(),
-            written: Some(Self::line(integer)),
-            latency: 1,
-        }
-    }
-}
-
-fn rows(most: usize) -> Box<dyn Shortcut> {
-    Box::new(Rows {
-        kept: HashMap::new(),
-        order: VecDeque::new(),
-        most,
-    })
-}
-
-fn all_rows(_seed: u64) -> Box<dyn Shortcut> {
-    rows(usize::MAX)
-}
-
-fn few_rows(_seed: u64) -> Box<dyn Shortcut> {
-    rows(50)
-}
 
 /// What the requests of all threads came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

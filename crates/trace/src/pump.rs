@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-use pagewalk_stream::{BATCH_OPS, Op, ProgramError};
+use pagewalk_stream::{BATCH_OPS, Kind, Op, ProgramError};
 
 /// Chunks that wait at most; with [`BATCH_OPS`] ops each, 1 MB.
 const AHEAD: usize = 8;
@@ -144,8 +144,17 @@ impl<E> Sink<E> {
         if self.given < 1 << 16 {
             self.forget_producers(&mut op);
         }
-        self.ops.push(op);
         if self.ops.len() == BATCH_OPS {
+            self.flush()?;
+        }
+        self.ops.push(op);
+        self.flush_if_full()
+    }
+
+    /// One that asks waits for its mark: it is the last op of its batch.
+    fn flush_if_full(&mut self) -> Result<(), Stop> {
+        let asks = self.ops.last().is_some_and(|o| o.kind == Kind::Ask);
+        if self.ops.len() == BATCH_OPS && !asks {
             self.flush()?;
         }
         Ok(())
@@ -155,14 +164,15 @@ impl<E> Sink<E> {
     pub fn extend(&mut self, mut ops: &[Op]) -> Result<(), Stop> {
         while let Some((first, rest)) = ops.split_first() {
             if self.skip == 0 && self.given >= 1 << 16 {
+                if self.ops.len() == BATCH_OPS {
+                    self.flush()?;
+                }
                 let room = BATCH_OPS - self.ops.len();
                 let (now, later) = ops.split_at(room.min(ops.len()));
                 self.ops.extend_from_slice(now);
                 self.units += now.len() as u64;
                 ops = later;
-                if self.ops.len() == BATCH_OPS {
-                    self.flush()?;
-                }
+                self.flush_if_full()?;
             } else {
                 self.push(*first)?;
                 ops = rest;
@@ -213,5 +223,41 @@ impl<E> Sink<E> {
             end,
         };
         self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::{BATCH_OPS, Kind, Op};
+
+    use super::Pump;
+
+    /// Wherever in a chunk it comes, by itself or among others.
+    #[test]
+    fn an_op_that_asks_is_in_the_chunk_of_its_mark() {
+        let ask = Op {
+            kind: Kind::Ask,
+            ..Op::default()
+        };
+        // Below and above so many ops, they are taken one by one and together.
+        for before in [0, 1 << 16] {
+            for fill in BATCH_OPS - 2..BATCH_OPS + 2 {
+                let mut pump = Pump::start(0, move |sink| {
+                    let mut ops = vec![Op::default(); before + fill];
+                    ops.push(ask);
+                    sink.extend(&ops)?;
+                    sink.mark(1)?;
+                    sink.extend(&[Op::default(); 3])
+                });
+                let (mut ops, mut all) = (Vec::new(), 0);
+                while let Some((_, mark)) = pump.next(&mut ops).unwrap() {
+                    assert!(ops.len() <= BATCH_OPS);
+                    let asks = ops.iter().position(|o| o.kind == Kind::Ask);
+                    assert_eq!(asks, mark.map(|_: i32| ops.len() - 1), "{before} {fill}");
+                    all += ops.len();
+                }
+                assert_eq!(all, before + fill + 4);
+            }
+        }
     }
 }

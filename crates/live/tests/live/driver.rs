@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use pagewalk_stream::{Batch, End, Event, Op, ProcessId, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Ask, Batch, End, Event, Kind, Op, ProcessId, Program, ProgramError, ThreadId,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Runs,
+    /// It has waited, and may have gone on since: what is read ahead comes later.
+    MayRun,
     Blocked,
     /// At `Meet` with this ticket.
     Meets(u64),
@@ -31,11 +35,21 @@ pub struct Outcome {
 }
 
 /// Runs `program` to its end. `see` gets each batch with its process and thread,
-/// and each event once it has taken effect.
+/// and each event once it has taken effect. Nobody answers what it asks.
 pub fn run(
+    program: &mut dyn Program,
+    see: impl FnMut(ProcessId, ThreadId, &[Op]),
+    effect: impl FnMut(ProcessId, ThreadId, &Event),
+) -> Result<Outcome, ProgramError> {
+    run_answered(program, see, effect, |_, _| None)
+}
+
+/// The same, with an answer to each question.
+pub fn run_answered(
     program: &mut dyn Program,
     mut see: impl FnMut(ProcessId, ThreadId, &[Op]),
     mut effect: impl FnMut(ProcessId, ThreadId, &Event),
+    mut answer: impl FnMut(ProcessId, Ask) -> Option<u64>,
 ) -> Result<Outcome, ProgramError> {
     let mut threads: BTreeMap<ThreadId, (ProcessId, State)> = BTreeMap::new();
     threads.insert(0, (0, State::Runs));
@@ -61,7 +75,7 @@ pub fn run(
                             o == id
                                 || *p != process
                                 || match s {
-                                    State::Runs => false,
+                                    State::Runs | State::MayRun => false,
                                     State::Meets(t) => *t >= ticket,
                                     // One without a ticket waits for nobody: it goes on
                                     // first, perhaps to an earlier change.
@@ -104,26 +118,31 @@ pub fn run(
                     out.events.push((process, id, event));
                     if gone { State::Gone } else { State::Runs }
                 }
-                State::Runs | State::Blocked | State::Meets(_) => {
+                State::Runs | State::MayRun | State::Blocked | State::Meets(_) => {
+                    let waited = matches!(state, State::MayRun | State::Blocked);
                     let end = program.fill(id, &mut batch)?;
                     assert!(batch.ops.len() <= pagewalk_stream::BATCH_OPS);
                     out.ops += batch.ops.len() as u64;
                     out.instructions += batch.instructions();
+                    let before = batch.ops.split_last().map_or(&[][..], |(_, ops)| ops);
+                    assert!(before.iter().all(|o| o.kind != Kind::Ask));
                     for op in &batch.ops {
-                        out.loads += u64::from(op.kind == pagewalk_stream::Kind::Load);
-                        out.stores += u64::from(op.kind == pagewalk_stream::Kind::Store);
+                        out.loads += u64::from(op.kind == Kind::Load);
+                        out.stores += u64::from(op.kind == Kind::Store);
                     }
                     progress |= !batch.ops.is_empty();
                     see(process, id, &batch.ops);
                     match end {
                         End::More => State::Runs,
                         End::Empty => State::Runs,
-                        End::Ask(_) => {
+                        End::Ask(ask) => {
                             progress = true;
-                            program.answer(id, None);
+                            assert_eq!(batch.ops.last().map(|o| o.kind), Some(Kind::Ask));
+                            program.answer(id, answer(process, ask));
                             State::Runs
                         }
-                        End::Blocked => State::Blocked,
+                        End::Blocked if batch.ops.is_empty() && waited => State::Blocked,
+                        End::Blocked => State::MayRun,
                         End::Barrier { .. } | End::Wait { .. } => {
                             unreachable!("of recorded and built-in programs only")
                         }

@@ -1,6 +1,7 @@
 //! Real programs through the emulator. Needs qemu-user and a C compiler; says so
 //! and passes where one of them is missing.
 
+mod asking;
 mod corrupt;
 mod driver;
 mod programs;

@@ -38,6 +38,91 @@ int main(void) {
     return 0;
 }"#;
 
+/// Looks up the records of as many keys as the first argument says, as often as the
+/// second says, in as many threads as the third says: asks, and searches where that does
+/// not help. Prints what it found, then how often which way.
+pub const ASKS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "pagewalk.h"
+struct record { unsigned long key, value; };
+struct counts { unsigned long sum, hits, misses, inserted; };
+static struct record *table;
+static unsigned long keys, rounds;
+static struct record *search(unsigned long key) {
+    struct record *r = table;
+    while (r->key != key) r++;
+    return r;
+}
+static void *work(void *number) {
+    struct counts *mine = calloc(1, sizeof *mine);
+    unsigned long first = (unsigned long)number * keys;
+    for (unsigned long i = 0; i < rounds * keys; i++) {
+        unsigned long key = first + i % keys;
+        struct record *r = pagewalk_load_va(key);
+        if (r && r->key == key) {
+            mine->hits++;
+        } else {
+            mine->misses++;
+            r = search(key);
+            mine->inserted += pagewalk_insert_va(key, r);
+        }
+        mine->sum += r->value;
+    }
+    return mine;
+}
+int main(int c, char **v) {
+    if (c < 4) return 2;
+    keys = atol(v[1]), rounds = atol(v[2]);
+    unsigned long threads = atol(v[3]);
+    pthread_t t[64];
+    struct counts all = {0};
+    table = malloc(threads * keys * sizeof *table);
+    for (unsigned long k = 0; k < threads * keys; k++)
+        table[k] = (struct record){k, k * k};
+    for (unsigned long i = 1; i < threads; i++) pthread_create(&t[i], 0, work, (void *)i);
+    for (unsigned long i = 0; i < threads; i++) {
+        struct counts *one;
+        if (i == 0) one = work(0); else pthread_join(t[i], (void **)&one);
+        all.sum += one->sum, all.hits += one->hits;
+        all.misses += one->misses, all.inserted += one->inserted;
+    }
+    printf("%lu\n%lu %lu %lu\n", all.sum, all.hits, all.misses, all.inserted);
+    return 0;
+}"#;
+
+/// A process, its copy and a new image of it ask for the same integer, and add up how
+/// often they get what they put in.
+pub const ASKING_CHILDREN: &str = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+#include "pagewalk.h"
+static int asks(char *here) {
+    if (pagewalk_load_va(7) == here) return 1;
+    pagewalk_insert_va(7, here);
+    return pagewalk_load_va(7) == here ? 2 : 0;
+}
+static char here;
+int main(int c, char **v) {
+    if (c > 1) return 10 * asks(&here);
+    int sum = asks(&here), status;
+    if (fork() == 0) _exit(3 * asks(&here));
+    wait(&status);
+    sum += WEXITSTATUS(status);
+    if (fork() == 0) execl(v[0], v[0], "again", (char *)0);
+    wait(&status);
+    return sum + WEXITSTATUS(status) + 100 * (asks(&here) == 1);
+}"#;
+
+/// Asks once; with 1 as the answer it asks again and again.
+pub const ASKS_ONCE: &str = r#"
+#include "pagewalk.h"
+int main(void) {
+    while (pagewalk_load_va(1) == (void *)1) continue;
+    return 3;
+}"#;
+
 /// Two threads that pass a turn to and fro through a futex.
 pub const PING_PONG: &str = r#"
 #include <linux/futex.h>

@@ -23,7 +23,7 @@ fn launch(options: LiveOptions, path: &Path) -> LiveRecording {
     .unwrap()
 }
 
-fn recorded(argv: &[&str], path: &Path) -> (Written, Option<i32>) {
+pub fn recorded(argv: &[&str], path: &Path) -> (Written, Option<i32>) {
     let mut options = options(argv);
     options.stdio[1] = Some(tempfile::tempfile().unwrap());
     let mut recording = launch(options, path);
@@ -51,6 +51,11 @@ fn first_thread(program: &mut dyn Program) -> (Vec<Op>, Vec<(usize, End)>) {
         match end {
             End::More | End::Wait { .. } => {}
             End::Empty | End::Blocked => program.wait(),
+            End::Ask(_) => {
+                assert_eq!(batch.ops.last().map(|o| o.kind), Some(Kind::Ask));
+                program.answer(0, None);
+                ends.push((ops.len(), end));
+            }
             End::Exit => return (ops, ends),
             end => ends.push((ops.len(), end)),
         }
@@ -62,7 +67,7 @@ fn instructions(ops: &[Op]) -> u64 {
 }
 
 /// Bytes of instructions and of each.
-fn code(blocks: &[&[&[u8]]]) -> Vec<u64> {
+pub fn code(blocks: &[&[&[u8]]]) -> Vec<u64> {
     let mut words = Vec::new();
     for (n, block) in blocks.iter().enumerate() {
         let mut raw = (0x40_0000 + 0x100 * n as u64).to_le_bytes().to_vec();
@@ -80,7 +85,8 @@ fn code(blocks: &[&[&[u8]]]) -> Vec<u64> {
     words
 }
 
-/// What a ring can hold of one thread, with faults, system calls, and changes by others.
+/// What a ring can hold of one thread, with faults, system calls, questions, and changes
+/// by others.
 fn ring(random: &mut impl Rng) -> Vec<u64> {
     let mut words = Vec::new();
     let mut ticket = 0;
@@ -106,6 +112,13 @@ fn ring(random: &mut impl Rng) -> Vec<u64> {
             } else {
                 ticket_call(&mut words, random.random_range(1..9u64));
             }
+        }
+        if random.random_range(0..30u32) == 0 {
+            let question = random.random_range(0..2u64);
+            words.push(record::word(record::BLOCK, 3));
+            words.push(record::word(record::ASK, question));
+            words.extend([random.random::<u64>(), random.random()]);
+            words.push(record::word(record::RETURN, 0));
         }
         meet(&mut words, random);
         let block = random.random_range(0..accesses.len());
@@ -167,7 +180,9 @@ fn a_replay_gives_each_op_and_event_that_the_ring_gave() {
         let (ops, ends) = first_thread(&mut live);
         drop((live, file));
         assert!(
-            ops.len() > 1000 && ends.len() > 20,
+            ops.len() > 1000
+                && ends.len() > 20
+                && ends.iter().any(|(_, e)| matches!(e, End::Ask(_))),
             "{} {}",
             ops.len(),
             ends.len()

@@ -1,6 +1,8 @@
 //! Runs of the shipped files, for tests.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod rows;
+
 use std::path::{Path, PathBuf};
 
 use pagewalk_machine::{DesignResult, Installation, RunError, RunResult, RunSpec};

@@ -1,9 +1,9 @@
 //! From a template and the records of one execution to ops.
 
 use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
-use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_stream::{Ask, End, Kind, Op, flags};
 
-use super::{Block, REGISTERS};
+use super::{Block, CALL_ADDRESS, CALL_INTEGER, CALL_RESULT, Piece, REGISTERS};
 
 /// Cycles of plain instructions after a producer, beyond which a `Compute` op takes
 /// their place: an op can name at most 255.
@@ -253,6 +253,88 @@ impl Block {
                     ..Op::default()
                 });
                 registers.next += 1;
+            }
+        }
+    }
+}
+
+impl Block {
+    /// As [`Block::cut`], of an execution that ended with a question: its system call,
+    /// the last op then, waits for the integer's and the address's registers and for
+    /// nothing else, and the call's result waits for it. The last piece is the end.
+    #[cold]
+    pub fn cut_asking(
+        &self,
+        ask: Ask,
+        mut ops: Vec<Op>,
+        met: &mut Vec<(u16, u64)>,
+        registers: &mut Registers,
+    ) -> Vec<Piece> {
+        let question = self.question(&ask, registers, &mut ops);
+        let mut pieces = self.cut(ops, met);
+        pieces.push(Piece::Ops(vec![question]));
+        pieces.push(Piece::End(End::Ask(ask)));
+        pieces
+    }
+
+    /// Takes the system call out of the `ops` of an execution, as a question behind them.
+    fn question(&self, ask: &Ask, registers: &mut Registers, ops: &mut Vec<Op>) -> Op {
+        let call = |o: &Op| o.kind == Kind::Compute && o.flags & flags::SERIALISING != 0;
+        let mut op = match ops.iter().rposition(call) {
+            Some(at) => {
+                registers.move_last(at, ops);
+                ops.pop().unwrap_or_default()
+            }
+            // It was cut short before the call, as far as its accesses tell.
+            None => {
+                registers.next += 1;
+                Op {
+                    pc: self.address,
+                    ..Op::default()
+                }
+            }
+        };
+        let number = registers.next - 1;
+        op.kind = Kind::Ask;
+        op.flags = 0;
+        op.latency = 0;
+        let inputs: &[u8] = match ask {
+            Ask::LoadVa { .. } => &[CALL_INTEGER],
+            Ask::InsertVa { .. } => &[CALL_INTEGER, CALL_ADDRESS],
+        };
+        for (which, &r) in inputs.iter().enumerate() {
+            let maker = registers.all[usize::from(r)];
+            let distance = number - maker.op();
+            if distance <= u64::from(u16::MAX) {
+                op.dep[which] = distance as u16;
+                op.dep_latency[which] = maker.extra().min(255) as u8;
+            }
+        }
+        registers.all[usize::from(CALL_RESULT)] = Register::new(number, 0);
+        op
+    }
+}
+
+impl Registers {
+    /// Moves op `at` of the last `ops` behind all of them. Those that it passes do not
+    /// wait for it: they join what registers held before.
+    fn move_last(&mut self, at: usize, ops: &mut [Op]) {
+        ops[at..].rotate_left(1);
+        let Some(passed) = (ops.len() - 1).checked_sub(at).filter(|&n| n > 0) else {
+            return;
+        };
+        let moved = self.next - ops.len() as u64 + at as u64;
+        for (behind, op) in ops[at..at + passed].iter_mut().enumerate() {
+            for distance in &mut op.dep {
+                // Counted from one place further on: beyond the moved op.
+                *distance -= u16::from(usize::from(*distance) > behind + 1);
+            }
+        }
+        for r in &mut self.all {
+            if r.op() == moved {
+                *r = Register::new(self.next - 1, r.extra());
+            } else if r.op() > moved {
+                *r = Register::new(r.op() - 1, r.extra());
             }
         }
     }

@@ -21,6 +21,11 @@ use pagewalk_stream::{End, Event, Op};
 pub(crate) const REGISTERS: usize = 50;
 pub(crate) const STACK_POINTER: u8 = 4;
 pub(crate) const FRAME_POINTER: u8 = 5;
+/// Where a system call returns its result, and takes its second and third argument:
+/// of a question, see [`pagewalk_ring::record::ask`], the integer and the address.
+pub(crate) const CALL_RESULT: u8 = 0;
+pub(crate) const CALL_INTEGER: u8 = 6;
+pub(crate) const CALL_ADDRESS: u8 = 2;
 pub(crate) const FLAGS: u8 = 48;
 pub(crate) const X87: u8 = 49;
 /// Instructions of the emulator's longest block.

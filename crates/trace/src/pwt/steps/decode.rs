@@ -1,5 +1,5 @@
 use pagewalk_ring::record::ADDRESS_MASK;
-use pagewalk_stream::{BATCH_OPS, End, Event, Op};
+use pagewalk_stream::{Ask, BATCH_OPS, End, Event, Op};
 
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
@@ -25,6 +25,7 @@ struct Notes {
     irregular: bool,
     broken: bool,
     met: Vec<(u16, u64)>,
+    asks: Option<Ask>,
 }
 
 /// Where the columns are being read.
@@ -152,10 +153,15 @@ impl StepDecoder {
                 ops.map(|o| u64::from(o.insns)).sum()
             };
             notes.irregular = false;
-            if !block.markers.is_empty() || !notes.met.is_empty() {
+            let asks = notes.asks.take();
+            if !block.markers.is_empty() || !notes.met.is_empty() || asks.is_some() {
                 let rest = self.ops.split_off(before);
                 self.flush(give)?;
-                for cut in block.cut(rest, &mut notes.met) {
+                let pieces = match asks {
+                    None => block.cut(rest, &mut notes.met),
+                    Some(ask) => block.cut_asking(ask, rest, &mut notes.met, &mut self.registers),
+                };
+                for cut in pieces {
                     match cut {
                         Piece::Ops(ops) => give(&ops, None)?,
                         Piece::End(end) => give(&[], Some(Mark::End(end)))?,
@@ -166,7 +172,7 @@ impl StepDecoder {
                 self.flush(give)?;
             }
         }
-        if pending != u64::MAX {
+        if pending != u64::MAX || notes.asks.is_some() {
             return Err(fault("marks are out of order"));
         }
         self.flush(give)?;
@@ -210,6 +216,9 @@ impl StepDecoder {
             }
             code => {
                 let mark = get_body(code, from)?;
+                if let Mark::End(End::Ask(ask)) = mark {
+                    return Some(Ok(notes.asks.replace(ask).is_none()));
+                }
                 if let Mark::End(End::Event {
                     event: Event::Exec, ..
                 }) = mark

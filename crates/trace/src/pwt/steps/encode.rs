@@ -1,4 +1,5 @@
 use pagewalk_ring::record::{self, ADDRESS_MASK};
+use pagewalk_stream::{Ask, End};
 
 use super::{
     BREAK, IRREGULAR, MET_WITHIN, MOST_STEPS, MOVED, Model, RECORDS_FULL, Shape, Slot, guess_at,
@@ -312,7 +313,12 @@ impl StepEncoder {
         self.note(MET_WITHIN, &[u64::from(instruction), ticket]);
     }
 
-    /// Appends what follows the steps so far.
+    /// The next step ends with this question.
+    pub fn asks(&mut self, ask: Ask) {
+        self.mark(&Mark::End(End::Ask(ask)));
+    }
+
+    /// Appends what follows the steps so far, but for a question, which is part of a step.
     pub fn mark(&mut self, mark: &Mark) {
         put_mark(&mut self.marks, u64::from(self.steps), mark);
         self.mark_count += 1;

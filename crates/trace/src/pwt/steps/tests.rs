@@ -1,7 +1,8 @@
 //! What a ring tells comes back as the ops that the live reader makes of it.
 
 use pagewalk_ring::record;
-use pagewalk_stream::{End, Event, Op};
+use pagewalk_stream::{Ask, End, Event, Kind, Op};
+use pagewalk_units::VirtAddr;
 use proptest::prelude::*;
 
 use super::{StepDecoder, StepEncoder, StepPart};
@@ -64,6 +65,8 @@ struct Ran {
     met: Vec<(u16, u64)>,
     /// It is not known what came next.
     broken: bool,
+    /// It ends with a question; then that is not known, either.
+    asks: Option<Ask>,
     /// What happened before it.
     end: Option<End>,
     /// A block of the file ends before it.
@@ -86,6 +89,16 @@ fn any_end() -> impl Strategy<Value = End> {
     ]
 }
 
+fn any_ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        any::<u64>().prop_map(|integer| Ask::LoadVa { integer }),
+        (any::<u64>(), any::<u64>()).prop_map(|(integer, va)| Ask::InsertVa {
+            integer,
+            va: VirtAddr(va),
+        }),
+    ]
+}
+
 fn rarely<T: Strategy>(what: T) -> impl Strategy<Value = Option<T::Value>> {
     prop::option::weighted(0.05, what)
 }
@@ -100,16 +113,18 @@ fn any_run() -> impl Strategy<Value = Ran> {
     // Any record that is one of an access.
     let more = rarely(prop::collection::vec(0..1u64 << 58, 0..6));
     let met = rarely(prop::collection::vec((0..6u16, any::<u64>()), 1..3));
-    let rare = (rarely(0..6usize), more, met, rarely(Just(())));
+    let asks = prop::option::weighted(0.1, any_ask());
+    let rare = (rarely(0..6usize), more, met, rarely(Just(())), asks);
     let between = (rarely(any_end()), rarely(Just(())));
     (0..CODE.len(), addresses, rare, between).prop_map(
-        |(block, addresses, (kept, more, met, broken), (end, sealed))| Ran {
+        |(block, addresses, (kept, more, met, broken, asks), (end, sealed))| Ran {
             block,
             addresses,
             kept,
             more: more.unwrap_or_default(),
             met: met.unwrap_or_default(),
-            broken: broken.is_some(),
+            broken: broken.is_some() || asks.is_some(),
+            asks,
             end,
             sealed: sealed.is_some(),
         },
@@ -161,11 +176,22 @@ fn expected(known: &[Known], runs: &[Ran]) -> (Vec<Part>, u64) {
             &mut registers,
             &mut ops,
         );
-        for piece in block.cut(ops, &mut ran.met.clone()) {
+        let met = &mut ran.met.clone();
+        let pieces = match ran.asks {
+            None => block.cut(ops, met),
+            Some(ask) => block.cut_asking(ask, ops, met, &mut registers),
+        };
+        for piece in pieces {
             match piece {
                 Piece::Ops(ops) => parts.extend(ops.into_iter().map(Part::Op)),
                 Piece::End(end) => parts.push(Part::End(end)),
             }
+        }
+        if let Some(ask) = ran.asks {
+            let [.., Part::Op(last), Part::End(end)] = &parts[..] else {
+                panic!("an op and its end");
+            };
+            assert_eq!((last.kind, end), (Kind::Ask, &End::Ask(ask)));
         }
     }
     let instructions = |p: &Part| match p {
@@ -205,6 +231,9 @@ fn encoded(known: &[Known], runs: &[Ran], at_once: bool) -> Vec<StepPart> {
         }
         for (instruction, ticket) in &ran.met {
             encoder.met_within(*instruction, *ticket);
+        }
+        if let Some(ask) = ran.asks {
+            encoder.asks(ask);
         }
         let next = runs.get(n + 1).filter(|_| !ran.broken);
         let next = next.map(|r| known[r.block].shape.number);
@@ -321,6 +350,7 @@ fn a_loop_costs_next_to_nothing() {
             more: vec![],
             met: vec![],
             broken: false,
+            asks: None,
             end: None,
             sealed: false,
         })

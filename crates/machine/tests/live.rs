@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use pagewalk_live::LiveOptions;
 use pagewalk_machine::{
-    Design, DesignResult, Installation, Options, RecordSpec, RunResult, RunSpec, Stream,
+    Design, DesignResult, Installation, NewShortcut, Options, RecordSpec, RunResult, RunSpec,
+    Stream,
 };
 use pagewalk_stream::{Backing, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_units::VirtAddr;
@@ -454,7 +455,7 @@ fn a_program_that_waits_for_ever_can_be_stopped() {
 /// One design of each: all rows, few rows, or no shortcut; each with an instance of the
 /// program. Gives what each printed, too.
 fn run_asking(
-    shortcuts: &[Option<fn(u64) -> Box<dyn pagewalk_tables::Shortcut>>],
+    shortcuts: &[Option<NewShortcut>],
     set: &[&str],
     argv: &[&str],
     limits: serde_json::Value,

@@ -501,6 +501,57 @@ mod tests {
     }
 
     #[test]
+    fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
+        use std::sync::mpsc::{Receiver, Sender, channel};
+
+        /// Two batches at once, the third when it is told to.
+        struct Slow {
+            given: u32,
+            makes: Sender<()>,
+            go_on: Receiver<()>,
+        }
+        impl Program for Slow {
+            fn facts(&self) -> Facts {
+                Facts::default()
+            }
+            fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+                batch.ops.clear();
+                self.given += 1;
+                if self.given == 3 {
+                    self.makes.send(()).unwrap();
+                    self.go_on.recv().unwrap();
+                }
+                batch.ops.push(Op::default());
+                Ok(End::More)
+            }
+        }
+        let ((makes, making), (go, go_on)) = (channel(), channel());
+        let program = Slow {
+            given: 0,
+            makes,
+            go_on,
+        };
+        let hub = hub(program, 2);
+        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
+        assert!(item(hub.next(0, 0)) && item(hub.next(0, 0)));
+        std::thread::scope(|s| {
+            let first = s.spawn(|| item(hub.next(0, 0)));
+            making.recv().unwrap();
+            let second = s.spawn(|| item(hub.next(1, 0)) && item(hub.next(1, 0)));
+            for _ in 0..500 {
+                if second.is_finished() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let waited = !second.is_finished();
+            go.send(()).unwrap();
+            assert!(first.join().unwrap() && second.join().unwrap());
+            assert!(!waited, "waited for the batch of another");
+        });
+    }
+
+    #[test]
     fn a_finished_machine_holds_nobody_up() {
         let hub = hub(
             Counting {

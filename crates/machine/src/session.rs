@@ -322,7 +322,13 @@ impl Installation {
         }
         let mut result = run(&designs, streams, &spec.options(), progress)?;
         if let SourceSpec::Mix { programs } = source {
-            let alone = self.alone(spec, programs, &designs[0], progress)?;
+            // What is measured is not lost with what it is compared with.
+            let alone = self.alone(spec, programs, &designs[0], progress);
+            let alone = alone.unwrap_or_else(|e| {
+                let why = format!("the programs could not be run alone: {e}");
+                result.warnings.push(why);
+                vec![None; programs.len()]
+            });
             compare_programs(&mut result.designs, &alone);
         }
         Ok(result)

@@ -6,6 +6,7 @@ use common::dense;
 use common::long::{every_refusal, tides};
 use common::steps::{Step, random_steps};
 use common::tables::cases;
+use pagewalk_tables::PAGE_TABLES;
 use proptest::prelude::*;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -29,6 +30,17 @@ proptest! {
             let second = random_steps(&case, &steps);
             prop_assert_eq!(first, second, "the same steps take the same frames");
         }
+    }
+}
+
+#[test]
+fn every_kind_of_table_has_a_case() {
+    let cases: Vec<&str> = cases().iter().map(|case| case.spec.name()).collect();
+    for name in PAGE_TABLES {
+        assert!(
+            cases.contains(name),
+            "{name}: add it to tests/common/tables.rs"
+        );
     }
 }
 

@@ -23,10 +23,8 @@ mod spec;
 mod tlb;
 mod walk;
 
-pub use engine::{
-    Engine, EngineSpec, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectSpec, PerfectWhat,
-    What,
-};
+pub use engine::registry::*;
+pub use engine::{Engine, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectWhat, What};
 pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};

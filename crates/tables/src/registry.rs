@@ -34,6 +34,9 @@ macro_rules! page_tables {
 
         $(pub use crate::$file::$spec;)*
 
+        /// The names of all kinds in configurations.
+        pub const PAGE_TABLES: &[&str] = &[$($name,)*];
+
         /// What page tables of any kind add to the summary of a result, in order.
         pub fn table_metrics() -> impl Iterator<Item = &'static TableMetric> {
             [$(<crate::$file::$spec as TableSpec>::METRICS,)*]

@@ -5,7 +5,8 @@ mod common;
 use common::dense;
 use common::long::{every_refusal, tides};
 use common::steps::{Step, random_steps};
-use common::tables::{Case, cases};
+use common::tables::cases;
+use pagewalk_tables::PAGE_TABLES;
 use proptest::prelude::*;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -32,9 +33,15 @@ proptest! {
     }
 }
 
-/// Whether the table moves lines to another place in memory as it grows.
-fn resizes(case: &Case) -> bool {
-    !case.name.starts_with("radix")
+#[test]
+fn every_kind_of_table_has_a_case() {
+    let cases: Vec<&str> = cases().iter().map(|case| case.spec.name()).collect();
+    for name in PAGE_TABLES {
+        assert!(
+            cases.contains(name),
+            "{name}: add it to tests/common/tables.rs"
+        );
+    }
 }
 
 #[test]
@@ -44,7 +51,7 @@ fn millions_of_changes_in_tides() {
         let [refused, moved, grown, begun, shrunk] = seen;
         let counts = format!("{}: {seen:?}", case.name);
         println!("{counts}");
-        assert_eq!(moved > 0, resizes(&case), "{counts}");
+        assert_eq!(moved > 0, case.resizes, "{counts}");
         // No resize to and fro, or one that is tried again and again.
         assert!(moved < 2 * 200_000, "{counts}");
         if case.small {
@@ -68,7 +75,7 @@ fn the_same_changes_take_the_same_memory() {
 fn every_refusal_of_memory_leaves_a_table_as_it_was() {
     for case in cases() {
         // Of a radix table nearly every change wants memory, and is looked at.
-        let steps = if resizes(&case) { 4_000 } else { 600 };
+        let steps = if case.resizes { 4_000 } else { 600 };
         let refused = every_refusal(&case, 4, steps);
         println!("{}: {refused}", case.name);
         assert!(refused >= 5, "{}: {refused}", case.name);

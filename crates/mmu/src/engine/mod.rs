@@ -3,15 +3,14 @@
 //! change when things happen, never what happens.
 
 mod perfect;
+pub mod registry;
 mod speculation;
 
 use arrayvec::ArrayVec;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-pub use self::perfect::{PerfectSpec, PerfectWhat};
+pub use self::perfect::PerfectWhat;
 pub use self::speculation::GuessStats;
 pub(crate) use self::speculation::Speculation;
 use crate::Walked;
@@ -75,28 +74,4 @@ pub trait Engine: Send + Sync {
 
     /// Translations that the kernel has changed.
     fn invalidate(&mut self, _what: &Invalidation) {}
-}
-
-/// Which speculation engine each core has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum EngineSpec {
-    /// Knows each translation when it is asked for: the most that speculation could gain.
-    Perfect(PerfectSpec),
-}
-
-impl EngineSpec {
-    /// One sentence that names the key, when something is impossible.
-    pub fn check(&self) -> Result<(), String> {
-        match self {
-            EngineSpec::Perfect(spec) => spec.check(),
-        }
-    }
-
-    /// The engine of one core, which has learned nothing yet.
-    pub fn build(&self) -> Box<dyn Engine> {
-        match self {
-            EngineSpec::Perfect(spec) => Box::new(perfect::Perfect::new(spec)),
-        }
-    }
 }

@@ -5,6 +5,7 @@ use pagewalk_units::Cycle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::registry::EngineKind;
 use super::{Engine, Guess, Guesses, Miss, What};
 use crate::spec::MAX_LATENCY;
 use crate::walk::foresee;
@@ -33,32 +34,28 @@ pub enum PerfectWhat {
     Both,
 }
 
-impl PerfectSpec {
-    /// One sentence that names the key, when something is impossible.
-    pub(super) fn check(&self) -> Result<(), String> {
+impl EngineKind for PerfectSpec {
+    fn check(&self) -> Result<(), String> {
         if self.latency > MAX_LATENCY {
             return Err(format!(
-                "engine.perfect.latency is {}; expected at most {MAX_LATENCY} cycles",
+                "latency is {}; expected at most {MAX_LATENCY} cycles",
                 self.latency
             ));
         }
         Ok(())
     }
+    fn build(&self) -> Box<dyn Engine> {
+        Box::new(Perfect {
+            what: self.what,
+            latency: self.latency,
+        })
+    }
 }
 
 /// It asks the tables themselves.
-pub(super) struct Perfect {
+struct Perfect {
     what: PerfectWhat,
     latency: Cycle,
-}
-
-impl Perfect {
-    pub fn new(spec: &PerfectSpec) -> Self {
-        Perfect {
-            what: spec.what,
-            latency: spec.latency,
-        }
-    }
 }
 
 impl Engine for Perfect {

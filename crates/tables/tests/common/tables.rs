@@ -20,6 +20,8 @@ pub struct Case {
     pub reads: usize,
     /// It resizes a little at each change.
     pub gradual: bool,
+    /// It moves entries to another place in memory as it grows.
+    pub resizes: bool,
     /// It starts as small as can be, and shrinks as well as grows.
     pub small: bool,
 }
@@ -36,6 +38,7 @@ pub fn cases() -> Vec<Case> {
     let case = |name, spec, slack, groups, reads| Case {
         name,
         small: false,
+        resizes: !matches!(spec, PageTableSpec::Radix(_)),
         gradual: matches!(
             spec,
             PageTableSpec::ElasticCuckoo(_) | PageTableSpec::MemoryEfficient(_)

@@ -1,0 +1,50 @@
+//! Which speculation engines there are.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+
+/// The configuration of one kind of engine.
+pub(crate) trait EngineKind {
+    /// Whether the values make sense; an error begins with the key.
+    fn check(&self) -> Result<(), String>;
+    /// The engine of one core, which has learned nothing yet.
+    fn build(&self) -> Box<dyn Engine>;
+}
+
+/// Each line: the name in configurations, the variant, and its parameters.
+macro_rules! engines {
+    ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
+        /// Which speculation engine each core has.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub enum EngineSpec {
+            $($(#[$doc])* #[serde(rename = $name)] $variant(super::$file::$spec),)*
+        }
+
+        $(pub use super::$file::$spec;)*
+
+        impl EngineSpec {
+            /// Whether the values make sense; an error names the key and what was expected.
+            pub fn check(&self) -> Result<(), String> {
+                let (name, done) = match self {
+                    $(EngineSpec::$variant(spec) => ($name, EngineKind::check(spec)),)*
+                };
+                done.map_err(|what| format!("engine.{name}.{what}"))
+            }
+
+            /// The engine of one core, which has learned nothing yet.
+            pub fn build(&self) -> Box<dyn Engine> {
+                match self {
+                    $(EngineSpec::$variant(spec) => spec.build(),)*
+                }
+            }
+        }
+    };
+}
+
+engines! {
+    /// Knows each translation when it is asked for: the most that speculation could gain.
+    "perfect" => Perfect(perfect::PerfectSpec),
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pagewalk_tables::Shortcut;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::limits::Limits;
@@ -23,14 +24,16 @@ pub struct Design {
 /// Makes the shortcut of a machine that has just booted, from the run's seed.
 pub type NewShortcut = fn(u64) -> Box<dyn Shortcut>;
 
-/// Everything about a run but program and designs.
-#[derive(Clone, Debug, Default)]
+/// Everything about a run but program and designs: what a user may say, with what
+/// holds where nothing is said.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Name of the machine, for the result.
+    /// Machine by name or path.
     pub machine: String,
     /// What is measured.
     pub limits: Limits,
-    /// Seed of all random choices of the machine.
+    /// Seed of the machine's and the program's random choices.
     pub seed: u64,
     /// Host threads; `None`: one for each host core, at most one a design.
     pub host_threads: Option<usize>,
@@ -38,6 +41,23 @@ pub struct Options {
     pub interval: Option<u64>,
     /// Where a Perfetto (Chrome JSON) file of single walks goes.
     pub perfetto: Option<PathBuf>,
-    /// Walks to keep for each design in that file.
+    /// Walks to keep for each core of each design in that file.
     pub perfetto_walks: usize,
 }
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            machine: String::new(),
+            limits: Limits::default(),
+            seed: DEFAULT_SEED,
+            host_threads: None,
+            interval: None,
+            perfetto: None,
+            perfetto_walks: 10_000,
+        }
+    }
+}
+
+/// The seed of a run where none is given.
+pub(crate) const DEFAULT_SEED: u64 = 1;

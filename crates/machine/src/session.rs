@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use pagewalk_live::{LiveOptions, LiveRecording};
 use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 
 use crate::config::{DataDir, Shipped};
-use crate::limits::Limits;
-use crate::options::{Design, Options};
+use crate::options::{DEFAULT_SEED, Design, Options};
 use crate::results::{DesignResult, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
@@ -55,46 +56,38 @@ fn one() -> u32 {
     1
 }
 
-/// A whole run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A whole run. As JSON its options stand beside the other keys.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSpec {
-    /// Machine by name or path.
-    pub machine: String,
     /// Designs by name or path.
     pub designs: Vec<String>,
     /// `a.b=c`, on top of machine and design.
-    #[serde(default)]
     pub set: Vec<String>,
     /// The program; not needed to resolve a configuration.
-    #[serde(default)]
     pub source: Option<SourceSpec>,
-    /// What is measured.
-    #[serde(default)]
-    pub limits: Limits,
-    /// Seed of the machine's and the program's random choices.
-    #[serde(default = "default_seed")]
-    pub seed: u64,
-    /// Host threads; all cores without.
-    #[serde(default)]
-    pub host_threads: Option<usize>,
-    /// Instructions of an interval.
-    #[serde(default)]
-    pub interval: Option<u64>,
-    /// Where walks are written for Perfetto.
-    #[serde(default)]
-    pub perfetto: Option<PathBuf>,
-    /// How many walks for each core of each design.
-    #[serde(default = "default_walks")]
-    pub perfetto_walks: usize,
+    /// All else.
+    #[serde(flatten)]
+    pub options: Options,
+}
+
+impl<'de> Deserialize<'de> for RunSpec {
+    /// Keys that neither it nor [`Options`] has are refused.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut all = Map::deserialize(from)?;
+        let mut take = |key: &str| all.remove(key).unwrap_or_default();
+        let (designs, set, source) = (take("designs"), take("set"), take("source"));
+        let set: Option<Vec<String>> = serde_json::from_value(set).map_err(D::Error::custom)?;
+        Ok(RunSpec {
+            designs: serde_json::from_value(designs).map_err(D::Error::custom)?,
+            set: set.unwrap_or_default(),
+            source: serde_json::from_value(source).map_err(D::Error::custom)?,
+            options: serde_json::from_value(all.into()).map_err(D::Error::custom)?,
+        })
+    }
 }
 
 fn default_seed() -> u64 {
-    1
-}
-
-fn default_walks() -> usize {
-    10_000
+    DEFAULT_SEED
 }
 
 /// What to record.
@@ -162,7 +155,7 @@ impl Installation {
             let found = self.data.find(Shipped::Design, name).map_err(user)?;
             let resolved = self
                 .data
-                .resolve(&spec.machine, name, &spec.set)
+                .resolve(&spec.options.machine, name, &spec.set)
                 .map_err(user)?;
             designs.push(Design {
                 name: found.name,
@@ -316,7 +309,7 @@ impl Installation {
         let designs = self.resolve(spec)?;
         let mut streams = Vec::new();
         for designs in shares(&designs) {
-            let program = self.open(source, spec.seed)?;
+            let program = self.open(source, spec.options.seed)?;
             says_requests(&program.facts(), spec)?;
             streams.push(Stream { program, designs });
         }
@@ -360,7 +353,7 @@ impl Installation {
         let (mut designs, mut streams) = (Vec::new(), Vec::new());
         for (number, source) in programs.iter().enumerate() {
             // A mix of one, so that it is measured as in the others' company.
-            let program = Mix::new(vec![self.opens(source, spec.seed)?]).map_err(user)?;
+            let program = Mix::new(vec![self.opens(source, spec.options.seed)?]).map_err(user)?;
             designs.push(Design {
                 name: format!("{} {number} alone", design.name),
                 ..design.clone()
@@ -404,7 +397,7 @@ impl Installation {
 /// measured without an end. Regions of interest are requests of what may enter
 /// them again, which a built-in program never does, and not in a mix.
 fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
-    let limits = &spec.limits;
+    let limits = &spec.options.limits;
     let counted = [
         ("requests", limits.requests.is_some()),
         ("warmup-requests", limits.warmup_requests > 0),
@@ -437,20 +430,49 @@ fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
 }
 
 impl RunSpec {
-    /// All of it but program and designs.
+    /// Its options for this program.
     fn options(&self) -> Options {
-        let mut limits = self.limits;
+        let mut options = self.options.clone();
         // A built-in program's set-up is no part of what is asked about, and it
         // always marks where that begins.
-        limits.roi |= matches!(self.source, Some(SourceSpec::Workload { .. }));
-        Options {
-            machine: self.machine.clone(),
-            limits,
-            seed: self.seed,
-            host_threads: self.host_threads,
-            interval: self.interval,
-            perfetto: self.perfetto.clone(),
-            perfetto_walks: self.perfetto_walks,
+        options.limits.roi |= matches!(self.source, Some(SourceSpec::Workload { .. }));
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::RunSpec;
+
+    #[test]
+    fn options_stand_beside_the_other_keys_and_what_is_neither_is_refused() {
+        let text = json!({
+            "machine": "m", "designs": ["a", "b"], "seed": 5, "limits": {"skip": 7},
+        });
+        let spec: RunSpec = serde_json::from_value(text).unwrap();
+        assert_eq!((spec.designs.len(), spec.options.seed), (2, 5));
+        assert_eq!(
+            (spec.options.limits.skip, spec.options.perfetto_walks),
+            (7, 10_000)
+        );
+        let again = serde_json::to_value(&spec).unwrap();
+        assert_eq!(serde_json::from_value::<RunSpec>(again).unwrap(), spec);
+        for (wrong, said) in [
+            (json!({"designs": ["a"], "sed": 5}), "unknown field `sed`"),
+            (
+                json!({"designs": ["a"], "limits": {"skp": 5}}),
+                "unknown field `skp`",
+            ),
+            (
+                json!({"designs": ["a"], "source": {"workload": {"nam": 1}}}),
+                "unknown field `nam`",
+            ),
+            (json!({"machine": "m"}), "null"),
+        ] {
+            let refused = serde_json::from_value::<RunSpec>(wrong).unwrap_err();
+            assert!(refused.to_string().contains(said), "{refused}");
         }
     }
 }

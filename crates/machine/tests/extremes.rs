@@ -10,7 +10,7 @@ const MOST: &str = "9223372036854775807";
 
 fn machine(set: &[&str]) -> RunSpec {
     let mut s = spec("revelator-table1", &["radix"], "gups 1MB", 3000, set);
-    s.limits.warmup = 500;
+    s.options.limits.warmup = 500;
     s
 }
 
@@ -291,7 +291,7 @@ fn impossible_programs_and_limits_are_refused() {
     }
     let limits = |limits: Limits| {
         let mut s = with("gups 1MB");
-        s.limits = limits;
+        s.options.limits = limits;
         s
     };
     let of = |instructions: Option<u64>, sample: Option<(u64, u64)>| Limits {
@@ -314,7 +314,7 @@ fn impossible_programs_and_limits_are_refused() {
 fn limits_beyond_the_program_end_with_what_there_is() {
     // The largest counts do not overflow: Ctrl-C ends the run.
     let mut s = machine(&[]);
-    s.limits = Limits {
+    s.options.limits = Limits {
         skip: 1000,
         warmup: 1000,
         instructions: Some(u64::MAX - 1),
@@ -334,7 +334,7 @@ fn limits_beyond_the_program_end_with_what_there_is() {
 fn results_outlive_a_perfetto_file_that_cannot_be_written() {
     let mut s = machine(&[]);
     for place in ["/nowhere/at/all.json", "/dev/full"] {
-        s.perfetto = Some(place.into());
+        s.options.perfetto = Some(place.into());
         let r = run_spec(&s).unwrap();
         assert_eq!(r.designs[0].status, "complete");
         assert!(

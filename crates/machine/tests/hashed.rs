@@ -133,7 +133,7 @@ fn tables_shrink_with_the_memory_of_a_program() {
     let churn = |design: &str, release: &str, set: &[&str]| {
         let workload = format!("churn 32MB rounds=2 keep=5 reads=5 release={release}");
         let mut s = spec(MACHINE, &[design], &workload, 1, set);
-        s.limits.instructions = None;
+        s.options.limits.instructions = None;
         let d = run_spec(&s).expect("it runs").designs.remove(0);
         assert_eq!(d.status, "complete", "{design}: {:?}", d.message);
         // Twice 16 arenas, of which one in twenty (none) stays.
@@ -185,7 +185,7 @@ fn eight_cores_share_a_growing_table() {
     for design in ["ecpt", "mehpt", "mehpt-virtual"] {
         let workload = "churn 32MB threads=8 rounds=2 reads=20";
         let mut s = spec(MACHINE, &["radix", design], workload, 1, &["cores=8"]);
-        s.limits.instructions = None;
+        s.options.limits.instructions = None;
         let r = run_spec(&s).expect("it runs");
         for d in &r.designs {
             assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
@@ -205,7 +205,7 @@ fn eight_cores_share_a_growing_table() {
 fn the_seed_reaches_page_tables() {
     let run = |seed| {
         let mut spec = spec(MACHINE, &["mehpt"], "sysbench 256MiB", 20_000, &[]);
-        spec.seed = seed;
+        spec.options.seed = seed;
         let mut r = run_spec(&spec).expect("it runs");
         r.designs.remove(0)
     };

@@ -154,7 +154,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_host_threads() {
         let names = designs();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut s = spec(MACHINE, &names, "bfs 16MB threads=2", 200_000, &["cores=2"]);
-        s.host_threads = Some(threads);
+        s.options.host_threads = Some(threads);
         serde_json::to_string(&run_spec(&s).unwrap().designs).unwrap()
     };
     let alone = text(1);
@@ -417,7 +417,7 @@ fn gups_misses_the_tlb_once_an_update_far_beyond_its_reach() {
 fn a_footprint_that_fits_the_second_level_tlb_misses_only_at_first_touch() {
     // 4 MB are 1024 pages of 2048 entries; after the warm-up nothing walks.
     let mut s = spec(MACHINE, &["radix"], "gups 4MB", N, &[]);
-    s.limits.warmup = 400_000;
+    s.options.limits.warmup = 400_000;
     let d = run_spec(&s).unwrap().designs.remove(0);
     assert_eq!(metric(&d, "walks"), 0.0);
     assert!(metric(&d, "l1d_tlb_mpki") > 1.0);
@@ -503,7 +503,7 @@ fn every_guess_is_judged_and_a_perfect_engine_is_never_wrong() {
     ];
     for (set, warmup) in [(&[][..], 0), (&["cores=2"], 100_000), (&virtual_machine, 0)] {
         let mut s = spec(MACHINE, &["perfect-speculation"], "bfs 64MB", N, set);
-        s.limits.warmup = warmup;
+        s.options.limits.warmup = warmup;
         let d = run_spec(&s).unwrap().designs.remove(0);
         assert_eq!(d.status, "complete", "{:?}", d.message);
         let mut fetched = 0;
@@ -613,7 +613,7 @@ fn two_designs_that_never_differ_get_a_warning() {
 fn samples_estimate_the_whole_within_their_interval() {
     let whole = one(MACHINE, "radix", "gups 256MB", 4_000_000, &[]);
     let mut s = spec(MACHINE, &["radix"], "gups 256MB", 4_000_000, &[]);
-    s.limits.sample = Some(pagewalk_machine::Sample {
+    s.options.limits.sample = Some(pagewalk_machine::Sample {
         length: 5_000,
         period: 50_000,
     });
@@ -633,7 +633,7 @@ fn samples_estimate_the_whole_within_their_interval() {
 fn a_warm_up_leaves_state_and_no_statistics() {
     let cold = one(MACHINE, "radix", "gups 4MB", 100_000, &[]);
     let mut s = spec(MACHINE, &["radix"], "gups 4MB", 100_000, &[]);
-    s.limits.warmup = 300_000;
+    s.options.limits.warmup = 300_000;
     let warm = run_spec(&s).unwrap().designs.remove(0);
     assert!((100_000.0..100_100.0).contains(&metric(&warm, "instructions")));
     assert!(metric(&warm, "walks") < metric(&cold, "walks"));
@@ -643,7 +643,7 @@ fn a_warm_up_leaves_state_and_no_statistics() {
 #[test]
 fn intervals_add_up_to_the_whole() {
     let mut s = spec(MACHINE, &["radix"], "bfs 16MB", 100_000, &[]);
-    s.interval = Some(10_000);
+    s.options.interval = Some(10_000);
     let d = run_spec(&s).unwrap().designs.remove(0);
     assert_eq!(d.intervals.len(), 10);
     let cycles: u64 = d.intervals.iter().map(|i| i.cycles).sum();
@@ -738,7 +738,7 @@ fn a_page_fault_costs_the_trap_and_the_zeroing() {
 #[test]
 fn the_hosts_speed_counts_what_was_simulated_and_not_measured() {
     let mut s = spec(MACHINE, &["radix", "thp"], "gups 16MB", 50_000, &[]);
-    s.limits.warmup = 150_000;
+    s.options.limits.warmup = 150_000;
     let host = run_spec(&s).expect("a run").host;
     let done = host.simulated_instructions_per_second * host.seconds;
     assert!((done - 400_000.0).abs() < 1000.0, "{done}");

@@ -119,7 +119,7 @@ fn designs_share_one_run_of_a_program_and_leave_it_as_it_is() {
         &[],
         &[&program, &simulated.to_string_lossy()],
     );
-    spec.limits.roi = true;
+    spec.options.limits.roi = true;
     let result = run(&spec);
     assert_eq!(result.source.exit_status, status.code());
     assert_eq!(
@@ -328,7 +328,7 @@ fn a_recording_gives_the_same_each_time() {
     let mut spec = spec(&["radix", "thp"], &["cores=4"], &[]);
     spec.source = Some(serde_json::from_value(json!({"trace": {"path": path}})).unwrap());
     let first = run(&spec);
-    spec.host_threads = Some(1);
+    spec.options.host_threads = Some(1);
     let second = run(&spec);
     assert_eq!(counters(&first), counters(&second));
     for d in &first.designs {
@@ -417,7 +417,7 @@ fn only_the_region_of_interest_is_measured() {
     }
     let program = compile("marked", MARKED);
     let mut spec = spec(&["radix", "perfect-tlb"], &[], &[&program]);
-    spec.limits.roi = true;
+    spec.options.limits.roi = true;
     for d in &run(&spec).designs {
         let stores = metric(d, "memory_operands");
         assert!((10_000.0..10_100.0).contains(&stores), "{stores}");

@@ -17,7 +17,7 @@ fn a_cold_walk_of_radix_over_radix_makes_24_references() {
     let warm = |set: &[&str]| {
         // The first page of code is not populated.
         let mut s = spec(MACHINE, &["radix-virtual"], "gups 64MB", N, set);
-        s.limits.warmup = 1000;
+        s.options.limits.warmup = 1000;
         run_spec(&s).expect("it runs").designs.remove(0)
     };
     let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];

@@ -538,7 +538,7 @@ mod tests {
             let first = s.spawn(|| item(hub.next(0, 0)));
             making.recv().unwrap();
             let second = s.spawn(|| item(hub.next(1, 0)) && item(hub.next(1, 0)));
-            for _ in 0..500 {
+            for _ in 0..6000 {
                 if second.is_finished() {
                     break;
                 }

@@ -148,7 +148,7 @@ fn write_champsim(
     let file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(io)?);
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();
-    let (mut instructions, mut events) = (0, 0u64);
+    let (mut instructions, mut events, mut requests) = (0, 0u64, 0u64);
     let result = drive(program.as_mut(), &mut |thread, batch, end| {
         if thread != 0 {
             return Err(ProgramError {
@@ -164,6 +164,7 @@ fn write_champsim(
             events += 1;
         }
         for op in &batch.ops {
+            requests += u64::from(op.flags & flags::REQUEST != 0);
             instructions += records.op(op, &mut out).map_err(|e| match e {
                 Problem::Io(e) => ProgramError::from(io(e)),
                 Problem::Full => ProgramError {
@@ -194,6 +195,9 @@ fn write_champsim(
     ];
     if events > 0 {
         lost.push(format!("{events} events of the address space"));
+    }
+    if requests > 0 {
+        lost.push(format!("where {requests} requests end"));
     }
     if records.far > 0 {
         lost.push(format!(

@@ -16,21 +16,12 @@ fn pages(bytes: u64) -> u64 {
     bytes.saturating_add(4095) & !4095
 }
 
-/// An event that changes nothing: a ticket was taken, then the call failed.
-pub(crate) fn nothing() -> Event {
-    Event::Advise {
-        at: VirtAddr(0),
-        bytes: 0,
-        advice: Advice::DontNeed,
-    }
-}
-
 impl Space {
-    /// The event of a finished system call; [`nothing`] when it failed or changed nothing.
+    /// The event of a finished system call; [`Event::NOTHING`] when it failed or changed nothing.
     pub fn event(&mut self, number: i64, result: i64, a: &[u64; 6]) -> Event {
         // The kernel's errors are -1 to -4095; brk returns an address.
         if (-4095..0).contains(&result) {
-            return nothing();
+            return Event::NOTHING;
         }
         let at = VirtAddr(a[0] & !4095);
         let made = VirtAddr(result as u64 & !4095);
@@ -67,7 +58,7 @@ impl Space {
                     libc::MADV_HUGEPAGE => Advice::HugePage,
                     libc::MADV_NOHUGEPAGE => Advice::NoHugePage,
                     libc::MADV_DONTNEED | libc::MADV_FREE => Advice::DontNeed,
-                    _ => return nothing(),
+                    _ => return Event::NOTHING,
                 };
                 Event::Advise {
                     at,
@@ -90,9 +81,9 @@ impl Space {
             }
             libc::SYS_shmdt => match self.attached.remove(&at.0) {
                 Some(bytes) => Event::Unmap { at, bytes },
-                None => nothing(),
+                None => Event::NOTHING,
             },
-            _ => nothing(),
+            _ => Event::NOTHING,
         }
     }
 }
@@ -113,7 +104,7 @@ fn heap(before: u64, end: u64) -> Event {
             bytes: before - end,
         }
     } else {
-        nothing()
+        Event::NOTHING
     }
 }
 

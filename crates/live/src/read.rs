@@ -7,7 +7,6 @@ use pagewalk_stream::{Ask, Backing, End, Event, ProcessId, ProgramError, ThreadI
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
-use crate::calls;
 use crate::program::Live;
 use crate::sink::{Execution, Sink};
 use crate::thread::{MOST_HELD, Thread};
@@ -281,7 +280,7 @@ impl Live {
         };
         // A failed execve leaves a ticket without a change.
         if let Some(ticket) = t.replacing.take() {
-            say(calls::nothing(), ticket);
+            say(Event::NOTHING, ticket);
         }
         match tag {
             record::ENTER => t.in_kernel = true,
@@ -393,7 +392,7 @@ impl Live {
             record::EXEC => t.replacing = Some(base.wrapping_add(payload)),
             record::EXEC_UNTRACED => {
                 t.untraced = true;
-                say(calls::nothing(), base.wrapping_add(payload));
+                say(Event::NOTHING, base.wrapping_add(payload));
             }
             record::ASK => {
                 return Err(ProgramError::new(

@@ -304,6 +304,16 @@ pub enum Event {
     RoiEnd,
 }
 
+impl Event {
+    /// One that changes nothing: it only takes its ticket, and its place among the
+    /// ends of its thread.
+    pub const NOTHING: Event = Event::Advise {
+        at: VirtAddr(0),
+        bytes: 0,
+        advice: Advice::DontNeed,
+    };
+}
+
 /// What is known of a program before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {

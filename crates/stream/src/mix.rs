@@ -12,15 +12,11 @@ use crate::{Batch, End, Event, Facts, Part, ProcessId, Program, ProgramError, Th
 /// Makes a program, the same each time.
 pub type Opens = Box<dyn FnMut() -> Result<Box<dyn Program>, ProgramError> + Send>;
 
-/// A change that does nothing: it stands for one that is none of the others' business,
-/// so that threads count as many ends as they did alone.
+/// Stands for an end that is none of the others' business, so that threads count as
+/// many ends as they did alone.
 fn nothing(ticket: u64) -> End {
     End::Event {
-        event: Event::Advise {
-            at: pagewalk_units::VirtAddr(0),
-            bytes: 0,
-            advice: crate::Advice::DontNeed,
-        },
+        event: Event::NOTHING,
         ticket,
     }
 }
@@ -28,9 +24,8 @@ fn nothing(ticket: u64) -> End {
 /// A program that runs, with what of the mix is its own.
 struct Run {
     program: Box<dyn Program>,
-    /// Threads and processes of the mix, by the numbers that the program gives them.
+    /// Threads of the mix, by the numbers that the program gives them.
     threads: BTreeMap<ThreadId, ThreadId>,
-    processes: BTreeMap<ProcessId, ProcessId>,
     /// Threads that have not ended.
     live: usize,
     /// What lay behind its first thread before it.
@@ -151,7 +146,6 @@ impl Mix {
                 }
                 let run = me.runs.get_mut(&me.count).expect("just made");
                 let begins = me.count == 0 && !me.facts.has_roi;
-                run.processes.insert(0, member as ProcessId);
                 run.threads.insert(0, member as ThreadId);
                 let first = Thread {
                     member,
@@ -220,7 +214,6 @@ impl Mix {
                         self.next_thread += 1;
                         self.next_process += 1;
                         threads.insert(thread, id);
-                        run.processes.insert(process, child);
                         self.threads.insert(
                             id,
                             Thread {
@@ -256,7 +249,6 @@ impl Run {
         Run {
             program,
             threads: BTreeMap::new(),
-            processes: BTreeMap::new(),
             live: 1,
             before: Units::default(),
             tickets,
@@ -412,7 +404,7 @@ mod tests {
     }
 
     fn is_nothing(end: &End) -> bool {
-        matches!(of(end), Some(Event::Advise { bytes, .. }) if *bytes == 0)
+        of(end) == Some(&Event::NOTHING)
     }
 
     #[test]

@@ -102,6 +102,7 @@ impl Machine {
                 writable,
             } => self.os.protect(pid, at, bytes, writable, &mut fx),
             // A call that failed, or changed nothing: it only took its ticket.
+            // As `Event::NOTHING`: it only took its ticket.
             Event::Advise { bytes: 0, .. } => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {

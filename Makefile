@@ -66,7 +66,7 @@ lint-python: test-env
 	$(PYTHON_ENV)/mypy
 
 test-python: native test-env
-	$(PYTHON_ENV)/pytest
+	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 bench: build
 	cargo bench --locked

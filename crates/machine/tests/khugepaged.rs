@@ -29,7 +29,7 @@ fn huge(d: &DesignResult) -> f64 {
 #[test]
 fn what_a_growing_heap_gains_by_huge_pages_it_gains_when_memory_is_settled() {
     // One key-value store and one graph kernel, whose heaps grow by 132 KB.
-    for workload in ["kv-map 32MB", "bfs 64MB"] {
+    for workload in ["kv-map 32MB", "bfs 64MB layout=graphbig"] {
         let run = |design: &str, set: &[&str]| one(MACHINE, design, workload, N, set);
         let radix = run("radix", &[]);
         let (off, settled) = (run("thp", &[OFF]), run("thp", &[SETTLED]));
@@ -98,7 +98,13 @@ fn a_run_with_khugepaged_is_the_same_each_time() {
     let text = |threads: usize| {
         let names = ["thp", "mehpt-thp", "ecpt-thp"];
         let set = [BUSY, "cores=2"];
-        let mut s = spec(MACHINE, &names, "bfs 16MB threads=2", 200_000, &set);
+        let mut s = spec(
+            MACHINE,
+            &names,
+            "bfs 32MB threads=2 layout=graphbig",
+            200_000,
+            &set,
+        );
         s.options.host_threads = Some(threads);
         let designs = run_spec(&s).unwrap().designs;
         for d in &designs {

@@ -28,6 +28,9 @@ pub struct Space {
     pub table: Table,
 }
 
+/// Pages that a larger one has taken the place of, with the frames that they had.
+pub type Merged = Vec<(Page<VirtAddr>, u64)>;
+
 fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
     VirtAddr(key << 21 | i << 12).page(size)
 }
@@ -207,7 +210,7 @@ impl Space {
         frame: u64,
         flags: Flags,
         fx: &mut Effects,
-    ) -> Result<Option<Vec<(Page<VirtAddr>, u64)>>, Refusal> {
+    ) -> Result<Option<Merged>, Refusal> {
         let mut pages = Vec::with_capacity(512);
         self.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
         let reserved = self.regions.get(key).and_then(|r| r.reserved);

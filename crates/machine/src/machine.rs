@@ -3,6 +3,7 @@
 //! program events and the kernel change, and which phase the run is in.
 
 mod asks;
+mod background;
 mod events;
 mod kernel;
 mod parts;
@@ -22,6 +23,7 @@ use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::{Cycle, PhysAddr};
 
+use self::background::Background;
 use self::parts::Parts;
 use self::skip::TouchFilter;
 use crate::config::Config;
@@ -77,6 +79,7 @@ pub(crate) struct Machine {
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
     touched: TouchFilter,
+    background: Background,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
     plan: Plan,
@@ -170,6 +173,7 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
+            background: Background::default(),
             snoops: Vec::new(),
             effects: Effects::default(),
             measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),

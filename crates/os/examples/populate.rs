@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsSpec,
+    PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("thp") => PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
+            khugepaged: KhugepagedSpec::default(),
         }),
         Some("reservation") => PlacementSpec::Reservation(ReservationSpec {
             promotion_threshold: 1.0,

@@ -64,7 +64,7 @@ impl Os {
 
     /// Why the run cannot go on without a block of `wanted` bytes: memory is used
     /// up, or in pieces.
-    fn refusal(&self, wanted: u64) -> OsError {
+    pub(crate) fn refusal(&self, wanted: u64) -> OsError {
         let k = &self.kernel;
         let free = k.memory().free_frames() << 12;
         if wanted > 4096 && free >= wanted {

@@ -100,7 +100,7 @@ impl Os {
 
     /// The host has changed its table: what walks of any process of the guest have
     /// left behind may be wrong (INVEPT: Intel SDM vol. 3, 28.4.3.1).
-    fn forget_guest(&mut self, fx: &mut Effects) {
+    pub(crate) fn forget_guest(&mut self, fx: &mut Effects) {
         let asids: Vec<Asid> = self.alive_spaces().map(|s| s.asid).collect();
         let spaces = asids.into_iter().map(|asid| Invalidation::Space { asid });
         fx.invalidate.extend(spaces);
@@ -168,6 +168,7 @@ mod tests {
     use pagewalk_units::{Access, Asid, Backing, GuestPhysAddr, VirtAddr};
 
     use crate::choice::FrameChoice;
+    use crate::khugepaged::KhugepagedSpec;
     use crate::memory::Memory;
     use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
     use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
@@ -302,6 +303,7 @@ mod tests {
         let thp = PlacementSpec::Thp(ThpSpec {
             mode: ThpMode::Always,
             giant: false,
+            khugepaged: KhugepagedSpec::default(),
         });
         let ecpt = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
         let mut w = Guest::new(&thp, &ecpt);

@@ -10,6 +10,7 @@ mod choice;
 mod fault;
 mod host;
 mod kernel;
+mod khugepaged;
 mod memory;
 mod object;
 mod placement;
@@ -35,6 +36,7 @@ use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
 pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
+pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::placement::ThpMode;
 pub use crate::placement::registry::*;
@@ -45,6 +47,7 @@ pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
 use crate::kernel::Kernel;
+use crate::khugepaged::Khugepaged;
 use crate::memory::HUGE_ORDER;
 use crate::object::Objects;
 use crate::placement::Placement;
@@ -132,6 +135,7 @@ pub struct Os {
     seed: u64,
     /// Of a guest.
     host: Option<Box<Host>>,
+    khugepaged: Option<Khugepaged>,
     /// What answers programs that ask.
     shortcut: Option<Box<dyn Shortcut>>,
     free_asids: BTreeSet<u16>,
@@ -167,6 +171,7 @@ impl Os {
                 "the core's frequency is {frequency_ghz} GHz: expected more than 0"
             ));
         }
+        let khugepaged = placement.khugepaged();
         let placement = placement.build();
         // Which rows there are does not depend on the process.
         let mut gone = Tree::default();
@@ -186,6 +191,7 @@ impl Os {
             role,
             seed,
             host: None,
+            khugepaged: khugepaged.map(|(spec, mode)| Khugepaged::new(spec, mode, frequency_ghz)),
             shortcut: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,
@@ -267,10 +273,13 @@ impl Os {
             let pages: u64 = self.alive_spaces().map(|s| s.mapped[size.index()]).sum();
             pages * size.bytes()
         };
+        let sizes = [PageSize::K4, PageSize::M2, PageSize::G1].map(mapped);
+        let all: u64 = sizes.iter().sum();
         OsStats {
-            mapped_4kb_bytes: mapped(PageSize::K4),
-            mapped_2mb_bytes: mapped(PageSize::M2),
-            mapped_1gb_bytes: mapped(PageSize::G1),
+            mapped_4kb_bytes: sizes[0],
+            mapped_2mb_bytes: sizes[1],
+            mapped_1gb_bytes: sizes[2],
+            huge_mapped_permille: (1000 * (all - sizes[0])).checked_div(all).unwrap_or(0),
             page_table_bytes: k.tables.bytes,
             page_table_peak_bytes: k.tables.peak,
             largest_contiguous_bytes: k.tables.largest,
@@ -292,10 +301,13 @@ impl Os {
     }
 
     /// Adds the counters under `path`, and what the page tables of all processes
-    /// count themselves under `page_table`: those of processes that are gone too. A
-    /// host's follow under `host` and `host.page_table`.
+    /// count themselves under `page_table`: those of processes that are gone too.
+    /// khugepaged's are below `path`. A host's follow under `host` and `host.page_table`.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
+        if let Some(stats) = self.khugepaged_stats() {
+            tree.add(&format!("{path}.khugepaged"), &stats);
+        }
         let mut tables = self.gone.clone();
         for space in self.alive_spaces() {
             let mut own = Tree::default();

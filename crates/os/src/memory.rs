@@ -75,7 +75,7 @@ pub struct Memory {
     window: Option<Buddy>,
     /// Of a guest: what was put to use and the host has not been asked for yet.
     touched: Option<Vec<PutToUse>>,
-    /// Contiguous requests for which frames had to move, and frames moved.
+    /// Contiguous blocks for which frames had to move, and frames moved.
     pub compactions: u64,
     /// See `compactions`.
     pub compacted_frames: u64,
@@ -201,6 +201,7 @@ impl Memory {
                 None => self.alloc_contiguous(order),
             },
             Purpose::Reservation { .. } => self.alloc_block(order),
+            Purpose::Collapse { defrag, .. } => self.alloc_collapse(order, defrag),
             _ if order == 0 => self.alloc_page(),
             _ => self.alloc_block(order),
         }
@@ -241,6 +242,24 @@ impl Memory {
             return None;
         }
         self.buddy.alloc(order)
+    }
+
+    /// A block that takes the place of small pages; with `defrag` movable frames
+    /// leave for it. Where a share of requests is served, whatever the kernel does
+    /// to serve them is in the share.
+    fn alloc_collapse(&mut self, order: u8, defrag: bool) -> Option<u64> {
+        let found = self.alloc_block(order);
+        let moves = defrag && self.served.is_none() && !self.gives_up(4096 << order);
+        match found {
+            None if moves => self.compact(order),
+            found => found,
+        }
+    }
+
+    /// Whether a request for a block of a page that was refused is refused for good:
+    /// a share of the requests is served, and each region is one.
+    pub(crate) fn refuses_for_good(&self) -> bool {
+        self.served.is_some()
     }
 
     /// One owner less for the block of `order` at `frame`; frames without an

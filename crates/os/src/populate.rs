@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagewalk_tables::{Flags, Invalidation};
-use pagewalk_units::{Access, VirtAddr};
+use pagewalk_units::{Access, Cycle, VirtAddr};
 
 use crate::region::Kind;
 use crate::touch::ForGuest;
@@ -37,15 +37,18 @@ impl Os {
         // have broken up reservations of anybody.
         let mut spaces = Vec::new();
         for what in local.invalidate {
-            let (Invalidation::Page { asid, .. }
-            | Invalidation::Range { asid, .. }
-            | Invalidation::Space { asid }) = what;
+            let asid = what.asid();
             if !spaces.contains(&asid) {
                 spaces.push(asid);
                 fx.invalidate.push(Invalidation::Space { asid });
             }
         }
         done
+    }
+
+    /// Kernel time that populating would have taken since boot, cycles.
+    pub fn populate_cycles(&self) -> Cycle {
+        self.kernel.stats.populate_cycles
     }
 
     /// Touches every page of the range in ascending order; a host says what its guest

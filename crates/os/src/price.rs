@@ -48,6 +48,11 @@ impl Prices {
         self.cycles(self.spec.copy_ns_per_byte * bytes as f64)
     }
 
+    /// khugepaged looking at `entries` of a page table.
+    pub fn scan(&self, entries: u64) -> Cycle {
+        self.cycles(self.spec.scan_pte_ns * entries as f64)
+    }
+
     /// Allocating and zeroing a contiguous block of `bytes` for a table, when
     /// the unusable-free index at order 9 is `index`: never below the zeroing.
     pub fn allocation(&self, bytes: u64, index: f64) -> Cycle {

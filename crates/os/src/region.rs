@@ -22,6 +22,8 @@ pub struct Region {
     pub present: [u64; 8],
     /// 4 KB pages that are mapped.
     pub count: u16,
+    /// A 2 MB block was asked for, and there was none.
+    pub refused: bool,
     /// First frame of the block that is reserved for it: page `i` lies in frame
     /// `i` of the block, and the block belongs to the region.
     pub reserved: Option<u64>,
@@ -34,6 +36,7 @@ impl Region {
             kind: Kind::Small,
             present: [0; 8],
             count: 0,
+            refused: false,
             reserved,
         }
     }

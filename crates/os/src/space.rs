@@ -28,6 +28,9 @@ pub struct Space {
     pub table: Table,
 }
 
+/// Pages that a larger one has taken the place of, with the frames that they had.
+pub type Merged = Vec<(Page<VirtAddr>, u64)>;
+
 fn page(key: u64, i: u64, size: PageSize) -> Page<VirtAddr> {
     VirtAddr(key << 21 | i << 12).page(size)
 }
@@ -195,6 +198,40 @@ impl Space {
         k.stats.splits += 1;
         self.invalidate_page(k, large, fx);
         Ok(())
+    }
+
+    /// Replaces the small pages of region `key` by one 2 MB page at `frame`. The pages
+    /// with their frames, which the caller now owns; `None` if the table has no
+    /// memory for it, and then they are mapped as they were.
+    pub fn merge(
+        &mut self,
+        k: &mut Kernel,
+        key: u64,
+        frame: u64,
+        flags: Flags,
+        fx: &mut Effects,
+    ) -> Result<Option<Merged>, Refusal> {
+        let mut pages = Vec::with_capacity(512);
+        self.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
+        let reserved = self.regions.get(key).and_then(|r| r.reserved);
+        let mut small = Vec::with_capacity(pages.len());
+        for p in pages {
+            let (frame, flags) = self.unmap_page(k, p, fx);
+            small.push((p, frame, flags));
+        }
+        self.regions.remove(key);
+        let whole = page(key, 0, PageSize::M2);
+        let merged = self.map_page(k, whole, frame, flags, fx).is_ok();
+        if !merged {
+            // The nodes that the small pages need have just gone back.
+            self.regions.insert(key, Region::small(reserved));
+            for &(p, frame, flags) in &small {
+                self.map_page(k, p, frame, flags, fx)?;
+            }
+        }
+        self.invalidate_range(k, key << 21, (key + 1) << 21, fx);
+        let pages = || small.into_iter().map(|(p, frame, _)| (p, frame)).collect();
+        Ok(merged.then(pages))
     }
 
     /// Unmaps what is mapped in `from..to` and gives the frames back. Large

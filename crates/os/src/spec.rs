@@ -96,9 +96,13 @@ pub struct PriceSpec {
     /// Zeroing, for a byte. Default 0.125 (our choice: a quarter cycle at 2 GHz,
     /// 8 GB/s to memory that is not cached).
     pub zero_ns_per_byte: f64,
-    /// Copying, for a byte (copy on write). Default 0.25 (our choice: twice the
+    /// Copying, for a byte (copy on write, khugepaged). Default 0.25 (our choice: twice the
     /// zeroing, since as much is read as is written).
     pub copy_ns_per_byte: f64,
+    /// Looking at one page-table entry and at what the kernel knows of its page
+    /// (khugepaged). Default 10 (our choice: the entry's line serves eight, the
+    /// page's own line comes from a cache).
+    pub scan_pte_ns: f64,
     /// Allocating and zeroing a contiguous block for a page table when the
     /// unusable-free index is `allocation_index`: pairs of bytes and nanoseconds, ascending,
     /// interpolated log-log. Default: 4 KB 2,000, 8 KB 2,500, 1 MB 375,000,
@@ -155,6 +159,7 @@ impl Default for PriceSpec {
                 [67108864.0, 60e6],
             ],
             allocation_index: 0.7,
+            scan_pte_ns: 10.0,
             moved_entry_ns: 100.0,
             l2p_access_ns: 2.0,
             register_ns: 1.0,
@@ -238,6 +243,7 @@ impl PriceSpec {
             ("trap_ns", self.trap_ns),
             ("zero_ns_per_byte", self.zero_ns_per_byte),
             ("copy_ns_per_byte", self.copy_ns_per_byte),
+            ("scan_pte_ns", self.scan_pte_ns),
             ("moved_entry_ns", self.moved_entry_ns),
             ("l2p_access_ns", self.l2p_access_ns),
             ("register_ns", self.register_ns),

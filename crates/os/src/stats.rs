@@ -24,8 +24,8 @@ pagewalk_stats::counters! {
         copied_bytes: "bytes", "Memory copied by copy-on-write";
         invalidations: "requests", "Invalidations of TLBs and walk caches that were asked for";
         table_entries_moved: "entries", "Page-table entries moved by resizing and re-insertion";
-        table_allocation_cycles: "cycles", "Kernel time of allocating and zeroing memory for page tables, populating included";
-        table_move_cycles: "cycles", "Kernel time of moving page-table entries, populating included";
+        table_allocation_cycles: "cycles", "Kernel time of allocating and zeroing memory for page tables, populating and khugepaged included";
+        table_move_cycles: "cycles", "Kernel time of moving page-table entries, populating and khugepaged included";
         table_blocks_4kb: "blocks", "Blocks of 4 KB that page tables were given";
         table_blocks_8kb: "blocks", "Blocks of 8 KB that page tables were given";
         table_blocks_1mb: "blocks", "Blocks above 8 KB and up to 1 MB that page tables were given";
@@ -37,13 +37,14 @@ pagewalk_stats::counters! {
         registers_saved: "registers", "Registers of page tables that context switches saved";
         registers_restored: "registers", "Registers of page tables that context switches restored";
         register_cycles: "cycles", "Kernel time of saving and restoring them";
-        compactions: "blocks", "Contiguous blocks for page tables that movable frames had to leave";
+        compactions: "blocks", "Contiguous blocks for page tables and for khugepaged that movable frames had to leave";
         compacted_frames: "frames", "Movable frames moved for contiguous blocks";
         forks: "processes", "Processes created by fork";
         gauge processes: "processes", "Processes that exist";
         gauge mapped_4kb_bytes: "bytes", "Memory mapped by 4 KB pages at the end, of the processes that then live";
         gauge mapped_2mb_bytes: "bytes", "Memory mapped by 2 MB pages at the end, of the processes that then live";
         gauge mapped_1gb_bytes: "bytes", "Memory mapped by 1 GB pages at the end, of the processes that then live";
+        gauge huge_mapped_permille: "permille", "Share of the mapped memory that lies in 2 MB and 1 GB pages at the end, of the processes that then live";
         gauge reservations: "reservations", "2 MB blocks reserved and not promoted";
         gauge page_table_bytes: "bytes", "Physical memory of all page tables";
         gauge page_table_peak_bytes: "bytes", "Most physical memory that all page tables held at a time";

@@ -3,6 +3,8 @@
 use pagewalk_tables::{Flags, GuestUse, Purpose};
 use pagewalk_units::{Backing, PageSize};
 
+use crate::vma::Vmas;
+
 /// A range of a guest's memory that its host backs.
 #[derive(Clone, Copy, Debug)]
 pub struct ForGuest {
@@ -36,6 +38,16 @@ impl Touch<'_> {
     pub fn covers(&self, size: PageSize) -> bool {
         let base = self.at & !(size.bytes() - 1);
         self.start <= base && self.end - base >= size.bytes()
+    }
+    /// Whether the area ends within that block, is at least as large, and may grow
+    /// over all of it: nothing else is mapped there.
+    pub fn may_grow_over(&self, size: PageSize, vmas: &Vmas) -> bool {
+        let base = self.at & !(size.bytes() - 1);
+        self.start <= base
+            && self.end - self.start >= size.bytes()
+            && vmas
+                .above(self.at)
+                .is_none_or(|v| v.start - base >= size.bytes())
     }
     /// What a page of `size` at the address is for.
     #[inline]

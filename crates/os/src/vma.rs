@@ -113,6 +113,10 @@ impl Vmas {
         let (_, v) = self.areas.range(..=at).next_back()?;
         (at < v.end).then_some(v)
     }
+    /// The area that holds `at`, or else the first above it.
+    pub fn from(&self, at: u64) -> Option<&Vma> {
+        self.find(at).or_else(|| self.above(at))
+    }
     /// The first area that starts after `at`.
     pub fn above(&self, at: u64) -> Option<&Vma> {
         self.areas.range(at + 1..).next().map(|e| e.1)

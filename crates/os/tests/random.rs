@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec,
+    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -51,6 +51,12 @@ enum Op {
         page: usize,
         write: bool,
     },
+    /// Time goes on, in which khugepaged works.
+    Elapse {
+        millisecs: u64,
+    },
+    /// khugepaged does all that it would ever do.
+    Settle,
     Fork,
     Exec,
     Exit,
@@ -79,6 +85,8 @@ fn op() -> impl Strategy<Value = (u8, Op)> {
             |((at, pages), advice)| Op::Advise { at, pages, advice }),
         4 => range().prop_map(|(at, pages)| Op::Populate { at, pages }),
         8 => (prop_oneof![0..PAGES, 0..1024usize, 0..60usize], any::<bool>()).prop_map(|(page, write)| Op::Touch { page, write }),
+        3 => (1..20u64).prop_map(|millisecs| Op::Elapse { millisecs }),
+        1 => Just(Op::Settle),
         2 => Just(Op::Fork),
         1 => Just(Op::Exec),
         1 => Just(Op::Exit),
@@ -172,7 +180,10 @@ impl World {
         let pid = pids[usize::from(who) % pids.len()];
         let mut fx = Effects::default();
         let mut remap_failed = false;
-        let copies = matches!(op, Op::Touch { write: true, .. } | Op::Populate { .. });
+        let copies = matches!(
+            op,
+            Op::Touch { write: true, .. } | Op::Populate { .. } | Op::Elapse { .. } | Op::Settle
+        );
         match *op {
             Op::Map {
                 at,
@@ -310,6 +321,15 @@ impl World {
                         None => self.process(pid).contents[page] = Some(token),
                     }
                 }
+            }
+            Op::Elapse { millisecs } => {
+                let done = self.os.elapse(millisecs * 2_000_000, &mut fx);
+                assert_eq!(done, Ok(()), "nothing has been lost");
+                assert_eq!(fx.cycles, 0, "on a core of its own");
+            }
+            Op::Settle => {
+                assert_eq!(self.os.settle(&mut fx), Ok(()), "nothing has been lost");
+                assert_eq!(fx.cycles, 0, "takes no simulated time");
             }
             Op::Fork => {
                 if self.model.len() < 4 {
@@ -631,10 +651,24 @@ fn tables() -> impl Strategy<Value = Tables> {
     ])
 }
 
+/// With a khugepaged that never sleeps for long.
 fn thp() -> PlacementSpec {
+    collapsing(511, true)
+}
+
+fn collapsing(max_ptes_none: u16, defrag: bool) -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
+        khugepaged: KhugepagedSpec {
+            pages_to_scan: 1024,
+            scan_sleep_millisecs: 1,
+            alloc_sleep_millisecs: 2,
+            max_ptes_none,
+            defrag,
+            settled: true,
+            ..KhugepagedSpec::default()
+        },
     })
 }
 
@@ -658,6 +692,11 @@ proptest! {
     #[test]
     fn huge_pages(table in tables(), ops in prop::collection::vec(op(), 1..50)) {
         run(&thp(), 0.0, 0.7, &table, &ops);
+    }
+
+    #[test]
+    fn huge_pages_of_full_regions(table in tables(), none in 0..512u16, ops in prop::collection::vec(op(), 1..50)) {
+        run(&collapsing(none, false), 0.0, 0.7, &table, &ops);
     }
 
     #[test]

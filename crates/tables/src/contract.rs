@@ -118,6 +118,13 @@ pub enum Purpose {
         /// Virtual page number of its first page, 4 KB units.
         vpn: u64,
     },
+    /// A 2 MB page that takes the place of small pages (khugepaged).
+    Collapse {
+        /// Virtual page number of its first page, 4 KB units.
+        vpn: u64,
+        /// Whether movable frames may have to leave for it.
+        defrag: bool,
+    },
     /// A page of a virtual machine, in its host.
     Guest {
         /// Guest-physical page number, 4 KB units.
@@ -370,4 +377,15 @@ pub enum Invalidation {
         /// Whose.
         asid: Asid,
     },
+}
+
+impl Invalidation {
+    /// The address space that it is about.
+    pub fn asid(&self) -> Asid {
+        match *self {
+            Invalidation::Page { asid, .. }
+            | Invalidation::Range { asid, .. }
+            | Invalidation::Space { asid } => asid,
+        }
+    }
 }

@@ -65,6 +65,8 @@ impl Machine {
         if fx.cycles > 0 {
             if self.plan.phase.takes_time() {
                 self.cores[core].kernel(fx.cycles);
+            } else if self.plan.phase.skips() {
+                self.background.owe(fx.cycles);
             }
             fx.cycles = 0;
         }

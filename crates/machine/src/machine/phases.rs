@@ -9,6 +9,10 @@ impl Machine {
         if !self.plan.phase.skips() {
             self.forget_skipped();
         }
+        if let Err(outcome) = self.settle_memory() {
+            self.stop(outcome);
+            return;
+        }
         if self.plan.phase.measures() {
             self.begin_parts();
             let (tree, times) = (self.tree(), self.times());

@@ -59,9 +59,10 @@ impl Machine {
         for (end, skipped) in self.slice_end.iter_mut().zip(&mut self.skipped) {
             *end = end.saturating_sub(std::mem::take(skipped));
         }
+        self.background.restart(self.latest());
     }
 
-    fn local_time(&self, core: usize) -> u64 {
+    pub(super) fn local_time(&self, core: usize) -> u64 {
         self.cores[core].now() + self.skipped[core]
     }
 
@@ -87,6 +88,7 @@ impl Machine {
             .map(|c| self.cores[c].now() + self.config.schedule.step_cycles)
             .min()
             .unwrap_or(alone)
+            .min(self.until_background(core))
             .max(self.cores[core].now() + 1)
     }
 

@@ -51,6 +51,7 @@ impl Machine {
         let Some(core) = self.next_core() else {
             return self.nothing_runs(hub, me);
         };
+        self.run_background(core)?;
         let id = self.on_core[core].expect("next_core gives a core with a thread");
         let thread = self
             .threads

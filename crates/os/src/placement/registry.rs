@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Placement;
+use super::{Placement, ThpMode};
+use crate::khugepaged::KhugepagedSpec;
 
 /// The configuration of one policy.
 pub(crate) trait PolicySpec {
@@ -11,6 +12,10 @@ pub(crate) trait PolicySpec {
     fn check(&self) -> Result<(), String>;
     /// The policy.
     fn build(&self) -> Box<dyn Placement>;
+    /// The khugepaged that works beside it, and for which mappings.
+    fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
+        None
+    }
 }
 
 /// Each line: the name in configurations, the variant, and its parameters.
@@ -40,6 +45,13 @@ macro_rules! placements {
                     $(PlacementSpec::$variant(spec) => spec.build(),)*
                 }
             }
+
+            /// The khugepaged that works beside it, and for which mappings.
+            pub(crate) fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
+                match self {
+                    $(PlacementSpec::$variant(spec) => PolicySpec::khugepaged(spec),)*
+                }
+            }
         }
     };
 }
@@ -49,7 +61,8 @@ placements! {
     "buddy" => Buddy(buddy::BuddySpec),
     /// Linux-style transparent huge pages: the first touch of an aligned 2 MB
     /// of anonymous memory that the mapping covers takes a free 2 MB block if
-    /// there is one, and a 4 KB frame otherwise.
+    /// there is one, and a 4 KB frame otherwise. khugepaged makes huge pages of
+    /// small ones later.
     "thp" => Thp(thp::ThpSpec),
     /// Reservation-based (Navarro et al., OSDI 2002): the first touch of a 2 MB
     /// region sets a block aside, 4 KB pages go to their place in it, and it

@@ -1,5 +1,9 @@
 //! Reservations (Navarro et al., "Practical, transparent operating system
 //! support for superpages", OSDI 2002): the THP of Revelator and SpecTLB.
+//!
+//! An area that may grow, such as a heap, gets reservations that reach beyond its end,
+//! of blocks no larger than the area is (section 4.2); a 2 MB page is made of one
+//! when the area covers it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -61,7 +65,7 @@ impl Reservation {
     fn reserve(&mut self, touch: &Touch<'_>, space: &mut Space, k: &mut Kernel) {
         let key = touch.at >> 21;
         if !touch.may_be_large()
-            || !touch.covers(PageSize::M2)
+            || !(touch.covers(PageSize::M2) || touch.may_grow_over(PageSize::M2, &space.vmas))
             || space.regions.covering(key).is_some()
         {
             return;
@@ -90,29 +94,14 @@ impl Reservation {
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> Result<bool, Refusal> {
-        let mut pages = Vec::with_capacity(PAGES as usize);
-        space.pages_of(key, key << 21, (key + 1) << 21, &mut pages);
-        for &p in &pages {
-            space.unmap_page(k, p, fx);
-        }
-        space.regions.remove(key);
-        let whole = VirtAddr(key << 21).page(PageSize::M2);
-        if space.map_page(k, whole, base, flags, fx).is_err() {
-            // The nodes that the small pages need have just gone back.
-            space.regions.insert(key, Region::small(Some(base)));
-            let flags = flags.with(Flags::RESERVED);
-            for &p in &pages {
-                let frame = base + (p.base.0 >> 12 & (PAGES - 1));
-                space.map_page(k, p, frame, flags, fx)?;
-            }
+        let Some(pages) = space.merge(k, key, base, flags, fx)? else {
             return Ok(false);
-        }
+        };
         k.stats.promotions += 1;
         k.stats.reservations -= 1;
         let fresh = (PAGES - pages.len() as u64) * 4096;
         k.stats.zeroed_bytes += fresh;
         fx.cycles += k.prices.zero(fresh);
-        space.invalidate_range(k, key << 21, (key + 1) << 21, fx);
         Ok(true)
     }
 }

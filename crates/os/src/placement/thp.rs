@@ -1,5 +1,5 @@
-//! Transparent huge pages as in Linux, with `defrag` off and without the
-//! background collapse of khugepaged, which takes longer than what we simulate.
+//! Transparent huge pages as in Linux, with `defrag` off at page faults. What was
+//! too small or refused at its first touch is left to khugepaged.
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
@@ -10,6 +10,7 @@ use super::registry::PolicySpec;
 use super::{Placement, small};
 use crate::Effects;
 use crate::kernel::Kernel;
+use crate::khugepaged::KhugepagedSpec;
 use crate::memory::order;
 use crate::space::Space;
 use crate::touch::Touch;
@@ -25,6 +26,10 @@ pub struct ThpSpec {
     /// would with hugetlbfs). Default false.
     #[serde(default)]
     pub giant: bool,
+    /// The kernel thread that makes 2 MB pages of small ones. It makes no 1 GB
+    /// pages, as Linux's does not.
+    #[serde(default)]
+    pub khugepaged: KhugepagedSpec,
 }
 
 /// `/sys/kernel/mm/transparent_hugepage/enabled`.
@@ -40,10 +45,24 @@ pub enum ThpMode {
 
 impl PolicySpec for ThpSpec {
     fn check(&self) -> Result<(), String> {
-        Ok(())
+        self.khugepaged.check()
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Thp(*self))
+    }
+    fn khugepaged(&self) -> Option<(KhugepagedSpec, ThpMode)> {
+        let spec = self.khugepaged;
+        spec.enabled.then_some((spec, self.mode))
+    }
+}
+
+impl ThpMode {
+    /// Whether an area may have huge pages of which madvise said `advice`.
+    pub(crate) fn allows(self, advice: Option<bool>) -> bool {
+        match self {
+            ThpMode::Always => advice != Some(false),
+            ThpMode::Madvise => advice == Some(true),
+        }
     }
 }
 
@@ -79,9 +98,12 @@ impl Placement for Thp {
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
         let key = touch.at >> 21;
-        let wanted = self.0.mode == ThpMode::Always || touch.huge == Some(true);
+        let mut refused = false;
         // A region in which a 4 KB page is mapped keeps to 4 KB pages.
-        if wanted && touch.may_be_large() && space.regions.get(key).is_none() {
+        if self.0.mode.allows(touch.huge)
+            && touch.may_be_large()
+            && space.regions.get(key).is_none()
+        {
             if self.0.giant && touch.covers(PageSize::G1) && !space.regions.any_in_giant(key) {
                 if Self::large(touch, PageSize::G1, space, k, fx) {
                     return Ok(PageSize::G1);
@@ -93,8 +115,13 @@ impl Placement for Thp {
                     return Ok(PageSize::M2);
                 }
                 k.stats.huge_fallbacks += 1;
+                refused = true;
             }
         }
-        small(touch, space, k, fx)
+        let size = small(touch, space, k, fx)?;
+        if refused && let Some(region) = space.regions.get_mut(key) {
+            region.refused = true;
+        }
+        Ok(size)
     }
 }

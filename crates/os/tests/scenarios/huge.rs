@@ -1,7 +1,7 @@
 //! Which pages are huge, under transparent huge pages and fragmentation.
 
 use super::{GB, HEAP, MB, World, spec, thp};
-use pagewalk_os::{BuddySpec, FragmentationSpec, PlacementSpec, ThpMode, ThpSpec};
+use pagewalk_os::{BuddySpec, FragmentationSpec, KhugepagedSpec, PlacementSpec, ThpMode, ThpSpec};
 use pagewalk_units::{Access, Advice, Backing, PageSize};
 
 #[test]
@@ -56,6 +56,7 @@ fn madvise_decides_where_huge_pages_go() {
     let madvise = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Madvise,
         giant: false,
+        khugepaged: KhugepagedSpec::default(),
     });
     for (placement, advice, huge) in [
         (thp(), None, 2),
@@ -147,6 +148,7 @@ fn giant_pages_serve_what_they_cover() {
     let placement = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
+        khugepaged: KhugepagedSpec::default(),
     });
     let mut w = World::new(&big, &placement);
     // Half a GB, two whole ones, 6 MB.

@@ -1,14 +1,15 @@
 //! Scenarios: given a machine, when a program does this, then the kernel has done that.
 
 mod huge;
+mod khugepaged;
 mod reservations;
 mod spaces;
 mod system;
 mod virtual_machines;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
+    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -32,6 +33,7 @@ fn thp() -> PlacementSpec {
     PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: false,
+        khugepaged: KhugepagedSpec::default(),
     })
 }
 

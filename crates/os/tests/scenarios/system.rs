@@ -2,8 +2,8 @@
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec,
-    PlacementSpec, PriceSpec, ThpMode, ThpSpec,
+    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
+    PageTableSpec, PlacementSpec, PriceSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{MemoryEfficientSpec, RadixSpec, View};
 use pagewalk_units::{Access, Backing, VirtAddr};
@@ -297,6 +297,7 @@ fn configurations_read_as_documented() {
     let giant = PlacementSpec::Thp(ThpSpec {
         mode: ThpMode::Always,
         giant: true,
+        khugepaged: KhugepagedSpec::default(),
     });
     assert_eq!(design.placement, giant);
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec,
-    VirtualSpec,
+    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
+    PlacementSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
@@ -38,15 +38,11 @@ fn boot(host: &OsSpec, placement: &PlacementSpec, machine: &VirtualSpec) -> Gues
 
 impl Guest {
     fn heap(&mut self, bytes: u64) {
+        self.heap_at(HEAP, bytes);
+    }
+    fn heap_at(&mut self, at: VirtAddr, bytes: u64) {
         self.os
-            .map(
-                self.pid,
-                HEAP,
-                bytes,
-                true,
-                Backing::Anonymous,
-                &mut self.fx,
-            )
+            .map(self.pid, at, bytes, true, Backing::Anonymous, &mut self.fx)
             .expect("mmap");
     }
     fn write(&mut self, at: VirtAddr) {
@@ -339,4 +335,48 @@ fn a_guest_has_no_l2p_table_to_save() {
     let host = host.expect("there is a host");
     assert!(host.largest_contiguous_bytes <= 1 << 20);
     assert_eq!(host.registers_saved, 0);
+}
+
+fn settled(mode: ThpMode) -> PlacementSpec {
+    PlacementSpec::Thp(ThpSpec {
+        mode,
+        giant: false,
+        khugepaged: KhugepagedSpec {
+            settled: true,
+            ..KhugepagedSpec::default()
+        },
+    })
+}
+
+#[test]
+fn guests_and_hosts_each_have_a_khugepaged() {
+    // The host's pages are small at first: it has only broken blocks.
+    let host = spec(FragmentationSpec::Available2mb(0.0));
+    let small = PlacementSpec::Buddy(BuddySpec {});
+    for (of_guest, of_host) in [(true, false), (false, true), (true, true)] {
+        let thp = || settled(ThpMode::Always);
+        let pick = |huge: bool| if huge { thp() } else { small.clone() };
+        let mut w = boot(&host, &pick(of_guest), &on(pick(of_host)));
+        w.heap(132 << 10);
+        let at = HEAP;
+        w.os.populate(w.pid, at, 132 << 10, &mut w.fx)
+            .expect("memory is plenty");
+        w.heap_at(HEAP.offset(132 << 10), 2 * MB - (132 << 10));
+        assert_eq!(w.at(HEAP).0.size, PageSize::K4);
+        assert_eq!(w.at(HEAP).1.size, PageSize::K4);
+        w.fx = Effects::default();
+        w.os.settle(&mut w.fx).expect("memory is plenty");
+        let (g, h) = w.at(HEAP);
+        let size = |huge| if huge { PageSize::M2 } else { PageSize::K4 };
+        // What the guest has just collapsed its host has backed by small pages.
+        assert_eq!(g.size, size(of_guest));
+        assert!(!w.fx.invalidate.is_empty());
+        w.os.settle(&mut w.fx).expect("memory is plenty");
+        let (_, again) = w.at(HEAP);
+        assert_eq!(again.size, size(of_host), "{h:?}");
+        // All of the guest's 2 MB are backed, wherever they lie.
+        for i in 0..if of_guest { 512 } else { 33 } {
+            w.at(HEAP.offset(i * 4096));
+        }
+    }
 }

@@ -1,0 +1,120 @@
+//! Time that passes for the kernel's own threads: khugepaged.
+//!
+//! While the clock runs, it is the clock's. While the machine skips it is what
+//! the skipped part would have taken as far as anybody knows: a cycle an
+//! instruction, and the kernel's time for it, of all threads one after the other. For
+//! memory that is populated it is the kernel's time for that.
+
+use pagewalk_os::Effects;
+use pagewalk_units::Cycle;
+
+use super::{Machine, Outcome};
+use crate::plan::Phase;
+
+/// How far the kernel's threads have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Background {
+    /// The local time up to which they have run.
+    at: u64,
+    /// Time that no core has taken and they still have to be given.
+    untimed: Cycle,
+    /// The measured part is under way in samples: it has begun already.
+    in_samples: bool,
+}
+
+impl Background {
+    /// The program would have taken `cycles` if time were passing.
+    pub(super) fn owe(&mut self, cycles: Cycle) {
+        self.untimed += cycles;
+    }
+
+    /// The clocks are where the cores are again.
+    pub(super) fn restart(&mut self, at: u64) {
+        self.at = at;
+    }
+}
+
+impl Machine {
+    /// Lets khugepaged do what it does until the time of `core`, whose turn it is.
+    pub(super) fn run_background(&mut self, core: usize) -> Result<(), Outcome> {
+        if self.os.until_khugepaged().is_none() {
+            return Ok(());
+        }
+        let at = self.local_time(core);
+        let clock = &mut self.background;
+        let passed = at.saturating_sub(clock.at) + std::mem::take(&mut clock.untimed);
+        clock.at = clock.at.max(at);
+        if passed == 0 {
+            return Ok(());
+        }
+        let mut fx = std::mem::take(&mut self.effects);
+        let done = self.os.elapse(passed, &mut fx);
+        self.shoot_down(core, &mut fx);
+        self.effects = fx;
+        done.map_err(|e| self.os_error(&e))
+    }
+
+    /// The time of `core` at which khugepaged goes on.
+    pub(super) fn until_background(&self, core: usize) -> Cycle {
+        let left = self.os.until_khugepaged();
+        left.map_or(Cycle::MAX, |c| self.cores[core].now().saturating_add(c))
+    }
+
+    /// All cores forget what khugepaged has collapsed, and those that may use it are
+    /// interrupted, once for each collapse.
+    fn shoot_down(&mut self, core: usize, fx: &mut Effects) {
+        let timed = self.plan.phase.takes_time();
+        let remote = self.os.prices().shootdown_remote;
+        if !fx.invalidate.is_empty() {
+            self.touched.clear();
+        }
+        for what in fx.invalidate.drain(..) {
+            let here = self.os.is_stolen(&what).then_some(core);
+            let mut interrupted = 0;
+            for c in 0..self.cores.len() {
+                self.cores[c].mmu.invalidate(&what);
+                let runs = self.on_core[c].map(|id| {
+                    let process = self.threads[&id].process;
+                    self.os.asid(self.processes[&process].pid)
+                });
+                if runs == Some(what.asid()) && here != Some(c) {
+                    interrupted += 1;
+                    if timed {
+                        self.cores[c].kernel(remote);
+                    }
+                }
+            }
+            fx.cycles += self.os.shot_down(&what, interrupted);
+        }
+        if timed && fx.cycles > 0 {
+            self.cores[core].kernel(fx.cycles);
+        }
+        fx.cycles = 0;
+    }
+
+    /// Where khugepaged is to be settled, the warm-up and the measured part begin
+    /// with all collapsed that it would ever collapse.
+    pub(super) fn settle_memory(&mut self) -> Result<(), Outcome> {
+        let begins = match self.plan.phase {
+            Phase::Warmup | Phase::Measure => true,
+            Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure => {
+                !std::mem::replace(&mut self.background.in_samples, true)
+            }
+            Phase::UntilRoi | Phase::Skip | Phase::Done => false,
+        };
+        if !begins {
+            return Ok(());
+        }
+        let mut fx = Effects::default();
+        let done = self.os.settle(&mut fx);
+        if !fx.invalidate.is_empty() {
+            self.touched.clear();
+        }
+        for what in &fx.invalidate {
+            for c in &mut self.cores {
+                c.mmu.invalidate(what);
+            }
+        }
+        done.map_err(|e| self.os_error(&e))
+    }
+}

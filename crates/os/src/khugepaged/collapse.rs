@@ -1,0 +1,201 @@
+//! Looking at a region, and making a 2 MB page of its small ones
+//! (`hpage_collapse_scan_pmd` and `collapse_huge_page` of Linux mm/khugepaged.c).
+//!
+//! What Linux asks besides does not come up: nothing is swapped out, pinned or
+//! locked, and each mapped page has been accessed since nobody looks whether it has.
+
+use pagewalk_tables::{Flags, Purpose, Refusal};
+use pagewalk_units::{PageSize, VirtAddr};
+
+use super::Khugepaged;
+use crate::kernel::Kernel;
+use crate::memory::HUGE_ORDER;
+use crate::region::{Kind, Region};
+use crate::space::Space;
+use crate::{Effects, Os, OsError};
+
+/// Pages of a region.
+const PAGES: u64 = 512;
+
+/// What came of looking at a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Looked {
+    /// It stays as it is.
+    Nothing,
+    /// It is a 2 MB page now.
+    Collapsed,
+    /// It should be one, and no block is to be had.
+    NoBlock,
+}
+
+/// Of what a region is made.
+enum Found {
+    /// It may be collapsed.
+    Fit,
+    TooManyNone,
+    TooManyShared,
+}
+
+impl Khugepaged {
+    /// Looks at the region `key` of an address space, and collapses it if it should
+    /// be; `fx.cycles` grows by the time that takes.
+    pub(super) fn look_at(
+        &mut self,
+        os: &mut Os,
+        space: usize,
+        key: u64,
+        fx: &mut Effects,
+    ) -> Result<Looked, OsError> {
+        let Some(space) = &mut os.spaces[space] else {
+            return Ok(Looked::Nothing);
+        };
+        let k = &mut os.kernel;
+        let small = |r: &&Region| r.kind == Kind::Small && r.reserved.is_none() && r.count > 0;
+        let Some(region) = space.regions.get(key).filter(small) else {
+            fx.cycles += k.prices.scan(1);
+            return Ok(Looked::Nothing);
+        };
+        let refused = region.refused && k.memory().refuses_for_good();
+        let (found, entries) = self.read(region, space, k, key);
+        fx.cycles += k.prices.scan(entries);
+        match found {
+            Found::TooManyNone => self.stats.exceeded_none += 1,
+            Found::TooManyShared => self.stats.exceeded_shared += 1,
+            Found::Fit if refused => {
+                self.stats.allocation_failures += 1;
+                return Ok(Looked::NoBlock);
+            }
+            Found::Fit => {
+                let collapsed = self.collapse(space, k, key, fx);
+                let collapsed = collapsed.map_err(|refusal| os.stuck(refusal))?;
+                os.back(fx)?;
+                return Ok(if collapsed {
+                    Looked::Collapsed
+                } else {
+                    Looked::NoBlock
+                });
+            }
+        }
+        Ok(Looked::Nothing)
+    }
+
+    /// Reads the entries of region `key` up to the one that decides; how many those were.
+    fn read(&self, region: &Region, space: &Space, k: &Kernel, key: u64) -> (Found, u64) {
+        let (mut none, mut shared) = (0, 0);
+        for i in 0..PAGES {
+            if !region.has(i) {
+                none += 1;
+                if none > self.spec.max_ptes_none {
+                    return (Found::TooManyNone, i + 1);
+                }
+            } else if space.forked {
+                let at = VirtAddr(key << 21 | i << 12);
+                let mapped = space.table.translate(at);
+                shared += u16::from(mapped.is_some_and(|t| k.is_shared(t.frame, 0)));
+                if shared > self.spec.max_ptes_shared {
+                    return (Found::TooManyShared, i + 1);
+                }
+            }
+        }
+        (Found::Fit, PAGES)
+    }
+
+    /// Makes a 2 MB page of the small pages of region `key`; false, and nothing
+    /// changed, where memory has no block for it or the page table no memory.
+    fn collapse(
+        &mut self,
+        space: &mut Space,
+        k: &mut Kernel,
+        key: u64,
+        fx: &mut Effects,
+    ) -> Result<bool, Refusal> {
+        let vpn = key << 9;
+        let defrag = self.spec.defrag;
+        let moved = k.memory().compacted_frames;
+        let wanted = k.frame(space.want(PageSize::M2, Purpose::Collapse { vpn, defrag }));
+        fx.cycles += k.prices.copy((k.memory().compacted_frames - moved) * 4096);
+        let Ok(frame) = wanted else {
+            if let Some(region) = space.regions.get_mut(key) {
+                region.refused = true;
+            }
+            self.stats.allocation_failures += 1;
+            return Ok(false);
+        };
+        let writable = space.vmas.find(key << 21).is_some_and(|v| v.writable);
+        let flags = if writable {
+            Flags::WRITABLE
+        } else {
+            Flags::default()
+        };
+        let Some(small) = space.merge(k, key, frame, flags, fx)? else {
+            k.put(frame, HUGE_ORDER);
+            self.stats.allocation_failures += 1;
+            return Ok(false);
+        };
+        let copied = small.len() as u64 * 4096;
+        for (_, frame) in small {
+            k.put(frame, 0);
+        }
+        let zeroed = PAGES * 4096 - copied;
+        fx.cycles += k.prices.copy(copied) + k.prices.zero(zeroed);
+        self.stats.copied_bytes += copied;
+        self.stats.zeroed_bytes += zeroed;
+        self.stats.collapses += 1;
+        Ok(true)
+    }
+
+    /// Looks at all regions of all address spaces until nothing changes any more.
+    pub(super) fn settle(&mut self, os: &mut Os, fx: &mut Effects) -> Result<(), OsError> {
+        let mut own = Effects::default();
+        let before = self.stats.collapses;
+        // What one collapse copies is shared no more, which may let another come about.
+        'all: loop {
+            let collapses = self.stats.collapses;
+            for space in 0..os.spaces.len() {
+                for key in self.collapsible(os, space) {
+                    let looked = self.look_at(os, space, key, &mut own)?;
+                    let memory = os.kernel.memory();
+                    if looked == Looked::NoBlock && !memory.refuses_for_good() {
+                        // Nor is there one for any other region.
+                        break 'all;
+                    }
+                }
+            }
+            if self.stats.collapses == collapses {
+                break;
+            }
+        }
+        self.stats.settled_collapses += self.stats.collapses - before;
+        fx.invalidate.append(&mut own.invalidate);
+        Ok(())
+    }
+
+    /// The regions of an address space that have small pages and may have a large one.
+    fn collapsible(&self, os: &Os, space: usize) -> Vec<u64> {
+        let Some(space) = &os.spaces[space] else {
+            return Vec::new();
+        };
+        let covered = |key: u64| {
+            let area = space.vmas.find(key << 21);
+            area.is_some_and(|v| self.may_have(v) && v.end >> 21 > key)
+        };
+        let small = space.regions.iter().filter(|(_, r)| r.kind == Kind::Small);
+        small
+            .map(|(key, _)| key)
+            .filter(|&key| covered(key))
+            .collect()
+    }
+}
+
+impl Os {
+    /// A page table that could not even take back the pages that it had.
+    fn stuck(&self, refusal: Refusal) -> OsError {
+        match refusal {
+            Refusal::NoFrames(refusal) => self.refusal(refusal.bytes),
+            Refusal::Limit(limit) => OsError::TableLimit {
+                at: self.kernel.refused,
+                limit,
+            },
+        }
+    }
+}

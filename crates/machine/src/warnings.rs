@@ -73,9 +73,9 @@ fn turns(designs: &[DesignResult]) -> Vec<String> {
     let sentence = |d: &DesignResult| {
         let (threads, cores) = (d.threads_in_turns, usize::from(d.config.cores));
         (threads > cores).then(|| {
+            let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
             format!(
-                "up to {threads} threads wanted {cores} core{} at a time and took turns of {} cycles (schedule.time_slice_cycles): time is that of {cores}; --set cores={threads} gives each thread a core",
-                if cores == 1 { "" } else { "s" },
+                "up to {threads} threads wanted {cores_words} at a time and took turns of {} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core",
                 d.config.schedule.time_slice_cycles
             )
         })

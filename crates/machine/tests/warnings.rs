@@ -57,7 +57,7 @@ fn designs_that_never_differed_are_told_the_cause_that_applies() {
         ),
         (
             &["radix", "radix[mmu.walkers=9]"],
-            "gups 1MB",
+            "sysbench 1MB",
             &["mmu.walkers=8"],
             "no walk ever waited for a walker",
         ),

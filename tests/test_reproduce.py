@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,7 +194,13 @@ def test_what_is_not_like_the_rest_is_passed_over_at_small_scales(folder: Path) 
 
 
 def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: Invoke) -> None:
-    text = (folder / "paper.toml").read_text()
+    # Only the paper that needs it knows it.
+    (folder / "paper.toml").write_text(PAPER + 'growth = { from = "3968MiB" }\n')
+    status, _, err = _reproduce(invoke, folder, "times")
+    assert status == 2
+    assert "applications.long.growth is unknown; there are workload, trace, mix, size" in err
+    shutil.copy(papers.papers()["mehpt"] / "paper.py", folder)
+    text = PAPER
     (folder / "paper.toml").write_text(text + 'growth = { from = "3968MiB" }\n')
     code = TIMES.replace('["A"], timing=True', '["A"], growing=True')
     (folder / "times.py").write_text(code.replace('"cycles"', '"page_faults"'))

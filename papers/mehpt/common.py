@@ -106,6 +106,12 @@ TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 """The same for what is timed, where GUPS has to be itself."""
 
+CHOSEN = "its size was chosen to yield the printed ways"
+CHOSEN_SIZES = "the sizes of five applications were chosen to yield the printed ways"
+"""Why rows agree that are not there as they are in table I (`Row.by_construction`)."""
+TABLE_1, FIGURE_9 = "mehpt-table-1", "mehpt-figure-9"
+"""Where `DEVIATIONS.md` says why ways and speedups differ."""
+
 BIG_MACHINE = (
     "GUPS and SysBench run on a machine of 256 GB, all others on the paper's 64 GB: at its index "
     "of 0.7 only 19.2 GB of 64 can be huge pages, so that 40 GB of SysBench with THP get 19.2 GB "

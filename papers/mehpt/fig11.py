@@ -5,7 +5,17 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import ALL_SIZES, APPLICATIONS, BIG_MACHINE, FOUR_KB, VARIANTS, WAYS, way_statistic
+from .common import (
+    ALL_SIZES,
+    APPLICATIONS,
+    BIG_MACHINE,
+    CHOSEN_SIZES,
+    FOUR_KB,
+    TABLE_1,
+    VARIANTS,
+    WAYS,
+    way_statistic,
+)
 
 MEANS = (10.6, 10.5, 9.9)
 PRINTED = {"": {"GUPS": 13.0, "SysBench": 13.0}, "+THP": {"GUPS": 0.0, "SysBench": 0.0}}
@@ -19,6 +29,7 @@ class Figure11(Figure):
         "such ways (see 'printed'), so that here GUPS and SysBench double them once more. "
         + BIG_MACHINE
     )
+    deviation = TABLE_1
     panels = (
         Panel(Bars("upsizes"), "", "Without THP"),
         Panel(Bars("upsizes"), "+THP", "With THP"),
@@ -53,6 +64,7 @@ class Figure11(Figure):
                             mean(upsizes[other.get(app, app)][way] for app in APPLICATIONS),
                             MEANS[way] if not suffix else None, "upsizes", "section VII-E1",
                             panel=f"text{suffix}" if variant else suffix, average=True,
+                            by_construction=CHOSEN_SIZES if variant else "",
                         )
                     )  # fmt: skip
         return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
-from .common import ALL_SIZES, APPLICATIONS, BIG_MACHINE, VARIANTS
+from .common import ALL_SIZES, APPLICATIONS, BIG_MACHINE, CHOSEN_SIZES, TABLE_1, VARIANTS
 
 PLACE = "section VII-E4"
 PRINTED = {("GUPS", "ME-HPT"): 192.0, ("SysBench", "ME-HPT"): 192.0}
@@ -21,6 +21,7 @@ class Figure14(Figure):
         "for TC and 195 for MUMmer without saying whether with THP; they stand beside both. "
         + BIG_MACHINE
     )
+    deviation = TABLE_1
     panels = (
         Panel(Bars("entries"), "", "At the end"),
         Panel(Bars("entries"), "most", "Most at a time"),
@@ -53,6 +54,6 @@ class Figure14(Figure):
             )
             rows.append(
                 Row("mean", f"all bars{variant}", average, 52.5, "entries", PLACE, panel="text",
-                    average=True)
+                    average=True, by_construction=CHOSEN_SIZES if variant else "")
             )  # fmt: skip
         return rows

@@ -22,7 +22,8 @@ class Figure15(Figure):
         "Graphs with the same number of edges a vertex as the one of a million. The paper's 128 KB "
         "and 16 KB are what it says an average way needs; 'nearly 1MB' for 100 thousand nodes."
     )
-    panels = (Panel(Bars("KB", log=True)),)
+    deviation = "mehpt-figure-15"
+    panels = (Panel(Bars("size", log=True, sizes=KB)),)
 
     def _run(self, paper: Paper, app: str, vertices: int, design: str) -> Run:
         return paper.run(paper.applications[app].resized(vertices=vertices), design)

@@ -72,6 +72,7 @@ class Figure16(Figure):
         "applications; the 24 readings are means of BFS, GUPS with 32 GB and TC alone, which "
         "differ in how their memory grows, so that the default stands there with other numbers."
     )
+    deviation = "mehpt-figure-16"
     panels = (
         Panel(Bars("share of insertions and rehashes"), "all", "Mean of all applications"),
         Panel(Bars("share without re-insertion"), "none", f"P(0), {OF_THREE}"),

@@ -6,7 +6,7 @@ from pagewalk.reproduce import Bars, Design, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from . import timing
-from .common import APPLICATIONS
+from .common import APPLICATIONS, FIGURE_9
 
 PERFECT = "perfect TLB"
 BASES = ("Radix", "Radix5", "ECPT", "ME-HPT", PERFECT)
@@ -40,6 +40,7 @@ class Latency(Figure):
         "never walks: no page table gains more than it."
     )
     timing = True
+    deviation = FIGURE_9
     panels = (
         Panel(Bars("cycles"), "walk", "Mean cycles of a page walk, without THP"),
         Panel(Bars("reads"), "reads", "Memory reads of a page walk"),

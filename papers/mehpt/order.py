@@ -6,6 +6,7 @@ from pagewalk.reproduce import Bars, Design, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from . import timing
+from .common import FIGURE_9
 from .timing import GROWING_WINDOW
 
 NAMES = ("Radix", "ECPT", "ME-HPT")
@@ -33,6 +34,7 @@ class Order(Figure):
         "figure 9."
     )
     timing = True
+    deviation = FIGURE_9
     panels = tuple(Panel(Bars("speedup"), name, title) for name, title, _ in GROWING_WINDOW)
 
     def runs(self, paper: Paper) -> Runs:

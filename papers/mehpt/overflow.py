@@ -6,11 +6,13 @@ from pagewalk.reproduce import Bars, Figure, Outcome, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import (
+    CHOSEN,
     FOUR_KB,
     GB,
     KB,
     LINE,
     MB,
+    TABLE_1,
     UPSIZE_AT,
     L2p,
     clusters,
@@ -55,6 +57,10 @@ def printed_ways(outcome: Outcome) -> str:
     )
 
 
+def _chosen(app: str) -> str:
+    return CHOSEN if app.endswith(" GB") else ""
+
+
 class Overflow(Figure):
     title = "Chunks with and without the techniques that make tables smaller"
     place = PLACE
@@ -67,8 +73,9 @@ class Overflow(Figure):
         "which the text's ways, and the 4.5 MB of ECPT in table I, come out: ways of 0.5, 0.5 and "
         "1 MB hold no 0.7 GB. Two 1 MB chunks are the old and the new way during a resize."
     )
+    deviation = TABLE_1
     panels = (
-        Panel(Bars("KB", log=True), "chunk", "Largest chunk"),
+        Panel(Bars("size", log=True, sizes=KB), "chunk", "Largest chunk"),
         Panel(Bars("MB"), "memory", "Most memory of the 4 KB table"),
         Panel(Bars("ways"), "ways", "MUMmer: ways of ME-HPT by the size of their chunks"),
         Panel(Bars("chunks"), "two", "MUMmer: 1 MB chunks that every way had, most at a time"),
@@ -90,6 +97,7 @@ class Overflow(Figure):
                 Row(
                     app, design, chunk, None if small else CHUNK_KB[design], "KB",
                     "" if small else PLACE, failed=outcome.why, panel="chunk",
+                    by_construction=_chosen(app),
                 )
             )  # fmt: skip
             ways = [slots * LINE for slots in way_statistic(outcome, FOUR_KB, "slots")]
@@ -100,6 +108,7 @@ class Overflow(Figure):
                     None if small else MEMORY_MB[design], "MB",
                     "" if small else f"{PLACE}: 192 entries of 1 MB, and 96 Mbytes more",
                     note + entries(outcome), outcome.why, panel="memory",
+                    by_construction=_chosen(app),
                 )
             )  # fmt: skip
         for app in SMALL:
@@ -111,6 +120,7 @@ class Overflow(Figure):
                         app, f"ways in {size_words(size)} chunks",
                         float(found.count(size)) if found else None, printed, "ways", PLACE,
                         printed_ways(outcome), outcome.why, panel="ways",
+                        by_construction=_chosen(app),
                     )
                 )  # fmt: skip
             outcome = results(runs[app, CHUNKS])
@@ -119,6 +129,7 @@ class Overflow(Figure):
                 Row(
                     app, CHUNKS, float(min(peaks) // MB) if peaks else None, 2.0, "chunks", PLACE,
                     failed=outcome.why, panel="two",
+                    by_construction=_chosen(app),
                 )
             )  # fmt: skip
         outcome = results(runs["GUPS", ALL])

@@ -72,18 +72,18 @@ class Related(Figure):
     panels = (
         Panel(Bars("share moved"), "share", "Share of the entries that an upsize moves"),
         Panel(
-            Lines("MB of SysBench", "entries moved", log_x=True), "moved",
+            Lines("size of SysBench", "entries moved", log_x=True, sizes_x=MB), "moved",
             "Entries moved from an empty table on, by resizes and by insertions",
         ),
         Panel(
-            Lines("MB of SysBench", "MB", log_x=True, log_y=True),
+            Lines("size of SysBench", "size", log_x=True, log_y=True, sizes_x=MB, sizes_y=MB),
             "memory",
             "Most page-table memory",
         ),
         Panel(Bars("share of the most"), "freed", "Page-table memory given back after an upsize"),
         Panel(Bars("reads"), "reads", "Memory reads of a page walk"),
-        Panel(Bars("MB", log=True), "block", "Largest contiguous block"),
-        Panel(Bars("MB", log=True), "peak", "Most page-table memory"),
+        Panel(Bars("size", log=True, sizes=MB), "block", "Largest contiguous block"),
+        Panel(Bars("size", log=True, sizes=MB), "peak", "Most page-table memory"),
     )  # fmt: skip
 
     def _sweep(self, paper: Paper, size: int, design: str) -> Run:

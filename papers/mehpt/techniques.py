@@ -18,8 +18,10 @@ class Techniques(Figure):
         "paper describes together."
     )
     panels = (
-        Panel(Bars("KB", log=True), "block", "Largest contiguous block of the 4 KB table"),
-        Panel(Bars("MB", log=True), "memory", "Most memory of page tables"),
+        Panel(
+            Bars("size", log=True, sizes=KB), "block", "Largest contiguous block of the 4 KB table"
+        ),
+        Panel(Bars("size", log=True, sizes=MB), "memory", "Most memory of page tables"),
         Panel(Bars("milliseconds", log=True), "cost", "Cost of page-table memory in populating"),
     )
 

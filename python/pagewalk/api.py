@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import tempfile
+import typing
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import custom, native, options
 from pagewalk import source as sources
-from pagewalk.config import Config, toml
+from pagewalk.config import Config, is_path, toml, variant
 from pagewalk.custom import Mapping
 from pagewalk.errors import UserError
 from pagewalk.progress import Bar
@@ -29,26 +30,45 @@ Named = str | os.PathLike[str] | Config
 
 
 def design(
-    name: str | os.PathLike[str], machine: str | os.PathLike[str] = options.DEFAULT_MACHINE
+    name: str | os.PathLike[str],
+    machine: str | os.PathLike[str] | None = None,
+    settings: typing.Mapping[str, Any] | None = None,
 ) -> Config:
     """A design by name or file, as an object whose fields can be changed.
 
-    The fields show the design on `machine`; changes hold on any.
+    `settings` are keys with values, as in ``design("thp", settings={"placement.thp.giant":
+    True})``: a variant, whose name in results says what differs, as that of
+    ``design("thp[placement.thp.giant=true]")`` does.
+
+    The fields show the design on `machine`, on which it is then simulated; without one they
+    show it on the default machine, and the design can be simulated on any.
     """
-    return _config("designs", name, os.fspath(machine), os.fspath(name))
+    text = os.fspath(name)
+    if settings:
+        base, inner = variant(text)
+        given = ([inner] if inner else []) + [f"{k}={toml(v, k)}" for k, v in settings.items()]
+        text = f"{base}[{','.join(given)}]"
+    on = None if machine is None else os.fspath(machine)
+    base, inner = variant(text)
+    resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
+    original, label = resolved["config"], None
+    if inner:
+        original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
+        label = resolved["name"]
+    path = _path("designs", base)
+    return Config(path.stem, path, resolved["config"], label, original=original, machine=on)
 
 
 def machine(name: str | os.PathLike[str]) -> Config:
     """A machine by name or file, as an object whose fields can be changed."""
-    return _config("machines", name, os.fspath(name), sources.DEFAULT_DESIGN)
-
-
-def _config(kind: str, name: str | os.PathLike[str], machine: str, design: str) -> Config:
-    resolved = native.resolve(machine, design)["config"]
     text = os.fspath(name)
-    is_path = "/" in text or text.endswith(".toml")
-    path = Path(text) if is_path else native.DATA / kind / f"{text}.toml"
-    return Config(path.stem, path, resolved)
+    path = _path("machines", text)
+    return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
+
+
+def _path(kind: str, name: str) -> Path:
+    """The file of a design or machine."""
+    return Path(name) if is_path(name) else native.DATA / kind / f"{name}.toml"
 
 
 def designs() -> list[Shipped]:
@@ -92,7 +112,8 @@ def compare(
     inferred. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
     ``"LENGTH/PERIOD"``. `settings` changes configuration keys of the machine
-    and of every design. Python's lock is free while the engine runs.
+    and of every design, or, written ``"NAME:KEY"``, of one design. A design that was
+    made for a machine is simulated on it. Python's lock is free while the engine runs.
 
     Raises `UserError` for what makes no sense, `Failure` for what went wrong, and
     `WorkloadError` for a mistake in a program of one's own, whose `result` is
@@ -121,7 +142,7 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
         values = {
             **sources.limited(given, source),
-            "machine": _name_or_file(given["machine"], Path(folder, "machines")),
+            "machine": _name_or_file(_machine(designs, arguments), Path(folder, "machines")),
             "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
         }
         files = [_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)]
@@ -142,6 +163,30 @@ _DEFAULTS: Json = {
     **{"mappings": None, "program": None, "progress": True},
 }
 """Of every keyword argument."""
+
+
+def _machine(designs: Sequence[Named], arguments: Arguments) -> Named:
+    """The machine that was given, or the one that the designs were made for."""
+    chosen: Named | None = arguments.get("machine")
+    said = "machine is"
+    for one in designs:
+        if not isinstance(one, Config) or one.machine is None:
+            continue
+        if chosen is None:
+            chosen, said = one.machine, f"the design '{one.name}' for"
+        elif _machine_file(chosen) != _machine_file(one.machine):
+            other = chosen.name if isinstance(chosen, Config) else os.fspath(chosen)
+            raise UserError(
+                f"machine: the design '{one.name}' was made for '{one.machine}', and {said} "
+                f"'{other}'; make it for that machine, or without one"
+            )
+    return options.DEFAULT_MACHINE if chosen is None else chosen
+
+
+def _machine_file(machine: Named) -> Path:
+    if isinstance(machine, Config):
+        return machine.path.resolve()
+    return _path("machines", os.fspath(machine)).resolve()
 
 
 def _given(arguments: Arguments) -> Json:

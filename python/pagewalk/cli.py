@@ -13,15 +13,16 @@ import typer
 
 from pagewalk import files, native, options
 from pagewalk import source as sources
+from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, UserError
-from pagewalk.flags import Jobs, JsonFile, ParquetFile, takes
+from pagewalk.flags import App, Jobs, JsonFile, ParquetFile, takes
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count
 from pagewalk.visible import visible
 
 Answer = TypeVar("Answer")
 
-app = typer.Typer(
+app = App(
     name="pagewalk",
     help="What address translation costs a program, and what other designs would make of it.",
     epilog="A first look: pagewalk compare --workload gups --size 1GiB",
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-trace_app = typer.Typer(no_args_is_help=True, help="Look at, check and convert recorded traces.")
+trace_app = App(no_args_is_help=True, help="Look at, check and convert recorded traces.")
 app.add_typer(trace_app, name="trace")
 
 
@@ -54,7 +55,10 @@ def _root(
 @takes(options.OPTIONS)
 def run(
     design: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="The translation design.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help="The translation design; with changes: NAME[A.B=C,…]."
+        ),
     ] = sources.DEFAULT_DESIGN,
     **flags: Any,
 ) -> int:
@@ -66,12 +70,16 @@ def run(
 @takes(options.OPTIONS)
 def compare(
     designs: Annotated[
-        str, typer.Option(metavar="A,B,C", help="The designs; speedups refer to the first.")
+        str,
+        typer.Option(
+            metavar="A,B[K=V],C",
+            help="The designs, with changes in brackets; speedups refer to the first.",
+        ),
     ] = ",".join(sources.DEFAULT_DESIGNS),
     **flags: Any,
 ) -> int:
     """Simulate one program with many designs side by side."""
-    names = [name.strip() for name in designs.split(",") if name.strip()]
+    names = listed(designs)
     if not names:
         raise UserError("--designs: no design given; 'pagewalk designs' lists them")
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -348,6 +356,14 @@ def reproduce(
     cache: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where finished runs are kept.")
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many seeds everything is simulated with (the scale's own).",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Jobs = None,
     json_file: JsonFile = None,
     parquet: ParquetFile = None,
@@ -365,6 +381,7 @@ def reproduce(
     options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
     chosen.figures(figures or [])
+    chosen.seeds(seeds)
     folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
@@ -375,6 +392,7 @@ def reproduce(
         Cache(Path(cache) if cache else default_folder()),
         jobs=jobs,
         fresh=fresh,
+        seeds=seeds,
     )
     finished.write(folder)
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout

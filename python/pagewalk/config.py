@@ -109,18 +109,29 @@ class Config(Section):
     design together; what is changed is carried into the run, nothing else is.
     """
 
-    __slots__ = ("_original", "base", "label", "path")
+    __slots__ = ("_original", "base", "label", "machine", "path")
 
     _original: Json
     base: str
     label: str | None
+    machine: str | None
+    """The machine that a design was made for; None where nothing was said, and of a machine."""
     path: Path
 
     def __init__(
-        self, base: str, path: Path, fields: Mapping[str, Any], label: str | None = None
+        self,
+        base: str,
+        path: Path,
+        fields: Mapping[str, Any],
+        label: str | None = None,
+        *,
+        original: Mapping[str, Any] | None = None,
+        machine: str | None = None,
     ) -> None:
         super().__init__(fields)
-        object.__setattr__(self, "_original", copy.deepcopy(dict(fields)))
+        unchanged = fields if original is None else original
+        object.__setattr__(self, "_original", copy.deepcopy(dict(unchanged)))
+        object.__setattr__(self, "machine", machine)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "base", base)
         object.__setattr__(self, "label", label)
@@ -132,10 +143,14 @@ class Config(Section):
             super().__setattr__(name, value)
 
     def __deepcopy__(self, _memo: object) -> Config:
-        twin = Config(self.base, self.path, self._original, self.label)
-        for key, value in self.items():
-            twin[key] = value.to_dict() if isinstance(value, Section) else value
-        return twin
+        return Config(
+            self.base,
+            self.path,
+            self.to_dict(),
+            self.label,
+            original=self._original,
+            machine=self.machine,
+        )
 
     def copy(self, label: str | None = None) -> Config:
         """An independent copy, to change further; `label` names it in results."""
@@ -156,11 +171,54 @@ class Config(Section):
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes the base's file with the changes on top, as TOML, whole or not at all."""
-        with self.path.open("rb") as file:
-            merged = tomllib.load(file)
+        merged = read(self.path)
         _merge(merged, self.changes)
         lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
         files.write(os.fspath(path), "".join(lines).encode())
+
+
+def read(path: Path) -> Json:
+    """A file of the engine as it is, so that it can lie elsewhere: its base's path is whole.
+
+    Raises `ValueError` for what is no TOML.
+    """
+    fields = parse(path.read_text(encoding="utf-8"))
+    base = fields.get("base")
+    if isinstance(base, str) and is_path(base):
+        fields["base"] = str((path.parent / base).resolve())
+    return fields
+
+
+def is_path(name: str) -> bool:
+    """Whether a design or a machine is meant by its file."""
+    return "/" in name or name.endswith(".toml")
+
+
+def variant(name: str) -> tuple[str, str]:
+    """What a design is called, and what it changes, in brackets: ``thp[mmu.walkers=1]``."""
+    base, bracket, changes = name.strip().partition("[")
+    if not bracket or not changes.endswith("]"):
+        return name.strip(), ""
+    return base.strip(), changes[:-1]
+
+
+def listed(names: str) -> list[str]:
+    """The names of a list with commas between them; those in brackets and quotes divide nothing."""
+    found, depth, quote = [""], 0, ""
+    for letter in names:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'" and depth:
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth = max(0, depth - 1)
+        elif letter == "," and not depth:
+            found.append("")
+            continue
+        found[-1] += letter
+    return [name.strip() for name in found if name.strip()]
 
 
 def parse(text: str) -> Json:

@@ -4,11 +4,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
+from pagewalk.errors import UserError
 from pagewalk.options import BY_NAME, Option
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Command(TyperCommand):
+    """A command that takes an option which has one value once: the last of two would win unsaid."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the command line. Raises `UserError` for an option that stands there twice."""
+        given = self.make_parser(ctx).parse_args(args=list(args))[2]
+        seen: set[str | None] = set()
+        for option in given:
+            single = isinstance(option, TyperOption) and not (option.multiple or option.is_flag)
+            if single and option.name in seen:
+                flag = max(option.opts, key=len)
+                raise UserError(f"{flag} is given twice; expected it once, since it has one value")
+            seen.add(option.name)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+class App(typer.Typer):
+    """A command line whose commands are of that kind."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
+        """Adds one."""
+        return super().command(name, **{"cls": Command, **more})
 
 
 def flag(name: str, about: str | None = None) -> Any:
@@ -39,12 +68,12 @@ def _program(ctx: typer.Context, extra: Extra = None) -> None:
     raise AssertionError("its signature is read, it is never called")
 
 
-Command = Callable[..., int]
+Body = Callable[..., int]
 
 
 def takes(
     options: Sequence[Option], about: Mapping[str, str] | None = None
-) -> Callable[[Command], Command]:
+) -> Callable[[Body], Body]:
     """Gives a command the flags of options, and the program's, which reach it as keywords.
 
     Its own flags stand behind ``--machine``, or first. `about` is the help of options that
@@ -52,7 +81,7 @@ def takes(
     """
     helps = about or {}
 
-    def decorated(command: Command) -> Command:
+    def decorated(command: Body) -> Body:
         own = [
             p
             for p in inspect.signature(command, eval_str=True).parameters.values()

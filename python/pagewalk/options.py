@@ -143,7 +143,8 @@ OPTIONS = [
         default=DEFAULT_MACHINE, place=("machine",),
     ),
     Option(
-        "settings", Texts, "Changes a configuration key; repeatable.", "A.B=C",
+        "settings", Texts,
+        "Changes a configuration key, of one design with NAME:A.B=C; repeatable.", "A.B=C",
         flag="--set", place=("set",), read=_settings,
     ),
     Option("workload", Text, "A built-in program.", "NAME", WHAT),

@@ -100,7 +100,8 @@ def _built_in(
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
+TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
+"""Endings of files that are traces."""
 _FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a value"
 
 
@@ -122,7 +123,7 @@ def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
 def _written(text: str) -> Json:
     """A program of a mix as it is written on the command line."""
     name, *pairs = text.split(":")
-    if "/" in name or name.endswith(_TRACES):
+    if "/" in name or name.endswith(TRACES):
         return {"trace": {"path": _existing_trace(text, "--mix")}}
     if not _NAME.fullmatch(name):
         raise UserError(f"--mix: '{text}' names no program; expected {_FORM}")

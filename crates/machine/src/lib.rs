@@ -15,6 +15,7 @@ mod run;
 mod session;
 mod summary;
 mod thread;
+mod warnings;
 mod work;
 
 pub use explain::{Explanation, explain, statistics};

@@ -105,6 +105,9 @@ pub(crate) struct Machine {
     pub(crate) refused: (u64, Option<String>),
     /// Threads that waited for what nobody could bring any more, and went on.
     pub(crate) let_go: u64,
+    /// Most threads that wanted a core at a time, of the times at which one waited for it
+    /// while time passed.
+    pub(crate) threads_in_turns: usize,
 }
 
 impl Machine {
@@ -190,6 +193,7 @@ impl Machine {
             walks: vec![Vec::new(); n],
             refused: (0, None),
             let_go: 0,
+            threads_in_turns: 0,
             config: config.clone(),
         };
         machine.enter_phase();

@@ -13,6 +13,7 @@ use crate::machine::{Machine, Outcome};
 use crate::measure::confidence;
 use crate::options::{Design, Options};
 use crate::summary::{self, Metric, Share};
+use crate::warnings::warnings;
 use crate::work::Work;
 
 /// A whole run.
@@ -124,6 +125,10 @@ pub struct DesignResult {
     /// That threads went on without what they waited for, for the warnings.
     #[serde(skip)]
     pub(crate) let_go: Option<String>,
+    /// Most threads that wanted a core at a time while others waited for one, for the
+    /// warnings; 0 if none ever waited.
+    #[serde(skip)]
+    pub(crate) threads_in_turns: usize,
 }
 
 /// What one program of a mix did, up to the instructions or requests asked for.
@@ -321,6 +326,7 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
                 "{n} changes of an address space were left out; the first: {first}"
             )),
         },
+        threads_in_turns: machine.threads_in_turns,
         let_go: match machine.let_go {
             0 => None,
             n => Some(format!(
@@ -398,64 +404,6 @@ fn compare(designs: &mut [DesignResult]) {
         d.speedup_by = by;
         d.speedup = base.zip(cost(d, by)).map(|(base, own)| base / own);
     }
-}
-
-fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
-    let mut out = Vec::new();
-    if facts.infer_mappings {
-        out.push(
-            "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
-        );
-    }
-    if facts.no_dependences {
-        out.push(
-            "the source has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
-        );
-    }
-    for d in designs {
-        if let Some(m) = &d.message {
-            out.push(format!("{}: {m}", d.name));
-        }
-        for m in d.refused.iter().chain(&d.let_go) {
-            out.push(format!("{}: {m}", d.name));
-        }
-    }
-    if !facts.infer_mappings {
-        for d in designs {
-            let inferred = |s: &&Stat| s.path == "os" && s.name == "inferred_mappings";
-            let n = d.stats.iter().find(inferred).map_or(0, |s| s.value);
-            if n > 0 {
-                out.push(format!(
-                    "{}: the program used memory that no system call announced: {n} mappings of 2 MB were inferred",
-                    d.name
-                ));
-            }
-        }
-    }
-    for (i, a) in designs.iter().enumerate() {
-        for b in &designs[i + 1..] {
-            let same = a.stats.len() == b.stats.len()
-                && !a.stats.is_empty()
-                && a.stats
-                    .iter()
-                    .zip(&b.stats)
-                    .all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
-            if same {
-                out.push(format!(
-                    "{} and {} never differed in any statistic: what sets them apart was not exercised by this program",
-                    a.name, b.name
-                ));
-            }
-        }
-    }
-    for d in designs {
-        out.extend(
-            d.impossible
-                .iter()
-                .map(|what| format!("{}: {what}", d.name)),
-        );
-    }
-    out
 }
 
 /// Largest resident set of this process so far, from the kernel.

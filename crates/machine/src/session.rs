@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::config::{DataDir, Shipped};
+use crate::config::{DataDir, DesignName, Shipped};
 use crate::options::{DEFAULT_SEED, Design, Options};
 use crate::results::{DesignResult, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
@@ -150,15 +150,22 @@ impl Installation {
     /// # Errors
     /// A mistake in a configuration, with its place.
     pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
-        let mut designs = Vec::with_capacity(spec.designs.len());
-        for name in &spec.designs {
-            let found = self.data.find(Shipped::Design, name).map_err(user)?;
+        let named: Vec<DesignName> = spec
+            .designs
+            .iter()
+            .map(|name| DesignName::parse(name).map_err(user))
+            .collect::<Result<_, _>>()?;
+        let labels: Vec<String> = named.iter().map(DesignName::label).collect();
+        self.data.check_targets(&spec.set, &labels).map_err(user)?;
+        let mut designs = Vec::with_capacity(named.len());
+        for ((name, label), asked) in spec.designs.iter().zip(labels).zip(&named) {
+            let found = self.data.find(Shipped::Design, &asked.base).map_err(user)?;
             let resolved = self
                 .data
                 .resolve(&spec.options.machine, name, &spec.set)
                 .map_err(user)?;
             designs.push(Design {
-                name: found.name,
+                name: label,
                 description: found.description,
                 config: resolved.config,
                 shortcut: None,

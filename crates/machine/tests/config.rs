@@ -5,7 +5,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::{installation, shipped};
-use pagewalk_machine::config::{ConfigError, Layer, resolve_layers};
+use pagewalk_machine::config::{ConfigError, Layer, Setting, resolve_layers};
 
 fn text(kind: &str, name: &str) -> Layer {
     let path = common::root().join(kind).join(format!("{name}.toml"));
@@ -32,7 +32,7 @@ fn set(setting: &str) -> Result<pagewalk_machine::config::Config, ConfigError> {
     let layers = [
         text("machines", "revelator-table1"),
         text("designs", "radix"),
-        Layer::Set(setting.to_owned()),
+        Layer::Set(Setting::of_variant(&format!("--set {setting}"), setting)),
     ];
     resolve_layers(&layers).map(|r| r.config)
 }
@@ -226,4 +226,109 @@ fn every_key_has_a_comment() {
     for key in pagewalk_machine::config::keys() {
         assert!(key.text.len() > 5, "{} has no comment", key.path);
     }
+}
+
+#[test]
+fn a_setting_may_not_exchange_or_add_a_part_of_a_design_that_keeps_its_name() {
+    let data = installation().data;
+    let at = |design: &str, setting: &str| {
+        data.resolve("epyc-milan", design, &[setting.to_owned()])
+            .map(|r| r.config)
+            .map_err(|e| e.to_string())
+    };
+    let giant = "placement.thp.giant=true";
+    let e = at("radix", giant).unwrap_err();
+    assert!(e.contains("--set placement.thp.giant=true: the design radix has placement.buddy, and with placement.thp in its place"), "{e}");
+    assert!(e.contains("--set NAME:placement.thp.giant=true"), "{e}");
+    assert!(e.contains("radix[placement.thp.giant=true]"), "{e}");
+    let e = at("radix", "radix:placement.thp.giant=true").unwrap_err();
+    assert!(
+        !e.contains("NAME:") && e.contains("radix[placement.thp"),
+        "{e}"
+    );
+    let e = at("radix", "engine.perfect.what=both").unwrap_err();
+    assert!(
+        e.contains("the design radix has no engine, and with one"),
+        "{e}"
+    );
+    let e = at("radix", "virtual.placement.buddy={}").unwrap_err();
+    assert!(e.contains("has no virtual"), "{e}");
+    assert!(at("radix-virtual", "virtual.placement.thp.giant=true").is_err());
+    assert!(at("radix", "page_table.elastic_cuckoo={}").is_err());
+    // What a design has changes, and so do the machine's alternatives.
+    assert!(at("thp", giant).is_ok());
+    assert!(at("radix", "page_table.radix.levels=5").is_ok());
+    assert!(at("radix", "os.fragmentation.available_2mb=0.5").is_ok());
+    // For another design.
+    let other = at("radix", "thp:placement.thp.giant=true").unwrap();
+    assert_eq!(
+        other,
+        data.resolve("epyc-milan", "radix", &[]).unwrap().config
+    );
+}
+
+#[test]
+fn a_variant_may_be_another_design_since_its_name_says_so() {
+    let data = installation().data;
+    let at = |design: &str| data.resolve("epyc-milan", design, &[]).map(|r| r.config);
+    assert_eq!(
+        at("radix[placement.thp.giant=true]").unwrap(),
+        at("thp-1g").unwrap()
+    );
+    let e = at("thp[placement.thp.gaint=true]").unwrap_err();
+    assert_eq!(e.place, "thp[placement.thp.gaint=true]");
+    assert_eq!(e.nearest.as_deref(), Some("giant"));
+}
+
+#[test]
+fn a_design_file_is_based_on_a_shipped_one_or_on_a_file_beside_it() {
+    let data = installation().data;
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bases");
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let at = |path: &str| data.resolve("epyc-milan", path, &[]);
+    write(
+        "lower/a.toml",
+        "description = \"a\"\nbase = \"thp\"\n[mmu]\nwalkers = 3\n",
+    );
+    let b = write(
+        "b.toml",
+        "base = \"lower/a.toml\"\n[placement.thp]\ngiant = true\n",
+    );
+    let found = at(&b).unwrap();
+    assert_eq!(found.config.mmu.walkers, 3);
+    let mut same = data.resolve("epyc-milan", "thp-1g", &[]).unwrap().config;
+    same.mmu.walkers = 3;
+    assert_eq!(found.config, same);
+    // A file may exchange a part: it has a name of its own.
+    let c = write("c.toml", "base = \"b.toml\"\n[placement.buddy]\n");
+    assert_eq!(
+        at(&c).unwrap().config.placement,
+        data.resolve("epyc-milan", "radix", &[])
+            .unwrap()
+            .config
+            .placement
+    );
+    for (text, line, said) in [
+        ("\nbase = \"tph\"\n", 2, "did you mean `thp`?"),
+        ("base = \"./none.toml\"\n", 1, "./none.toml: cannot be read"),
+        ("base = 3\n", 1, "expected the name of a shipped design"),
+        ("base = \"circle.toml\"\n", 1, "circle on wrong is a circle"),
+    ] {
+        let wrong = write("wrong.toml", text);
+        write("circle.toml", "base = \"wrong.toml\"\n");
+        let e = at(&wrong).unwrap_err();
+        assert!(e.to_string().contains(said), "{e}");
+        if !said.contains("circle") {
+            assert_eq!(e.place, format!("{wrong}:{line}"));
+        }
+        assert_eq!(e.key, "base");
+    }
+    let machine = write("machine.toml", "base = \"epyc-milan\"\n");
+    let e = data.resolve(&machine, "radix", &[]).unwrap_err();
+    assert!(e.to_string().contains("belongs to a design"), "{e}");
 }

@@ -6,6 +6,7 @@ and a Python file a figure, each with one subclass of `Figure`.
 
 from __future__ import annotations
 
+from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
 from pagewalk.reproduce.paper import Paper
@@ -13,6 +14,7 @@ from pagewalk.reproduce.plan import Design, Program, Run, Runs
 from pagewalk.reproduce.statistics import Means, geometric, mean
 
 __all__ = [
+    "Application",
     "Bars",
     "Design",
     "Figure",

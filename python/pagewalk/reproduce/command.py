@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console
@@ -17,8 +18,9 @@ from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.plan import Runs
-from pagewalk.reproduce.report import Finished, Reproduction, difference, number
+from pagewalk.reproduce.report import Finished, Reproduction, difference, number, ours
 from pagewalk.reproduce.runner import simulate
+from pagewalk.reproduce.seeds import together
 from pagewalk.terminal import console, line, names, numbers
 from pagewalk.visible import visible
 
@@ -30,30 +32,44 @@ def reproduce(
     *,
     jobs: int | None = None,
     fresh: bool = False,
+    seeds: int | None = None,
     progress: bool = True,
 ) -> Reproduction:
-    """Simulates what the named figures (or all) need and makes them."""
+    """Simulates what the named figures (or all) need, with each seed, and makes them."""
     figures = paper.figures(chosen)
-    needed: dict[str, Runs] = {name: figure.runs(paper) for name, figure in figures.items()}
-    everything = [run for runs in needed.values() for run in runs]
+    papers = [paper.at_seed(seed) for seed in paper.seeds(seeds)]
+    needed = {name: [fig.runs(each) for each in papers] for name, fig in figures.items()}
+    everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr, visible=progress) as bar:
         results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
-        [_finished(paper, name, fig, needed[name], results) for name, fig in figures.items()],
+        [_finished(papers, name, fig, needed[name], results) for name, fig in figures.items()],
+        [each.seed for each in papers],
     )
 
 
-def _finished(paper: Paper, name: str, figure: Figure, runs: Runs, results: Results) -> Finished:
-    rows = figure.rows(paper, results)
-    note = paper.note(figure)
+def _finished(
+    papers: list[Paper], name: str, figure: Figure, needed: list[Runs], results: Results
+) -> Finished:
+    explained = [
+        [
+            replace(row, deviation=row.deviation or figure.deviation)
+            for row in figure.rows(paper, results)
+        ]
+        for paper in papers
+    ]
+    rows = together(explained)
+    note = papers[0].note(figure)
+    if len(papers) > 1:
+        note += f"; {len(papers)} seeds: means, and the smallest and largest value"
     return Finished(
         name,
         figure,
         rows,
         drawing.chart(figure, rows, note),
         note,
-        [(run, results(run)) for run in runs],
+        [(run, results(run)) for runs in needed for run in runs],
     )
 
 
@@ -153,12 +169,14 @@ def _show_figure(finished: Finished, out: Console) -> None:
     names(table)
     for title in ("ours", "paper", "difference"):
         numbers(table, title)
+    names(table)
     for row in rows:
         label = ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
         table.add_row(
             label,
-            "cannot finish" if row.failed else number(row.value, row.unit),
+            "cannot finish" if row.value is None and row.failed else ours(row),
             number(row.paper, row.unit),
             difference(row),
+            row.status,
         )
     out.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import altair as alt
@@ -17,6 +18,8 @@ _GAP = 10
 _NARROWEST, _WIDEST = 460, 1180
 _HEIGHT = 260
 _MARK = "paper's number"
+_MARKS = 9
+"""Marks of an axis of sizes, about."""
 
 
 def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
@@ -88,7 +91,9 @@ def _frame(rows: list[Row]) -> pl.DataFrame:
                 "part": row.part,
                 "value": row.value,
                 "paper": row.paper,
-                "failed": row.failed,
+                "low": row.low,
+                "high": row.high,
+                "failed": row.failed if row.value is None else "",
                 "order": i,
             }
             for i, row in enumerate(rows)
@@ -99,6 +104,8 @@ def _frame(rows: list[Row]) -> pl.DataFrame:
             "part": pl.String,
             "value": pl.Float64,
             "paper": pl.Float64,
+            "low": pl.Float64,
+            "high": pl.Float64,
             "failed": pl.String,
             "order": pl.Int64,
         },
@@ -110,12 +117,18 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
     groups = list(dict.fromkeys(row.group for row in rows))
     series = list(dict.fromkeys(row.series for row in rows))
     parts = list(dict.fromkeys(row.part for row in rows if row.part))
-    numbers = [v for row in rows for v in (row.value, row.paper) if v is not None and v > 0]
+    numbers = [
+        v for row in rows for v in (row.value, row.paper, row.high) if v is not None and v > 0
+    ]
     y = alt.Y("value:Q", title=drawing.y)
     low = 0.0
     if drawing.log and numbers:
-        low = _below(min(numbers))
-        y = alt.Y("value:Q", title=drawing.y, scale=alt.Scale(type="log", domainMin=low))
+        low = _below(min(numbers), 2 if drawing.sizes else 10)
+        scale = alt.Scale(type="log", domainMin=low)
+        y = alt.Y("value:Q", title=drawing.y, scale=scale)
+        if drawing.sizes:
+            axis, scale = _sizes(low, max(numbers), drawing.sizes)
+            y = alt.Y("value:Q", title=drawing.y, scale=scale, axis=axis)
     elif drawing.stacked:
         y = alt.Y("value:Q", title=drawing.y, stack="zero")
     width = max(_NARROWEST, min(_WIDEST, len(groups) * (len(series) * _BAR + _GAP)))
@@ -138,6 +151,12 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
         encoding["y2"] = alt.datum(low)
         encoding["y"] = y.stack(None)
     layers = [bars.encode(**encoding)]
+    if not parts:
+        layers += _averages(rows, series, width)
+        if any(_spread(row) for row in rows):
+            layers.append(
+                _spreads(base).encode(x=x, xOffset=offset, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+            )
     if any(row.paper is not None for row in rows):
         layers.append(
             base.transform_filter("isValid(datum.paper)")
@@ -155,7 +174,7 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
                 color=alt.value("black"),
             )
         )
-    if any(row.failed for row in rows):
+    if any(row.failed and row.value is None for row in rows):
         layers.append(
             base.transform_filter("datum.failed != ''")
             .mark_text(text="✗", color="#e03131", fontSize=13, dy=-7, fontWeight="bold")
@@ -194,35 +213,110 @@ def _opacities(series: list[str]) -> alt.Opacity:
     )
 
 
-def _below(value: float) -> float:
-    """A power of ten at or below half of the smallest bar, so that it can be seen."""
-    low = 10.0
+def _below(value: float, base: int) -> float:
+    """A power of the base at or below half of the smallest bar, so that it can be seen."""
+    low = float(base)
     while low > value / 2:
-        low /= 10
-    while low * 10 <= value / 2:
-        low *= 10
+        low /= base
+    while low * base <= value / 2:
+        low *= base
     return low
 
 
-def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
-    frame = _frame([r for r in rows if _number(r.group) is not None]).with_columns(
-        x=pl.col("group").cast(pl.Float64)
+def _sizes(low: float, high: float, unit: int) -> tuple[alt.Axis, alt.Scale]:
+    """A logarithmic axis of sizes, marked at powers of two: 8 KB, 1 MB."""
+    first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
+    step = max(1, math.ceil((last - first) / _MARKS))
+    marks = [2.0**power for power in range(first, last + 1, step)]
+    size = f"datum.value * {unit}"
+    label = f"format({size}, '~g') + ' B'"
+    for power, name in ((10, "KB"), (20, "MB"), (30, "GB"), (40, "TB"), (50, "PB")):
+        here = f"format({size} / {1 << power}, '~g') + ' {name}'"
+        label = f"{size} >= {1 << power} ? {here} : {label}"
+    axis = alt.Axis(values=marks, labelExpr=label, grid=True)
+    return axis, alt.Scale(type="log", base=2, domain=[2.0**first, 2.0**last], clamp=True)
+
+
+def _spread(row: Row) -> bool:
+    return row.low is not None and row.high is not None and row.low < row.high
+
+
+def _spreads(base: alt.Chart) -> alt.Chart:
+    """From the smallest to the largest value of the seeds."""
+    spread: alt.Chart = base.transform_filter(
+        "isValid(datum.low) && datum.low < datum.high"
+    ).mark_rule(color="black", strokeWidth=1.1)
+    return spread
+
+
+def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]:
+    """What the paper gives for averages of the other bars, as lines in their series' colours."""
+    given = [row for row in rows if row.average and row.paper is not None]
+    if len({row.group for row in given}) != 1 or all(row.average for row in rows):
+        return []
+    largest = max(v for row in rows for v in (row.value, row.paper, row.high) if v is not None)
+    frame = pl.DataFrame(
+        {
+            "series": [row.series for row in given],
+            "paper": [float(row.paper or 0.0) for row in given],
+        }
     )
+    lines = (
+        alt.Chart(frame)
+        .mark_rule(strokeDash=[5, 3], strokeWidth=1.4)
+        .encode(y=alt.Y("paper:Q"), color=_colours("series", series))
+    )
+    labels = (
+        alt.Chart(_labelled(given, largest))
+        .mark_text(align="left", dx=5, fontSize=11, color=charts.INK)
+        .encode(x=alt.value(width), y=alt.Y("paper:Q"), text="text:N")
+    )
+    return [lines, labels]
+
+
+def _labelled(given: list[Row], largest: float) -> pl.DataFrame:
+    """The lines' numbers, those that lie close together in one label."""
+    values = sorted({float(row.paper or 0.0) for row in given})
+    near = 0.06 * largest
+    close: list[list[float]] = []
+    for value in values:
+        if close and value - close[-1][-1] < near:
+            close[-1].append(value)
+        else:
+            close.append([value])
+    return pl.DataFrame(
+        {
+            "paper": [sum(of) / len(of) for of in close],
+            "text": ["paper " + ", ".join(f"{value:.4g}" for value in of) for of in close],
+        }
+    )
+
+
+def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
+    rows = [row for row in rows if _number(row.group) is not None]
+    frame = _frame(rows).with_columns(x=pl.col("group").cast(pl.Float64))
     series = list(dict.fromkeys(row.series for row in rows))
-    x = alt.X("x:Q", title=drawing.x, scale=alt.Scale(type="log" if drawing.log_x else "linear"))
-    scale = alt.Scale(type="log" if drawing.log_y else "linear", zero=False)
+    x = _along("x", drawing.x, drawing.log_x, drawing.sizes_x, [float(r.group) for r in rows])
+    known = [v for row in rows for v in (row.value, row.paper, row.low, row.high) if v]
+    y = _along("value", drawing.y, drawing.log_y, drawing.sizes_y, known)
     colour = _colours("series", series)
     base = alt.Chart(frame)
     lines = base.transform_filter("isValid(datum.value)").mark_line(point=True, strokeWidth=1.8)
-    layers = [lines.encode(x=x, y=alt.Y("value:Q", title=drawing.y, scale=scale), color=colour)]
+    layers = [lines.encode(x=alt.X(**x), y=alt.Y(**y), color=colour)]
+    if any(_spread(row) for row in rows):
+        band = base.transform_filter("isValid(datum.low)").mark_area(opacity=0.18)
+        low = alt.Y(**{**y, "shorthand": "low:Q"})
+        ends: dict[str, Any] = {"x": alt.X(**x), "y": low, "y2": alt.Y2("high:Q")}
+        layers.append(band.encode(color=colour, **ends))
+        layers.append(_spreads(base).encode(**ends))
     if any(row.paper is not None for row in rows):
         layers.append(
             base.transform_filter("isValid(datum.paper)")
             .transform_calculate(mark=f'"{_MARK}"')
             .mark_point(filled=True, size=60, opacity=1, color="black")
             .encode(
-                x=x,
-                y=alt.Y("paper:Q"),
+                x=alt.X(**x),
+                y=alt.Y(**{**y, "shorthand": "paper:Q"}),
                 shape=alt.Shape("mark:N", scale=alt.Scale(domain=[_MARK], range=["diamond"])),
             )
         )
@@ -230,6 +324,18 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
         width=_NARROWEST + 200, height=_HEIGHT, title=_heading(panel.title)
     )
     return whole
+
+
+def _along(name: str, title: str, log: bool, unit: int, values: list[float]) -> dict[str, Any]:
+    """An axis: linear, logarithmic, or of sizes in powers of two."""
+    about: dict[str, Any] = {"shorthand": f"{name}:Q", "title": title}
+    above = [value for value in values if value > 0]
+    if log and unit and above:
+        axis, scale = _sizes(min(above), max(above), unit)
+        return {**about, "axis": axis, "scale": scale}
+    if log:
+        return {**about, "scale": alt.Scale(type="log")}
+    return {**about, "scale": alt.Scale(type="linear", zero=False)} if name == "value" else about
 
 
 def _number(text: str) -> float | None:

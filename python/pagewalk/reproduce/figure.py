@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pagewalk.reproduce.cache import Outcome
     from pagewalk.reproduce.paper import Paper
 
+AGREES, BY_CONSTRUCTION = "agrees", "agrees by construction"
+DIFFERS, UNEXPLAINED, MISSING = "differs", "differs, no reason given", "missing"
+"""What a row's `status` may be."""
+
 Results = Callable[[Run], "Outcome"]
 """Looks up what became of a run."""
 
@@ -25,6 +29,11 @@ class Row:
     legend names (a design), `part` the part of a stacked bar. `paper` is None
     where the paper gives no number, and `place` says where it gives one.
     `failed` says why there is no value; `note` is the arithmetic behind an odd one.
+
+    `by_construction` says why ours has to agree, where sizes or constants were chosen so
+    that it does. `deviation` is the anchor in the paper's list of deviations that says why
+    ours differs by more than `tolerance`, a share of the paper's number. A value that is
+    `saved` is in per cent of something; its error is that of what remains.
     """
 
     group: str
@@ -38,6 +47,16 @@ class Row:
     part: str = ""
     panel: str = ""
     average: bool = False
+    by_construction: str = ""
+    deviation: str = ""
+    tolerance: float = 0.05
+    saved: bool = False
+    low: float | None = None
+    """Smallest value of several seeds."""
+    high: float | None = None
+    """Largest value of several seeds."""
+    seeds: int = 1
+    """Seeds that gave a value, whose mean it is."""
 
     @property
     def difference(self) -> float | None:
@@ -46,30 +65,56 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the paper's."""
-        if self.value is None or not self.paper:
+        """Ours over the paper's; of what is saved, what remains over what remains in the paper."""
+        if self.value is None or self.paper is None:
             return None
-        return self.value / self.paper
+        ours, paper = self.value, self.paper
+        if self.saved:
+            ours, paper = 100 - ours, 100 - paper
+        return ours / paper if paper else None
+
+    @property
+    def status(self) -> str:
+        """How ours stands to the paper's number; empty where it gives none."""
+        if self.paper is None:
+            return ""
+        if self.value is None:
+            return MISSING
+        near = self.ratio is not None and abs(self.ratio - 1) <= self.tolerance
+        if near or self.value == self.paper:
+            return BY_CONSTRUCTION if self.by_construction else AGREES
+        return DIFFERS if self.deviation else UNEXPLAINED
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars grouped by `group`, a colour a series; stacked from parts if they have any."""
+    """Bars grouped by `group`, a colour a series; stacked from parts if they have any.
+
+    What the paper gives for an average is a line across them. Where values are sizes in a
+    unit of `sizes` bytes a logarithmic axis goes in powers of two.
+    """
 
     y: str
     log: bool = False
     stacked: bool = False
     averages: bool = True
+    sizes: int = 0
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A line a series over the groups, which are numbers."""
+    """A line a series over the groups, which are numbers; the spread of seeds around it.
+
+    Where a coordinate is a size in a unit of `sizes_x` or `sizes_y` bytes, its logarithmic
+    axis goes in powers of two.
+    """
 
     x: str
     y: str
     log_x: bool = False
     log_y: bool = False
+    sizes_x: int = 0
+    sizes_y: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,13 +130,15 @@ class Figure(ABC):
     """A figure or table; a file of the paper's folder defines one subclass.
 
     `place` is where the paper has it, `about` what a reader has to know, and
-    `timing` whether its values depend on how many instructions are measured.
+    `timing` whether its values depend on how many instructions are measured. `deviation` is
+    the anchor of what holds for all of its rows that differ and name none.
     """
 
     title: ClassVar[str]
     place: ClassVar[str]
     about: ClassVar[str] = ""
     timing: ClassVar[bool] = False
+    deviation: ClassVar[str] = ""
     panels: ClassVar[Sequence[Panel]] = ()
 
     def runs(self, _paper: Paper) -> Runs:

@@ -1,26 +1,32 @@
-"""A paper's folder: `paper.toml`, and a file a figure."""
+"""A paper's folder: `paper.toml`, a file a figure, and `paper.py` if it needs more."""
 
 from __future__ import annotations
 
+import copy
 import importlib
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from pagewalk import native
-from pagewalk.config import parse
+from pagewalk.config import is_path, parse
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_bytes, parse_count
+from pagewalk.quantities import parse_count
+from pagewalk.reproduce import application
+from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.figure import Figure
-from pagewalk.reproduce.plan import Design, Program, Run, Runs
+from pagewalk.reproduce.plan import Design, Run, Runs
 
 Json = dict[str, Any]
+Kind = TypeVar("Kind")
 
 COUNTING = 1_000
 """Instructions of a run that only populates: what is counted happens before them."""
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -31,66 +37,34 @@ class Scale:
     about: str
     instructions: int
     warmup: int
+    seeds: int = 1
+    """Seeds to simulate everything with, unless another number is asked for."""
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The last part of what a program initialises, each page of it touched in simulated time.
+class Machine:
+    """One of the paper's machines: a shipped one or a file, with changes on top."""
 
-    It starts after so much memory (as the program's parameter `populate` takes it); a design
-    takes about so many seconds of one host core for it.
-    """
-
-    start: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Application:
-    """One of the paper's programs."""
-
-    name: str
-    program: Program
+    base: str
     changes: Json = field(default_factory=dict)
-    together: bool = False
-    """Whether counting and timing share a run, since the program takes long to start."""
-    growth: Growth | None = None
-    """Where page tables grow in time, if they are looked at there."""
-    grows: int = 0
-    """Bytes of the host that it takes in addition at the end of the paper's own scale."""
-    skip: int = 0
-    """Instructions a thread that smaller scales pass over, since they are not like the rest."""
-
-    def resized(
-        self, *, size: str | None = None, threads: int = 1, **params: object
-    ) -> Application:
-        """The same program with another size, or other parameters."""
-        program = replace(
-            self.program,
-            size=size or self.program.size,
-            threads=threads,
-            params={**self.program.params, **{key: str(value) for key, value in params.items()}},
-        )
-        return replace(self, program=program)
-
-    def growing(self) -> Application:
-        """The same program while it initialises the last part of its memory."""
-        if self.growth is None:
-            raise UserError(f"application '{self.name}' says nothing of its growth")
-        params = {"populate": self.growth.start, "region": "initialisation"}
-        program = replace(self.program, params={**self.program.params, **params})
-        return replace(self, program=program)
 
 
 class Paper:
-    """A paper at a scale: its applications and designs, and runs made of them."""
+    """A paper at a scale: its applications, designs and machines, and runs made of them.
+
+    A paper that needs more has a class of its own in `paper.py`; `own` are the keys of
+    applications that it reads.
+    """
+
+    own: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str, folder: Path, data: Json, scale: str | None) -> None:
         self.name = name
         self.folder = folder
         self.title: str = data["title"]
         self.source: str = data["source"]
-        self.machine: str = data["machine"]
+        self.machine: str = _file(folder, data["machine"])
+        self.deviations: str = data.get("deviations", "")
         self.about: str = data.get("about", "")
         self.seed: int = data.get("seed", 1)
         self.order: list[str] = data["figures"]
@@ -100,17 +74,23 @@ class Paper:
                 value["about"],
                 parse_count(value["instructions"], f"scales.{key}.instructions"),
                 parse_count(value["warmup"], f"scales.{key}.warmup"),
+                _seeds(value.get("seeds", 1), f"scales.{key}.seeds"),
             )
             for key, value in data["scales"].items()
         }
         self.full: str = data["full"]
         self.scale = self.scales[known(scale or self.full, self.scales, "scale", "scales")]
+        self.machines = {
+            key: Machine(_file(folder, value["machine"]), value.get("set", {}))
+            for key, value in data.get("machines", {}).items()
+        }
         self.designs = {
             key: Design(key, value["design"], value.get("set", {}))
             for key, value in data["designs"].items()
         }
         self.applications = {
-            key: _application(key, value) for key, value in data["applications"].items()
+            key: application.read(key, value, folder, self.scale.name, self.own)
+            for key, value in data["applications"].items()
         }
 
     @property
@@ -118,13 +98,36 @@ class Paper:
         """Whether the scale is not the paper's own."""
         return self.scale.name != self.full
 
+    def at_seed(self, seed: int) -> Paper:
+        """The same paper, whose runs draw other random numbers."""
+        twin = copy.copy(self)
+        twin.seed = seed
+        return twin
+
+    def seeds(self, count: int | None = None) -> list[int]:
+        """So many seeds from the paper's on, or as many as the scale has."""
+        number = self.scale.seeds if count is None else _seeds(count, "--seeds")
+        return list(range(self.seed, self.seed + number))
+
     def note(self, figure: Figure) -> str:
         """What a figure has to say of the scale."""
-        if figure.timing:
-            return f"scale {self.scale.name}: {self.scale.about}"
-        return (
-            f"scale {self.scale.name}: counted with all of the program's memory, as at every scale"
+        used = {json.dumps(run.program.source()) for run in figure.runs(self)}
+        less = "; ".join(
+            f"{app.name}: {app.smaller}"
+            for app in self.applications.values()
+            if app.smaller and json.dumps(app.program.source()) in used
         )
+        if figure.timing:
+            about = f"scale {self.scale.name}: {self.scale.about}"
+        elif less:
+            about = f"scale {self.scale.name}: counted with all of the program's memory but of"
+            return f"{about} {less}"
+        else:
+            return (
+                f"scale {self.scale.name}: counted with all of the program's memory, "
+                "as at every scale"
+            )
+        return f"{about}; {less}" if less else about
 
     def run(
         self,
@@ -132,42 +135,71 @@ class Paper:
         design: str | Design,
         *,
         timing: bool = False,
-        growing: bool = False,
         changes: Json | None = None,
+        machine: str | None = None,
     ) -> Run:
-        """One run: to count (just populating), to time, or to time the last part of populating."""
+        """One run: to count (a built-in program just populates), or to time.
+
+        It is on the paper's machine, or on the one of its machines that is named.
+        """
+        app, name, chosen = self.configured(application, design, changes, machine)
+        program = app.program
+        if timing or program.trace or program.mix:
+            return self.timed(app, chosen, name)
+        return Run(program, chosen, name, COUNTING, 0, self.seed)
+
+    def configured(
+        self,
+        application: str | Application,
+        design: str | Design,
+        changes: Json | None = None,
+        machine: str | None = None,
+    ) -> tuple[Application, str, Design]:
+        """The application, the machine's name or file, and the design with all changes."""
         app = self.applications[application] if isinstance(application, str) else application
         chosen = self.designs[design] if isinstance(design, str) else design
+        name = self.machine
+        if machine is not None:
+            there = self.machines[known(machine, self.machines, "machine", "machines")]
+            name = there.base
+            if there.changes:
+                own = Design(chosen.label, chosen.base, there.changes)
+                chosen = own.changed(chosen.label, chosen.changes)
         if app.changes or changes:
             chosen = chosen.changed(chosen.label, {**app.changes, **(changes or {})})
-        if growing:
-            grown = app.growing().program
-            seconds = app.growth.seconds if app.growth else 0.0
-            return Run(grown, chosen, self.machine, None, 0, self.seed, seconds)
-        program = app.program
-        if timing or app.together:
-            scale, threads = self.scale, program.threads
-            share = scale.instructions / self.scales[self.full].instructions
-            program = replace(program, memory=program.memory + int(app.grows * share))
-            instructions, warmup = scale.instructions * threads, scale.warmup * threads
-            skip = app.skip * threads if self.reduced else 0
-            return Run(program, chosen, self.machine, instructions, warmup, self.seed, skip=skip)
-        return Run(program, chosen, self.machine, COUNTING, 0, self.seed)
+        return app, name, chosen
+
+    def timed(self, app: Application, design: Design, machine: str) -> Run:
+        """The application for as many instructions as the scale has."""
+        scale, program = self.scale, app.program
+        threads = program.threads
+        share = scale.instructions / self.scales[self.full].instructions
+        program = replace(program, memory=program.memory + int(app.grows * share))
+        # A mix measures each program by itself, and warms them together.
+        warmup = scale.warmup * threads * program.programs
+        skip = app.skip * threads if self.reduced else 0
+        instructions = scale.instructions * threads
+        return Run(program, design, machine, instructions, warmup, self.seed, skip=skip)
 
     def cross(
         self,
         applications: Iterable[str],
         designs: Iterable[str | Design],
         *,
-        timing: bool = False,
-        growing: bool = False,
+        machine: str | None = None,
+        **how: Any,
     ) -> Runs:
-        """Every application with every design."""
+        """Every application with every design; `how` as in `run`.
+
+        With a `machine` the runs are found by "DESIGN on MACHINE", so that those of several
+        go together.
+        """
         names = list(designs)
+        on = "" if machine is None else f" on {machine}"
         return Runs(
             {
-                (app, design if isinstance(design, str) else design.label): self.run(
-                    app, design, timing=timing, growing=growing
+                (app, (design if isinstance(design, str) else design.label) + on): self.run(
+                    app, design, machine=machine, **how
                 )
                 for app in applications
                 for design in names
@@ -193,34 +225,15 @@ def known(name: str, names: Iterable[str], kind: str, kinds: str) -> str:
     raise UserError(f"there is no {kind} '{name}'; {hint}{kinds}: {', '.join(there)}")
 
 
-def _application(name: str, data: Json) -> Application:
-    program = Program(
-        data["workload"],
-        data.get("size"),
-        data.get("threads", 1),
-        {key: str(value) for key, value in data.get("params", {}).items()},
-        parse_bytes(data.get("host_memory", "512MiB"), f"applications.{name}.host_memory"),
-        float(data.get("start_seconds", 2)),
-    )
-    grows, skip = data.get("host_memory_grows", ""), data.get("skip", "")
-    return Application(
-        name,
-        program,
-        data.get("set", {}),
-        bool(data.get("together", False)),
-        _growth(name, data.get("growth")),
-        parse_bytes(grows, f"applications.{name}.host_memory_grows") if grows else 0,
-        parse_count(skip, f"applications.{name}.skip") if skip else 0,
-    )
+def _file(folder: Path, name: str) -> str:
+    """A machine's name, or its path, which is relative to the paper's folder."""
+    return str((folder / name).resolve()) if is_path(name) else name
 
 
-def _growth(name: str, data: object) -> Growth | None:
-    if data is None:
-        return None
-    if not isinstance(data, dict):
-        raise UserError(f'applications.{name}.growth: expected {{ from = "6GiB" }}, not {data!r}')
-    parse_bytes(data["from"], f"applications.{name}.growth.from")
-    return Growth(data["from"], float(data.get("seconds", 2)))
+def _seeds(count: object, where: str) -> int:
+    if not isinstance(count, int) or not 1 <= count <= MOST_SEEDS:
+        raise UserError(f"{where}: {count!r} is not possible; expected 1 to {MOST_SEEDS}")
+    return count
 
 
 def papers() -> dict[str, Path]:
@@ -243,25 +256,36 @@ def load(name: str, scale: str | None = None) -> Paper:
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
     try:
-        return Paper(folder.resolve().name, folder, data, scale)
+        return _kind(folder)(folder.resolve().name, folder, data, scale)
     except KeyError as error:
         raise UserError(f"{file}: {error} is missing") from None
 
 
 def _figure(paper: Paper, name: str) -> Figure:
-    package = _package(paper.folder)
-    module = importlib.import_module(f"{package}.{name}")
-    found: list[type[Figure]] = [
+    return _only(paper.folder, name, Figure)()  # type: ignore[type-abstract]
+
+
+def _kind(folder: Path) -> type[Paper]:
+    """The paper's own class, where it has one."""
+    return _only(folder, "paper", Paper) if (folder / "paper.py").is_file() else Paper
+
+
+def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
+    """The one class of a kind that a file of the folder defines."""
+    module = importlib.import_module(f"{_package(folder)}.{name}")
+    found: list[type[Kind]] = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
-        and issubclass(value, Figure)
+        and issubclass(value, kind)
         and value.__module__ == module.__name__
         and not getattr(value, "__abstractmethods__", None)
     ]
     if len(found) != 1:
-        raise UserError(f"{paper.folder}/{name}.py: expected one Figure in it, found {len(found)}")
-    return found[0]()
+        raise UserError(
+            f"{folder}/{name}.py: expected one {kind.__name__} in it, found {len(found)}"
+        )
+    return found[0]
 
 
 def _package(folder: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import native
-from pagewalk.config import parse, toml
+from pagewalk.config import read, toml
 from pagewalk.errors import UserError
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ class Design:
         if not self.base.endswith(".toml"):
             path = native.DATA / "designs" / f"{self.base}.toml"
         try:
-            fields = parse(path.read_text(encoding="utf-8"))
+            fields = read(path)
         except FileNotFoundError:
             raise UserError(
                 f"design '{self.label}': there is no design '{self.base}'; "
@@ -81,10 +81,13 @@ def _plain(changes: Mapping[str, Any]) -> Json:
 
 @dataclass(frozen=True)
 class Program:
-    """A built-in program with its size, threads and parameters.
+    """What runs: a built-in program with its size, threads and parameters, a trace, or a mix.
 
-    `memory` is what it takes of the host in bytes, and `start` the seconds until
-    its first instruction; both steer the order of runs and nothing else.
+    `workload` is the built-in program; of a trace or a mix, what a person calls it. `trace` is
+    a file, and `mix` the programs side by side as the engine reads them. `region` is whether
+    only the marked region of interest counts. `memory` is what it takes of the host in bytes,
+    and `start` the seconds until its first instruction; both steer the order of runs and
+    nothing else.
     """
 
     workload: str
@@ -93,9 +96,21 @@ class Program:
     params: Mapping[str, str] = field(default_factory=dict)
     memory: int = 1 << 29
     start: float = 2.0
+    trace: Path | None = None
+    mix: tuple[Json, ...] = ()
+    region: bool = True
+
+    @property
+    def programs(self) -> int:
+        """How many run side by side."""
+        return max(1, len(self.mix))
 
     def source(self) -> Json:
         """What the engine reads."""
+        if self.trace is not None:
+            return {"trace": {"path": str(self.trace)}}
+        if self.mix:
+            return {"mix": {"programs": list(self.mix)}}
         return {
             "workload": {
                 "name": self.workload,
@@ -104,6 +119,41 @@ class Program:
                 "params": dict(self.params),
             }
         }
+
+    def content(self) -> Json:
+        """The same with what is in traces instead of where they lie.
+
+        Raises `UserError` for a trace that is not there.
+        """
+        if self.trace is not None:
+            return {"trace": _content(self.trace)}
+        if self.mix:
+            members = (
+                {"trace": _content(Path(one["trace"]["path"]))} if "trace" in one else one
+                for one in self.mix
+            )
+            return {"mix": list(members)}
+        return self.source()
+
+
+def _content(trace: Path) -> str:
+    """A hash of a trace."""
+    try:
+        stat = trace.stat()
+        return _hashed(trace, stat.st_size, stat.st_mtime_ns)
+    except OSError as error:
+        raise UserError(
+            f"the trace '{trace}' cannot be read ({error.strerror}); put it there, or record it"
+        ) from None
+
+
+@cache
+def _hashed(trace: Path, _bytes: int, _written: int) -> str:
+    with trace.open("rb") as file:
+        code = hashlib.blake2b(digest_size=16)
+        while block := file.read(1 << 20):
+            code.update(block)
+    return code.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -135,7 +185,7 @@ class Run:
             "skip": self.skip,
             "warmup": self.warmup,
             "instructions": self.instructions,
-            "roi": True,
+            "roi": self.program.region,
         }
 
     @property
@@ -202,10 +252,11 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
         try:
             path = written(run.design, folder)
             resolved = native.resolve(run.machine, str(path))["config"]
+            program = run.program.content()
         except UserError as error:
             wrong[run.identity] = str(error)
             continue
-        whole = [build(), resolved, run.program.source(), run.limits, run.seed]
+        whole = [build(), resolved, program, run.limits, run.seed]
         text = json.dumps(whole, sort_keys=True)
         found[run.identity] = hashlib.sha256(text.encode()).hexdigest()[:32]
     return found, wrong

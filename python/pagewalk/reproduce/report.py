@@ -13,7 +13,7 @@ from pagewalk.errors import Failure
 from pagewalk.page import STYLE, escape
 from pagewalk.quantities import significant
 from pagewalk.reproduce import drawing
-from pagewalk.reproduce.figure import Figure, Row
+from pagewalk.reproduce.figure import DIFFERS, Figure, Row
 
 if TYPE_CHECKING:
     import polars
@@ -53,9 +53,10 @@ class Finished:
 class Reproduction:
     """All that was asked for of a paper, at a scale."""
 
-    def __init__(self, paper: Paper, figures: list[Finished]) -> None:
+    def __init__(self, paper: Paper, figures: list[Finished], seeds: list[int]) -> None:
         self.paper = paper
         self.figures = figures
+        self.seeds = seeds
 
     @property
     def broken(self) -> list[str]:
@@ -90,7 +91,8 @@ class Reproduction:
             "scale": asdict(self.paper.scale),
             "full_scale": self.paper.full,
             "machine": self.paper.machine,
-            "seed": self.paper.seed,
+            "seeds": self.seeds,
+            "deviations": self.paper.deviations,
             "version": native.version(),
             "figures": [_figure_json(finished) for finished in self.figures],
         }
@@ -103,9 +105,10 @@ class Reproduction:
         text, number = polars.String(), polars.Float64()
         schema: dict[str, polars.DataType] = {
             "figure": text, "panel": text, "group": text, "series": text, "part": text,
-            "average": polars.Boolean(), "value": number, "paper": number, "difference": number,
-            "ratio": number, "unit": text, "place": text, "note": text, "failed": text,
-            "scale": text,
+            "average": polars.Boolean(), "value": number, "low": number, "high": number,
+            "seeds": polars.Int64(), "paper": number, "difference": number,
+            "ratio": number, "unit": text, "status": text, "by_construction": text,
+            "deviation": text, "place": text, "note": text, "failed": text, "scale": text,
         }  # fmt: skip
         rows = [
             {"figure": finished.name, "scale": finished.note, **_row_json(row)}
@@ -152,6 +155,7 @@ class Reproduction:
         links = "".join(f'<a href="#{escape(f.name)}">{escape(f.name)}</a>' for f in self.figures)
         notes = [f"scale {paper.scale.name}: {paper.scale.about}"] if paper.reduced else []
         notes += [f"no result: {text}" for text in self.broken]
+        drawn = ", ".join(map(str, self.seeds))
         warnings = "".join(f"<p>{escape(text)}</p>" for text in notes)
         if warnings:
             warnings = f"<section class=warning>{warnings}</section>\n"
@@ -163,14 +167,17 @@ class Reproduction:
             f"<h1>{escape(paper.title)}</h1><p class=facts>{escape(facts)}</p>\n"
             f"{warnings}<section><p class=about>{escape(paper.about)}</p>"
             f"<nav>{links}</nav></section>\n"
-            f"{_averages(self.figures)}{''.join(_section(f) for f in self.figures)}"
-            f"<footer>Pagewalk {escape(native.version())}, seed {paper.seed}</footer>\n"
+            f"{_averages(self)}"
+            f"{''.join(_section(f, paper.deviations) for f in self.figures)}"
+            f"<footer>Pagewalk {escape(native.version())}, "
+            f"seed{'s' if len(self.seeds) > 1 else ''} {drawn}</footer>\n"
             f"</main></body></html>\n"
         )
 
 
 def _row_json(row: Row) -> Json:
-    return {**asdict(row), "difference": row.difference, "ratio": row.ratio}
+    derived = {"difference": row.difference, "ratio": row.ratio, "status": row.status}
+    return {**asdict(row), **derived}
 
 
 def _figure_json(finished: Finished) -> Json:
@@ -187,7 +194,7 @@ def _figure_json(finished: Finished) -> Json:
                 "machine": run.machine,
                 "design": run.design.base,
                 "changes": run.design.changes,
-                "program": run.program.source()["workload"],
+                "program": (source := run.program.source()).get("workload", source),
                 "limits": run.limits,
                 "seed": run.seed,
                 "result": outcome.key,
@@ -199,10 +206,10 @@ def _figure_json(finished: Finished) -> Json:
     }
 
 
-def _averages(figures: list[Finished]) -> str:
+def _averages(whole: Reproduction) -> str:
     rows = [
         (finished.name, row)
-        for finished in figures
+        for finished in whole.figures
         for row in finished.rows
         if row.average and row.paper is not None
     ]
@@ -210,21 +217,28 @@ def _averages(figures: list[Finished]) -> str:
         return ""
     body = "".join(
         f'<tr><td><a href="#{escape(name)}">{escape(name)}</a></td>'
-        f"<td class=text>{escape(_label(row))}</td>{_numbers(row)}</tr>"
+        f"<td class=text>{escape(label(row))}</td>{_numbers(row, whole.paper.deviations)}</tr>"
         for name, row in rows
     )
     return (
         "<section><h2>What the paper's text states</h2><table><thead><tr><th></th>"
-        "<th class=text>quantity</th><th>ours</th><th>paper</th><th>difference</th>"
+        f"<th class=text>quantity</th>{_HEADS}"
         f"</tr></thead><tbody>{body}</tbody></table></section>\n"
     )
 
 
-def _label(row: Row) -> str:
+_HEADS = (
+    "<th>ours</th><th>paper</th><th>difference</th><th class=text></th>"
+    "<th class=text>agreement by construction</th>"
+)
+
+
+def label(row: Row) -> str:
+    """What a row is called outside of its figure."""
     return ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
 
 
-def _section(finished: Finished) -> str:
+def _section(finished: Finished, deviations: str) -> str:
     figure = finished.figure
     parts = [
         f'<section id="{escape(finished.name)}"><h2>{escape(finished.name)}: '
@@ -241,7 +255,7 @@ def _section(finished: Finished) -> str:
     opened = " open" if picture and len(finished.rows) <= _SHORT else ""
     parts.append(
         f"<details{opened}><summary>ours and the paper's, number for number</summary>"
-        f"{_table(finished.rows)}</details>"
+        f"{_table(finished.rows, deviations)}</details>"
     )
     return "".join(parts) + "</section>\n"
 
@@ -250,7 +264,9 @@ def _grid(rows: list[Row]) -> str:
     """A table as the paper prints it: ours, the paper's number below in grey."""
     columns = list(dict.fromkeys(row.series for row in rows if not row.average))
     places = {(row.group, row.series): row for row in rows if row.series in columns}
-    units = {row.series: row.unit for row in reversed(rows)}
+    found = {column: {r.unit for r in places.values() if r.series == column} for column in columns}
+    # A column of several units says each one's beside it.
+    units = {column: next(iter(of)) if len(of) == 1 else "" for column, of in found.items()}
     head = "".join(
         f"<th>{escape(column)}{f' ({escape(units[column])})' if units[column] else ''}</th>"
         for column in columns
@@ -263,9 +279,13 @@ def _grid(rows: list[Row]) -> str:
             if row is None:
                 cells.append("<td></td>")
                 continue
-            ours = "✗" if row.failed else number(row.value, "")
-            paper = "" if row.paper is None else f"<small>{escape(number(row.paper, ''))}</small>"
-            cells.append(f'<td title="{escape(row.failed or row.note)}">{escape(ours)}{paper}</td>')
+            unit = "" if units[column] else row.unit
+            shown = "✗" if row.value is None and row.failed else ours(row, unit)
+            paper = number(row.paper, unit)
+            below = "" if row.paper is None else f"<small>{escape(paper)}</small>"
+            cells.append(
+                f'<td title="{escape(row.failed or row.note)}">{escape(shown)}{below}</td>'
+            )
         average = any(row.average for (g, _), row in places.items() if g == group)
         kind = " class=average" if average else ""
         body.append(f"<tr{kind}><td>{escape(group)}</td>{''.join(cells)}</tr>")
@@ -275,7 +295,7 @@ def _grid(rows: list[Row]) -> str:
     )
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[Row], deviations: str) -> str:
     names = [name for name in ("panel", "part") if any(getattr(row, name) for row in rows)]
     head = "".join(f"<th class=text>{name}</th>" for name in names)
     body = []
@@ -285,30 +305,48 @@ def _table(rows: list[Row]) -> str:
         remark = "; ".join(part for part in (row.place, row.note) if part)
         body.append(
             f"<tr{' class=average' if row.average else ''}><td>{escape(row.group)}</td>"
-            f"<td class=text>{escape(row.series)}</td>{extra}{_numbers(row)}"
+            f"<td class=text>{escape(row.series)}</td>{extra}{_numbers(row, deviations)}"
             f"{why or f'<td class=text>{escape(remark)}</td>'}</tr>"
         )
     return (
-        f"<table><thead><tr><th></th><th class=text></th>{head}<th>ours</th><th>paper</th>"
-        f"<th>difference</th><th class=text></th></tr></thead>"
+        f"<table><thead><tr><th></th><th class=text></th>{head}{_HEADS}"
+        f"<th class=text></th></tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table>"
     )
 
 
-_NEAR, _FAR = 0.05, 0.25
+_FAR = 0.25
 _SHORT = 24
 
 
-def _numbers(row: Row) -> str:
-    cells = [f"<td>{escape(number(row.value, row.unit))}</td>"]
+def _numbers(row: Row, deviations: str) -> str:
+    cells = [f"<td>{escape(ours(row))}</td>"]
     cells.append(f"<td>{escape(number(row.paper, row.unit))}</td>")
     shown = difference(row)
     distance = abs(row.ratio - 1) if row.ratio is not None else None
     kind = ""
     if distance is not None:
-        kind = " class=near" if distance <= _NEAR else " class=far" if distance > _FAR else ""
+        kind = (
+            " class=near" if distance <= row.tolerance else " class=far" if distance > _FAR else ""
+        )
     cells.append(f"<td{kind}>{escape(shown)}</td>")
+    status = escape(row.status)
+    if row.status == DIFFERS:
+        place = f"{deviations}#{row.deviation}"
+        status = f'<a href="{escape(place)}" title="{escape(place)}">{status}</a>'
+    cells.append(f"<td class=text>{status}</td>")
+    cells.append(f"<td class=text>{escape(row.by_construction)}</td>")
     return "".join(cells)
+
+
+def ours(row: Row, unit: str | None = None) -> str:
+    """Our value as tables print it, with the spread of several seeds."""
+    shown = number(row.value, row.unit if unit is None else unit)
+    if row.low is None or row.high is None or row.seeds < 2:
+        return shown
+    if row.low == row.high:
+        return shown
+    return f"{shown} ({number(row.low, '')} to {number(row.high, '')})"
 
 
 def number(value: float | None, unit: str) -> str:
@@ -323,12 +361,18 @@ def number(value: float | None, unit: str) -> str:
 
 
 def difference(row: Row) -> str:
-    """Ours less the paper's, with the share where that has a meaning."""
+    """Ours less the paper's, with the share where that has a meaning.
+
+    What is saved, in per cent, differs by points; its error is relative to what remains.
+    """
     if row.difference is None:
         return ""
-    text = f"{row.difference:+.4g}"
     if row.difference == 0:
         return "0"
+    text = f"{row.difference:+.4g}"
+    if row.saved:
+        text += " points"
     if row.ratio is not None:
-        text += f" ({(row.ratio - 1) * 100:+.1f} %)"
+        of = " of what remains" if row.saved else ""
+        text += f" ({(row.ratio - 1) * 100:+.1f} %{of})"
     return text

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use toml_edit::{Document, Item, TableLike};
 
 use super::Config;
+use super::naming::Setting;
 use super::schema::{expected, follow, root_schema, tagged};
 
 /// A mistake in the configuration: what, where, what was expected, what to do.
@@ -49,7 +50,7 @@ pub enum Layer {
         text: String,
     },
     /// `a.b=c` from the command line.
-    Set(String),
+    Set(Setting),
 }
 
 /// A configuration with the origin of each value.
@@ -62,16 +63,21 @@ pub struct Resolved {
 }
 
 /// Keys that describe a file and are no part of the machine.
-const ABOUT: [&str; 2] = ["description", "source"];
+const ABOUT: [&str; 3] = ["description", "source", "base"];
+
+/// The parts that make a design what it is: an alternative each, or not there.
+const PARTS: [&str; 4] = ["placement", "page_table", "engine", "virtual"];
 
 struct Merge<'a> {
     root: &'a Value,
     /// Where each key was set last: its layer and the place in it.
     places: BTreeMap<String, (usize, String)>,
     layer: usize,
+    /// Of a layer that keeps the name of its design.
+    setting: Option<&'a Setting>,
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())]
         .iter()
         .filter(|&&b| b == b'\n')
@@ -99,6 +105,9 @@ impl Merge<'_> {
                 && alternatives.iter().any(|(n, _)| *n == first)
                 && !into.contains_key(first)
             {
+                if let Some((old, _)) = into.iter().next() {
+                    self.may_exchange(path, Some(old), first)?;
+                }
                 into.clear();
             }
             if table.iter().count() > 1 {
@@ -159,6 +168,9 @@ impl Merge<'_> {
                     what,
                 });
             };
+            if path.is_empty() && !into.contains_key(name) {
+                self.may_exchange(path, None, name)?;
+            }
             self.places.insert(key.clone(), (self.layer, at.clone()));
             if let Some(sub) = item.as_table_like() {
                 if !takes_keys(self.root, inner) {
@@ -190,6 +202,43 @@ impl Merge<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Merge<'_> {
+    /// Refuses a setting that would put another part in the place of `old`, or one where
+    /// there is none, in a design that keeps its name: a reader could not tell.
+    fn may_exchange(&self, path: &str, old: Option<&str>, new: &str) -> Result<(), ConfigError> {
+        let part = path.split('.').next().filter(|p| !p.is_empty());
+        let Some((setting, design)) = self
+            .setting
+            .and_then(|s| Some((s, s.keeps.as_ref()?)))
+            .filter(|_| PARTS.contains(&part.unwrap_or(new)))
+        else {
+            return Ok(());
+        };
+        let there = match old {
+            Some(old) => format!("has {path}.{old}, and with {path}.{new} in its place"),
+            None => format!("has no {new}, and with one"),
+        };
+        let text = &setting.text;
+        let single = if setting.single {
+            String::new()
+        } else {
+            format!("name the design that it is for (--set NAME:{text}), or ")
+        };
+        let variant = match design.strip_suffix(']') {
+            Some(open) => format!("{open},{text}]"),
+            None => format!("{design}[{text}]"),
+        };
+        Err(ConfigError {
+            place: setting.written.clone(),
+            key: String::new(),
+            what: format!(
+                "the design {design} {there} it would be another design under the same name; {single}make a variant with a name of its own ({variant})"
+            ),
+            nearest: None,
+        })
     }
 }
 
@@ -269,8 +318,9 @@ fn in_plain_words(message: &str) -> String {
 }
 
 /// `a.b=c` as TOML: `c` is taken as it is if it is a TOML value, else as text.
-fn set_to_toml(setting: &str) -> Result<(String, Document<String>), ConfigError> {
-    let place = format!("--set {setting}");
+fn set_to_toml(setting: &Setting) -> Result<(String, Document<String>), ConfigError> {
+    let place = setting.written.clone();
+    let setting = &setting.text;
     let bad = |what: String| ConfigError {
         place: place.clone(),
         key: String::new(),
@@ -305,12 +355,14 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
         root: &root,
         places: BTreeMap::new(),
         layer: 0,
+        setting: None,
     };
     let mut merged = Map::new();
     let mut descriptions = Vec::new();
     let mut files = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
         merge.layer = number;
+        merge.setting = None;
         match layer {
             Layer::File { path, text } => {
                 files.push(path.display().to_string());
@@ -340,6 +392,7 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
             }
             Layer::Set(setting) => {
                 let (place, document) = set_to_toml(setting)?;
+                merge.setting = Some(setting);
                 merge.table(document.as_table(), &root, "", &mut merged, &|_| {
                     place.clone()
                 })?;

@@ -1,13 +1,15 @@
 //! Configuration: layered TOML, `key=value` settings, errors with a place.
 //!
-//! The layers are a machine file, a design file and the user's settings; a
-//! later layer wins. All that a run depends on is in the resolved [`Config`].
+//! The layers are a machine file, a design file with those that it is based on,
+//! and the user's settings; a later layer wins. All that a run depends on is in the resolved [`Config`].
 
 mod layers;
+mod naming;
 mod registry;
 mod schema;
 
 pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
+pub use naming::{DesignName, Setting};
 pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pagewalk_units::nearest;
 
-use super::layers::{ConfigError, Layer, Resolved, resolve_layers};
+use super::layers::{ConfigError, Layer, Resolved, line_of, resolve_layers};
+use super::naming::{DesignName, Setting, target};
 
 /// What a name in a folder of shipped files stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +81,104 @@ fn read(path: &Path) -> Result<ShippedFile, ConfigError> {
     })
 }
 
+/// The key of a design file that names the design it changes.
+const BASE: &str = "base";
+
+/// What a file says of its base, and where; a file that is no TOML is refused later.
+fn base_of(file: &ShippedFile) -> Result<Option<(String, String)>, ConfigError> {
+    let Ok(document) = toml_edit::Document::parse(file.text.as_str()) else {
+        return Ok(None);
+    };
+    let Some((key, item)) = document.as_table().get_key_value(BASE) else {
+        return Ok(None);
+    };
+    let line = key.span().map_or(1, |s| line_of(&file.text, s.start));
+    let place = format!("{}:{line}", file.path.display());
+    match item.as_str() {
+        Some(base) => Ok(Some((base.to_owned(), place))),
+        None => Err(ConfigError {
+            place,
+            key: BASE.to_owned(),
+            what: "expected the name of a shipped design, or the path of a .toml file in quotes"
+                .to_owned(),
+            nearest: None,
+        }),
+    }
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    let whole = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+    whole(a) == whole(b)
+}
+
 impl DataDir {
+    /// The file of a design and those that it is based on, the last base first.
+    ///
+    /// # Errors
+    /// One of them is not found, or is its own base in the end.
+    fn with_bases(&self, name: &str) -> Result<Vec<ShippedFile>, ConfigError> {
+        let mut found = vec![self.find(Shipped::Design, name)?];
+        while let Some((base, place)) = base_of(&found[found.len() - 1])? {
+            let wrong = |what: String, nearest| ConfigError {
+                place: place.clone(),
+                key: BASE.to_owned(),
+                what,
+                nearest,
+            };
+            // A path is relative to the file that has it.
+            let path = if base.contains('/') || base.ends_with(".toml") {
+                let folder = found[found.len() - 1].path.parent();
+                folder.unwrap_or(Path::new("")).join(&base)
+            } else {
+                PathBuf::from(&base)
+            };
+            let next = if path.as_os_str() == base.as_str() && !base.ends_with(".toml") {
+                self.find(Shipped::Design, &base)
+            } else {
+                read(&path)
+            };
+            let next = next.map_err(|e| wrong(format!("{base}: {}", e.what), e.nearest))?;
+            if found.iter().any(|f| same(&f.path, &next.path)) {
+                let names = found.iter().map(|f| f.name.as_str());
+                let circle: Vec<&str> = names.chain([next.name.as_str()]).collect();
+                return Err(wrong(
+                    format!(
+                        "{} is a circle; expected a design that is based on another one",
+                        circle.join(" on ")
+                    ),
+                    None,
+                ));
+            }
+            found.push(next);
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Refuses settings for designs that are not among `labels`.
+    ///
+    /// # Errors
+    /// The first of them, with the nearest name.
+    pub fn check_targets(&self, settings: &[String], labels: &[String]) -> Result<(), ConfigError> {
+        for setting in settings {
+            let (Some(name), _) = target(setting) else {
+                continue;
+            };
+            if !labels.iter().any(|l| l == name) {
+                return Err(ConfigError {
+                    place: format!("--set {setting}"),
+                    key: String::new(),
+                    what: format!(
+                        "no design of this run is called {name}; expected one of {}",
+                        labels.join(", ")
+                    ),
+                    nearest: nearest(name, labels.iter().map(String::as_str)).map(str::to_owned),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// All shipped files of a kind, by name.
     ///
     /// # Errors
@@ -127,7 +225,9 @@ impl DataDir {
         })
     }
 
-    /// The configuration of `design` on `machine` with `settings` (`a.b=c`).
+    /// The configuration of `design` (which [`DesignName`] reads) on `machine` with those of
+    /// `settings` that are for it: `a.b=c` for each design, `NAME:a.b=c` for the one of this
+    /// name.
     ///
     /// # Errors
     /// A file is not found, or a mistake in one of the layers.
@@ -137,15 +237,30 @@ impl DataDir {
         design: &str,
         settings: &[String],
     ) -> Result<Resolved, ConfigError> {
-        let mut layers = Vec::new();
-        for (kind, name) in [(Shipped::Machine, machine), (Shipped::Design, design)] {
-            let found = self.find(kind, name)?;
-            layers.push(Layer::File {
-                path: found.path,
-                text: found.text,
+        let name = DesignName::parse(design)?;
+        let label = name.label();
+        let machine = self.find(Shipped::Machine, machine)?;
+        if let Some((_, place)) = base_of(&machine)? {
+            return Err(ConfigError {
+                place,
+                key: BASE.to_owned(),
+                what: "belongs to a design; expected a machine with all of its keys".to_owned(),
+                nearest: None,
             });
         }
-        layers.extend(settings.iter().map(|s| Layer::Set(s.clone())));
+        let files = [machine].into_iter().chain(self.with_bases(&name.base)?);
+        let mut layers: Vec<Layer> = files
+            .map(|f| Layer::File {
+                path: f.path,
+                text: f.text,
+            })
+            .collect();
+        let changes = name.changes.iter().map(|c| Setting::of_variant(&label, c));
+        let settings = settings
+            .iter()
+            .filter_map(|s| Setting::for_design(s, &label));
+        // What a variant has in its name is so whatever is set beside it.
+        layers.extend(settings.chain(changes).map(Layer::Set));
         resolve_layers(&layers)
     }
 }

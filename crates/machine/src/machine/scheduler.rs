@@ -94,7 +94,14 @@ impl Machine {
 
     /// A thread whose time slice is over goes to the end of the queue.
     pub(super) fn preempt(&mut self, core: usize) {
-        if self.ready.is_empty() || self.local_time(core) < self.slice_end[core] {
+        if self.ready.is_empty() {
+            return;
+        }
+        if self.plan.phase.takes_time() {
+            let wanted = self.ready.len() + self.on_core.iter().flatten().count();
+            self.threads_in_turns = self.threads_in_turns.max(wanted);
+        }
+        if self.local_time(core) < self.slice_end[core] {
             return;
         }
         if let Some(id) = self.on_core[core] {

@@ -16,7 +16,25 @@ pub fn installation() -> Installation {
     Installation::at(&root())
 }
 
-/// A run of the built-in `workload` (`"gups 64MB threads=2 k=v"`).
+/// The parts of a design, of which settings may exchange none under its name.
+const PARTS: [&str; 4] = ["placement", "page_table", "engine", "virtual"];
+
+/// Designs with those of `set` that concern their parts as variants, and the rest.
+fn varied<'a>(designs: &[&str], set: &[&'a str]) -> (Vec<String>, Vec<&'a str>) {
+    let of_part = |s: &&str| PARTS.contains(&s.split(['.', '=']).next().unwrap_or_default());
+    let (parts, rest): (Vec<&str>, Vec<&str>) = set.iter().copied().partition(of_part);
+    let named = |d: &&str| {
+        if parts.is_empty() {
+            (*d).to_owned()
+        } else {
+            format!("{d}[{}]", parts.join(","))
+        }
+    };
+    (designs.iter().map(named).collect(), rest)
+}
+
+/// A run of the built-in `workload` (`"gups 64MB threads=2 k=v"`). What `set` says of the
+/// parts of designs is in their names.
 pub fn spec(
     machine: &str,
     designs: &[&str],
@@ -34,6 +52,7 @@ pub fn spec(
             Some((k, v)) => drop(params.insert(k.to_owned(), v.into())),
         }
     }
+    let (designs, set) = varied(designs, set);
     serde_json::from_value(serde_json::json!({
         "machine": machine, "designs": designs, "set": set,
         "source": {"workload": {"name": name, "size": size, "threads": threads, "params": params}},

@@ -1,0 +1,170 @@
+//! How users name designs and say which of them a setting is for: `thp`,
+//! `mine/thp.toml`, `thp[placement.thp.giant=true]`, `--set thp:mmu.walkers=2`.
+
+use std::path::Path;
+
+use super::layers::ConfigError;
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
+}
+
+/// A design as it is asked for: a shipped one or a file, and what is changed of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesignName {
+    /// Name or path.
+    pub base: String,
+    /// `a.b=c`, in order; a design with changes is a variant with a name of its own.
+    pub changes: Vec<String>,
+}
+
+impl DesignName {
+    /// Reads `NAME` or `NAME[KEY=VALUE,…]`; commas in brackets and quotes belong to a value.
+    ///
+    /// # Errors
+    /// Brackets with nothing before them or nothing in them.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let text = text.trim();
+        let variant = text.strip_suffix(']').and_then(|t| t.split_once('['));
+        let Some((base, inner)) = variant else {
+            return Ok(DesignName {
+                base: text.to_owned(),
+                changes: vec![],
+            });
+        };
+        let changes: Vec<String> = split(inner).iter().map(|c| c.trim().to_owned()).collect();
+        if base.trim().is_empty() || changes.iter().any(String::is_empty) {
+            return Err(ConfigError {
+                place: format!("--design {text}"),
+                key: String::new(),
+                what: "expected NAME[KEY=VALUE,…], such as thp[placement.thp.giant=true]"
+                    .to_owned(),
+                nearest: None,
+            });
+        }
+        Ok(DesignName {
+            base: base.trim().to_owned(),
+            changes,
+        })
+    }
+
+    /// What results call it.
+    pub fn label(&self) -> String {
+        let stem = if is_path(&self.base) {
+            let stem = Path::new(&self.base).file_stem().unwrap_or_default();
+            stem.to_string_lossy().into_owned()
+        } else {
+            self.base.clone()
+        };
+        if self.changes.is_empty() {
+            stem
+        } else {
+            format!("{stem}[{}]", self.changes.join(","))
+        }
+    }
+}
+
+/// The parts of a list with commas between them; commas in brackets and quotes divide nothing.
+fn split(list: &str) -> Vec<&str> {
+    let (mut depth, mut quote, mut start) = (0_u32, None, 0);
+    let mut parts = Vec::new();
+    for (at, c) in list.char_indices() {
+        match (quote, c) {
+            (Some(open), c) => quote = (c != open).then_some(open),
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => {
+                parts.push(&list[start..at]);
+                start = at + 1;
+            }
+            (None, _) => {}
+        }
+    }
+    parts.push(&list[start..]);
+    parts
+}
+
+/// A setting of the user, and which design it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// `a.b=c`.
+    pub text: String,
+    /// How it was written, for messages.
+    pub written: String,
+    /// The design that it is for, whose name stays: it may change what that has, and not
+    /// exchange its parts. Of a variant, whose name says what differs: none.
+    pub keeps: Option<String>,
+    /// Only this design was meant.
+    pub single: bool,
+}
+
+impl Setting {
+    /// One that says `text` in the brackets of the variant `label`.
+    pub fn of_variant(label: &str, text: &str) -> Self {
+        Setting {
+            text: text.to_owned(),
+            written: label.to_owned(),
+            keeps: None,
+            single: true,
+        }
+    }
+
+    /// What `--set written` says of the design called `label`; none if it is for another.
+    pub fn for_design(written: &str, label: &str) -> Option<Self> {
+        let (target, text) = target(written);
+        target.is_none_or(|t| t == label).then(|| Setting {
+            text: text.to_owned(),
+            written: format!("--set {written}"),
+            keeps: Some(label.to_owned()),
+            single: target.is_some(),
+        })
+    }
+}
+
+/// The design that a setting names before a colon, and the rest. A label may hold `=`
+/// and colons in its brackets, and no key has a colon.
+pub fn target(setting: &str) -> (Option<&str>, &str) {
+    let key_end = setting.find('=').unwrap_or(setting.len());
+    let labelled = setting
+        .split_once("]:")
+        .filter(|(label, _)| label.find('[').is_some_and(|at| at < key_end))
+        .map(|(label, rest)| (&setting[..=label.len()], rest));
+    let plain = setting[..key_end]
+        .rfind(':')
+        .map(|at| (&setting[..at], &setting[at + 1..]));
+    match labelled.or(plain) {
+        Some((label, rest)) => (Some(label.trim()), rest),
+        None => (None, setting),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variant_has_its_changes_in_its_name() {
+        let plain = DesignName::parse("mine/thp.toml").unwrap();
+        assert_eq!((plain.label().as_str(), plain.changes.len()), ("thp", 0));
+        let name = DesignName::parse("a/x.toml[a.b=[1, 2], c = \"d,]\",e={f=1,g=2}]").unwrap();
+        assert_eq!(name.base, "a/x.toml");
+        assert_eq!(name.changes, ["a.b=[1, 2]", "c = \"d,]\"", "e={f=1,g=2}"]);
+        assert_eq!(name.label(), "x[a.b=[1, 2],c = \"d,]\",e={f=1,g=2}]");
+        for wrong in ["[a=1]", "thp[]", "thp[a=1,]"] {
+            let e = DesignName::parse(wrong).unwrap_err();
+            assert!(e.to_string().contains("expected NAME[KEY=VALUE"), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_for_all_designs_or_for_the_one_that_it_names() {
+        assert_eq!(target("a.b=c:d"), (None, "a.b=c:d"));
+        assert_eq!(target("thp:a.b=c"), (Some("thp"), "a.b=c"));
+        assert_eq!(target("thp[a=1]:b=2"), (Some("thp[a=1]"), "b=2"));
+        assert_eq!(target("a=x[1]:y"), (None, "a=x[1]:y"));
+        assert!(Setting::for_design("thp:a=1", "radix").is_none());
+        assert!(Setting::for_design("thp:a=1", "thp").unwrap().single);
+        assert!(!Setting::for_design("a=1", "thp").unwrap().single);
+    }
+}

@@ -1,0 +1,336 @@
+//! What the reader of a result should know before using its numbers.
+
+use pagewalk_stream::Facts;
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::results::{DesignResult, Stat};
+
+/// The warnings of a run, each one sentence.
+pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
+    let mut out = Vec::new();
+    if facts.infer_mappings {
+        out.push(
+            "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
+        );
+    }
+    if facts.no_dependences {
+        out.push(
+            "the source has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
+        );
+    }
+    for d in designs {
+        if let Some(m) = &d.message {
+            out.push(format!("{}: {m}", d.name));
+        }
+        for m in d.refused.iter().chain(&d.let_go) {
+            out.push(format!("{}: {m}", d.name));
+        }
+    }
+    if !facts.infer_mappings {
+        for d in designs {
+            let inferred = |s: &&Stat| s.path == "os" && s.name == "inferred_mappings";
+            let n = d.stats.iter().find(inferred).map_or(0, |s| s.value);
+            if n > 0 {
+                out.push(format!(
+                    "{}: the program used memory that no system call announced: {n} mappings of 2 MB were inferred",
+                    d.name
+                ));
+            }
+        }
+    }
+    out.extend(turns(designs));
+    for (i, a) in designs.iter().enumerate() {
+        for b in &designs[i + 1..] {
+            let same = a.stats.len() == b.stats.len()
+                && !a.stats.is_empty()
+                && a.stats
+                    .iter()
+                    .zip(&b.stats)
+                    .all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
+            if same {
+                out.push(format!(
+                    "{} and {} never differed in any statistic: {}",
+                    a.name,
+                    b.name,
+                    Pair { a, b }.cause()
+                ));
+            }
+        }
+    }
+    for d in designs {
+        out.extend(
+            d.impossible
+                .iter()
+                .map(|what| format!("{}: {what}", d.name)),
+        );
+    }
+    out
+}
+
+/// That threads had to take turns on cores, once where it is so with every design.
+fn turns(designs: &[DesignResult]) -> Vec<String> {
+    let sentence = |d: &DesignResult| {
+        let (threads, cores) = (d.threads_in_turns, usize::from(d.config.cores));
+        (threads > cores).then(|| {
+            let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
+            format!(
+                "up to {threads} threads wanted {cores_words} at a time and took turns of {} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core",
+                d.config.schedule.time_slice_cycles
+            )
+        })
+    };
+    let found: Vec<Option<String>> = designs.iter().map(sentence).collect();
+    match found.first() {
+        Some(Some(first)) if found.iter().flatten().count() == designs.len() => {
+            vec![first.clone()]
+        }
+        _ => designs
+            .iter()
+            .zip(found)
+            .filter_map(|(d, what)| Some(format!("{}: {}", d.name, what?)))
+            .collect(),
+    }
+}
+
+/// Two designs whose statistics of the measured part are the same.
+struct Pair<'a> {
+    a: &'a DesignResult,
+    b: &'a DesignResult,
+}
+
+impl Pair<'_> {
+    /// Why they never differed, as far as the statistics tell.
+    fn cause(&self) -> String {
+        let keys = differing(&self.a.config, &self.b.config);
+        if keys.is_empty() {
+            return "their configurations are the same".to_owned();
+        }
+        if self.measured("memory_operands", is_core) == 0 {
+            return "the measured part has no load and no store; measure more instructions"
+                .to_owned();
+        }
+        let mut causes: Vec<String> = Vec::new();
+        for key in &keys {
+            let Some(cause) = self.cause_of(key) else {
+                return format!(
+                    "why is not known; their configurations differ in {}",
+                    keys.join(", ")
+                );
+            };
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+        causes.join("; ")
+    }
+
+    /// Why a difference in this key was not seen.
+    fn cause_of(&self, key: &str) -> Option<String> {
+        let path: Vec<&str> = key.split('.').collect();
+        match path[..] {
+            ["placement", ..] => self.no_large_pages(),
+            ["mmu", "walkers"] if self.measured("walker_wait_cycles", is_mmu) == 0 => {
+                Some("no walk ever waited for a walker (mmu.walkers)".to_owned())
+            }
+            ["mmu", level, array, ..] if level.starts_with('l') => self.fits(level, array),
+            ["page_table" | "virtual" | "engine", ..] | ["mmu", ..] => self
+                .no_walk()
+                .or_else(|| (path[0] == "page_table").then(|| self.no_resize(key))?),
+            _ => None,
+        }
+    }
+
+    /// A counter of the measured part, summed over components; equal in both designs.
+    fn measured(&self, name: &str, of: impl Fn(&str) -> bool) -> u64 {
+        let wanted = |s: &&Stat| s.name == name && of(&s.path);
+        self.a.stats.iter().filter(wanted).map(|s| s.value).sum()
+    }
+
+    /// A counter of the kernel since boot: the larger of both.
+    fn since_boot(&self, name: &str) -> u64 {
+        let of = |d: &DesignResult| {
+            let wanted = |s: &&Stat| s.path == "os" && s.name == name;
+            d.since_boot.iter().find(wanted).map_or(0, |s| s.value)
+        };
+        of(self.a).max(of(self.b))
+    }
+
+    /// Pages of all sizes that are mapped at the end.
+    fn pages(&self) -> u64 {
+        let parts = [
+            ("mapped_4kb_bytes", 12),
+            ("mapped_2mb_bytes", 21),
+            ("mapped_1gb_bytes", 30),
+        ];
+        let pages = |(name, bits): (&str, u32)| self.since_boot(name) >> bits;
+        parts.map(pages).iter().sum()
+    }
+
+    /// Why the policies of large pages did the same.
+    fn no_large_pages(&self) -> Option<String> {
+        let (huge, giant) = (
+            self.since_boot("mapped_2mb_bytes"),
+            self.since_boot("mapped_1gb_bytes"),
+        );
+        if giant > 0 {
+            return None;
+        }
+        let (size, fallbacks) = if huge > 0 {
+            ("1 GB", self.since_boot("giant_fallbacks"))
+        } else {
+            ("2 MB", self.since_boot("huge_fallbacks"))
+        };
+        if fallbacks > 0 {
+            return Some(format!(
+                "no page of {size} was possible: {fallbacks} first touches found no free block of {size} (os.fragmentation, os.memory_gb)"
+            ));
+        }
+        let reserved = self.since_boot("reservations_made");
+        if huge == 0 && reserved > 0 {
+            return Some(format!(
+                "the policy made no page of 2 MB: of {reserved} reservations none came to placement.reservation.promotion_threshold"
+            ));
+        }
+        let by_advice = |d: &DesignResult| {
+            let config = serde_json::to_value(&d.config).unwrap_or_default();
+            config.pointer("/placement/thp/mode") == Some(&Value::from("madvise"))
+        };
+        if huge == 0 && (by_advice(self.a) || by_advice(self.b)) {
+            return Some(
+                "the policy made no page of 2 MB: the program asked for none with madvise (placement.thp.mode)".to_owned(),
+            );
+        }
+        let touched = self.since_boot("faults_4kb") + self.since_boot("faults_2mb");
+        if touched == 0 {
+            return Some("no page was touched for the first time".to_owned());
+        }
+        // A policy that makes none has nothing to tell of.
+        let wants = |d: &DesignResult| {
+            let config = serde_json::to_value(&d.config).unwrap_or_default();
+            let thp = config.pointer("/placement/thp");
+            let giant = thp.and_then(|t| t.get("giant")) == Some(&Value::from(true));
+            thp.is_some() && (huge == 0 || giant)
+        };
+        (wants(self.a) || wants(self.b)).then(|| {
+            format!(
+                "no page of {size} was possible: no first touch lay in an aligned {size} that one mapping covers and that had no smaller page"
+            )
+        })
+    }
+
+    /// That no walk was made, and why.
+    fn no_walk(&self) -> Option<String> {
+        if self.measured("walks", is_mmu) > 0 {
+            return None;
+        }
+        let perfect = |d: &DesignResult| d.config.mmu.perfect;
+        if perfect(self.a) && perfect(self.b) {
+            return Some("no page was walked for: their TLBs never miss (mmu.perfect)".to_owned());
+        }
+        let (pages, held) = (self.pages(), self.entries());
+        Some(if pages <= held {
+            format!(
+                "no page was walked for: the program fits the TLBs ({pages} pages, {held} entries)"
+            )
+        } else {
+            format!(
+                "no page was walked for: of {pages} pages the measured part used only some that the TLBs held; it may be too short, or the program keeps to them"
+            )
+        })
+    }
+
+    /// Entries of the second level for one page size, at least.
+    fn entries(&self) -> u64 {
+        let of = |c: &Config| {
+            let level = c.mmu.l2.values();
+            level
+                .map(|array| u64::from(array.entries))
+                .max()
+                .unwrap_or(0)
+        };
+        of(&self.a.config).min(of(&self.b.config))
+    }
+
+    /// That an array of a TLB never ran full, and why.
+    fn fits(&self, level: &str, array: &str) -> Option<String> {
+        let path = format!(".mmu.{level}.{array}");
+        let here = |p: &str| p.ends_with(&path);
+        if self.measured("evictions", here) > 0 {
+            return None;
+        }
+        let (pages, fills) = (self.pages(), self.measured("fills", here));
+        let key = &path[1..];
+        Some(if pages <= self.entries() {
+            format!("no entry of {key} had to make room: the program fits it ({pages} pages)")
+        } else {
+            format!(
+                "no entry of {key} had to make room: the measured part put in {fills}, and {pages} pages are mapped; it is too short to fill it, or the program keeps to a few pages"
+            )
+        })
+    }
+
+    /// That the tables never grew, for keys that say how they do.
+    fn no_resize(&self, key: &str) -> Option<String> {
+        let ways = |d: &DesignResult| {
+            let growth = ["upsizes", "downsizes"];
+            let of_way = |s: &&Stat| growth.contains(&s.name);
+            d.since_boot
+                .iter()
+                .filter(of_way)
+                .map(|s| s.value)
+                .sum::<u64>()
+        };
+        let sizes = [
+            "upsize",
+            "downsize",
+            "in_place",
+            "per_way",
+            "chunks",
+            "change_chunks",
+            "migrat",
+        ];
+        let by_growth = sizes.iter().any(|s| key.contains(s));
+        (by_growth && ways(self.a) + ways(self.b) == 0).then(|| {
+            format!("no page table was resized since the machine booted, which {key} is about")
+        })
+    }
+}
+
+fn is_core(path: &str) -> bool {
+    path.strip_prefix("core.")
+        .is_some_and(|rest| !rest.contains('.'))
+}
+
+fn is_mmu(path: &str) -> bool {
+    path.starts_with("core.") && path.ends_with(".mmu")
+}
+
+/// The keys in which two configurations differ; an alternative in place of another counts
+/// as the table around it.
+fn differing(a: &Config, b: &Config) -> Vec<String> {
+    let value = |c: &Config| serde_json::to_value(c).unwrap_or_default();
+    let mut out = Vec::new();
+    compare(&value(a), &value(b), "", &mut out);
+    out
+}
+
+fn compare(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
+    match (a, b) {
+        _ if a == b => {}
+        (Value::Object(x), Value::Object(y)) if path.is_empty() || x.keys().eq(y.keys()) => {
+            let names = x.keys().chain(y.keys().filter(|k| !x.contains_key(*k)));
+            for name in names {
+                let key = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                let none = Value::Null;
+                let (left, right) = (x.get(name).unwrap_or(&none), y.get(name).unwrap_or(&none));
+                compare(left, right, &key, out);
+            }
+        }
+        _ => out.push(path.to_owned()),
+    }
+}

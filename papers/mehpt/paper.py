@@ -1,0 +1,61 @@
+"""What this paper needs beside what every paper has: tables that grow while they are timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pagewalk.errors import UserError
+from pagewalk.quantities import parse_bytes
+from pagewalk.reproduce import Application, Design, Paper, Run
+
+Json = dict[str, Any]
+
+
+class MeHpt(Paper):
+    """Applications say from where on their growth is timed, and whether counting shares a run.
+
+    `growth = { from = "6GiB", seconds = 6 }`: the last part of what a program initialises, with
+    each page of it touched in simulated time, starts after so much memory (as the program's
+    parameter `populate` takes it), and takes a design about so many seconds of one host core.
+    `together = true`: counting and timing share a run, since the program takes long to start.
+    """
+
+    own = ("growth", "together")
+
+    def __init__(self, name: str, folder: Any, data: Json, scale: str | None) -> None:
+        super().__init__(name, folder, data, scale)
+        for app in self.applications.values():
+            if "growth" in app.own:
+                _checked(app.name, app.own["growth"])
+
+    def run(
+        self,
+        application: str | Application,
+        design: str | Design,
+        *,
+        timing: bool = False,
+        growing: bool = False,
+        changes: Json | None = None,
+        machine: str | None = None,
+    ) -> Run:
+        """One run: to count, to time, or to time the last part of populating memory."""
+        app, name, chosen = self.configured(application, design, changes, machine)
+        if growing:
+            growth = app.own.get("growth")
+            if growth is None:
+                raise UserError(f"application '{app.name}' says nothing of its growth")
+            params = {"populate": growth["from"], "region": "initialisation"}
+            program = replace(app.program, params={**app.program.params, **params})
+            seconds = float(growth.get("seconds", 2))
+            return Run(program, chosen, name, None, 0, self.seed, seconds)
+        together = bool(app.own.get("together", False))
+        return super().run(
+            application, design, timing=timing or together, changes=changes, machine=machine
+        )
+
+
+def _checked(name: str, growth: object) -> None:
+    if not isinstance(growth, dict):
+        raise UserError(f'applications.{name}.growth: expected {{ from = "6GiB" }}, not {growth!r}')
+    parse_bytes(growth["from"], f"applications.{name}.growth.from")

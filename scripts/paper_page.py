@@ -1,0 +1,54 @@
+"""Keeps the numbers of a whole reproduction of a paper, and makes its page of them.
+
+    pagewalk reproduce mehpt --scale smoke --out DIR
+    python scripts/paper_page.py mehpt --keep DIR     papers/mehpt/results.json
+    python scripts/paper_page.py mehpt --write        docs/papers/mehpt.md, of papers/mehpt/page.md
+
+Without --write it says whether the page agrees with what is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pagewalk.errors import PagewalkError, UserError
+from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def page(paper: str) -> str:
+    folder = ROOT / "papers" / paper
+    if not (folder / TEMPLATE).is_file():
+        raise UserError(f"there is no template '{folder / TEMPLATE}'; write one, or name a paper")
+    template = (folder / TEMPLATE).read_text(encoding="utf-8")
+    return Kept.read(folder / NAME).page(template)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("paper")
+    parser.add_argument("--keep", metavar="DIR", type=Path)
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    place = ROOT / "docs" / "papers" / f"{arguments.paper}.md"
+    try:
+        if arguments.keep:
+            Kept.read(arguments.keep / NAME).write(ROOT / "papers" / arguments.paper / NAME)
+        text = page(arguments.paper)
+    except PagewalkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if arguments.write:
+        place.write_text(text, encoding="utf-8")
+        return 0
+    if place.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{place} is not what {NAME} says; run it with --write", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Pages of papers are made of results that are kept, and hold no number of their own run else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pagewalk.errors import UserError
+from pagewalk.reproduce import Outcome, Row
+from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
+
+ROOT = Path(__file__).parent.parent
+PAPERS = ROOT / "papers"
+TEMPLATES = [path.parent.name for path in PAPERS.glob(f"*/{TEMPLATE}")]
+KEPT = [path.parent.name for path in PAPERS.glob(f"*/{NAME}")]
+ABOUT = {
+    "scale": {"name": "smoke"}, "seeds": [1], "version": "0", "deviations": "../../DEVIATIONS.md",
+}  # fmt: skip
+
+
+def planned(name: str) -> Kept:
+    """The rows that a run at the smallest scale would have, each with a number."""
+    paper = papers.load(name, "smoke")
+    failed = Outcome("", None, "no luck")
+    rows: dict[str, list[Row]] = {
+        figure: [replace(row, value=1.0) for row in made.rows(paper, lambda _run: failed)]
+        for figure, made in paper.figures().items()
+    }
+    return Kept(ABOUT, rows)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_number_that_a_page_names_is_one_of_the_paper_s_figures(name: str) -> None:
+    template = (PAPERS / name / TEMPLATE).read_text()
+    page = planned(name).page(template)
+    assert "{{" not in page
+    with pytest.raises(UserError, match="no such number"):
+        planned(name).page(template + "{{fig8; ; none; none}}")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_page_agrees_with_what_is_kept(name: str) -> None:
+    template = (PAPERS / name / TEMPLATE).read_text()
+    kept = Kept.read(PAPERS / name / NAME)
+    page = (ROOT / "docs" / "papers" / f"{name}.md").read_text()
+    assert page == kept.page(template), f"run 'python scripts/paper_page.py {name} --write'"
+    assert kept.about["version"]
+    assert kept.about["seeds"]
+    assert set(kept.figures) == set(papers.load(name).order), "not of a whole run"
+
+
+def test_the_script_says_whether_a_page_agrees() -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "paper_page.py")]
+    for name in TEMPLATES:
+        answer = subprocess.run([*script, name], capture_output=True, text=True, check=False)
+        assert answer.returncode == (0 if name in KEPT else 2), answer.stderr
+    answer = subprocess.run([*script, "none"], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: there is no template")
+
+
+def test_a_page_made_of_other_numbers_is_another_page() -> None:
+    for name in TEMPLATES:
+        template = (PAPERS / name / TEMPLATE).read_text()
+        kept = planned(name)
+        other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
+        assert Kept(ABOUT, other).page(template) != kept.page(template)
+        assert len(re.findall(r"\{\{", template)) > 50

@@ -14,7 +14,7 @@ use serde_json::Map;
 
 use crate::config::{DataDir, Shipped};
 use crate::options::{DEFAULT_SEED, Design, Options};
-use crate::results::{DesignResult, RunResult, compare_programs};
+use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
 /// Where programs come from.
@@ -152,17 +152,52 @@ impl Installation {
     pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
         let mut designs = Vec::with_capacity(spec.designs.len());
         for name in &spec.designs {
-            let found = self.data.find(Shipped::Design, name).map_err(user)?;
-            let resolved = self
-                .data
-                .resolve(&spec.options.machine, name, &spec.set)
-                .map_err(user)?;
-            designs.push(Design {
-                name: found.name,
-                description: found.description,
-                config: resolved.config,
-                shortcut: None,
-            });
+            designs.push(self.design(name, spec)?);
+        }
+        Ok(designs)
+    }
+
+    fn design(&self, name: &str, spec: &RunSpec) -> Result<Design, RunError> {
+        let found = self.data.find(Shipped::Design, name).map_err(user)?;
+        let resolved = self
+            .data
+            .resolve(&spec.options.machine, name, &spec.set)
+            .map_err(user)?;
+        Ok(Design {
+            name: found.name,
+            description: found.description,
+            config: resolved.config,
+            shortcut: None,
+            beside: false,
+        })
+    }
+
+    /// `designs`, and beside them what [`Options::translation_cost`] compares them with.
+    /// Not where that is one of them, shares no stream with them, or is no longer
+    /// perfect because of what was set.
+    fn with_reference(
+        &self,
+        mut designs: Vec<Design>,
+        spec: &RunSpec,
+    ) -> Result<Vec<Design>, RunError> {
+        if !spec.options.translation_cost {
+            return Ok(designs);
+        }
+        if let Some(SourceSpec::Mix { .. }) = spec.source {
+            return Err(RunError::User(
+                "--translation-cost: not defined for a mix, whose designs do not do the same work; run its programs one by one"
+                    .to_owned(),
+            ));
+        }
+        let given = designs.iter().any(|d| d.name == PERFECT);
+        if !given && designs.iter().any(|d| d.shortcut.is_none()) {
+            let reference = self.design(PERFECT, spec)?;
+            if reference.config.mmu.perfect {
+                designs.push(Design {
+                    beside: true,
+                    ..reference
+                });
+            }
         }
         Ok(designs)
     }
@@ -306,7 +341,7 @@ impl Installation {
             )
         })?;
         // Mistakes in a configuration come before those in a program.
-        let designs = self.resolve(spec)?;
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
         for designs in shares(&designs) {
             let program = self.open(source, spec.options.seed)?;
@@ -378,7 +413,7 @@ impl Installation {
         program: Box<dyn Program>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
-        let designs = self.resolve(spec)?;
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {
             return Err(RunError::User(
                 "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),

@@ -33,6 +33,7 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "interval": ("10K", 10_000, 10_000),
     "perfetto": ("walks.json", Path("walks.json"), "walks.json"),
     "perfetto_walks": ("5", 5, 5),
+    "translation_cost": ("", True, True),
 }
 """Of each option that has a place: as a flag, as a keyword, and as the engine gets it."""
 
@@ -76,3 +77,21 @@ def test_flag_and_keyword_say_the_same(option: Any, engine: fake.Engine, invoke:
         other = other.get(key)
     assert value == expected
     assert other != expected
+
+
+def test_a_comparison_asks_what_translation_costs_where_that_is_defined(
+    engine: fake.Engine, invoke: Invoke
+) -> None:
+    gups = ("--workload", "gups")
+    for words in (
+        ("compare", *gups),
+        ("compare", *gups, "--no-translation-cost"),
+        ("compare", "--mix", "gups,bfs"),
+        ("run", *gups),
+        ("run", *gups, "--translation-cost"),
+    ):
+        assert invoke(*words)[0] == 0
+    pagewalk.compare(workload="gups", progress=False)
+    pagewalk.run(workload="gups", progress=False)
+    asked = [spec.get("translation_cost") for spec in engine.specs]
+    assert asked == [True, False, None, None, True, True, None]

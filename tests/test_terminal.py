@@ -19,6 +19,7 @@ import fake
 import pagewalk
 from pagewalk import native, progress
 from pagewalk.quantities import count, exact_bytes, significant, size, with_unit
+from pagewalk.report import costs
 from pagewalk.reproduce import command as reproduction
 from pagewalk.reproduce import report as papers
 from pagewalk.reproduce.figure import Row
@@ -94,6 +95,12 @@ def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: 
             value = design.get(name)
             assert value is not None
             assert holds(cells, write(value)), (design.name, name)
+    flat = " ".join(text.split())
+    cost = result.designs[0].translation_cost
+    assert cost is not None
+    assert f"translation costs {cost * 100:.1f} % of the cycles" in flat
+    for _, what in costs(result):
+        assert what in flat
     own = {"ecpt": "elastic_cuckoo", "mehpt-thp": "memory_efficient"}
     for name, table in own.items():
         for number in numbers(result[name].config["page_table"][table]):

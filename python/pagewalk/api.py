@@ -93,7 +93,7 @@ def explain(name: str) -> Explanation:
 
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
     """Simulates one design; see `compare` for the arguments."""
-    return compare([design], **arguments)
+    return _simulate([design], arguments, comparing=False)
 
 
 def compare(
@@ -109,7 +109,8 @@ def compare(
     a built-in program, or a program of one's own: a generator of NumPy arrays of
     addresses, of structured arrays or of `Block`s, or a list of one for each
     thread; `mappings` says what memory it has, and without it mappings are
-    inferred. `skip`, `warmup` and
+    inferred. Each design's `translation_cost` is measured against perfect TLBs, which run
+    beside the designs. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
     ``"LENGTH/PERIOD"``. `settings` changes configuration keys of the machine
     and of every design, or, written ``"NAME:KEY"``, of one design. A design that was
@@ -121,6 +122,10 @@ def compare(
     """
     if isinstance(designs, (str, os.PathLike, Config)):
         raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
+    return _simulate(designs, arguments, comparing=True)
+
+
+def _simulate(designs: Sequence[Named], arguments: Arguments, *, comparing: bool) -> Result:
     given = _given(arguments)
     workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
@@ -145,6 +150,8 @@ def compare(
             "machine": _name_or_file(_machine(designs, arguments), Path(folder, "machines")),
             "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
         }
+        if comparing:
+            values = options.with_cost(values, source)
         files = [_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)]
         spec = options.specification(values, files, source)
         with Bar() if given["progress"] else nullcontext() as bar:

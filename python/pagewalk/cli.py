@@ -96,7 +96,10 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
 
     program = _program(flags["ctx"], flags["extra"])
     source = _source(flags, program)
-    spec = options.specification(sources.limited(flags, source), designs, source)
+    values = sources.limited(flags, source)
+    if kind == "compare":
+        values = options.with_cost(values, source)
+    spec = options.specification(values, designs, source)
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],

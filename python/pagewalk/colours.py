@@ -11,8 +11,11 @@ _CAUSES = {
     "l3": "#339af0",
     "remote": "#15aabf",
     "dram": "#1864ab",
+    "dram_queue": "#0b7285",
+    "miss_register": "#748ffc",
     # What translation costs.
     "tlb": "#ffa94d",
+    "walker": "#fd7e14",
     "walk": "#e8590c",
     "kernel": "#c2255c",
     "branch": "#94d82d",
@@ -38,6 +41,12 @@ def causes(names: list[str]) -> dict[str, str]:
 
 def words(name: str) -> str:
     """A name as it is read: ``store_queue`` is store queue, ``dram`` DRAM."""
-    return {"l1d": "L1D", "l2": "L2", "l3": "L3", "dram": "DRAM", "tlb": "L2 TLB"}.get(
-        name, name.replace("_", " ")
-    )
+    return {
+        "l1d": "L1D",
+        "l2": "L2",
+        "l3": "L3",
+        "dram": "DRAM",
+        "dram_queue": "DRAM queue",
+        "tlb": "TLB lookups",
+        "walker": "for a walker",
+    }.get(name, name.replace("_", " "))

@@ -44,7 +44,7 @@ def flag(name: str, about: str | None = None) -> Any:
     """What typer reads of an option; `about` is its help where that is not its own."""
     option = BY_NAME[name]
     return typer.Option(
-        option.spelled,
+        option.spelled + (f"/--no-{option.spelled[2:]}" if option.both_ways else ""),
         metavar=option.metavar,
         help=about or option.help,
         rich_help_panel=option.panel,

@@ -92,6 +92,10 @@ def _settings(pairs: list[str] | None, flag: str) -> list[str]:
     return pairs or []
 
 
+def _asked(value: bool | None, _flag: str) -> bool | None:
+    return None if value is None else bool(value)
+
+
 def _path(value: str | os.PathLike[str] | None, _flag: str) -> str | None:
     return None if value is None else os.fspath(value)
 
@@ -128,6 +132,8 @@ class Option:
     place: tuple[str, ...] = ()
     read: Callable[[Any, str], Any] = _as_it_is
     optional: bool = False
+    both_ways: bool = False
+    """Whether there is a flag with ``--no-`` as well: what holds without either depends."""
     python: bool = True
     """Whether Python has it, too; a result is written by its methods there."""
 
@@ -199,6 +205,11 @@ OPTIONS = [
         place=("host_threads",), read=_whole("1 or more", 1, 2**63),
     ),
     Option(
+        "translation_cost", bool | None,
+        "What translation costs, against perfect TLBs, which run beside (compare: always).",
+        None, OUT, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
+    ),
+    Option(
         "json_file", Text, "Everything, as JSON.", "FILE", OUT, flag="--json", python=False,
     ),
     Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),
@@ -238,6 +249,13 @@ def with_an_end(values: Mapping[str, Any], programs: int = 1) -> Json:
         # A mix warms its programs together.
         ended["warmup"] = DEFAULT_WARMUP * programs
     return ended
+
+
+def with_cost(values: Mapping[str, Any], source: Json | None) -> Json:
+    """The values for a comparison, which says what translation costs where that is defined."""
+    if values.get("translation_cost") is not None or "mix" in (source or {}):
+        return dict(values)
+    return {**values, "translation_cost": True}
 
 
 def specification(values: Mapping[str, Any], designs: Sequence[str], source: Json | None) -> Json:
@@ -287,4 +305,5 @@ class Arguments(TypedDict, total=False):
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
     perfetto_walks: int | None
+    translation_cost: bool | None
     progress: bool

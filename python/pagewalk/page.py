@@ -142,6 +142,10 @@ def _charts(result: Result) -> str:
     )
 
 
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share * 100:.1f} %"
+
+
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
     rows = {q.name: q for d in result.designs for q in d.told}
@@ -153,6 +157,12 @@ def _table(result: Result) -> str:
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
     body = f"<tr><td>speedup</td>{speedups}<td class=text>{over}</td></tr>"
+    if result.translation_reference is not None:
+        costs = "".join(f"<td>{_percent(d.translation_cost)}</td>" for d in result.designs)
+        body += (
+            f"<tr><td>translation_cost</td>{costs}<td class=text>"
+            "Of the cycles, what perfect TLBs would save for the same instructions</td></tr>"
+        )
     for name, quantity in rows.items():
         cells = "".join(
             f"<td>{escape(with_unit(d.get(name), quantity.unit))}</td>" for d in result.designs

@@ -129,6 +129,7 @@ def run(result: Result, out: Console) -> None:
         out.print()
         out.print(Padding(line(sampled), (0, 0, 0, 2)))
     _print_programs(result, out)
+    _print_costs(result, out)
     _print_title("Where the cycles went", out)
     _print_stack(design, out)
     _print_end(result, out)
@@ -161,6 +162,7 @@ def compare(result: Result, out: Console) -> None:
     cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
     _print_blocks(titles, cells, out)
     _print_programs(result, out)
+    _print_costs(result, out)
     _print_speedups(result, out)
     _print_stacks(result, out)
     _print_end(result, out)
@@ -306,6 +308,32 @@ def _print_end(result: Result, out: Console) -> None:
     for note in notes(result):
         out.print(note)
     out.print(footer(result))
+
+
+def costs(result: Result) -> list[tuple[str, str]]:
+    """What translation costs each design, in words; empty where it was not asked for."""
+    if result.translation_reference is None:
+        return []
+    return [(d.name, _cost(d)) for d in result.designs]
+
+
+def _cost(design: DesignResult) -> str:
+    cost = design.translation_cost
+    if cost is None:
+        return "cannot be compared: its program does other work"
+    sampled = ", from samples" if design.sampling else ""
+    if cost < 0:
+        return f"translation costs nothing: perfect TLBs need {-cost * 100:.1f} % more{sampled}"
+    return f"translation costs {cost * 100:.1f} % of the cycles{sampled}"
+
+
+def _print_costs(result: Result, out: Console) -> None:
+    rows = costs(result)
+    if not rows:
+        return
+    _print_title("Against perfect TLBs on the same instructions", out)
+    for name, words_of_it in rows:
+        out.print(line("  ") + label(name, _LABEL, "cyan") + line(words_of_it))
 
 
 def _print_speedups(result: Result, out: Console) -> None:

@@ -110,6 +110,9 @@ class DesignResult:
     the sum of each program's instructions a cycle over those of it alone on the first design; its
     `speedup` compares these sums, since designs do not have the same share of each program behind
     them when the slowest is done.
+
+    `translation_cost` is the share of the cycles that perfect TLBs would save for the same
+    instructions, where that was measured and is defined: `Result.translation_reference`.
     """
 
     name: str
@@ -127,6 +130,7 @@ class DesignResult:
     speedup_by: str = "instruction"
     programs: list[ProgramResult] = field(default_factory=list)
     weighted_speedup: float | None = None
+    translation_cost: float | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -152,6 +156,7 @@ class DesignResult:
             speedup_by=data.get("speedup_by", "instruction"),
             programs=[ProgramResult(**p) for p in data.get("programs") or []],
             weighted_speedup=data.get("weighted_speedup"),
+            translation_cost=data.get("translation_cost"),
         )
 
     @property
@@ -198,6 +203,16 @@ class Result:
     def __init__(self, data: Json) -> None:
         self.data = data
         self.designs = [DesignResult.from_json(d) for d in data["designs"]]
+
+    @property
+    def translation_reference(self) -> Json | None:
+        """The design that `DesignResult.translation_cost` compares with.
+
+        Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None where that was not
+        asked for, or is not defined. It need not be among `designs`.
+        """
+        reference: Json | None = self.data.get("translation_reference")
+        return reference
 
     @property
     def speedup_by(self) -> str:
@@ -271,12 +286,14 @@ class Result:
         import polars
 
         is_mix = any(d.programs for d in self.designs)
+        costed = self.translation_reference is not None
         rows = [
             {
                 "design": d.name,
                 "status": d.status,
                 "speedup": d.speedup,
                 **({"weighted_speedup": d.weighted_speedup} if is_mix else {}),
+                **({"translation_cost": d.translation_cost} if costed else {}),
                 **{q.name: None if q.value is None else float(q.value) for q in d.quantities},
             }
             for d in self.designs

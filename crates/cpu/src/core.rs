@@ -8,8 +8,8 @@ mod pause;
 mod warm;
 mod window;
 
-use pagewalk_memory::{Below, Private, Report};
-use pagewalk_mmu::{Fault, Mmu};
+use pagewalk_memory::{Below, Done, Level, Private, Report};
+use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Ring;
@@ -85,28 +85,73 @@ const LONGEST: u64 = 15;
 /// Barriers of the front end that are told apart until the next retirement.
 const BARRIERS: usize = 4;
 
+/// How long something waited for its translation.
+#[derive(Clone, Copy)]
+struct Translated {
+    /// Until this cycle.
+    known: Cycle,
+    /// Cycles of that for TLBs, and after these for a walker; what is left for a walk.
+    looked: u32,
+    waited: u32,
+}
+
+impl Translated {
+    /// At `known` without any part of its own.
+    fn at(known: Cycle) -> Self {
+        Translated {
+            known,
+            looked: 0,
+            waited: 0,
+        }
+    }
+
+    fn of(t: &Answer) -> Self {
+        Translated {
+            known: t.at,
+            looked: t.looked,
+            waited: t.waited,
+        }
+    }
+}
+
 /// What an instruction waited for before it was done, in order of time; the
 /// rest of the time it executed.
 #[derive(Clone, Copy)]
 struct Waits {
     /// Its inputs, until this slot.
     start: u64,
-    /// The translation, until this cycle, and from where.
-    known: Cycle,
-    translation: Cause,
-    /// The data, until this cycle, and from where.
-    back: Cycle,
-    level: Cause,
+    /// The translation.
+    translated: Translated,
+    /// The data, and from where.
+    data: Done,
 }
 
 /// It waited for its inputs and executed, nothing else.
 const EXECUTES: Waits = Waits {
     start: 0,
-    known: 0,
-    translation: Cause::Tlb,
-    back: 0,
-    level: Cause::L1d,
+    translated: Translated {
+        known: 0,
+        looked: 0,
+        waited: 0,
+    },
+    data: Done {
+        at: 0,
+        level: Level::L1,
+        held: 0,
+        queued: 0,
+    },
 };
+
+/// The front end was held up.
+#[derive(Clone, Copy)]
+struct Barrier {
+    /// From this slot on; only told where there was a translation to wait for.
+    from: u64,
+    until: u64,
+    cause: Cause,
+    /// The translation that was the first part of it.
+    translated: Translated,
+}
 
 /// The caches of one core, its MMU and its window.
 pub struct Core {
@@ -143,9 +188,9 @@ pub struct Core {
     predictor: Predictor,
 
     stack: CycleStack,
-    /// Slots until which the front end was held up, and by what, in ascending
-    /// order; they count where they hold up retirement.
-    barriers: [(u64, Cause); BARRIERS],
+    /// When the front end was held up, and by what, in ascending order; they count
+    /// where they hold up retirement.
+    barriers: [Barrier; BARRIERS],
     barrier_count: usize,
     /// The plain instructions of the op that faulted have run.
     resumes: bool,
@@ -195,7 +240,12 @@ impl Core {
             target: NO_LINE,
             predictor: Predictor::new(spec),
             stack: CycleStack::default(),
-            barriers: [(0, Cause::Base); BARRIERS],
+            barriers: [Barrier {
+                from: 0,
+                until: 0,
+                cause: Cause::Base,
+                translated: Translated::at(0),
+            }; BARRIERS],
             barrier_count: 0,
             resumes: false,
             fault_at: 0,

@@ -1,4 +1,11 @@
 //! Where the cycles went: every retirement slot has one cause.
+//!
+//! Slots in which nothing retires are shared out by the whole latency of the
+//! instruction that holds up retirement, from the moment on at which its operands
+//! are ready: each part of it gets as large a share of them as it has of the
+//! latency, whenever it was. What the instruction waits for in the end is only
+//! the part that did not overlap with older instructions: had it waited less
+//! before, it would have come to that earlier.
 
 /// What a slot was lost to, or used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,11 +23,17 @@ pub enum Cause {
     L3,
     /// From another core's cache.
     Remote,
-    /// From DRAM.
+    /// From DRAM, itself.
     Dram,
-    /// It waited for the second-level TLB.
+    /// For its turn at a bank and on the bus of the DRAM.
+    DramQueue,
+    /// It waited for a miss register of a cache.
+    MissRegister,
+    /// It waited for TLBs to be looked up.
     Tlb,
-    /// It waited for a page walk.
+    /// It waited for a walker, or for the walk of another that did.
+    Walker,
+    /// It waited for a page walk, its own or another's.
     Walk,
     /// The front end was refilling after a misprediction.
     Branch,
@@ -35,18 +48,67 @@ pub enum Cause {
 }
 
 /// How many causes there are.
-pub(crate) const CAUSES: usize = 14;
+pub(crate) const CAUSES: usize = 17;
 
 /// Slots by cause, without [`Cause::Base`]: that one is the instructions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CycleStack {
     lost: [u64; CAUSES],
+    /// Where in a slot the next split begins: see [`CycleStack::split`].
+    phase: u32,
 }
+
+/// Fractional bits of a slot where slots are split.
+const FRACTION: u32 = 24;
 
 impl CycleStack {
     #[inline]
     pub fn add(&mut self, cause: Cause, slots: u64) {
         self.lost[cause as usize] += slots;
+    }
+
+    /// Shares the slots `from..until` out among the parts of a latency that began at
+    /// `begin` and ended at `until`: each part is a cause with its end, in order of
+    /// time; the rest is `rest`. Shares are whole slots and add up exactly.
+    /// Where they are no whole ones, they are cut at a place within a slot that
+    /// moves by the golden ratio from split to split, so that no part gains or
+    /// loses in the long run.
+    pub fn split<const N: usize>(
+        &mut self,
+        (begin, from, until): (u64, u64, u64),
+        parts: [(Cause, u64); N],
+        rest: Cause,
+    ) {
+        let Some(slots) = until.checked_sub(from).filter(|&s| s > 0) else {
+            return;
+        };
+        // Nothing overlapped with older instructions: the parts as they are.
+        let (whole, shrinks) = (until - begin, from > begin);
+        let (mut scale, mut dither) = (0, 0);
+        if shrinks {
+            scale = (slots << FRACTION) / whole;
+            self.phase = self.phase.wrapping_add(0x9E37_79B9);
+            dither = u64::from(self.phase >> (u32::BITS - FRACTION));
+        }
+        // Latency behind, and slots given.
+        let (mut at, mut given) = (begin, 0);
+        for (cause, end) in parts {
+            let end = end.min(until);
+            if end <= at {
+                continue;
+            }
+            at = end;
+            let upto = if end == until {
+                slots
+            } else if shrinks {
+                (((end - begin) * scale + dither) >> FRACTION).min(slots)
+            } else {
+                end.saturating_sub(from)
+            };
+            self.add(cause, upto - given);
+            given = upto;
+        }
+        self.add(rest, slots - given);
     }
 
     /// Slots by cause, `base` of them used.
@@ -60,7 +122,10 @@ impl CycleStack {
             l3: s[Cause::L3 as usize],
             remote: s[Cause::Remote as usize],
             dram: s[Cause::Dram as usize],
+            dram_queue: s[Cause::DramQueue as usize],
+            miss_register: s[Cause::MissRegister as usize],
             tlb: s[Cause::Tlb as usize],
+            walker: s[Cause::Walker as usize],
             walk: s[Cause::Walk as usize],
             branch: s[Cause::Branch as usize],
             fetch: s[Cause::Fetch as usize],
@@ -76,13 +141,16 @@ pagewalk_stats::counters! {
     pub struct StackSlots {
         base: "slots", "Slots in which an instruction retired";
         compute: "slots", "Slots lost while the oldest instruction waited for its producers or executed";
-        l1d: "slots", "Slots lost while the oldest instruction waited for the first-level data cache";
-        l2: "slots", "Slots lost while the oldest instruction waited for the second-level cache";
-        l3: "slots", "Slots lost while the oldest instruction waited for the shared cache";
-        remote: "slots", "Slots lost while the oldest instruction waited for another core's cache";
-        dram: "slots", "Slots lost while the oldest instruction waited for DRAM";
-        tlb: "slots", "Slots lost while the oldest instruction waited for the second-level TLB";
-        walk: "slots", "Slots lost while the oldest instruction waited for a page walk";
+        l1d: "slots", "Slots lost to instructions that waited for the first-level data cache, as part of their whole latency";
+        l2: "slots", "Slots lost to instructions that waited for the second-level cache, as part of their whole latency";
+        l3: "slots", "Slots lost to instructions that waited for the shared cache, as part of their whole latency";
+        remote: "slots", "Slots lost to instructions that waited for another core's cache, as part of their whole latency";
+        dram: "slots", "Slots lost to instructions that waited for DRAM, as part of their whole latency, without its queues";
+        dram_queue: "slots", "Slots lost to instructions that waited for a bank or the bus of the DRAM, likewise";
+        miss_register: "slots", "Slots lost to instructions that waited for a free miss register of a cache, likewise";
+        tlb: "slots", "Slots lost to instructions that waited for TLBs to be looked up, likewise";
+        walker: "slots", "Slots lost to instructions that waited for a free page walker, or for a walk that did, likewise";
+        walk: "slots", "Slots lost to instructions that waited for a page walk, their own or another's, likewise";
         branch: "slots", "Slots lost to refilling after mispredicted branches";
         fetch: "slots", "Slots lost while the front end waited for instructions from the caches";
         store_queue: "slots", "Slots lost to a full store queue and to fences that drain it";
@@ -97,13 +165,16 @@ pagewalk_stats::counters! {
     pub struct StackCycles {
         base: "cycles", "Cycles that the instructions need at full width";
         compute: "cycles", "Cycles lost while the oldest instruction waited for its producers or executed";
-        l1d: "cycles", "Cycles lost while the oldest instruction waited for the first-level data cache";
-        l2: "cycles", "Cycles lost while the oldest instruction waited for the second-level cache";
-        l3: "cycles", "Cycles lost while the oldest instruction waited for the shared cache";
-        remote: "cycles", "Cycles lost while the oldest instruction waited for another core's cache";
-        dram: "cycles", "Cycles lost while the oldest instruction waited for DRAM";
-        tlb: "cycles", "Cycles lost while the oldest instruction waited for the second-level TLB";
-        walk: "cycles", "Cycles lost while the oldest instruction waited for a page walk";
+        l1d: "cycles", "Cycles lost to instructions that waited for the first-level data cache, as part of their whole latency";
+        l2: "cycles", "Cycles lost to instructions that waited for the second-level cache, as part of their whole latency";
+        l3: "cycles", "Cycles lost to instructions that waited for the shared cache, as part of their whole latency";
+        remote: "cycles", "Cycles lost to instructions that waited for another core's cache, as part of their whole latency";
+        dram: "cycles", "Cycles lost to instructions that waited for DRAM, as part of their whole latency, without its queues";
+        dram_queue: "cycles", "Cycles lost to instructions that waited for a bank or the bus of the DRAM, likewise";
+        miss_register: "cycles", "Cycles lost to instructions that waited for a free miss register of a cache, likewise";
+        tlb: "cycles", "Cycles lost to instructions that waited for TLBs to be looked up, likewise";
+        walker: "cycles", "Cycles lost to instructions that waited for a free page walker, or for a walk that did, likewise";
+        walk: "cycles", "Cycles lost to instructions that waited for a page walk, their own or another's, likewise";
         branch: "cycles", "Cycles lost to refilling after mispredicted branches";
         fetch: "cycles", "Cycles lost while the front end waited for instructions from the caches";
         store_queue: "cycles", "Cycles lost to a full store queue and to fences that drain it";
@@ -124,7 +195,10 @@ impl StackSlots {
             l3: part(self.l3),
             remote: part(self.remote),
             dram: part(self.dram),
+            dram_queue: part(self.dram_queue),
+            miss_register: part(self.miss_register),
             tlb: part(self.tlb),
+            walker: part(self.walker),
             walk: part(self.walk),
             branch: part(self.branch),
             fetch: part(self.fetch),
@@ -139,5 +213,60 @@ impl StackSlots {
         let mut v = Vec::new();
         pagewalk_stats::Counters::values(self, &mut v);
         v.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cause, CycleStack};
+
+    fn of(stack: &CycleStack, cause: Cause) -> u64 {
+        stack.lost[cause as usize]
+    }
+
+    #[test]
+    fn parts_of_a_latency_that_nothing_hides_stay_as_they_are() {
+        let mut stack = CycleStack::default();
+        let parts = [(Cause::Walker, 130), (Cause::Walk, 150), (Cause::Dram, 190)];
+        stack.split((100, 100, 200), parts, Cause::Compute);
+        assert_eq!(of(&stack, Cause::Walker), 30);
+        assert_eq!(of(&stack, Cause::Walk), 20);
+        assert_eq!(of(&stack, Cause::Dram), 40);
+        assert_eq!(of(&stack, Cause::Compute), 10);
+        // Before it began nothing was part of it.
+        stack.split((100, 90, 200), parts, Cause::Compute);
+        assert_eq!(of(&stack, Cause::Walker), 30 + 40);
+    }
+
+    #[test]
+    fn shares_add_up_in_each_split_and_are_proportional_in_the_long_run() {
+        let mut stack = CycleStack::default();
+        let (mut slots, mut expected) = (0, [0.0; 3]);
+        for i in 0..100_000u64 {
+            // Few slots of long latencies, in which most parts have less than one.
+            let (walk, dram, rest) = (1 + i % 700, 1 + i * 7 % 900, i % 3);
+            let whole = walk + dram + rest;
+            let lost = 1 + i % 5 % whole;
+            let begin = 1000 * i;
+            let until = begin + whole;
+            let parts = [
+                (Cause::Walk, begin + walk),
+                (Cause::Dram, begin + walk + dram),
+            ];
+            stack.split((begin, until - lost, until), parts, Cause::Compute);
+            slots += lost;
+            assert_eq!(stack.lost.iter().sum::<u64>(), slots);
+            for (e, part) in expected.iter_mut().zip([walk, dram, rest]) {
+                *e += part as f64 * lost as f64 / whole as f64;
+            }
+        }
+        let causes = [Cause::Walk, Cause::Dram, Cause::Compute];
+        for (cause, expected) in causes.into_iter().zip(expected) {
+            let got = of(&stack, cause) as f64;
+            assert!(
+                (got - expected).abs() < 10.0 + expected * 1e-3,
+                "{cause:?}: {got}, {expected}"
+            );
+        }
     }
 }

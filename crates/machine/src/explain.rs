@@ -51,6 +51,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
             description: String::new(),
             config: resolved.map_err(|e| e.to_string())?.config,
             shortcut: None,
+            beside: false,
         };
         let facts = Facts {
             deterministic: true,

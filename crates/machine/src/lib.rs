@@ -23,7 +23,7 @@ pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use options::{Design, NewShortcut, Options};
 pub use results::{
-    DesignResult, Host, IntervalResult, ProgramResult, RunResult, Sampling, Source, Stat,
+    DesignResult, Host, IntervalResult, ProgramResult, Reference, RunResult, Sampling, Source, Stat,
 };
 pub use run::{Progress, RunError, Stream, host_cores, run};
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};

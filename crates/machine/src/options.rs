@@ -19,6 +19,8 @@ pub struct Design {
     pub config: Config,
     /// Answers the program when it asks. A design with one gives replies.
     pub shortcut: Option<NewShortcut>,
+    /// It runs only for what it says of the others, and is not among the result's designs.
+    pub beside: bool,
 }
 
 /// Makes the shortcut of a machine that has just booted, from the run's seed.
@@ -43,6 +45,9 @@ pub struct Options {
     pub perfetto: Option<PathBuf>,
     /// Walks to keep for each core of each design in that file.
     pub perfetto_walks: usize,
+    /// Say what translation costs each design, against the shipped design of perfect
+    /// TLBs, which runs beside them unless it is one of them.
+    pub translation_cost: bool,
 }
 
 impl Default for Options {
@@ -55,6 +60,7 @@ impl Default for Options {
             interval: None,
             perfetto: None,
             perfetto_walks: 10_000,
+            translation_cost: false,
         }
     }
 }

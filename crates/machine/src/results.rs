@@ -37,9 +37,27 @@ pub struct RunResult {
     pub failed_files: Vec<String>,
     /// About the simulating host; differs from run to run.
     pub host: Host,
+    /// What [`DesignResult::translation_cost`] compares with, if that was asked for
+    /// and could be measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub translation_reference: Option<Reference>,
     /// One entry a design, in the order asked for.
     pub designs: Vec<DesignResult>,
 }
+
+/// A design that others are compared with, whether it is among the result's or not.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reference {
+    /// Name.
+    pub name: String,
+    /// Its cycles.
+    pub cycles: f64,
+    /// Its cycles an instruction.
+    pub cycles_per_instruction: f64,
+}
+
+/// The shipped design whose TLBs never miss.
+pub(crate) const PERFECT: &str = "perfect-tlb";
 
 /// The program of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -90,6 +108,11 @@ pub struct DesignResult {
     /// instructions, else cycles a `request`.
     #[serde(skip_serializing_if = "is_by_instruction")]
     pub speedup_by: &'static str,
+    /// The share of its cycles that a machine whose TLBs never miss does not need for
+    /// the same instructions; below zero where that needs more. `None` where it was not
+    /// asked for, and for designs whose program is not the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub translation_cost: Option<f64>,
     /// Of a mix: what each program did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramResult>,
@@ -292,6 +315,7 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         },
         speedup: None,
         speedup_by: BY_INSTRUCTION,
+        translation_cost: None,
         programs: programs(machine),
         weighted_speedup: None,
         cycle_stack: summary::cycle_stack(tree),
@@ -345,11 +369,25 @@ pub(crate) fn run_result<'a>(
     seconds: f64,
     threads: usize,
 ) -> RunResult {
-    let mut designs: Vec<DesignResult> = machines
-        .map(|((design, machine), stream)| design_result(design, machine, stream))
-        .collect();
+    let (mut designs, mut beside) = (Vec::new(), Vec::new());
+    for ((design, machine), stream) in machines {
+        let into = if design.beside {
+            &mut beside
+        } else {
+            &mut designs
+        };
+        into.push(design_result(design, machine, stream));
+    }
     compare(&mut designs);
-    let simulated: u64 = designs.iter().map(|d| d.simulated).sum();
+    let mut warnings = warnings(facts, &designs);
+    let mut translation_reference = None;
+    if options.translation_cost {
+        match cost_translation(&mut designs, &beside) {
+            Ok(reference) => translation_reference = Some(reference),
+            Err(why) => warnings.push(format!("what translation costs is not known: {why}")),
+        }
+    }
+    let simulated: u64 = designs.iter().chain(&beside).map(|d| d.simulated).sum();
     RunResult {
         version: env!("CARGO_PKG_VERSION"),
         partial: designs.iter().any(|d| d.status != "complete"),
@@ -363,7 +401,7 @@ pub(crate) fn run_result<'a>(
         },
         machine: options.machine.clone(),
         limits: options.limits,
-        warnings: warnings(facts, &designs),
+        warnings,
         failed_files: Vec::new(),
         host: Host {
             seconds,
@@ -375,24 +413,55 @@ pub(crate) fn run_result<'a>(
             threads,
             peak_rss_bytes: peak_rss(),
         },
+        translation_reference,
         designs,
     }
 }
 
+/// Cycles of a design an instruction, or a request.
+fn cost(d: &DesignResult, by: &str) -> Option<f64> {
+    let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
+    // What a design did until it could not go on is not the same work.
+    let compared = matches!(d.status, "complete" | "partial");
+    let work = get(if by == BY_REQUEST {
+        "requests"
+    } else {
+        "instructions"
+    });
+    let cost = get("cycles")? / work.filter(|&n| n > 0.0)?;
+    (compared && cost > 0.0).then_some(cost)
+}
+
+/// Gives each design what translation costs it, against that of perfect TLBs among
+/// it and those that ran beside; or why that cannot be said.
+fn cost_translation(
+    designs: &mut [DesignResult],
+    beside: &[DesignResult],
+) -> Result<Reference, String> {
+    let perfect = |d: &&DesignResult| d.name == PERFECT && d.config.mmu.perfect;
+    let reference = designs.iter().chain(beside).find(perfect);
+    let reference = reference.ok_or_else(|| {
+        format!("{PERFECT} shares no program with these designs, or was set not to be perfect")
+    })?;
+    let own = cost(reference, BY_INSTRUCTION).ok_or_else(|| {
+        let why = reference.message.as_deref().unwrap_or("it did nothing");
+        format!("{PERFECT}: {why}")
+    })?;
+    let cycles = reference.summary.iter().find(|m| m.name == "cycles");
+    let made = Reference {
+        name: reference.name.clone(),
+        cycles: cycles.and_then(|m| m.value).unwrap_or(0.0),
+        cycles_per_instruction: own,
+    };
+    let stream = reference.stream;
+    for d in designs.iter_mut().filter(|d| d.stream == stream) {
+        d.translation_cost = cost(d, BY_INSTRUCTION).map(|c| 1.0 - own / c);
+    }
+    Ok(made)
+}
+
 /// Gives each design its speed relative to the first.
 fn compare(designs: &mut [DesignResult]) {
-    let cost = |d: &DesignResult, by: &str| {
-        let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
-        // What a design did until it could not go on is not the same work.
-        let compared = matches!(d.status, "complete" | "partial");
-        let work = get(if by == BY_REQUEST {
-            "requests"
-        } else {
-            "instructions"
-        });
-        let cost = get("cycles")? / work.filter(|&n| n > 0.0)?;
-        (compared && cost > 0.0).then_some(cost)
-    };
     // Each stream is one program, but not what it does.
     let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
         BY_REQUEST

@@ -124,6 +124,7 @@ pub fn run(
         let recordings: Vec<_> = designs
             .iter()
             .zip(&mut machines)
+            .filter(|(d, _)| !d.beside)
             .map(|(d, m)| perfetto::take(&d.name, d.config.frequency_ghz, m))
             .collect();
         if let Err(e) = perfetto::write(path, &recordings) {
@@ -350,6 +351,7 @@ impl Workers<'_> {
             design_instructions: designs
                 .iter()
                 .zip(&seen)
+                .filter(|(d, _)| !d.beside)
                 .map(|(d, s)| (d.name.clone(), s.0))
                 .collect(),
             done: slowest.0,

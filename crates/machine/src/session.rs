@@ -12,9 +12,9 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::config::{DataDir, DesignName, Shipped};
+use crate::config::{ConfigError, DataDir, DesignName, Shipped};
 use crate::options::{DEFAULT_SEED, Design, Options};
-use crate::results::{DesignResult, RunResult, compare_programs};
+use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
 /// Where programs come from.
@@ -157,19 +157,64 @@ impl Installation {
             .collect::<Result<_, _>>()?;
         let labels: Vec<String> = named.iter().map(DesignName::label).collect();
         self.data.check_targets(&spec.set, &labels).map_err(user)?;
-        let mut designs = Vec::with_capacity(named.len());
-        for ((name, label), asked) in spec.designs.iter().zip(labels).zip(&named) {
-            let found = self.data.find(Shipped::Design, &asked.base).map_err(user)?;
-            let resolved = self
-                .data
-                .resolve(&spec.options.machine, name, &spec.set)
-                .map_err(user)?;
-            designs.push(Design {
-                name: label,
-                description: found.description,
-                config: resolved.config,
-                shortcut: None,
-            });
+        let names = spec.designs.iter();
+        names
+            .map(|name| self.design(name, spec, &spec.set).map_err(user))
+            .collect()
+    }
+
+    fn design(&self, name: &str, spec: &RunSpec, set: &[String]) -> Result<Design, ConfigError> {
+        let asked = DesignName::parse(name)?;
+        let found = self.data.find(Shipped::Design, &asked.base)?;
+        let resolved = self.data.resolve(&spec.options.machine, name, set)?;
+        Ok(Design {
+            name: asked.label(),
+            description: found.description,
+            config: resolved.config,
+            shortcut: None,
+            beside: false,
+        })
+    }
+
+    /// The design of perfect TLBs, with those of the settings that it has parts for: nobody
+    /// named it, so what would exchange a part of it says nothing about it.
+    fn reference(&self, spec: &RunSpec) -> Result<Design, ConfigError> {
+        let mut set = Vec::with_capacity(spec.set.len());
+        for one in &spec.set {
+            set.push(one.clone());
+            if self.design(PERFECT, spec, &set).is_err() {
+                set.pop();
+            }
+        }
+        self.design(PERFECT, spec, &set)
+    }
+
+    /// `designs`, and beside them what [`Options::translation_cost`] compares them with.
+    /// Not where that is one of them, shares no stream with them, or is no longer
+    /// perfect because of what was set.
+    fn with_reference(
+        &self,
+        mut designs: Vec<Design>,
+        spec: &RunSpec,
+    ) -> Result<Vec<Design>, RunError> {
+        if !spec.options.translation_cost {
+            return Ok(designs);
+        }
+        if let Some(SourceSpec::Mix { .. }) = spec.source {
+            return Err(RunError::User(
+                "--translation-cost: not defined for a mix, whose designs do not do the same work; run its programs one by one"
+                    .to_owned(),
+            ));
+        }
+        let given = designs.iter().any(|d| d.name == PERFECT);
+        if !given && designs.iter().any(|d| d.shortcut.is_none()) {
+            let reference = self.reference(spec).map_err(user)?;
+            if reference.config.mmu.perfect {
+                designs.push(Design {
+                    beside: true,
+                    ..reference
+                });
+            }
         }
         Ok(designs)
     }
@@ -313,7 +358,7 @@ impl Installation {
             )
         })?;
         // Mistakes in a configuration come before those in a program.
-        let designs = self.resolve(spec)?;
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
         for designs in shares(&designs) {
             let program = self.open(source, spec.options.seed)?;
@@ -385,7 +430,7 @@ impl Installation {
         program: Box<dyn Program>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
-        let designs = self.resolve(spec)?;
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {
             return Err(RunError::User(
                 "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),

@@ -76,7 +76,8 @@ fn hits_and_misses_add_up_to_accesses_everywhere() {
                 if (s.name == "lookups" || s.name == "accesses")
                     && let (Some(h), Some(m)) = (get("hits"), get("misses"))
                 {
-                    assert_eq!(h + m, s.value, "{} {design} {workload}", s.path);
+                    let w = get("waits").unwrap_or(0);
+                    assert_eq!(h + w + m, s.value, "{} {design} {workload}", s.path);
                     checked += 1;
                 }
             }
@@ -101,13 +102,26 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
         sum(d, "hits", |p| p.starts_with(&of_level))
     };
     if mmu("l1d_misses") > 0 {
-        for (level, misses) in [("l1d", "l1d_misses"), ("l1i", "l1i_misses")] {
-            let known = hits(&format!("{level}.")) + mmu(misses);
+        for level in ["l1d", "l1i"] {
+            let [misses, waits] =
+                ["misses", "waits"].map(|n| of("core.0.mmu", &format!("{level}_{n}")));
+            let known = hits(&format!("{level}.")) + misses + waits;
             assert_eq!(array(level, "lookups"), known, "{what} {level}");
+            // One miss, one entry put in: by a walk that ends without one, none.
+            let fills = sum(d, "fills", |p| {
+                p.starts_with(&format!("core.0.mmu.{level}."))
+            });
+            assert!(
+                (misses - mmu("faults").min(misses)..=misses).contains(&fills),
+                "{what} {level}: {fills} entries for {misses} misses"
+            );
         }
         let missed = mmu("l1d_misses") + mmu("l1i_misses");
-        let walked = mmu("walks") + mmu("walks_merged");
+        let walked = mmu("walks") + mmu("l2_waits");
         assert_eq!(missed, mmu("l2_hits") + walked, "{what}");
+        let waited = mmu("l1d_waits") + mmu("l1i_waits") + mmu("l2_waits");
+        let merged = mmu("l2_waits")..=waited;
+        assert!(merged.contains(&mmu("walks_merged")), "{what}");
         assert_eq!(missed, array("l2", "lookups"), "{what}");
         assert_eq!(mmu("l2_hits"), hits("l2."), "{what}");
         assert_eq!(walked, array("l2", "lookups") - hits("l2."), "{what}");

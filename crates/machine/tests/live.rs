@@ -470,6 +470,7 @@ fn run_asking(
         .map(|(n, shortcut)| Design {
             name: format!("design-{n}"),
             shortcut: *shortcut,
+            beside: false,
             ..radix.clone()
         })
         .collect();

@@ -204,6 +204,7 @@ fn design(name: &str, shortcut: Option<NewShortcut>) -> Design {
     Design {
         name: name.to_owned(),
         shortcut,
+        beside: false,
         ..installation().resolve(&spec).unwrap().remove(0)
     }
 }

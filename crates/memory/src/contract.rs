@@ -59,6 +59,24 @@ pub struct Done {
     pub at: Cycle,
     /// Where the line was found; for a line on its way, where it comes from.
     pub level: Level,
+    /// Cycles of the time until then that it waited for miss registers; no more
+    /// than fit are told. Of a line that another request brings, 0.
+    pub held: u16,
+    /// Cycles of it that it waited for its bank and the bus of the DRAM, likewise.
+    pub queued: u32,
+}
+
+impl Done {
+    /// From `level` at `at`, without having waited for a place on the way.
+    #[inline(always)]
+    pub fn new(at: Cycle, level: Level) -> Self {
+        Done {
+            at,
+            level,
+            held: 0,
+            queued: 0,
+        }
+    }
 }
 
 /// What lies below the private caches; lent for the length of a call.

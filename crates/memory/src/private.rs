@@ -292,10 +292,7 @@ impl Private {
                 None => self.fill_second::<TIMED, B>(
                     line,
                     DIRTY | OWNED,
-                    Done {
-                        at: done.at,
-                        level: Level::L1,
-                    },
+                    Done::new(done.at, Level::L1),
                     done.at,
                     below,
                 ),
@@ -544,16 +541,10 @@ impl Private {
 fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) -> Done {
     if TIMED {
         let hit = cache.hit(at, kind, now);
-        Done {
-            at: hit.at,
-            level: hit.level,
-        }
+        Done::new(hit.at, hit.level)
     } else {
         cache.warm_hit(at, kind);
-        Done {
-            at: 0,
-            level: Level::L1,
-        }
+        Done::new(0, Level::L1)
     }
 }
 
@@ -563,10 +554,7 @@ fn ask<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle
         below.access(*request, now)
     } else {
         below.warm(*request);
-        Done {
-            at: 0,
-            level: Level::Memory,
-        }
+        Done::new(0, Level::Memory)
     }
 }
 
@@ -590,9 +578,13 @@ fn through_mshrs<const TIMED: bool>(
     }
     let slot = lines.mshrs.admit(now);
     lines.counts.mshr_wait_cycles += slot.start - now;
+    let waited = slot.start - now;
     let done = fetch(private, slot.start);
+    let at = cache(private).mshrs.hold(slot, done.at);
+    let held = waited + (at - done.at) + u64::from(done.held);
     Done {
-        at: cache(private).mshrs.hold(slot, done.at),
+        at,
+        held: u16::try_from(held).unwrap_or(u16::MAX),
         ..done
     }
 }

@@ -87,10 +87,7 @@ impl Shared {
         let done = match self.l3.find(line) {
             Some(at) => {
                 let hit = self.l3.hit(at, request.kind, now);
-                Done {
-                    at: hit.at,
-                    level: hit.level,
-                }
+                Done::new(hit.at, hit.level)
             }
             None => self.miss(line, request.kind, now),
         };
@@ -107,7 +104,7 @@ impl Shared {
     fn prefetch(&mut self, wanted: &[u64], now: Cycle) {
         for &line in wanted {
             if self.l3.find(line).is_none() {
-                let ready = self.dram.read(line, now + self.l3.latency());
+                let (ready, _) = self.dram.read(line, now + self.l3.latency());
                 self.put::<true>(line, PREFETCHED, now, ready);
             }
         }
@@ -116,18 +113,25 @@ impl Shared {
     fn miss(&mut self, line: u64, kind: Kind, now: Cycle) -> Done {
         self.l3.count_miss(kind);
         self.l3.announce_fill(line);
-        let ready = if kind == Kind::Prefetch {
-            self.dram.read(line, now + self.l3.latency())
+        let (ready, queued, held);
+        if kind == Kind::Prefetch {
+            (ready, queued) = self.dram.read(line, now + self.l3.latency());
+            held = 0;
         } else {
             let slot = self.l3.mshrs.admit(now);
-            self.l3.counts.mshr_wait_cycles += slot.start - now;
-            let ready = self.dram.read(line, slot.start + self.l3.latency());
-            self.l3.mshrs.hold(slot, ready)
-        };
+            let waited = slot.start - now;
+            self.l3.counts.mshr_wait_cycles += waited;
+            let read;
+            (read, queued) = self.dram.read(line, slot.start + self.l3.latency());
+            ready = self.l3.mshrs.hold(slot, read);
+            held = waited + (ready - read);
+        }
         self.put::<true>(line, 0, now, ready);
         Done {
             at: ready,
             level: Level::Memory,
+            held: u16::try_from(held).unwrap_or(u16::MAX),
+            queued: u32::try_from(queued).unwrap_or(u32::MAX),
         }
     }
 
@@ -177,19 +181,10 @@ impl Below for Shared {
                     // The writer keeps a clean copy, and the L3 gets the data.
                     self.put_dirty::<true>(line, at);
                 }
-                Done {
-                    at,
-                    level: Level::Remote,
-                }
+                Done::new(at, Level::Remote)
             }
-            Met::Upgrade { others: true } => Done {
-                at: now + self.remote_latency,
-                level: Level::Remote,
-            },
-            Met::Upgrade { others: false } => Done {
-                at: now,
-                level: Level::L1,
-            },
+            Met::Upgrade { others: true } => Done::new(now + self.remote_latency, Level::Remote),
+            Met::Upgrade { others: false } => Done::new(now, Level::L1),
         };
         if store && let Some(d) = &mut self.directory {
             d.written(line, done.at);

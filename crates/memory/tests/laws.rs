@@ -281,10 +281,7 @@ struct Recorder(Vec<Request>);
 impl Below for Recorder {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
         self.0.push(request);
-        Done {
-            at: now + 200,
-            level: Level::Memory,
-        }
+        Done::new(now + 200, Level::Memory)
     }
     fn write_back(&mut self, _: pagewalk_units::PhysAddr, _: u8, _: Cycle) {}
     fn dropped(&mut self, _: pagewalk_units::PhysAddr, _: u8) {}

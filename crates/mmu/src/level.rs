@@ -22,6 +22,9 @@ pub(crate) struct Arrival {
     pub ready: Cycle,
     /// Whether it is in the statistics: warming is not.
     pub counted: bool,
+    /// Whether it was fetched for this address; else one that is on its way already
+    /// was waited for.
+    pub fetched: bool,
 }
 
 /// The entry that covers an address in a level, found first: array and slot in
@@ -40,10 +43,10 @@ impl Presence {
         })
     }
 
-    /// Array and slot of one that is not absent.
+    /// Array and slot, unless it is absent.
     #[inline(always)]
-    fn place(self) -> (usize, usize) {
-        ((self.0 >> 32) as usize, self.0 as u32 as usize)
+    pub fn place(self) -> Option<(usize, usize)> {
+        (self != Presence::ABSENT).then_some(((self.0 >> 32) as usize, self.0 as u32 as usize))
     }
 }
 
@@ -62,8 +65,7 @@ struct Hint {
 }
 
 /// A level. Every lookup looks into all arrays, so that lookups are counted once
-/// for all of them, and so are those that no array answered. An array misses
-/// these and what another array had.
+/// for all of them. An array misses what it neither had nor was waited for in.
 #[derive(Clone, Debug)]
 pub(crate) struct TlbLevel {
     pub arrays: Vec<Tlb>,
@@ -72,7 +74,8 @@ pub(crate) struct TlbLevel {
     /// Cycles until it is known that no array has it.
     pub latency: Cycle,
     pub lookups: u64,
-    /// Lookups that no array answered, counted where the way past the level begins.
+    /// Lookups of a first level that no array had, or had on its way, counted where
+    /// the way past the level begins. A second level's are the MMU's walks.
     pub misses: u64,
     hints: Box<[Hint; HINTS]>,
 }
@@ -172,6 +175,11 @@ impl TlbLevel {
         }
     }
 
+    /// Lookups that waited for an entry on its way.
+    pub fn waits(&self) -> u64 {
+        self.arrays.iter().map(|a| a.waits).sum()
+    }
+
     /// Whether an array of the level counts the uses of its entries.
     pub fn counts_uses(&self) -> bool {
         self.arrays.iter().any(Tlb::counts_uses)
@@ -193,22 +201,22 @@ impl TlbLevel {
             mapping,
             ready,
             counted,
+            fetched,
         } = arrival;
         let (array, held) = self.place[mapping.size.index()]?;
         let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
         let entry = Entry::new(base, mapping.writable, ready);
         let key_held = key(asid, held, va);
         let tlb = &mut self.arrays[array];
-        if presence != Presence::ABSENT {
+        if let Some((a, slot)) = presence.place() {
             // An entry of another size may cover it, too.
-            let (a, slot) = presence.place();
             let place = if a == array && tlb.key(slot) == key_held {
                 Some(slot)
             } else {
                 tlb.find(key_held)
             };
             if let Some(slot) = place {
-                return Some((array, tlb.refill(slot, entry, counted, used)));
+                return Some((array, tlb.refill(slot, entry, counted && fetched, used)));
             }
         }
         self.put(key_held, entry, counted, array, key(asid, PageSize::K4, va));
@@ -238,12 +246,13 @@ impl TlbLevel {
         let hits: Vec<u64> = (self.arrays.iter().enumerate())
             .map(|(i, a)| a.hits + extra_hits.map_or(0, |e| if e.0 == i { e.1 } else { 0 }))
             .collect();
-        let answered: u64 = hits.iter().sum();
         for (a, hits) in self.arrays.iter().zip(hits) {
+            let lookups = self.lookups + extra;
             let stats = TlbStats {
-                lookups: self.lookups + extra,
+                lookups,
                 hits,
-                misses: self.misses + (answered - hits),
+                waits: a.waits,
+                misses: lookups - hits - a.waits,
                 fills: a.fills,
                 evictions: a.evictions,
             };

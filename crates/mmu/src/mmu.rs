@@ -55,6 +55,11 @@ pub struct Answer {
     /// When the translation is known. For an L1 TLB hit the time of asking, as far
     /// as the lookup is hidden by that of the L1 cache, and what it exceeds that by.
     pub at: Cycle,
+    /// Cycles of the time until then that it looked into TLBs.
+    pub looked: u32,
+    /// Cycles of it that it waited for a walker, or for the walk of another that
+    /// did. What is left it walked, or another did for it.
+    pub waited: u32,
     /// Which part of the MMU had it.
     pub from: Source,
 }
@@ -88,11 +93,14 @@ pagewalk_stats::counters! {
     /// What the MMU of one core counted.
     pub struct MmuStats {
         translations: "translations", "Addresses translated, data and instructions";
-        l1d_misses: "translations", "Data translations that no first-level array answered";
-        l1i_misses: "translations", "Instruction translations that no first-level array answered";
-        l2_hits: "translations", "Translations that the first level missed and the second had";
+        l1d_misses: "translations", "Data translations for which an entry was fetched into the first level: none was there, or on its way. Counters of hardware count these: AMD's L1 DTLB misses (PMCx045, all unit masks: reloads), Intel's DTLB_LOAD_MISSES and DTLB_STORE_MISSES (STLB_HIT and the walks)";
+        l1i_misses: "translations", "Instruction translations for which an entry was fetched into the first level: none was there, or on its way";
+        l1d_waits: "translations", "Data translations that waited for an entry which was on its way to the first level: no misses of their own";
+        l1i_waits: "translations", "Instruction translations that waited for an entry which was on its way to the first level: no misses of their own";
+        l2_hits: "translations", "Misses of the first level that the second had";
+        l2_waits: "translations", "Misses of the first level that waited for a walk under way to the same 4 KB page: no misses of the second level of their own";
         walks: "walks", "Page walks, those that ended in a fault among them";
-        walks_merged: "translations", "Translations that waited for a walk to the same 4 KB page instead of walking";
+        walks_merged: "translations", "Translations that waited for a walk to the same 4 KB page instead of walking: those of l2_waits, and those that waited for an entry on its way to the first level from a walk";
         walks_merged_fetches: "translations", "Those of them that were of instructions";
         walk_cycles: "cycles", "Sum of the walks' lengths, from a walker's start to the outcome";
         walker_wait_cycles: "cycles", "Sum of the times that walks waited for a walker";
@@ -156,6 +164,8 @@ const NO_PAGE: Filter = Filter {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     asked: Cycle,
+    /// Cycles from then on that it waited for a walker.
+    waited: u32,
     end: Cycle,
     mapping: Mapping,
 }
@@ -209,6 +219,7 @@ impl Mmu {
         let level = |s: &BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(TlbLevel::new(s)));
         let none = Flight {
             asked: 0,
+            waited: 0,
             end: 0,
             mapping: Mapping {
                 frame: 0,
@@ -297,6 +308,8 @@ impl Mmu {
             return Ok(Answer {
                 pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
                 at: lookup.now + self.exceeds[s],
+                looked: self.exceeds[s] as u32,
+                waited: 0,
                 from: Source::L1,
             });
         }
@@ -344,6 +357,7 @@ impl Mmu {
     /// Counters of the MMU itself.
     pub fn stats(&self) -> MmuStats {
         let [l1d_misses, l1i_misses] = [0, 1].map(|s| self.l1[s].misses);
+        let [l1d_waits, l1i_waits] = [0, 1].map(|s| self.l1[s].waits());
         let l1: u64 = self.l1.iter().map(|l| l.lookups).sum();
         let s = &self.stats;
         let reads = |level: Level| self.walk_reads[level as usize];
@@ -353,6 +367,8 @@ impl Mmu {
                 + self.filter.iter().map(|f| f.hits).sum::<u64>(),
             l1d_misses,
             l1i_misses,
+            l1d_waits,
+            l1i_waits,
             walk_reads: self.walk_reads.iter().sum(),
             walk_reads_l1d: reads(Level::L1),
             walk_reads_l2: reads(Level::L2),

@@ -11,7 +11,8 @@ pagewalk_stats::counters! {
     pub struct TlbStats {
         lookups: "lookups", "Translations looked up in the array";
         hits: "lookups", "Lookups that found an entry that was ready";
-        misses: "lookups", "Lookups that did not: another array of the level may have had it";
+        waits: "lookups", "Lookups that waited for an entry on its way into the array: of a first level from the second or a walk, of a second from a walk that the first had not asked for";
+        misses: "lookups", "Lookups that found neither: another array of the level may have had it";
         fills: "entries", "Entries put in";
         evictions: "entries", "Entries replaced while still valid";
     }
@@ -135,6 +136,8 @@ pub(crate) struct Tlb {
     /// Uses of each slot's entry since it was put in; empty but for [`Order::Counts`].
     uses: Vec<u64>,
     pub hits: u64,
+    /// Lookups that waited for an entry on its way into it.
+    pub waits: u64,
     pub fills: u64,
     pub evictions: u64,
 }
@@ -193,6 +196,7 @@ impl Tlb {
                 })
                 .collect(),
             hits: 0,
+            waits: 0,
             fills: 0,
             evictions: 0,
         }

@@ -293,10 +293,7 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
             pc: 0,
         };
         self.private.warm(request, self.below);
-        Ok(Done {
-            at: now,
-            level: Level::L1,
-        })
+        Ok(Done::new(now, Level::L1))
     }
 }
 

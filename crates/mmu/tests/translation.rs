@@ -150,6 +150,26 @@ fn a_second_miss_to_the_same_4_kb_page_waits_for_the_first_walk() {
     );
     let s = b.mmu.stats();
     assert_eq!((s.walks, s.walks_merged), (1, 2));
+    assert_eq!((s.l1d_misses, s.l1d_waits, s.l2_waits), (1, 2, 0));
+}
+
+#[test]
+fn one_entry_fetched_is_one_miss_of_each_level_that_had_none() {
+    let mut spec = mmu();
+    let one = spec.l1d.get_mut("main").expect("main");
+    (one.entries, one.ways) = (1, 1);
+    let mut b = Bench::new(&spec);
+    for (n, va) in [0x5000, 0x6000].into_iter().enumerate() {
+        b.ask(va, 10_000 * n as u64);
+    }
+    // From the second level: the first access fetches, those that wait for it do not.
+    for later in 0..L2_TLB {
+        let at = b.ask(0x5000, 100_000 + later).at;
+        assert_eq!(at, 100_000 + later + L2_TLB);
+    }
+    let s = b.mmu.stats();
+    assert_eq!((s.l1d_misses, s.l1d_waits), (3, L2_TLB - 1));
+    assert_eq!((s.l2_hits, s.walks, s.walks_merged), (1, 2, 0));
 }
 
 #[test]
@@ -333,7 +353,7 @@ fn lookups_hits_and_misses_add_up() {
     for array in ["l1d.main", "l1d.huge", "l1i.main", "l2.main"] {
         let p = format!("mmu.{array}");
         assert_eq!(
-            get(&p, "hits") + get(&p, "misses"),
+            get(&p, "hits") + get(&p, "waits") + get(&p, "misses"),
             get(&p, "lookups"),
             "{p}"
         );
@@ -348,16 +368,17 @@ fn lookups_hits_and_misses_add_up() {
     let l1_hits =
         get("mmu.l1d.main", "hits") + get("mmu.l1d.huge", "hits") + get("mmu.l1i.main", "hits");
     let l1_misses = get("mmu", "l1d_misses") + get("mmu", "l1i_misses");
-    assert_eq!(translations, l1_hits + l1_misses);
+    let l1_waits = get("mmu", "l1d_waits") + get("mmu", "l1i_waits");
+    assert_eq!(translations, l1_hits + l1_waits + l1_misses);
     assert_eq!(l1_misses, get("mmu.l2.main", "lookups"));
     assert_eq!(
         l1_misses,
-        get("mmu", "l2_hits") + get("mmu", "walks") + get("mmu", "walks_merged")
+        get("mmu", "l2_hits") + get("mmu", "walks") + get("mmu", "l2_waits")
     );
     assert_eq!(get("mmu", "l2_hits"), get("mmu.l2.main", "hits"));
     assert_eq!(
-        get("mmu.l2.main", "misses"),
-        get("mmu", "walks") + get("mmu", "walks_merged")
+        get("mmu.l2.main", "lookups") - get("mmu.l2.main", "hits"),
+        get("mmu", "walks") + get("mmu", "l2_waits")
     );
     assert_eq!(
         get("mmu", "walk_reads"),

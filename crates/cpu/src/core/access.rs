@@ -1,11 +1,11 @@
 //! Loads and stores.
 
 use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
-use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Source};
+use pagewalk_mmu::{Answer, Fault, Lent, Lookup};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Core, EXECUTES, Outside, Waits};
+use super::{Core, EXECUTES, Outside, Translated, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -22,31 +22,25 @@ impl Core {
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let ask = self.cycle(start);
         let (low, high) = bytes(op);
-        let (back, known, waited, cause);
+        let (translated, data);
         if high >= LINE_BYTES {
-            (back, known, waited, cause) = self.split_load(op, ask, outside)?;
+            (translated, data) = self.split_load(op, ask, outside)?;
         } else {
             let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
-            known = t.at;
-            waited = waited_for(&t);
+            translated = Translated::of(&t);
             let line = op.va >> LINE_SHIFT;
-            if let Some(data) = self.stores.forward(line, low as u8, high as u8, ask) {
+            if let Some(stored) = self.stores.forward(line, low as u8, high as u8, ask) {
                 self.stats.forwarded_loads += 1;
-                back = known.max(data) + self.load_to_use;
-                cause = Cause::L1d;
+                data = Done::new(t.at.max(stored) + self.load_to_use, Level::L1);
             } else {
-                let done = self.request(Ask::Load, t.pa, op.pc, known, outside.below);
-                back = done.at;
-                cause = served(done.level);
+                data = self.request(Ask::Load, t.pa, op.pc, t.at, outside.below);
             }
         }
-        let done = back * self.width;
+        let done = data.at * self.width;
         let waits = Waits {
             start,
-            known,
-            translation: waited,
-            back,
-            level: cause,
+            translated,
+            data,
         };
         let slot = self.retire(op.insns, at, done, waits);
         self.loads.set(self.load_count as usize, slot);
@@ -75,21 +69,26 @@ impl Core {
         let (low, high) = bytes(op);
         let split = high >= LINE_BYTES;
         let t = self.translate(op.va, Access::Write, op.pc, ask, outside)?;
-        let (mut known, mut waited) = (t.at, waited_for(&t));
+        let mut translated = Translated::of(&t);
         let mut second = PhysAddr(0);
         if split {
             let u = self.second(op, &t, Access::Write, ask, outside)?;
             second = u.pa;
-            if u.at > known {
-                (known, waited) = (u.at, waited_for(&u));
+            if u.at > translated.known {
+                translated = Translated::of(&u);
             }
         }
-        let done = data.max(start).max(known * self.width);
-        let waits = Waits {
-            start,
-            known,
-            translation: waited,
-            ..EXECUTES
+        let known = translated.known * self.width;
+        let done = data.max(start).max(known);
+        // Address and data come side by side: what comes last is waited for.
+        let waits = if data > known {
+            EXECUTES
+        } else {
+            Waits {
+                start,
+                translated,
+                ..EXECUTES
+            }
         };
         let slot = self.retire(op.insns, at, done, waits);
         // The line is asked for at retirement; writes go in order, one a cycle.
@@ -184,20 +183,18 @@ impl Core {
         self.translate(va, access, op.pc, now, outside)
     }
 
-    /// A load from two lines: when it is back, when both translations were
-    /// known, and what either waited for.
+    /// A load from two lines: the translation that came last, and the line that did.
     #[cold]
     pub(super) fn split_load<B: Below>(
         &mut self,
         op: &Op,
         ask: Cycle,
         outside: &mut Outside<'_, B>,
-    ) -> Result<(Cycle, Cycle, Cause, Cause), Fault> {
+    ) -> Result<(Translated, Done), Fault> {
         let t = self.translate(op.va, Access::Read, op.pc, ask, outside)?;
         let u = self.second(op, &t, Access::Read, ask, outside)?;
         self.stats.split_accesses += 1;
         let later = if u.at > t.at { &u } else { &t };
-        let (known, waited) = (later.at, waited_for(later));
         let (low, high) = bytes(op);
         let line = op.va >> LINE_SHIFT;
         // Each line from an older store if that has some of it, else from the caches.
@@ -207,16 +204,13 @@ impl Core {
             stores.forward(line + 1, 0, (high - LINE_BYTES) as u8, ask),
         ];
         let mut half = |data: Option<Cycle>, t: &Answer| match data {
-            Some(data) => Done {
-                at: t.at.max(data) + self.load_to_use,
-                level: Level::L1,
-            },
+            Some(data) => Done::new(t.at.max(data) + self.load_to_use, Level::L1),
             None => self.request(Ask::Load, t.pa, op.pc, t.at, outside.below),
         };
         let (a, b) = (half(halves[0], &t), half(halves[1], &u));
         self.stats.forwarded_loads += u64::from(halves.iter().any(Option::is_some));
         let last = if b.at > a.at { b } else { a };
-        Ok((last.at, known, waited, served(last.level)))
+        Ok((Translated::of(later), last))
     }
 }
 
@@ -225,25 +219,4 @@ impl Core {
 pub(super) fn bytes(op: &Op) -> (u64, u64) {
     let low = op.va & (LINE_BYTES - 1);
     (low, low + u64::from(op.size).clamp(1, LINE_BYTES) - 1)
-}
-
-/// What a load waited for that was served at `level`.
-#[inline]
-pub(super) fn served(level: Level) -> Cause {
-    match level {
-        Level::L1 => Cause::L1d,
-        Level::L2 => Cause::L2,
-        Level::L3 => Cause::L3,
-        Level::Remote => Cause::Remote,
-        Level::Memory => Cause::Dram,
-    }
-}
-
-/// What an access beyond the first-level TLB waited for.
-#[inline]
-pub(super) fn waited_for(t: &Answer) -> Cause {
-    match t.from {
-        Source::Walk => Cause::Walk,
-        Source::L1 | Source::L2 => Cause::Tlb,
-    }
 }

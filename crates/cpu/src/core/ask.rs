@@ -1,12 +1,10 @@
 //! An op that asks the machine's shortcut, priced.
 
-use pagewalk_memory::{Below, Kind as Ask, Request};
+use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
 use pagewalk_stream::{Op, flags};
 use pagewalk_tables::Looked;
 
-use super::access::served;
-use super::{Core, Waits};
-use crate::cycle_stack::Cause;
+use super::{Core, Translated, Waits};
 
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
@@ -18,21 +16,19 @@ impl Core {
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);
-        let (mut back, mut level) = (now, Cause::Compute);
+        let mut back = Done::new(now, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
             let done = self.request(Ask::Load, line, op.pc, now, below);
-            if done.at > back {
-                (back, level) = (done.at, served(done.level));
+            if done.at > back.at {
+                back = done;
             }
         }
         let latency = looked.map_or(1, |l| u64::from(l.latency));
-        let done = start.max(back * self.width) + latency * self.width;
+        let done = start.max(back.at * self.width) + latency * self.width;
         let waits = Waits {
             start,
-            known: 0,
-            translation: Cause::Tlb,
-            back,
-            level,
+            translated: Translated::at(now),
+            data: back,
         };
         let slot = self.retire(op.insns, at, done, waits);
         if let Some(line) = looked.and_then(|l| l.written) {

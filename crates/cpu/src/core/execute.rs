@@ -18,7 +18,7 @@ impl Core {
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
             let done = self.next.max(inputs) + chain;
-            self.retire_part(done, 0, 0, 0, (Cause::Tlb, Cause::L1d));
+            self.retire_part(done, 0, EXECUTES.translated, EXECUTES.data);
             return done;
         }
         let (free, room) = self.rob.room();

@@ -5,8 +5,7 @@ use pagewalk_mmu::{Fault, Lent, Lookup};
 use pagewalk_stream::Op;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
-use super::access::waited_for;
-use super::{Core, LONGEST, NO_LINE, Outside};
+use super::{Core, LONGEST, NO_LINE, Outside, Translated};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -59,12 +58,9 @@ impl Core {
             };
             let done = self.private.access(request, t.at, outside.below);
             self.stats.fetched_lines += 1;
-            if t.at > now {
-                self.hold(t.at * self.width, waited_for(&t));
-            }
-            let late = done.at.saturating_sub(self.fetch_to_use);
-            if late > t.at {
-                self.hold(late * self.width, Cause::Fetch);
+            let late = done.at.saturating_sub(self.fetch_to_use).max(t.at);
+            if late > now {
+                self.hold_translated(late * self.width, Cause::Fetch, Translated::of(&t));
             }
             self.line = line;
             self.target = NO_LINE;

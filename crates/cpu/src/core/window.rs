@@ -1,28 +1,40 @@
 //! The window: what an instruction waits for from dispatch to retirement.
 
+use pagewalk_memory::{Done, Level};
 use pagewalk_stream::{Op, flags};
-use pagewalk_units::Cycle;
 
-use super::{BARRIERS, Core, Waits};
+use super::{BARRIERS, Barrier, Core, Translated, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
     /// The front end is held up until `slot`.
     #[cold]
     pub(super) fn hold(&mut self, slot: u64, cause: Cause) {
+        self.hold_translated(slot, cause, Translated::at(0));
+    }
+
+    /// The same where the first part of the time is a translation.
+    #[cold]
+    pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: Translated) {
         if slot <= self.next {
             return;
         }
+        let barrier = Barrier {
+            from: self.next,
+            until: slot,
+            cause,
+            translated,
+        };
         self.next = slot;
         let retired = self.rob.next;
         let n = self.barrier_count;
-        if n > 0 && self.barriers[n - 1].0 <= retired {
+        if n > 0 && self.barriers[n - 1].until <= retired {
             self.barrier_count = 0;
         }
         if self.barrier_count == BARRIERS {
             self.barrier_count -= 1;
         }
-        self.barriers[self.barrier_count] = (slot, cause);
+        self.barriers[self.barrier_count] = barrier;
         self.barrier_count += 1;
     }
 
@@ -42,10 +54,16 @@ impl Core {
         let n = self.barrier_count;
         if n > 0 {
             for i in 0..n {
-                let (until, cause) = self.barriers[i];
-                from = self.lose(from, until.min(slot), cause);
+                let b = self.barriers[i];
+                if b.translated.known * self.width <= b.from || slot < b.until {
+                    from = self.lose(from, b.until.min(slot), b.cause);
+                } else if b.until > from {
+                    let parts = self.translation(b.from, b.translated);
+                    self.stack.split((b.from, from, b.until), parts, b.cause);
+                    from = b.until;
+                }
             }
-            if self.barriers[n - 1].0 <= slot {
+            if self.barriers[n - 1].until <= slot {
                 self.barrier_count = 0;
             }
         }
@@ -116,16 +134,17 @@ impl Core {
     pub(super) fn retire(&mut self, insns: u16, at: u64, done: u64, waits: Waits) -> u64 {
         // In registers: stored in parts and loaded whole, it would hold up the host.
         let Waits {
-            start, known, back, ..
+            start,
+            translated,
+            data,
         } = waits;
-        let causes = (waits.translation, waits.level);
         if insns == 0 {
-            return self.retire_part(done, start, known, back, causes);
+            return self.retire_part(done, start, translated, data);
         }
         let next = self.rob.next;
         let slot = next.max(done).max(at + self.width);
         if slot > next {
-            self.account(slot, start, known, back, causes);
+            self.account(slot, start, translated, data);
         }
         self.rob.retire(slot, 1);
         self.next = at + 1;
@@ -139,33 +158,58 @@ impl Core {
         &mut self,
         done: u64,
         start: u64,
-        known: Cycle,
-        back: Cycle,
-        causes: (Cause, Cause),
+        translated: Translated,
+        data: Done,
     ) -> u64 {
         if done < self.rob.next {
             return self.rob.next - 1;
         }
-        self.account(done + 1, start, known, back, causes);
+        self.account(done + 1, start, translated, data);
         self.rob.delay_last(done)
     }
 
     /// Gives the slots until `slot` their causes. What it waited for is handed
     /// over in registers: see [`Waits`].
     #[inline(never)]
-    fn account(
-        &mut self,
-        slot: u64,
-        start: u64,
-        known: Cycle,
-        back: Cycle,
-        (translation, level): (Cause, Cause),
-    ) {
+    fn account(&mut self, slot: u64, start: u64, translated: Translated, data: Done) {
         let mut from = self.lose_front(self.rob.next, slot);
         from = self.lose(from, start.min(slot), Cause::Compute);
-        from = self.lose(from, (known * self.width).min(slot), translation);
-        from = self.lose(from, (back * self.width).min(slot), level);
-        self.lose(from, slot, Cause::Compute);
+        if data.at == 0 && translated.known == 0 {
+            self.lose(from, slot, Cause::Compute);
+            return;
+        }
+        // Known earlier, it would have waited for the register as much longer: that
+        // comes free when it does.
+        let asks = if data.held > 0 {
+            Translated::at(self.cycle(start))
+        } else {
+            translated
+        };
+        let [tlb, walker, walk] = self.translation(start, asks);
+        let asked = translated.known;
+        let held = (asked + u64::from(data.held)).min(data.at);
+        let queued = held + u64::from(data.queued);
+        let parts = [
+            tlb,
+            walker,
+            walk,
+            (Cause::MissRegister, held * self.width),
+            (Cause::DramQueue, queued.min(data.at) * self.width),
+            (served(data.level), data.at * self.width),
+        ];
+        self.stack.split((start, from, slot), parts, Cause::Compute);
+    }
+
+    /// The parts of a translation that was asked for in slot `start`, and their ends.
+    #[inline(always)]
+    fn translation(&self, start: u64, t: Translated) -> [(Cause, u64); 3] {
+        let looked = self.cycle(start) + u64::from(t.looked);
+        let walker = looked + u64::from(t.waited);
+        [
+            (Cause::Tlb, looked.min(t.known) * self.width),
+            (Cause::Walker, walker.min(t.known) * self.width),
+            (Cause::Walk, t.known * self.width),
+        ]
     }
 
     /// When the value that producer `k` of `op` gives is there, in slots.
@@ -195,5 +239,17 @@ impl Core {
     pub(super) fn drain(&mut self) {
         self.next = self.next.max(self.rob.next);
         self.hold(self.stores.last_commit * self.width, Cause::StoreQueue);
+    }
+}
+
+/// What a load waited for that was served at `level`.
+#[inline]
+fn served(level: Level) -> Cause {
+    match level {
+        Level::L1 => Cause::L1d,
+        Level::L2 => Cause::L2,
+        Level::L3 => Cause::L3,
+        Level::Remote => Cause::Remote,
+        Level::Memory => Cause::Dram,
     }
 }

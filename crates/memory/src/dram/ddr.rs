@@ -223,8 +223,9 @@ impl Ddr {
         }
     }
 
-    /// Reads or writes a line asked for at `at`; when it is back (read).
-    pub fn access(&mut self, line: u64, at: u64, write: bool) -> u64 {
+    /// Reads or writes a line asked for at `at`; when it is back (read), and how
+    /// long it waited for its bank and the bus.
+    pub fn access(&mut self, line: u64, at: u64, write: bool) -> (u64, u64) {
         let place = self.place(line);
         let plan = self.plan(place, at);
         self.latest = self.latest.max(at);
@@ -249,8 +250,9 @@ impl Ddr {
             }
         }
         stats.bus_busy_ps += self.line_time;
-        stats.bank_wait_ps += start - at;
-        stats.bus_wait_ps += data - asks_bus;
+        let waits = [start - at, data - asks_bus];
+        stats.bank_wait_ps += waits[0];
+        stats.bus_wait_ps += waits[1];
         let back = end + self.controller;
         if write {
             stats.writes += 1;
@@ -258,7 +260,7 @@ impl Ddr {
             stats.reads += 1;
             stats.latency_ps += back - at;
         }
-        back
+        (back, waits[0] + waits[1])
     }
 
     /// How long an access would wait for its bank and the bus.

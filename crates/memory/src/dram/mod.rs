@@ -43,9 +43,10 @@ impl Dram {
         Ok(Dram { ratio, model })
     }
 
-    /// Reads a line; cycle at which it is at the cache that asked at `now`.
+    /// Reads a line; cycle at which it is at the cache that asked at `now`, and for
+    /// how many cycles of that it waited for its bank and the bus.
     #[inline]
-    pub fn read(&mut self, line: u64, now: Cycle) -> Cycle {
+    pub fn read(&mut self, line: u64, now: Cycle) -> (Cycle, Cycle) {
         match &mut self.model {
             Model::Fixed {
                 latency,
@@ -54,11 +55,18 @@ impl Dram {
             } => {
                 stats.reads += 1;
                 stats.latency_ps += *latency_ps;
-                now + *latency
+                (now + *latency, 0)
             }
             Model::Ddr(ddr) => {
                 let at = self.ratio.to_ps(now);
-                now + self.ratio.to_cycles(ddr.access(line, at, false) - at)
+                let (back, waited) = ddr.access(line, at, false);
+                let takes = self.ratio.to_cycles(back - at);
+                let queued = if waited == 0 {
+                    0
+                } else {
+                    self.ratio.to_cycles(waited).min(takes)
+                };
+                (now + takes, queued)
             }
         }
     }

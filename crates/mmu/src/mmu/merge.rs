@@ -14,16 +14,12 @@ use crate::{ReadRecord, WalkRecord};
 impl Mmu {
     /// Keeps a walk, so that others for the 4 KB page `page` can wait for it.
     #[inline(always)]
-    pub(super) fn remember(&mut self, page: u64, asked: Cycle, end: Cycle, mapping: Mapping) {
+    pub(super) fn remember(&mut self, page: u64, flight: Flight) {
         let i = self.next_flight;
         self.next_flight = (i + 1) % IN_FLIGHT;
         self.flight_keys[i] = page;
         self.flight_prints[i / 16][i % 16] = print(page);
-        self.flights[i] = Flight {
-            asked,
-            end,
-            mapping,
-        };
+        self.flights[i] = flight;
     }
 
     /// The walk to the same 4 KB page that has not ended yet.
@@ -89,13 +85,10 @@ impl Mmu {
         let s = side(access);
         let own = self.second(s);
         let mut asked = now;
-        self.l1[s].misses += 1;
-        if let Some(level) = &mut self.l2[own] {
-            level.lookups += 1;
-            level.misses += 1;
+        if let Some(level) = &self.l2[own] {
             asked += level.latency;
         }
-        let (at, mapping) = self.merge(i, s, asked);
+        let (at, waited, mapping) = self.merge(i, s, asked);
         if self.speculation.is_some() {
             self.guess_beside(lookup, (asked, at), lent);
         }
@@ -103,11 +96,11 @@ impl Mmu {
         if let Some(level) = &mut self.l2[own] {
             // The first level has the page on its way: the second is not asked
             // for it again.
-            level.small().refill(second, entry, true, false);
+            level.small().refill(second, entry, false, false);
         }
         let pa = mapping.pa(va);
         let array = self.l1[s].small_array();
-        let entry = self.l1[s].small().refill(first, entry, true, true);
+        let entry = self.l1[s].small().refill(first, entry, false, true);
         self.watch(s, key(asid, PageSize::K4, va.0), pa, entry, array);
         if access == Access::Write && !mapping.writable {
             return Err(self.refuse(lookup, at));
@@ -115,14 +108,17 @@ impl Mmu {
         Ok(Answer {
             pa,
             at,
+            looked: (asked - now) as u32,
+            waited,
             from: Source::Walk,
         })
     }
 
     /// A request of side `s` from `asked` on merges with the walk `i`: when that
-    /// one has ended for it, and with what.
+    /// one has ended for it, how long until then that one waited for a walker, and
+    /// with what it ended.
     #[inline(always)]
-    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Mapping) {
+    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, u32, Mapping) {
         let flight = &mut self.flights[i];
         if flight.asked > asked {
             // Older in the program, later in time: had this request been seen
@@ -132,7 +128,9 @@ impl Mmu {
         }
         self.stats.walks_merged += 1;
         self.stats.walks_merged_fetches += s as u64;
-        (flight.end.max(asked), flight.mapping)
+        let starts = flight.asked + u64::from(flight.waited);
+        let waited = starts.min(flight.end).saturating_sub(asked) as u32;
+        (flight.end.max(asked), waited, flight.mapping)
     }
 
     /// Waits for the walk `i`.
@@ -145,10 +143,14 @@ impl Mmu {
         lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
         let &Lookup {
-            asid, va, access, ..
+            asid,
+            va,
+            access,
+            now,
+            ..
         } = lookup;
         let s = side(access);
-        let (at, mapping) = self.merge(i, s, missed.asked);
+        let (at, waited, mapping) = self.merge(i, s, missed.asked);
         if self.speculation.is_some() {
             self.guess_beside(lookup, (missed.asked, at), lent);
         }
@@ -158,6 +160,7 @@ impl Mmu {
             mapping,
             ready: at,
             counted: true,
+            fetched: false,
         };
         self.fill(s, &arrival, missed.presence);
         let faulted = access == Access::Write && !mapping.writable;
@@ -170,6 +173,8 @@ impl Mmu {
         Ok(Answer {
             pa: mapping.pa(va),
             at,
+            looked: (missed.asked - now) as u32,
+            waited,
             from: Source::Walk,
         })
     }

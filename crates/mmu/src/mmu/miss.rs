@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use pagewalk_memory::Below;
 use pagewalk_units::{Access, Cycle, PageSize};
 
-use super::{Answer, Fault, Lent, Lookup, Mmu, NO_PAGE, Source, side};
+use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, NO_PAGE, Source, side};
 use crate::ReadRecord;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
@@ -51,6 +51,8 @@ impl Mmu {
             return Ok(Answer {
                 pa: self.know(lookup, lent.view)?,
                 at: now,
+                looked: 0,
+                waited: 0,
                 from: Source::L1,
             });
         }
@@ -72,17 +74,21 @@ impl Mmu {
                 return Ok(Answer {
                     pa,
                     at,
+                    looked: self.exceeds[s] as u32,
+                    waited: 0,
                     from: Source::L1,
                 });
             }
             if let Some((flight, second)) = self.flight_of(lookup, (a, slot)) {
+                self.l1[s].arrays[a].waits += 1;
                 return self.wait((flight, second, slot), lookup, lent);
             }
         }
         self.miss(lookup, Presence::of(place), lent)
     }
 
-    /// Past the first level, where it is absent or on its way (`first`).
+    /// Past the first level, where it is absent or on its way (`first`). What waits
+    /// for an entry on its way misses nothing, unless it has to walk itself.
     #[inline(never)]
     fn miss<B: Below>(
         &mut self,
@@ -90,19 +96,48 @@ impl Mmu {
         first: Presence,
         lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
-        self.l1[side(lookup.access)].misses += 1;
+        let s = side(lookup.access);
         let missed = match self.second_level(lookup, first) {
             ControlFlow::Continue(missed) => missed,
-            ControlFlow::Break(answer) => return answer,
+            ControlFlow::Break(answer) => {
+                self.count_miss(s, first);
+                return answer;
+            }
         };
         if let Some(i) = self.flight(lookup) {
+            self.count_miss(s, first);
+            if first == Presence::ABSENT {
+                self.stats.l2_waits += 1;
+                let second = self.second(s);
+                if let (Some(level), Some((a, _))) =
+                    (&mut self.l2[second], missed.presence[1].place())
+                {
+                    level.arrays[a].waits += 1;
+                }
+            }
             return self.join(i, lookup, &missed, lent);
         }
+        self.count_miss(s, Presence::ABSENT);
         if self.speculation.is_some() {
             return self.walk_and_guess(lookup, &missed, lent);
         }
         let ended = self.walk(lookup, missed.asked, lent);
         self.finish(lookup, &missed, ended)
+    }
+
+    /// The first level of side `s` misses where the address is absent (`first`):
+    /// the second is asked. Else there is an entry on its way, and one that waits.
+    #[inline(always)]
+    fn count_miss(&mut self, s: usize, first: Presence) {
+        if let Some((a, _)) = first.place() {
+            self.l1[s].arrays[a].waits += 1;
+            return;
+        }
+        self.l1[s].misses += 1;
+        let second = self.second(s);
+        if let Some(level) = &mut self.l2[second] {
+            level.lookups += 1;
+        }
     }
 
     /// Asks the second level, which may have the answer.
@@ -127,7 +162,6 @@ impl Mmu {
         let Some(level) = &mut self.l2[second] else {
             return ControlFlow::Continue(missed);
         };
-        level.lookups += 1;
         missed.asked += level.latency;
         let place = level.find(asid, va.0);
         missed.presence[1] = Presence::of(place);
@@ -135,11 +169,13 @@ impl Mmu {
             && level.arrays[a].entry(slot).ready <= now
         {
             let array = &mut level.arrays[a];
-            array.hits += 1;
+            let missed = u64::from(first == Presence::ABSENT);
+            array.hits += missed;
             array.touch(slot);
-            let at = now + array.latency;
+            let looked = array.latency;
+            let at = now + looked;
             let mapping = array.mapping(slot);
-            self.stats.l2_hits += 1;
+            self.stats.l2_hits += missed;
             if access == Access::Write && !mapping.writable {
                 return ControlFlow::Break(Err(self.refuse(lookup, at)));
             }
@@ -149,15 +185,17 @@ impl Mmu {
                 mapping,
                 ready: at,
                 counted: true,
+                fetched: first == Presence::ABSENT,
             };
             self.fill_l1(side(access), &arrival, first);
             return ControlFlow::Break(Ok(Answer {
                 pa: mapping.pa(va),
                 at,
+                looked: looked as u32,
+                waited: 0,
                 from: Source::L2,
             }));
         }
-        level.misses += 1;
         ControlFlow::Continue(missed)
     }
 
@@ -213,9 +251,14 @@ impl Mmu {
         ended: Ended,
     ) -> Result<Answer, Fault> {
         let &Lookup {
-            asid, va, access, ..
+            asid,
+            va,
+            access,
+            now,
+            ..
         } = lookup;
         let end = ended.end;
+        let waited = (ended.start - missed.asked) as u32;
         let outcome = match &ended.found {
             Ok(walked) => {
                 let mapping = Mapping::of(walked);
@@ -225,15 +268,24 @@ impl Mmu {
                     mapping,
                     ready: end,
                     counted: true,
+                    fetched: true,
                 };
                 self.fill(side(access), &arrival, missed.presence);
-                self.remember(key(asid, PageSize::K4, va.0), missed.asked, end, mapping);
+                let flight = Flight {
+                    asked: missed.asked,
+                    waited,
+                    end,
+                    mapping,
+                };
+                self.remember(key(asid, PageSize::K4, va.0), flight);
                 if access == Access::Write && !mapping.writable {
                     Err(self.refuse(lookup, end))
                 } else {
                     Ok(Answer {
                         pa: mapping.pa(va),
                         at: end,
+                        looked: (missed.asked - now) as u32,
+                        waited,
                         from: Source::Walk,
                     })
                 }

@@ -69,6 +69,7 @@ impl Mmu {
             mapping,
             ready: 0,
             counted: false,
+            fetched: true,
         };
         let second = self.second(s);
         if let Some(level) = &mut self.l2[second]

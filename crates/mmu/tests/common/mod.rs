@@ -131,19 +131,13 @@ impl Below for Memory {
         if let Some(latency) = self.remembers
             && !self.known.insert(request.at.0 >> 6)
         {
-            return Done {
-                at: now + latency,
-                level: Level::L3,
-            };
+            return Done::new(now + latency, Level::L3);
         }
         let start = now.max(self.free);
         if self.gap > 0 {
             self.free = start + self.gap;
         }
-        Done {
-            at: start + self.latency,
-            level: Level::Memory,
-        }
+        Done::new(start + self.latency, Level::Memory)
     }
     fn write_back(&mut self, _: PhysAddr, _: u8, _: Cycle) {}
     fn dropped(&mut self, _: PhysAddr, _: u8) {}

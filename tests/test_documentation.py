@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from pagewalk.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
+ROOT = DOCS.parent
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -47,3 +50,18 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["statistics.md", "configuration.md"])
 def test_a_reference_page_is_what_the_code_defines(name: str) -> None:
     assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"
+
+
+def test_the_table_of_a_real_processor_is_made_from_the_kept_results() -> None:
+    path = ROOT / "validation" / "hardware.py"
+    spec = importlib.util.spec_from_file_location("hardware", path)
+    assert spec is not None and spec.loader is not None
+    hardware = importlib.util.module_from_spec(spec)
+    sys.modules["hardware"] = hardware
+    spec.loader.exec_module(hardware)
+    kept = json.loads(hardware.KEPT.read_text())
+    assert hardware.tables(kept) in hardware.PAGE.read_text()
+    # Each program on each system, and the candidates of those that have them.
+    for case in hardware.CASES:
+        candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
+        assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}

@@ -120,7 +120,6 @@ CANDIDATES: dict[str, Settings] = {
     "one memory channel instead of eight": {"memory.dram.ddr.channels": 1},
     "memory 100 ns further away": {"memory.dram.ddr.controller_ns": 155.0},
 }
-CANDIDATES["all of these"] = {k: v for one in CANDIDATES.values() for k, v in one.items()}
 CANDIDATES_OF = {"gups-64", "gups-64-thp"}
 
 
@@ -136,18 +135,24 @@ class Run:
     cycles_per_walk: float
 
 
-def design(huge: bool, system: str, more: Settings, label: str) -> pagewalk.Config:
-    """A shipped design with what is changed on top."""
-    suffix, share = SYSTEMS[system]
-    changed = pagewalk.design(f"{'thp' if huge else 'radix'}{suffix}", machine=MACHINE)
-    changed.label = label
-    for path, value in {**share, **more}.items():
+def changed(base: str, machine: str, settings: Settings, label: str) -> pagewalk.Config:
+    """A shipped design with other values of some keys."""
+    made = pagewalk.design(base, machine=machine)
+    made.label = label
+    for path, value in settings.items():
         *sections, key = path.split(".")
-        section: Any = changed
+        section: Any = made
         for name in sections:
             section = section[name]
         section[key] = value
-    return changed
+    return made
+
+
+def design(huge: bool, system: str, more: Settings, label: str) -> pagewalk.Config:
+    """One of the systems, with `more` on top."""
+    suffix, share = SYSTEMS[system]
+    base = f"{'thp' if huge else 'radix'}{suffix}"
+    return changed(base, MACHINE, {**share, **more}, label)
 
 
 def simulate(case: Case, programs: Path) -> dict[str, Run]:

@@ -55,7 +55,7 @@ BASE = flat(45.0)
 # from its queue in the cycle after, and half of a level's latency is paid when a line is filled.
 STEPS: dict[str, dict[str, Any]] = {
     "DRAM's bus and scheduler, 13 cycles": flat(48.25),
-    "a cycle in each queue between levels, fills": {
+    "with it, a cycle in each queue between levels, and fills": {
         "caches.l1d.latency": 6,
         "caches.l2.latency": 16,
         "memory.l3.latency": 33,
@@ -108,7 +108,7 @@ def simulate(program: str, programs: Path) -> dict[str, dict[str, float]]:
     return {d.name: {key: d[key] for key in keys} for d in result.designs}
 
 
-def table(kept: Mapping[str, Any]) -> str:
+def tables(kept: Mapping[str, Any]) -> str:
     """IPC of both programs, and what each change makes of it."""
     row = hardware.row
     titles = ("`maps hash`, alone", "up to here", "`gups` 1 GB, alone", "up to here")
@@ -144,13 +144,13 @@ def main() -> int:
         for program in chosen:
             kept[program] = simulate(program, Path(folder))
             KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-    print(table(kept))
+    print(tables(kept))
     if arguments.write:
         page = PAGE.read_text()
         marked = re.compile(r"(<!-- champsim -->\n).*?(\n<!-- end -->)", re.DOTALL)
         if not marked.search(page):
             raise SystemExit(f"{PAGE} has no marks for champsim")
-        PAGE.write_text(marked.sub(lambda m: m[1] + table(kept) + m[2], page))
+        PAGE.write_text(marked.sub(lambda m: m[1] + tables(kept) + m[2], page))
     return 0
 
 

@@ -14,6 +14,10 @@
  * mark is one no-operation instruction with a distinctive displacement, so the
  * program runs unchanged, and at full speed, without Pagewalk.
  *
+ * `pagewalk validate --roi` measures the same region on the processor at hand. For that the
+ * program is compiled with -DPAGEWALK_PERF, and its marks switch perf's counters, too, where
+ * the environment says how (some thousand instructions outside of the region, else a getenv).
+ *
  * A table from integers to virtual addresses, which a simulated machine may have
  * (software translation):
  *
@@ -34,14 +38,39 @@
 #include <stdint.h>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#if defined(PAGEWALK_PERF) && defined(__linux__)
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Tells perf (perf-stat(1), --control) and waits until it has done it. */
+static inline void pagewalk_perf(const char *command) {
+    const char *ends = getenv("PAGEWALK_PERF");
+    char *next, reply[8];
+    if (ends == NULL)
+        return;
+    int tell = (int)strtol(ends, &next, 10);
+    if (*next != ',')
+        return;
+    int hear = (int)strtol(next + 1, NULL, 10);
+    if (write(tell, command, strlen(command)) > 0)
+        while (read(hear, reply, sizeof reply) < 0)
+            ;
+}
+#else
+static inline void pagewalk_perf(const char *command) { (void)command; }
+#endif
+
 /* nopl 0x53494d01(%rax) and nopl 0x53494d02(%rax), as bytes so that every
  * assembler makes the same of them. The clobber keeps the compiler from moving
  * memory accesses over the mark. */
 static inline void pagewalk_roi_begin(void) {
+    pagewalk_perf("enable\n");
     __asm__ __volatile__(".byte 0x0f, 0x1f, 0x80, 0x01, 0x4d, 0x49, 0x53" ::: "memory");
 }
 static inline void pagewalk_roi_end(void) {
     __asm__ __volatile__(".byte 0x0f, 0x1f, 0x80, 0x02, 0x4d, 0x49, 0x53" ::: "memory");
+    pagewalk_perf("disable\n");
 }
 #else
 static inline void pagewalk_roi_begin(void) {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from pagewalk.reference import pages
 
 DOCS = Path(__file__).parent.parent / "docs"
+ROOT = DOCS.parent
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -47,3 +50,23 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["statistics.md", "configuration.md"])
 def test_a_reference_page_is_what_the_code_defines(name: str) -> None:
     assert (DOCS / name).read_text() == pages()[name], "run 'make docs'"
+
+
+@pytest.mark.parametrize("name", ["hardware", "champsim"])
+def test_tables_of_validation_are_made_from_the_kept_results(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    script = importlib.import_module(name)
+    kept = json.loads(script.KEPT.read_text())
+    assert script.tables(kept) in script.PAGE.read_text()
+
+
+def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    hardware = importlib.import_module("hardware")
+    kept = json.loads(hardware.KEPT.read_text())
+    # Each program on each system, and the candidates of those that have them.
+    for case in hardware.CASES:
+        candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
+        assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}

@@ -414,6 +414,56 @@ def reproduce(
     return Failure.exit_status if finished.broken else 0
 
 
+_VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
+
+
+@app.command()
+@takes([options.BY_NAME[name] for name in _VALIDATED])
+def validate(
+    design: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="The translation design (as this host translates).",
+            show_default=False,
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs that are measured; the median counts.")
+    ] = 3,
+    json_file: JsonFile = None,
+    **flags: Any,
+) -> int:
+    """Measure a program on this processor, simulate it, and show both."""
+    from pagewalk import counters
+    from pagewalk import validate as validation
+    from pagewalk.progress import Bar
+    from pagewalk.result import Result
+
+    program = _program(flags["ctx"], flags["extra"])
+    if program is None:
+        raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
+    source = sources.source(program=program)
+    _check_outputs({"--json": json_file})
+    processor = counters.Processor.of_this_host()
+    events = processor.events
+    counters.check()
+    chosen = design or validation.design_of_this_host(processor)
+    defaults = {o.name: o.default for o in options.OPTIONS}
+    spec = options.specification({**defaults, **flags}, [chosen], source)
+    validation.share_the_input()
+    counted = validation.measure(program, events, region=flags["roi"], runs=runs)
+    validation.rewind()
+    with Bar(alone=not sys.stdout.isatty()) as bar:
+        result = Result(native.run(spec, bar))
+    found = validation.compare(processor, events, counted, result, region=flags["roi"])
+    _write_and_show(
+        [(json_file, found.write_json)],
+        lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
+    )
+    return result.exit_status
+
+
 @app.command()
 def doctor() -> int:
     """Say what is present on this host, and what to install."""

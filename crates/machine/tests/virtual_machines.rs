@@ -34,6 +34,30 @@ fn a_cold_walk_of_radix_over_radix_makes_24_references() {
     assert_eq!(metric(&d, "walk_reads_per_walk"), 19.0);
 }
 
+/// A TLB entry spans what is one piece in both: a guest's huge page over 4 KB pages of the
+/// host takes as many entries as 4 KB pages in both, and only its walk is shorter by a level
+/// and what the host does for that. Over huge pages of the host it is one entry.
+#[test]
+fn a_huge_page_of_the_guest_is_no_larger_in_a_tlb_than_the_pages_behind_it() {
+    let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];
+    let warm = |design: &str, more: &[&str]| {
+        let set: Vec<&str> = set.iter().chain(more).copied().collect();
+        let mut s = spec(MACHINE, &[design], "gups 64MB", N, &set);
+        s.options.limits.warmup = 50_000;
+        run_spec(&s).expect("it runs").designs.remove(0)
+    };
+    let walks = |d| sum(d, "walks", |path| path.ends_with(".mmu"));
+    let small = warm("radix-virtual", &[]);
+    let splintered = warm("thp-virtual", &[]);
+    let apart = walks(&splintered) as f64 / walks(&small) as f64;
+    assert!((0.99..1.01).contains(&apart), "{apart}");
+    // The few walks for code and stack, which are in 4 KB pages, make 24.
+    let reads = metric(&splintered, "walk_reads_per_walk");
+    assert!((19.0..19.05).contains(&reads), "{reads}");
+    let whole = warm("thp-virtual", &["virtual.placement.thp.mode=always"]);
+    assert!(walks(&whole) * 100 < walks(&small), "{}", walks(&whole));
+}
+
 /// Any pair of tables: the program, what the guest maps and what the guest's kernel
 /// puts to use are the same whatever the host's table is, and the walks end at it.
 #[test]

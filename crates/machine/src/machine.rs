@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pagewalk_cpu::Core;
 use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
-use pagewalk_os::{Effects, Os};
+use pagewalk_os::{Effects, InferredPages, Os};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::{Cycle, PhysAddr};
@@ -77,6 +77,8 @@ pub(crate) struct Machine {
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
     touched: TouchFilter,
+    /// Where mappings are inferred: pages seen mapped before the ops that touch them.
+    mapped_ahead: Option<TouchFilter>,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
     plan: Plan,
@@ -170,6 +172,9 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
+            mapped_ahead: (facts.infer_mappings
+                && config.os.inferred_pages == InferredPages::MappedBefore)
+                .then(TouchFilter::new),
             snoops: Vec::new(),
             effects: Effects::default(),
             measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),

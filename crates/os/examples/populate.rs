@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsSpec, PageTableSpec,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, Os, OsSpec,
+    PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         occupied,
         fragmentation: FragmentationSpec::None,
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     };
     let start = Instant::now();

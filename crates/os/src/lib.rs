@@ -21,6 +21,7 @@ mod share;
 mod space;
 mod spec;
 mod stats;
+mod system_call;
 mod table;
 mod touch;
 mod virtual_spec;
@@ -39,7 +40,7 @@ pub use crate::memory::Memory;
 pub use crate::placement::ThpMode;
 pub use crate::placement::registry::*;
 pub use crate::price::Prices;
-pub use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 pub use crate::stats::OsStats;
 pub use crate::virtual_spec::VirtualSpec;
 
@@ -132,6 +133,7 @@ pub struct Os {
     seed: u64,
     /// Of a guest.
     host: Option<Box<Host>>,
+    inferred_pages: InferredPages,
     /// What answers programs that ask.
     shortcut: Option<Box<dyn Shortcut>>,
     free_asids: BTreeSet<u16>,
@@ -186,6 +188,7 @@ impl Os {
             role,
             seed,
             host: None,
+            inferred_pages: spec.inferred_pages,
             shortcut: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,

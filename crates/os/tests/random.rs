@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, Os, OsError, OsSpec,
+    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -517,6 +517,7 @@ fn run(
         occupied: 0.0,
         fragmentation: FragmentationSpec::Available2mb(available),
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     };
     if table.host.is_some() && kernel_reserved > 0.0 {

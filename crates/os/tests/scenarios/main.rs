@@ -7,8 +7,8 @@ mod system;
 mod virtual_machines;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
-    PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    CompactionSpec, Effects, FragmentationSpec, InferredPages, Os, OsError, OsSpec, OsStats,
+    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -24,6 +24,7 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
         occupied: 0.0,
         fragmentation,
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     }
 }

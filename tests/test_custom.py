@@ -75,8 +75,11 @@ def test_inferred_pages_were_there_before_unless_they_are_to_fault() -> None:
     # What is placed where does not depend on it.
     for name in ("mapped_4kb_bytes", "page_table_bytes", "inferred_mappings"):
         assert value(before, "os", name) == value(faults, "os", name)
+    # The aligned 2 MB around an address are the area: with thp they are one page from the
+    # first use on.
     huge = look("mapped_before", "thp")["thp"]
-    assert (huge["page_faults"], huge["walks"] < 100) == (0, True)
+    assert huge["page_faults"] == 0
+    assert huge["walks"] < 8192 / 16
 
 
 def test_the_default_is_that_they_were_there_before() -> None:

@@ -3,6 +3,7 @@
 //! program events and the kernel change, and which phase the run is in.
 
 mod asks;
+mod before;
 mod events;
 mod kernel;
 mod parts;

@@ -1,5 +1,4 @@
-//! What happens to pages beside the simulation: skipping, where they are mapped and
-//! nothing else happens, and memory that counts as mapped before.
+//! Skipping: pages are mapped, nothing else happens.
 
 use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
 use pagewalk_tables::{Flags, View};
@@ -8,7 +7,7 @@ use pagewalk_units::{Access, PageSize, VirtAddr};
 use super::{Machine, Outcome};
 use crate::work::Work;
 
-/// The pages that a skipping machine has seen mapped: direct-mapped.
+/// The pages that a machine has seen mapped: direct-mapped.
 pub(super) struct TouchFilter {
     keys: Vec<u64>,
 }
@@ -21,11 +20,11 @@ impl TouchFilter {
             keys: vec![u64::MAX; Self::SLOTS],
         }
     }
-    fn key(asid: u16, at: u64, write: bool) -> u64 {
+    pub(super) fn key(asid: u16, at: u64, write: bool) -> u64 {
         (at >> 12) << 17 | u64::from(asid) << 1 | u64::from(write)
     }
     #[inline]
-    fn hit(&mut self, key: u64) -> bool {
+    pub(super) fn hit(&mut self, key: u64) -> bool {
         let slot = &mut self.keys[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize];
         let hit = *slot == key;
         *slot = key;
@@ -87,65 +86,6 @@ impl Machine {
         self.skipped[core] += done.instructions.max(1);
         self.count(done);
         Ok(())
-    }
-
-    /// Maps what the thread's batch touches of memory that counts as mapped before the
-    /// program is looked at: no access to it then faults, and none is looked up again
-    /// after a fault. At once for a batch, so no page is mapped more than a batch early.
-    pub(super) fn map_ahead(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
-        let thread = self
-            .threads
-            .get_mut(&id)
-            .expect("a thread on a core exists");
-        if std::mem::replace(&mut thread.mapped_ahead, true) {
-            return Ok(());
-        }
-        let (process, from) = (thread.process, thread.at);
-        let item = thread.item.clone().expect("checked by step");
-        let mut pages = [u64::MAX; 2];
-        for op in &item.batch.ops[from..] {
-            self.map_page_ahead(core, process, op.pc, Access::Fetch, &mut pages[0])?;
-            let access = match op.kind {
-                Kind::Load => Access::Read,
-                Kind::Store => Access::Write,
-                Kind::Branch if op.flags & flags::TAKEN != 0 => {
-                    self.map_page_ahead(core, process, op.va, Access::Fetch, &mut pages[0])?;
-                    continue;
-                }
-                Kind::Compute | Kind::Branch | Kind::Ask => continue,
-            };
-            let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
-            self.map_page_ahead(core, process, op.va, access, &mut pages[1])?;
-            self.map_page_ahead(core, process, last, access, &mut pages[1])?;
-        }
-        Ok(())
-    }
-
-    /// See [`Machine::map_ahead`]; `latest` is the page before it.
-    #[inline]
-    fn map_page_ahead(
-        &mut self,
-        core: usize,
-        process: ProcessId,
-        at: u64,
-        access: Access,
-        latest: &mut u64,
-    ) -> Result<(), Outcome> {
-        if std::mem::replace(latest, at >> 12) == at >> 12 {
-            return Ok(());
-        }
-        let pid = self.processes[&process].pid;
-        let key = TouchFilter::key(self.os.asid(pid).0, at, false);
-        let filter = self.mapped_ahead.as_mut();
-        if filter.is_none_or(|filter| filter.hit(key)) {
-            return Ok(());
-        }
-        let va = VirtAddr(at).page(PageSize::K4).base;
-        let mut fx = std::mem::take(&mut self.effects);
-        let result = self.os.map_before(pid, va, access, &mut fx);
-        self.spread(core, process, &mut fx);
-        self.effects = fx;
-        result.map(drop).map_err(|e| self.os_error(&e))
     }
 
     #[inline]

@@ -50,9 +50,42 @@ def test_every_address_is_a_load_of_a_mapped_page() -> None:
 
 
 def test_without_mappings_they_are_inferred_and_said_so() -> None:
-    result = run(iter([pages(100)]))
-    assert any("mapping information" in w for w in result.warnings)
+    result = run(iter([pages(100)]), settings={"os.inferred_pages": "first_touch"})
+    assert any("mapping information" in w and "first_touch" in w for w in result.warnings)
     assert result["radix"]["page_faults"] == 100 + CODE_FAULT
+
+
+def test_inferred_pages_were_there_before_unless_they_are_to_fault() -> None:
+    def look(rule: str, design: str = "radix") -> pagewalk.Result:
+        # More pages than the second-level TLB has entries: all miss in both rounds.
+        settings = {"os.inferred_pages": rule}
+        return pagewalk.run(
+            design, workload=iter([pages(8192), pages(8192)]), settings=settings, progress=False
+        )
+
+    before, faults = look("mapped_before"), look("first_touch")
+    assert before.data["designs"][0]["config"]["os"]["inferred_pages"] == "mapped_before"
+    assert any("mapped_before" in w for w in before.warnings)
+    numbers, others = before["radix"], faults["radix"]
+    assert (numbers["page_faults"], others["page_faults"]) == (0, 8192 + CODE_FAULT)
+    # One walk for each access, and no second one after a fault.
+    assert numbers["walks"] == 2 * 8192 + CODE_FAULT
+    assert others["walks"] == numbers["walks"] + 8192 + CODE_FAULT
+    assert value(before, "os", "fault_cycles") == 0 < value(faults, "os", "fault_cycles")
+    # What is placed where does not depend on it.
+    for name in ("mapped_4kb_bytes", "page_table_bytes", "inferred_mappings"):
+        assert value(before, "os", name) == value(faults, "os", name)
+    # The aligned 2 MB around an address are the area: with thp they are one page from the
+    # first use on.
+    huge = look("mapped_before", "thp")["thp"]
+    assert huge["page_faults"] == 0
+    assert huge["walks"] < 8192 / 16
+
+
+def test_the_default_is_that_they_were_there_before() -> None:
+    result = run(iter([pages(100)]))
+    assert result["radix"]["page_faults"] == 0
+    assert any("mapped_before" in w for w in result.warnings)
 
 
 def test_untouched_mappings_fault_at_the_first_access() -> None:

@@ -204,3 +204,4 @@ def test_champsims_format_round_trips(cli: Cli, trace: Path, tmp_path: Path) -> 
     answer = cli("run", "--trace", there)
     assert answer.returncode == 0, answer.stderr
     assert "mappings were inferred" in answer.stdout
+    assert "count as mapped before" in " ".join(answer.stdout.split())

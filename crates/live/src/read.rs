@@ -266,6 +266,7 @@ impl Live {
             record::FORK => record::FORK_WORDS,
             record::MAPPED => record::MAPPED_WORDS,
             record::ASK => record::ASK_WORDS,
+            record::TOUCH => record::TOUCH_WORDS,
             _ => 0,
         };
         let Some(body) = t.words.get(t.at + 1..t.at + 1 + words) else {
@@ -301,6 +302,14 @@ impl Live {
                     .event(payload as i64, result as i64, &arguments);
                 say(event, base.wrapping_add(ticket));
             }
+            record::TOUCH => say(
+                Event::KernelTouch {
+                    at: VirtAddr(body8[0]),
+                    bytes: payload & !record::STORE,
+                    writes: payload & record::STORE != 0,
+                },
+                0,
+            ),
             record::MEET => t.queue.push_back(Piece::End(End::Meet {
                 ticket: base.wrapping_add(payload),
             })),

@@ -4,6 +4,7 @@
 
 mod asks;
 mod background;
+mod before;
 mod events;
 mod kernel;
 mod parts;
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pagewalk_cpu::Core;
 use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
-use pagewalk_os::{Effects, Os};
+use pagewalk_os::{Effects, InferredPages, Os};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::{Cycle, PhysAddr};
@@ -80,6 +81,8 @@ pub(crate) struct Machine {
     skipped: Vec<u64>,
     touched: TouchFilter,
     background: Background,
+    /// Where mappings are inferred: pages seen mapped before the ops that touch them.
+    mapped_ahead: Option<TouchFilter>,
     snoops: Vec<(PhysAddr, bool)>,
     effects: Effects,
     plan: Plan,
@@ -177,6 +180,9 @@ impl Machine {
             skipped: vec![0; n],
             touched: TouchFilter::new(),
             background: Background::default(),
+            mapped_ahead: (facts.infer_mappings
+                && config.os.inferred_pages == InferredPages::MappedBefore)
+                .then(TouchFilter::new),
             snoops: Vec::new(),
             effects: Effects::default(),
             measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),

@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) item: Option<Item>,
     /// Next op of the batch.
     pub(crate) at: usize,
+    /// What the batch touches of memory that counts as mapped before is mapped.
+    pub(crate) mapped_ahead: bool,
     /// Not before this time does it go on.
     pub(crate) ready_at: Cycle,
     /// The live program has nothing for it yet.
@@ -59,6 +61,7 @@ impl Thread {
             state: State::Ready,
             item: None,
             at: 0,
+            mapped_ahead: false,
             ready_at,
             starved: false,
             units: Units::default(),
@@ -66,6 +69,13 @@ impl Thread {
             barrier: 0,
             last_core,
         }
+    }
+
+    /// Takes up a batch.
+    pub(crate) fn begin(&mut self, item: Item) {
+        self.item = Some(item);
+        self.at = 0;
+        self.mapped_ahead = false;
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the reader of a result should know before using its numbers.
 
+use pagewalk_os::InferredPages;
 use pagewalk_stream::Facts;
 use serde_json::Value;
 
@@ -10,9 +11,7 @@ use crate::results::{DesignResult, Stat};
 pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
     if facts.infer_mappings {
-        out.push(
-            "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time".to_owned(),
-        );
+        out.extend(inferred_mappings(designs));
     }
     if facts.no_dependences {
         out.push(
@@ -66,6 +65,26 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         );
     }
     out
+}
+
+/// That mappings were inferred, and what was taken of their pages: once, if it is the
+/// same in all designs.
+fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
+    let what = |d: &DesignResult| match d.config.os.inferred_pages {
+        InferredPages::MappedBefore => {
+            "their pages count as mapped before, so that first touches cost nothing (os.inferred_pages = \"mapped_before\")"
+        }
+        InferredPages::FirstTouch => {
+            "the first touch of each of their pages is a page fault (os.inferred_pages = \"first_touch\")"
+        }
+    };
+    let inferred = "the source has no mapping information: mappings were inferred from the addresses used, 2 MB at a time";
+    if designs.iter().all(|d| what(d) == what(&designs[0])) {
+        let each = designs.first().map(|d| format!("{inferred}; {}", what(d)));
+        return each.into_iter().collect();
+    }
+    let each = designs.iter().map(|d| format!("{}: {}", d.name, what(d)));
+    std::iter::once(inferred.to_owned()).chain(each).collect()
 }
 
 /// That threads had to take turns on cores, once where it is so with every design.

@@ -212,6 +212,127 @@ fn threads_wait_for_each_other_on_any_number_of_cores() {
     }
 }
 
+/// Each part makes 32 pages that nobody has touched, has them filled by the kernel, and then
+/// touches one byte of each. `where` says what is in the region of interest.
+const FILLED: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "pagewalk.h"
+enum { PAGE = 4096, PAGES = 32, BYTES = PAGES * PAGE, PARTS = 10 };
+static char *fresh(int flags) {
+    return mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+}
+/* Every other page backwards, so that no two ranges are neighbours. */
+static void vectors(struct iovec *v, char *p) {
+    for (int i = 0; i < PAGES; i++) {
+        int page = i % 2 ? i : PAGES - 2 - i;
+        v[i] = (struct iovec){p + page * PAGE, PAGE};
+    }
+}
+static int fill(char **p, int file) {
+    int pair[2], good = 0;
+    struct iovec v[PAGES];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    int size = 4 * BYTES;
+    setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    good += read(file, p[0], BYTES) == BYTES;
+    good += pread(file, p[1], BYTES, 0) == BYTES;
+    vectors(v, p[2]);
+    lseek(file, 0, SEEK_SET);
+    good += readv(file, v, PAGES) == BYTES;
+    good += getrandom(p[3], BYTES, 0) == BYTES;
+    good += write(pair[0], p[0], BYTES / 2) == BYTES / 2;
+    good += recv(pair[1], p[4], BYTES / 2, MSG_WAITALL) == BYTES / 2;
+    good += write(pair[0], p[0], BYTES / 2) == BYTES / 2;
+    good += recv(pair[1], p[4] + BYTES / 2, BYTES / 2, MSG_WAITALL) == BYTES / 2;
+    vectors(v, p[5]);
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = PAGES};
+    good += write(pair[0], p[0], BYTES / 2) == BYTES / 2;
+    good += write(pair[0], p[0], BYTES / 2) == BYTES / 2;
+    good += recvmsg(pair[1], &m, MSG_WAITALL) == BYTES;
+    for (int i = 0; i < PAGES; i++) good += stat("/", (struct stat *)(p[6] + i * PAGE)) == 0;
+    /* Half of what a call may fill. */
+    good += pread(file, p[7], 2 * BYTES, BYTES / 2) == BYTES / 2;
+    /* What is written is read first: page by page, as any read of an untouched one. */
+    good += pwrite(file, p[8], BYTES, 0) == BYTES;
+    /* QEMU ignores it. */
+    good += madvise(p[9], BYTES, 23 /* MADV_POPULATE_WRITE */) == 0;
+    return good;
+}
+int main(int argc, char **argv) {
+    char *p[PARTS], *name = argv[1];
+    int inside = !strcmp(argv[2], "inside"), sum = 0;
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char *full = malloc(BYTES);
+    memset(full, 1, BYTES);
+    if (write(file, full, BYTES) != BYTES) return 99;
+    lseek(file, 0, SEEK_SET);
+    for (int i = 0; i < PARTS; i++) p[i] = fresh(0);
+    /* Pages of libraries and the stack that the calls themselves need, on buffers of their own. */
+    char *warm[PARTS];
+    for (int i = 0; i < PARTS; i++) warm[i] = fresh(i == 7 ? 0 : MAP_POPULATE);
+    int good = fill(warm, file);
+    for (int k = 0; k < BYTES; k += PAGE) sum += warm[0][k];
+    lseek(file, 0, SEEK_SET);
+    if (inside) pagewalk_roi_begin();
+    good += fill(p, file);
+    if (!inside) pagewalk_roi_begin();
+    for (int i = 0; i < PARTS; i++)
+        for (int k = 0; k < BYTES / (i == 7 ? 2 : 1); k += PAGE) sum += p[i][k]++;
+    pagewalk_roi_end();
+    return good;
+}
+"#;
+
+#[test]
+fn what_the_kernel_fills_is_mapped_by_the_call_and_not_by_the_touch_after_it() {
+    if !present() {
+        return;
+    }
+    let program = compile("filled", FILLED);
+    let file = folder().join("filled.data");
+    let faults = |source: serde_json::Value| {
+        let mut spec = spec(&["radix", "thp"], &[], &[]);
+        spec.source = Some(serde_json::from_value(source).unwrap());
+        spec.options.limits.roi = true;
+        let result = run(&spec);
+        // Fourteen calls and 32 times stat, twice; a recording has no status.
+        assert!(matches!(result.source.exit_status, Some(92) | None));
+        let d = &result.designs[0];
+        let all = os(d, "faults_4kb") + os(d, "cow_faults");
+        (all, os(d, "kernel_faults"), os(d, "fault_cycles"))
+    };
+    let live = |place: &str| {
+        let argv = [program.clone(), file.to_string_lossy().into(), place.into()];
+        json!({"program": {"argv": argv}})
+    };
+    // Nine ranges of 32 pages and a half of one: all of them outside of the region.
+    assert_eq!(faults(live("outside")), (0, 0, 0));
+    let (all, kernel, cycles) = faults(live("inside"));
+    assert_eq!((all, kernel), (9 * 32 + 16, 9 * 32 + 16));
+    assert!(cycles > 0, "they are faults like others");
+    // A recording holds the same.
+    for place in ["outside", "inside"] {
+        let path = folder().join(format!("filled-{place}.pwt"));
+        let record: RecordSpec = serde_json::from_value(json!({"source": live(place)})).unwrap();
+        installation()
+            .record(&record, &path, &mut |_, _| true)
+            .unwrap();
+        let (all, kernel, _) = faults(json!({"trace": {"path": path}}));
+        let pages = if place == "inside" { 9 * 32 + 16 } else { 0 };
+        assert_eq!((all, kernel), (pages, pages), "recorded, {place}");
+    }
+}
+
 const HAND_OVER: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>

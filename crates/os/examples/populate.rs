@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsSpec,
     PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         occupied,
         fragmentation: FragmentationSpec::None,
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     };
     let start = Instant::now();

@@ -33,6 +33,7 @@ impl Os {
             backing,
             huge: None,
             object,
+            inferred: false,
         });
         Ok(())
     }

@@ -15,7 +15,8 @@ use crate::{Effects, Os, OsError, Pid};
 const STACK_LIMIT: u64 = 8 << 20;
 
 impl Os {
-    /// A page fault of the program; `fx.cycles` grows by its price. Errors:
+    /// A page fault of the program; `fx.cycles` grows by its price, but not where the
+    /// page counts as mapped before ([`Os::map_before`]). Errors:
     /// a segmentation fault, or no memory, and then nothing has changed.
     pub fn fault(
         &mut self,
@@ -24,6 +25,9 @@ impl Os {
         access: Access,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
+        if self.map_before(pid, at, access, fx)? {
+            return Ok(());
+        }
         let before = fx.cycles;
         fx.cycles += self.kernel.prices.trap;
         let done = self.resolve(pid, at, access, fx);
@@ -126,6 +130,7 @@ impl Os {
                 backing: Backing::Anonymous,
                 huge: None,
                 object: None,
+                inferred: true,
             });
             self.kernel.stats.inferred_mappings += 1;
         }

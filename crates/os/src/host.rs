@@ -171,7 +171,7 @@ mod tests {
     use crate::khugepaged::KhugepagedSpec;
     use crate::memory::Memory;
     use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
-    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
     use crate::virtual_spec::VirtualSpec;
     use crate::{Effects, Os, Pid};
 
@@ -201,6 +201,7 @@ mod tests {
                 occupied: 0.0,
                 fragmentation: FragmentationSpec::None,
                 compaction: CompactionSpec::default(),
+                inferred_pages: InferredPages::default(),
                 prices: PriceSpec::default(),
             };
             let machine = VirtualSpec {

@@ -22,6 +22,7 @@ mod share;
 mod space;
 mod spec;
 mod stats;
+mod system_call;
 mod table;
 mod touch;
 mod virtual_spec;
@@ -41,7 +42,7 @@ pub use crate::memory::Memory;
 pub use crate::placement::ThpMode;
 pub use crate::placement::registry::*;
 pub use crate::price::Prices;
-pub use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 pub use crate::stats::OsStats;
 pub use crate::virtual_spec::VirtualSpec;
 
@@ -136,6 +137,7 @@ pub struct Os {
     /// Of a guest.
     host: Option<Box<Host>>,
     khugepaged: Option<Khugepaged>,
+    inferred_pages: InferredPages,
     /// What answers programs that ask.
     shortcut: Option<Box<dyn Shortcut>>,
     free_asids: BTreeSet<u16>,
@@ -192,6 +194,7 @@ impl Os {
             seed,
             host: None,
             khugepaged: khugepaged.map(|(spec, mode)| Khugepaged::new(spec, mode, frequency_ghz)),
+            inferred_pages: spec.inferred_pages,
             shortcut: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,

@@ -408,7 +408,7 @@ mod tests {
     use crate::choice::{AsItComes, FrameChoice};
     use crate::kernel::{Kernel, TableFrames};
     use crate::price::Prices;
-    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 
     fn memory(fragmentation: FragmentationSpec) -> Memory {
         limited(fragmentation, CompactionSpec::default())
@@ -421,6 +421,7 @@ mod tests {
             occupied: 0.0,
             fragmentation,
             compaction,
+            inferred_pages: InferredPages::default(),
             prices: PriceSpec::default(),
         };
         Memory::new(&spec, 5)
@@ -555,6 +556,7 @@ mod tests {
             occupied: share,
             fragmentation,
             compaction: CompactionSpec::default(),
+            inferred_pages: InferredPages::default(),
             prices: PriceSpec::default(),
         };
         spec.check().expect("a share that makes sense");

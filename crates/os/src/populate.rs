@@ -5,10 +5,10 @@ use std::ops::Range;
 use pagewalk_tables::{Flags, Invalidation};
 use pagewalk_units::{Access, Cycle, VirtAddr};
 
-use crate::region::Kind;
+use crate::spec::InferredPages;
 use crate::touch::ForGuest;
 use crate::vma::Vma;
-use crate::{Effects, Os, OsError, Pid};
+use crate::{Effects, Os, OsError, OsStats, Pid};
 
 const REGION: u64 = 1 << 21;
 
@@ -28,11 +28,7 @@ impl Os {
         let mut local = Effects::default();
         let before = self.kernel.stats;
         let done = self.touch_all(pid, from, to, None, &mut local);
-        let (trap, s) = (self.kernel.prices.trap, &mut self.kernel.stats);
-        s.populate_cycles += local.cycles + trap * (s.populated_pages - before.populated_pages);
-        s.populate_table_cycles += s.table_allocation_cycles - before.table_allocation_cycles
-            + s.table_move_cycles
-            - before.table_move_cycles;
+        self.count_populated(&before, local.cycles);
         // One request an address space instead of one a promotion; reclaim may
         // have broken up reservations of anybody.
         let mut spaces = Vec::new();
@@ -49,6 +45,44 @@ impl Os {
     /// Kernel time that populating would have taken since boot, cycles.
     pub fn populate_cycles(&self) -> Cycle {
         self.kernel.stats.populate_cycles
+    }
+
+    /// Maps the page at `at` if it is not mapped and counts as mapped before the
+    /// program is looked at ([`InferredPages::MappedBefore`]): `fx.cycles` stays as it
+    /// is; what it would have cost is counted. Returns whether it did. Errors: no memory.
+    pub fn map_before(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        access: Access,
+        fx: &mut Effects,
+    ) -> Result<bool, OsError> {
+        let space = self.space(pid)?;
+        if !space.infer || self.inferred_pages == InferredPages::FirstTouch || space.has(at.0) {
+            return Ok(false);
+        }
+        match self.area(pid, at, access) {
+            Ok(vma) if vma.inferred => {}
+            Ok(_) | Err(OsError::SegmentationFault { .. }) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        let mut local = Effects::default();
+        let before = self.kernel.stats;
+        self.resolve(pid, at, access, &mut local)?;
+        self.kernel.stats.populated_pages += 1;
+        self.count_populated(&before, local.cycles);
+        fx.invalidate.append(&mut local.invalidate);
+        Ok(true)
+    }
+
+    /// Books what has been populated since the counters were as they were `before`, in
+    /// `cycles` without the traps.
+    fn count_populated(&mut self, before: &OsStats, cycles: Cycle) {
+        let (trap, s) = (self.kernel.prices.trap, &mut self.kernel.stats);
+        s.populate_cycles += cycles + trap * (s.populated_pages - before.populated_pages);
+        s.populate_table_cycles += s.table_allocation_cycles - before.table_allocation_cycles
+            + s.table_move_cycles
+            - before.table_move_cycles;
     }
 
     /// Touches every page of the range in ascending order; a host says what its guest
@@ -88,18 +122,8 @@ impl Os {
         let last = end.min((key + 1) * REGION);
         while at < last {
             let space = self.space(pid)?;
-            // The usual case first: a region of small pages or an empty one.
-            let present = match space.regions.get(key) {
-                Some(r) if r.kind == Kind::Small => r.has(at >> 12 & 511),
-                Some(_) => true,
-                None => space.regions.covering(key).is_some(),
-            };
-            if present {
-                let protected = || {
-                    let t = space.table.translate(VirtAddr(at));
-                    t.is_some_and(|t| !t.flags.contains(Flags::WRITABLE))
-                };
-                if space.forked && vma.writable && protected() {
+            if space.has(at) {
+                if vma.writable && space.protects(at) {
                     // The write ends the sharing with parent or child.
                     self.resolve(pid, VirtAddr(at), Access::Write, fx)?;
                     self.kernel.stats.populated_pages += 1;

@@ -49,6 +49,24 @@ impl Space {
         }
     }
 
+    /// Whether a page is mapped at `at`.
+    #[inline]
+    pub fn has(&self, at: u64) -> bool {
+        // The usual case first: a region of small pages or an empty one.
+        match self.regions.get(at >> 21) {
+            Some(r) if r.kind == Kind::Small => r.has(at >> 12 & 511),
+            Some(_) => true,
+            None => self.regions.covering(at >> 21).is_some(),
+        }
+    }
+
+    /// Whether the page mapped at `at`, in a writable area, waits for copy-on-write.
+    #[inline]
+    pub fn protects(&self, at: u64) -> bool {
+        let mapped = || self.table.translate(VirtAddr(at));
+        self.forked && mapped().is_some_and(|t| !t.flags.contains(Flags::WRITABLE))
+    }
+
     /// A wish of this address space.
     #[inline]
     pub fn want(&self, size: PageSize, purpose: Purpose) -> Want {

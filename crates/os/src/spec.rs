@@ -28,9 +28,28 @@ pub struct OsSpec {
     /// What making room for a contiguous block can do.
     #[serde(default)]
     pub compaction: CompactionSpec,
+    /// What is taken of pages whose mappings are inferred, since their source does not
+    /// tell of any (ChampSim's format, lackey's text, addresses from Python), and of
+    /// those that a live program got in ways that nobody announced. Default:
+    /// `mapped_before` (our choice: such a source shows a stretch of a program, and
+    /// most of what it touches was there).
+    #[serde(default)]
+    pub inferred_pages: InferredPages,
     /// What the kernel's work costs.
     #[serde(default)]
     pub prices: PriceSpec,
+}
+
+/// When pages were mapped whose mappings are inferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InferredPages {
+    /// Before the program is looked at: no page fault, and no time passes. Their
+    /// frames are still chosen in the order in which they are first touched.
+    #[default]
+    MappedBefore,
+    /// At their first touch, with a page fault.
+    FirstTouch,
 }
 
 /// How fragmented physical memory is: externally tagged,

@@ -6,10 +6,11 @@ pagewalk_stats::counters! {
         faults_4kb: "faults", "Page faults that a 4 KB page answered";
         faults_2mb: "faults", "Page faults that a 2 MB page answered";
         faults_1gb: "faults", "Page faults that a 1 GB page answered";
+        kernel_faults: "faults", "Page faults that the kernel took itself, in system calls that read or wrote memory of the program that was not mapped; among the faults by kind";
         cow_faults: "faults", "Writes to pages that were write-protected for copy-on-write";
         cow_copies: "pages", "4 KB pages copied by copy-on-write";
         spurious_faults: "faults", "Page faults on pages that were mapped already, by another thread";
-        populated_pages: "pages", "Pages of any size that the laboratory touched for the program, among the faults by kind but not in the fault cycles";
+        populated_pages: "pages", "Pages of any size that the laboratory touched for the program, or that count as mapped before it is looked at, among the faults by kind but not in the fault cycles";
         inferred_mappings: "mappings", "2 MB regions taken as mappings because the program comes without mapping information";
         huge_fallbacks: "faults", "First touches of regions that may have a 2 MB page but found no free 2 MB block";
         giant_fallbacks: "faults", "First touches of regions that may have a 1 GB page but found no free 1 GB block";

@@ -39,6 +39,8 @@ pub struct Vma {
     pub huge: Option<bool>,
     /// Of shared memory.
     pub object: Option<Object>,
+    /// Nobody announced it.
+    pub inferred: bool,
 }
 
 impl Vma {
@@ -97,6 +99,7 @@ impl Vma {
             && before.writable == self.writable
             && before.backing == self.backing
             && before.huge == self.huge
+            && before.inferred == self.inferred
             && object
     }
 }

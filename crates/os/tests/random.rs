@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec,
     PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
@@ -537,6 +537,7 @@ fn run(
         occupied: 0.0,
         fragmentation: FragmentationSpec::Available2mb(available),
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     };
     if table.host.is_some() && kernel_reserved > 0.0 {

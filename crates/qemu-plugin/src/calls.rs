@@ -1,5 +1,6 @@
 //! System calls: which ones change the address space, make threads and
-//! processes, or end them. Every one is announced before, since any may block.
+//! processes, or end them. Every one is announced before, since any may block. What the
+//! kernel reads and writes in them is in `touches`.
 
 use std::ffi::c_uint;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, ask};
 
-use crate::{api, exec, guest, process};
+use crate::{api, exec, guest, process, touches};
 
 /// Where the heap ended after the last brk; 0: nobody has asked yet. Changed under
 /// the process's lock only, and a child inherits it.
@@ -127,11 +128,16 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
             arguments[1] = BREAK.swap(result as u64, Relaxed);
         }
         arguments.into_iter().for_each(push);
+        // SAFETY: as above.
+        unsafe { touches::tell(p, number, result, &call.arguments) };
     } else if call.locked && result > 0 {
         let ticket = process::take_ticket(vcpu);
         push(record::word(record::FORK, result as u64 & 0xffff_ffff));
         push(ticket);
     } else {
+        // Before the return: the reader takes what comes after it for the program's.
+        // SAFETY: as above.
+        unsafe { touches::tell(p, number, result, &call.arguments) };
         push(record::word(record::RETURN, number as u64 & 0xffff_ffff));
     }
     // The reader takes a thread in the kernel for one that waits, and others'

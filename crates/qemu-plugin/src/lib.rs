@@ -12,6 +12,7 @@ mod guest;
 mod maps;
 mod process;
 mod settings;
+mod touches;
 mod translate;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};

@@ -40,6 +40,10 @@ pub const MAPPED: u64 = 12;
 /// behind the block that asks.
 pub const ASK: u64 = 13;
 
+/// The kernel has read the program's memory in the system call at hand, or written it
+/// with bit 57 ([`STORE`]); bytes in bits 0..56, one word follows: the first address.
+pub const TOUCH: u64 = 14;
+
 /// Words that follow [`CALL`].
 pub const CALL_WORDS: usize = 8;
 /// Words that follow [`FORK`].
@@ -48,6 +52,8 @@ pub const FORK_WORDS: usize = 1;
 pub const MAPPED_WORDS: usize = 3;
 /// Words that follow [`ASK`].
 pub const ASK_WORDS: usize = 2;
+/// Words that follow [`TOUCH`].
+pub const TOUCH_WORDS: usize = 1;
 
 /// How a program asks: by a system call `(question, integer, address, reply)` that no
 /// Linux has. `reply` points at two 64-bit words; an answer is 1 in the first and the

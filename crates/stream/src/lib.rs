@@ -277,6 +277,17 @@ pub enum Event {
         /// Length.
         bytes: u64,
     },
+    /// The kernel reads or writes the program's memory in a system call, and takes
+    /// the page faults of what is not mapped yet. What is no memory of the program's
+    /// is left out.
+    KernelTouch {
+        /// First address, of any alignment.
+        at: VirtAddr,
+        /// Length, of any alignment.
+        bytes: u64,
+        /// It writes, as `read` does; otherwise it reads, as `write` does.
+        writes: bool,
+    },
     /// A new thread of the same process starts here.
     Spawn {
         /// Its number.

@@ -113,6 +113,9 @@ impl Machine {
                 fx.cycles = 0;
                 result
             }
+            Event::KernelTouch { at, bytes, writes } => {
+                self.os.kernel_touch(pid, at, bytes, writes, &mut fx)
+            }
             Event::Spawn { thread } => {
                 self.start(thread, process, core);
                 Ok(())

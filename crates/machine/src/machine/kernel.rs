@@ -41,6 +41,9 @@ impl Machine {
     pub(super) fn spread(&mut self, core: usize, process: ProcessId, fx: &mut Effects) {
         if !fx.invalidate.is_empty() {
             self.touched.clear();
+            if let Some(ahead) = &mut self.mapped_ahead {
+                ahead.clear();
+            }
             for what in &fx.invalidate {
                 for c in &mut self.cores {
                     c.mmu.invalidate(what);

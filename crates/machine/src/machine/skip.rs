@@ -7,7 +7,7 @@ use pagewalk_units::{Access, PageSize, VirtAddr};
 use super::{Machine, Outcome};
 use crate::work::Work;
 
-/// The pages that a skipping machine has seen mapped: direct-mapped.
+/// The pages that a machine has seen mapped: direct-mapped.
 pub(super) struct TouchFilter {
     keys: Vec<u64>,
 }
@@ -20,11 +20,11 @@ impl TouchFilter {
             keys: vec![u64::MAX; Self::SLOTS],
         }
     }
-    fn key(asid: u16, at: u64, write: bool) -> u64 {
+    pub(super) fn key(asid: u16, at: u64, write: bool) -> u64 {
         (at >> 12) << 17 | u64::from(asid) << 1 | u64::from(write)
     }
     #[inline]
-    fn hit(&mut self, key: u64) -> bool {
+    pub(super) fn hit(&mut self, key: u64) -> bool {
         let slot = &mut self.keys[(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize];
         let hit = *slot == key;
         *slot = key;

@@ -71,8 +71,7 @@ impl Machine {
             None => {
                 match hub.next(me, id).map_err(program)? {
                     Supply::Item(item) => {
-                        thread.item = Some(item);
-                        thread.at = 0;
+                        thread.begin(item);
                         self.turn -= 1;
                         self.poll_blocked(hub, me)?;
                     }
@@ -98,6 +97,9 @@ impl Machine {
     /// Timed or warming execution of one core's thread; whether an op faulted,
     /// which is to be run again.
     fn simulate(&mut self, id: ThreadId, core: usize) -> Result<bool, Outcome> {
+        if self.mapped_ahead.is_some() {
+            self.map_ahead(id, core)?;
+        }
         let until = self.until(core);
         if self.shared.has_snoops(core as u8) {
             self.shared.take_snoops(core as u8, &mut self.snoops);

@@ -81,8 +81,7 @@ impl Machine {
             if let Supply::Item(item) = supply {
                 let now = self.latest();
                 let thread = self.threads.get_mut(&id).expect("just listed");
-                thread.item = Some(item);
-                thread.at = 0;
+                thread.begin(item);
                 thread.state = State::Ready;
                 thread.ready_at = now;
                 self.ready.push_back(id);

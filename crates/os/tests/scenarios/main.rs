@@ -8,7 +8,7 @@ mod system;
 mod virtual_machines;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
+    CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
     PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
@@ -25,6 +25,7 @@ fn spec(fragmentation: FragmentationSpec) -> OsSpec {
         occupied: 0.0,
         fragmentation,
         compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
         prices: PriceSpec::default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{GB, HEAP, MB, World, reservation, spec, thp};
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, Os, OsError, PageTableSpec, PlacementSpec,
+    BuddySpec, Effects, FragmentationSpec, InferredPages, Os, OsError, PageTableSpec, PlacementSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, RadixSpec};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr};
@@ -48,6 +48,51 @@ fn a_fork_copies_pages_only_when_they_are_written() {
         assert!(w.stats().free_bytes > free);
         assert_eq!(w.pa(w.pid, HEAP), at, "what the child shared stays");
     }
+}
+
+#[test]
+fn a_system_call_takes_the_faults_of_what_it_reads_and_writes_once() {
+    let mut w = World::new(
+        &spec(FragmentationSpec::None),
+        &PlacementSpec::Buddy(BuddySpec {}),
+    );
+    w.heap(4 * MB);
+    let touch = |w: &mut World, at, bytes, writes| {
+        w.fx = Effects::default();
+        let before = w.stats();
+        w.os.kernel_touch(w.pid, at, bytes, writes, &mut w.fx)
+            .expect("memory is plenty");
+        let s = w.stats();
+        let faults = s.faults_4kb + s.cow_faults - before.faults_4kb - before.cow_faults;
+        assert_eq!(s.kernel_faults - before.kernel_faults, faults);
+        assert_eq!(s.fault_cycles - before.fault_cycles, w.fx.cycles);
+        (faults, w.fx.cycles)
+    };
+    // Two bytes on two pages, which then are there for the kernel and the program.
+    let (faults, cycles) = touch(&mut w, HEAP.offset(4095), 2, true);
+    assert_eq!(faults, 2);
+    let mut program = Effects::default();
+    w.os.fault(w.pid, HEAP.offset(MB), Access::Write, &mut program)
+        .expect("a heap");
+    assert!(cycles > program.cycles && cycles <= 2 * program.cycles + 10_000);
+    assert_eq!(touch(&mut w, HEAP, 8192, true), (0, 0));
+    // Reading maps, too; nothing at all does not.
+    assert_eq!(touch(&mut w, HEAP.offset(2 * MB), 8 * 4096, false).0, 8);
+    assert_eq!(touch(&mut w, HEAP.offset(3 * MB), 0, false), (0, 0));
+    // What is no memory of the program's is left out, on both sides.
+    let end = HEAP.offset(4 * MB);
+    assert_eq!(
+        touch(&mut w, end.offset(0u64.wrapping_sub(4096)), 8192, true).0,
+        1
+    );
+    assert_eq!(w.at(end), None);
+    // A child's page is copied when the kernel writes it, and not when it reads it.
+    let child = w.os.fork(w.pid, &mut w.fx).expect("fork");
+    let parent = w.pid;
+    w.pid = child;
+    assert_eq!(touch(&mut w, HEAP, 4096, false), (0, 0));
+    assert_eq!(touch(&mut w, HEAP, 4096, true).0, 1);
+    assert_ne!(w.pa(parent, HEAP), w.pa(child, HEAP));
 }
 
 #[test]
@@ -128,6 +173,45 @@ fn dontneed_gives_frames_back_and_keeps_the_mapping() {
         .expect("madvise");
     assert_eq!(w.stats().free_bytes, GB);
     w.write(HEAP);
+}
+
+#[test]
+fn inferred_pages_were_mapped_before_unless_they_are_to_fault() {
+    for rule in [InferredPages::MappedBefore, InferredPages::FirstTouch] {
+        let mut s = spec(FragmentationSpec::None);
+        s.inferred_pages = rule;
+        let mut w = World::new(&s, &PlacementSpec::Buddy(BuddySpec {}));
+        w.pid = w.os.spawn(true).expect("a process");
+        let other = VirtAddr(HEAP.0 + GB);
+        w.map(other, 4096, true, Backing::Anonymous);
+        w.fx = Effects::default();
+        w.write(HEAP);
+        let (cycles, s) = (w.fx.cycles, w.stats());
+        assert_eq!(s.faults_4kb, 1);
+        let free = rule == InferredPages::MappedBefore;
+        assert_eq!((cycles == 0, s.fault_cycles == 0), (free, free));
+        assert_eq!(
+            (s.populated_pages, s.populate_cycles > 0),
+            (u64::from(free), free)
+        );
+        // The next page of the area that was inferred at the touch of the first.
+        let fx = &mut w.fx;
+        let ahead = w.os.map_before(w.pid, HEAP.offset(4096), Access::Read, fx);
+        assert_eq!(ahead, Ok(free));
+        assert_eq!(w.at(HEAP.offset(4096)).is_some(), free);
+        // What was announced faults either way.
+        let fx = &mut w.fx;
+        assert_eq!(w.os.map_before(w.pid, other, Access::Write, fx), Ok(false));
+        w.write(other);
+        assert!(w.fx.cycles > cycles);
+        // So does a write to what a fork shares.
+        let before = w.fx.cycles;
+        w.os.fork(w.pid, &mut w.fx).expect("fork");
+        let forked = w.fx.cycles;
+        w.write(HEAP);
+        assert!(w.fx.cycles > forked && forked > before);
+        assert_eq!(w.stats().cow_faults, 1);
+    }
 }
 
 #[test]

@@ -119,6 +119,9 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
             Event::ProcessExit { status } => put(&[25, *ticket, *status as u32 as u64]),
             Event::RoiBegin => put(&[26, *ticket]),
             Event::RoiEnd => put(&[27, *ticket]),
+            Event::KernelTouch { at, bytes, writes } => {
+                put(&[28, *ticket, at.0, *bytes, u64::from(*writes)]);
+            }
         },
     }
 }
@@ -200,6 +203,11 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
                 },
                 26 => Event::RoiBegin,
                 27 => Event::RoiEnd,
+                28 => Event::KernelTouch {
+                    at: VirtAddr(next()?),
+                    bytes: next()?,
+                    writes: next()? == 1,
+                },
                 _ => return None,
             };
             End::Event { event, ticket }
@@ -259,6 +267,16 @@ mod tests {
             Event::ProcessExit { status: -1 },
             Event::RoiBegin,
             Event::RoiEnd,
+            Event::KernelTouch {
+                at: VirtAddr(0x7ffc_0123_4567),
+                bytes: 3,
+                writes: true,
+            },
+            Event::KernelTouch {
+                at,
+                bytes,
+                writes: false,
+            },
         ];
         let mut marks: Vec<Mark> = events
             .into_iter()

@@ -387,13 +387,15 @@ fn of_version(bytes: &[u8], version: u32) -> Vec<u8> {
 }
 
 #[test]
-fn files_of_the_first_version_are_read_and_those_of_later_ones_refused() {
+fn files_of_earlier_versions_are_read_and_those_of_later_ones_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), program("gups", 2, &[("updates", "9000")]), None);
     let (bytes, all) = (std::fs::read(&path).unwrap(), drain(opened(&path).as_mut()));
-    std::fs::write(&path, of_version(&bytes, 1)).unwrap();
-    assert!(drain(opened(&path).as_mut()) == all);
-    std::fs::write(&path, of_version(&bytes, 3)).unwrap();
+    for earlier in [1, 2] {
+        std::fs::write(&path, of_version(&bytes, earlier)).unwrap();
+        assert!(drain(opened(&path).as_mut()) == all);
+    }
+    std::fs::write(&path, of_version(&bytes, 4)).unwrap();
     let message = refused(&path, &OpenOptions::default());
-    assert!(message.contains("version 3"), "{message}");
+    assert!(message.contains("version 4"), "{message}");
 }

@@ -1,0 +1,69 @@
+//! Memory that counts as mapped before the program is looked at, since its mappings
+//! are inferred.
+
+use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
+use pagewalk_units::{Access, PageSize, VirtAddr};
+
+use super::skip::TouchFilter;
+use super::{Machine, Outcome};
+
+impl Machine {
+    /// Maps what the thread's batch touches of memory that counts as mapped before the
+    /// program is looked at: no access to it then faults, and none is looked up again
+    /// after a fault. At once for a batch, so no page is mapped more than a batch early.
+    pub(super) fn map_ahead(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        if std::mem::replace(&mut thread.mapped_ahead, true) {
+            return Ok(());
+        }
+        let (process, from) = (thread.process, thread.at);
+        let item = thread.item.clone().expect("checked by step");
+        let mut pages = [u64::MAX; 2];
+        for op in &item.batch.ops[from..] {
+            self.map_page_ahead(core, process, op.pc, Access::Fetch, &mut pages[0])?;
+            let access = match op.kind {
+                Kind::Load => Access::Read,
+                Kind::Store => Access::Write,
+                Kind::Branch if op.flags & flags::TAKEN != 0 => {
+                    self.map_page_ahead(core, process, op.va, Access::Fetch, &mut pages[0])?;
+                    continue;
+                }
+                Kind::Compute | Kind::Branch | Kind::Ask => continue,
+            };
+            let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
+            self.map_page_ahead(core, process, op.va, access, &mut pages[1])?;
+            self.map_page_ahead(core, process, last, access, &mut pages[1])?;
+        }
+        Ok(())
+    }
+
+    /// See [`Machine::map_ahead`]; `latest` is the page before it.
+    #[inline]
+    fn map_page_ahead(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        at: u64,
+        access: Access,
+        latest: &mut u64,
+    ) -> Result<(), Outcome> {
+        if std::mem::replace(latest, at >> 12) == at >> 12 {
+            return Ok(());
+        }
+        let pid = self.processes[&process].pid;
+        let key = TouchFilter::key(self.os.asid(pid).0, at, false);
+        let filter = self.mapped_ahead.as_mut();
+        if filter.is_none_or(|filter| filter.hit(key)) {
+            return Ok(());
+        }
+        let va = VirtAddr(at).page(PageSize::K4).base;
+        let mut fx = std::mem::take(&mut self.effects);
+        let result = self.os.map_before(pid, va, access, &mut fx);
+        self.spread(core, process, &mut fx);
+        self.effects = fx;
+        result.map(drop).map_err(|e| self.os_error(&e))
+    }
+}

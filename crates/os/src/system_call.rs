@@ -1,0 +1,53 @@
+//! System calls that read or write the program's memory.
+
+use pagewalk_units::{Access, VirtAddr};
+
+use crate::{Effects, Os, OsError, Pid};
+
+impl Os {
+    /// The kernel reads or writes `bytes` at `at` for the process, in a system call. Each
+    /// page that is not mapped, or is write-protected for copy-on-write, costs the
+    /// page fault that the kernel takes when it copies (Linux, `copy_to_user` and
+    /// `copy_from_user`): `fx.cycles` grows by its price. The copying itself costs
+    /// nothing. Addresses of no area are left out, and a read-only area is read.
+    /// Errors: no memory; what was mapped before stays so.
+    pub fn kernel_touch(
+        &mut self,
+        pid: Pid,
+        at: VirtAddr,
+        bytes: u64,
+        writes: bool,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        self.alive(pid)?;
+        let end = at.0.saturating_add(bytes);
+        let mut page = at.0 & !0xfff;
+        while page < end {
+            let vma = match self.area(pid, VirtAddr(page), Access::Read) {
+                Ok(vma) => vma,
+                Err(OsError::SegmentationFault { .. }) => {
+                    page = page.saturating_add(4096);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let access = if writes && vma.writable {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            while page < end.min(vma.end) {
+                let space = self.space(pid)?;
+                if !space.has(page) || access == Access::Write && space.protects(page) {
+                    let at = VirtAddr(page);
+                    if !self.map_before(pid, at, access, fx)? {
+                        self.fault(pid, at, access, fx)?;
+                        self.kernel.stats.kernel_faults += 1;
+                    }
+                }
+                page += 4096;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,329 @@
+//! What the kernel reads and writes of the program's memory, by system call.
+//!
+//! Left out is what a call writes only when it fails, and what depends on a command
+//! within the call (`fcntl`, `prctl`, `semctl`, `futex`): a word or two that the program
+//! has made itself just before.
+
+use pagewalk_ring::{Producer, record};
+
+use crate::guest;
+
+/// A range of the program's memory that the kernel reads or writes in a call that
+/// succeeds: argument that points at it, how long it is, whether it is written.
+#[derive(Clone, Copy)]
+struct Range(usize, Length, bool);
+
+/// How long a range is.
+#[derive(Clone, Copy)]
+enum Length {
+    /// This many bytes.
+    Bytes(u64),
+    /// The call's result, each of this many bytes.
+    Returned(u64),
+    /// The argument, each of this many bytes.
+    Argument(usize, u64),
+    /// A bit for each of the argument, in whole words.
+    Bits(usize),
+    /// A byte for each page of the argument.
+    Pages(usize),
+    /// What the argument points at says it (`socklen_t`).
+    Told(usize),
+    /// The argument encodes it (`_IOC` of `ioctl`), with the direction.
+    Encoded(usize),
+    /// It is an array of `iovec`, as many as the argument; together they hold as many
+    /// bytes as the call returned.
+    Vectors(usize),
+    /// It is a `msghdr`, whose vectors hold as many bytes as the call returned.
+    Message,
+    /// It is an array of `mmsghdr`, as many as the call returned.
+    Messages,
+}
+
+use Length::{Argument, Bits, Bytes, Encoded, Message, Messages, Pages, Returned, Told, Vectors};
+
+const fn writes(argument: usize, length: Length) -> Range {
+    Range(argument, length, true)
+}
+
+const fn reads(argument: usize, length: Length) -> Range {
+    Range(argument, length, false)
+}
+
+/// The ranges of a call, but for what it was told to populate.
+fn ranges(number: i64) -> &'static [Range] {
+    match number {
+        // Data.
+        libc::SYS_read
+        | libc::SYS_pread64
+        | libc::SYS_mq_timedreceive
+        | libc::SYS_getdents
+        | libc::SYS_getdents64
+        | libc::SYS_listxattr
+        | libc::SYS_llistxattr
+        | libc::SYS_flistxattr
+        | libc::SYS_readlink => const { &[writes(1, Returned(1))] },
+        libc::SYS_getrandom | libc::SYS_getcwd => const { &[writes(0, Returned(1))] },
+        libc::SYS_readlinkat | libc::SYS_getxattr | libc::SYS_lgetxattr | libc::SYS_fgetxattr => {
+            const { &[writes(2, Returned(1))] }
+        }
+        // The type of the message stands before it.
+        libc::SYS_msgrcv => const { &[writes(1, Returned(1)), writes(1, Bytes(8))] },
+        libc::SYS_write | libc::SYS_pwrite64 => const { &[reads(1, Returned(1))] },
+        libc::SYS_mq_timedsend | libc::SYS_msgsnd => const { &[reads(1, Argument(2, 1))] },
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
+            const { &[reads(1, Argument(2, 16)), writes(1, Vectors(2))] }
+        }
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 | libc::SYS_vmsplice => {
+            const { &[reads(1, Argument(2, 16)), reads(1, Vectors(2))] }
+        }
+        libc::SYS_sendfile => const { &[writes(2, Bytes(8))] },
+        libc::SYS_splice | libc::SYS_copy_file_range => {
+            const { &[writes(1, Bytes(8)), writes(3, Bytes(8))] }
+        }
+        libc::SYS_ioctl => const { &[Range(2, Encoded(1), true)] },
+        // Sockets.
+        libc::SYS_recvfrom => {
+            const {
+                &[
+                    writes(1, Returned(1)),
+                    writes(4, Told(5)),
+                    writes(5, Bytes(4)),
+                ]
+            }
+        }
+        libc::SYS_sendto => const { &[reads(1, Returned(1)), reads(4, Argument(5, 1))] },
+        libc::SYS_recvmsg => const { &[writes(1, Message)] },
+        libc::SYS_sendmsg => const { &[reads(1, Message)] },
+        libc::SYS_recvmmsg => const { &[writes(1, Messages)] },
+        libc::SYS_sendmmsg => const { &[reads(1, Messages)] },
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_getsockname | libc::SYS_getpeername => {
+            const { &[writes(1, Told(2)), writes(2, Bytes(4))] }
+        }
+        libc::SYS_bind | libc::SYS_connect => const { &[reads(1, Argument(2, 1))] },
+        libc::SYS_getsockopt => const { &[writes(3, Told(4)), writes(4, Bytes(4))] },
+        libc::SYS_setsockopt => const { &[reads(3, Argument(4, 1))] },
+        libc::SYS_socketpair => const { &[writes(3, Bytes(8))] },
+        libc::SYS_pipe | libc::SYS_pipe2 => const { &[writes(0, Bytes(8))] },
+        // Files and the system.
+        libc::SYS_stat | libc::SYS_fstat | libc::SYS_lstat => const { &[writes(1, Bytes(144))] },
+        libc::SYS_newfstatat => const { &[writes(2, Bytes(144))] },
+        libc::SYS_statx => const { &[writes(4, Bytes(256))] },
+        libc::SYS_statfs | libc::SYS_fstatfs => const { &[writes(1, Bytes(120))] },
+        libc::SYS_uname => const { &[writes(0, Bytes(390))] },
+        libc::SYS_sysinfo => const { &[writes(0, Bytes(112))] },
+        libc::SYS_getgroups => const { &[writes(1, Returned(4))] },
+        libc::SYS_getresuid | libc::SYS_getresgid => {
+            const {
+                &[
+                    writes(0, Bytes(4)),
+                    writes(1, Bytes(4)),
+                    writes(2, Bytes(4)),
+                ]
+            }
+        }
+        libc::SYS_mincore => const { &[writes(2, Pages(1))] },
+        libc::SYS_mlock | libc::SYS_mlock2 => const { &[writes(0, Argument(1, 1))] },
+        // Time.
+        libc::SYS_clock_gettime
+        | libc::SYS_clock_getres
+        | libc::SYS_timer_gettime
+        | libc::SYS_sched_rr_get_interval => const { &[writes(1, Bytes(16))] },
+        libc::SYS_gettimeofday => const { &[writes(0, Bytes(16)), writes(1, Bytes(8))] },
+        libc::SYS_time => const { &[writes(0, Bytes(8))] },
+        libc::SYS_times => const { &[writes(0, Bytes(32))] },
+        libc::SYS_getitimer | libc::SYS_timerfd_gettime => const { &[writes(1, Bytes(32))] },
+        libc::SYS_setitimer => const { &[reads(1, Bytes(32)), writes(2, Bytes(32))] },
+        libc::SYS_timer_settime | libc::SYS_timerfd_settime => {
+            const { &[reads(2, Bytes(32)), writes(3, Bytes(32))] }
+        }
+        libc::SYS_timer_create => const { &[writes(2, Bytes(4))] },
+        // Waiting.
+        libc::SYS_poll | libc::SYS_ppoll => const { &[writes(0, Argument(1, 8))] },
+        libc::SYS_select | libc::SYS_pselect6 => {
+            const { &[writes(1, Bits(0)), writes(2, Bits(0)), writes(3, Bits(0))] }
+        }
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            const { &[writes(1, Returned(12))] }
+        }
+        libc::SYS_io_getevents => const { &[writes(3, Returned(32))] },
+        libc::SYS_wait4 => const { &[writes(1, Bytes(4)), writes(3, Bytes(144))] },
+        libc::SYS_waitid => const { &[writes(2, Bytes(128)), writes(4, Bytes(144))] },
+        // Processes, their limits and signals.
+        libc::SYS_getrusage => const { &[writes(1, Bytes(144))] },
+        libc::SYS_getrlimit => const { &[writes(1, Bytes(16))] },
+        libc::SYS_prlimit64 => const { &[writes(3, Bytes(16))] },
+        libc::SYS_sched_getaffinity => const { &[writes(2, Returned(1))] },
+        libc::SYS_sched_getparam => const { &[writes(1, Bytes(4))] },
+        libc::SYS_getcpu => const { &[writes(0, Bytes(4)), writes(1, Bytes(4))] },
+        libc::SYS_rt_sigaction => const { &[reads(1, Bytes(32)), writes(2, Bytes(32))] },
+        libc::SYS_rt_sigprocmask => {
+            const { &[reads(1, Argument(3, 1)), writes(2, Argument(3, 1))] }
+        }
+        libc::SYS_rt_sigpending => const { &[writes(0, Argument(1, 1))] },
+        libc::SYS_rt_sigtimedwait => const { &[writes(1, Bytes(128))] },
+        libc::SYS_sigaltstack => const { &[reads(0, Bytes(24)), writes(1, Bytes(24))] },
+        _ => &[],
+    }
+}
+
+/// Tells what the call with these arguments and this result has read and written.
+///
+/// # Safety
+/// `p` is that of the calling thread.
+pub unsafe fn tell(p: &Producer, number: i64, result: i64, arguments: &[u64; 6]) {
+    // The kernel's errors; what has failed has touched nothing.
+    if (-4095..0).contains(&result) {
+        return;
+    }
+    let call = Finished {
+        p,
+        result: result as u64,
+        arguments,
+    };
+    if let Some((at, writes)) = call.populated(number) {
+        // SAFETY: by the contract.
+        return unsafe { call.push(at, arguments[1], writes) };
+    }
+    for range in ranges(number) {
+        // SAFETY: by the contract. What cannot be read is not told.
+        let _ = unsafe { call.range(range) };
+    }
+}
+
+/// A call that has succeeded.
+struct Finished<'a> {
+    p: &'a Producer,
+    result: u64,
+    arguments: &'a [u64; 6],
+}
+
+impl Finished<'_> {
+    /// Where a range begins that the call was told to populate, as long as its second
+    /// argument, and whether for writing. QEMU ignores `MADV_POPULATE_READ` and
+    /// `MADV_POPULATE_WRITE`, which a Linux of its own would not.
+    fn populated(&self, number: i64) -> Option<(u64, bool)> {
+        let [at, _, how, flags, ..] = *self.arguments;
+        let has = |flag: libc::c_int| flags & flag as u64 != 0;
+        match number {
+            libc::SYS_mmap if has(libc::MAP_NONBLOCK) => None,
+            libc::SYS_mmap if has(libc::MAP_POPULATE) || has(libc::MAP_LOCKED) => {
+                Some((self.result, how & libc::PROT_WRITE as u64 != 0))
+            }
+            libc::SYS_madvise => match how as libc::c_int {
+                libc::MADV_POPULATE_READ => Some((at, false)),
+                libc::MADV_POPULATE_WRITE => Some((at, true)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// `None`: the guest's memory does not hold what the call was told.
+    ///
+    /// # Safety
+    /// The producer is that of the calling thread.
+    unsafe fn range(&self, &Range(argument, length, writes): &Range) -> Option<()> {
+        let (at, mut writes) = (self.arguments[argument], writes);
+        if at == 0 {
+            return None;
+        }
+        let a = |i: usize| self.arguments[i];
+        let bytes = match length {
+            Bytes(n) => n,
+            Returned(each) => self.result.saturating_mul(each),
+            Argument(i, each) => a(i).saturating_mul(each),
+            Bits(i) => (a(i) & 0xffff_ffff).div_ceil(64) * 8,
+            Pages(i) => a(i).div_ceil(4096),
+            Told(i) => u64::from(u32::from_le_bytes(fetch(a(i))?)),
+            Encoded(i) => {
+                // Direction in bits 30 and 31: 1 the kernel reads, 2 it writes.
+                writes = a(i) >> 31 & 1 != 0;
+                if a(i) >> 30 & 3 == 0 {
+                    0
+                } else {
+                    a(i) >> 16 & 0x3fff
+                }
+            }
+            // SAFETY: by the contract.
+            Vectors(i) => return unsafe { self.vectors(at, a(i), self.result, writes) },
+            // SAFETY: by the contract.
+            Message => return unsafe { self.message(at, self.result, writes) },
+            Messages => {
+                for i in 0..self.result {
+                    let one = at.checked_add(i.checked_mul(64)?)?;
+                    let bytes = u32::from_le_bytes(fetch(one.checked_add(56)?)?);
+                    // SAFETY: by the contract.
+                    unsafe {
+                        self.message(one, u64::from(bytes), writes)?;
+                        self.push(one, 64, true);
+                    }
+                }
+                return Some(());
+            }
+        };
+        // SAFETY: by the contract.
+        unsafe { self.push(at, bytes, writes) };
+        Some(())
+    }
+
+    /// A `msghdr` (address and length of a name, of vectors, of control messages),
+    /// with `bytes` of data.
+    ///
+    /// # Safety
+    /// As [`Finished::range`].
+    unsafe fn message(&self, at: u64, bytes: u64, writes: bool) -> Option<()> {
+        let header: [u8; 56] = fetch(at)?;
+        let word = |i: usize| {
+            let raw = header[i * 8..i * 8 + 8].try_into();
+            raw.map_or(0, u64::from_le_bytes)
+        };
+        // SAFETY: by the contract.
+        unsafe {
+            self.push(at, 56, writes);
+            self.push(word(0), word(1) & 0xffff_ffff, writes);
+            self.push(word(2), word(3).saturating_mul(16), false);
+            self.push(word(4), word(5), writes);
+            self.vectors(word(2), word(3), bytes, writes)
+        }
+    }
+
+    /// `bytes` in the order of the `count` vectors at `at`.
+    ///
+    /// # Safety
+    /// As [`Finished::range`].
+    unsafe fn vectors(&self, at: u64, count: u64, mut bytes: u64, writes: bool) -> Option<()> {
+        for i in 0..count {
+            if bytes == 0 {
+                break;
+            }
+            let raw: [u8; 16] = fetch(at.checked_add(i.checked_mul(16)?)?)?;
+            let both = u128::from_le_bytes(raw);
+            let (base, length) = (both as u64, ((both >> 64) as u64).min(bytes));
+            // SAFETY: by the contract.
+            unsafe { self.push(base, length, writes) };
+            bytes -= length;
+        }
+        Some(())
+    }
+
+    /// # Safety
+    /// As [`Finished::range`].
+    unsafe fn push(&self, at: u64, bytes: u64, writes: bool) {
+        if at == 0 || bytes == 0 || bytes >= record::STORE {
+            return;
+        }
+        let payload = bytes | if writes { record::STORE } else { 0 };
+        // SAFETY: by the contract.
+        unsafe {
+            self.p.push(record::word(record::TOUCH, payload));
+            self.p.push(at);
+        }
+    }
+}
+
+/// Some bytes of the guest's memory.
+fn fetch<const N: usize>(at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    guest::read(at, &mut bytes)?;
+    Some(bytes)
+}

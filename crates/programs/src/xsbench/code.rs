@@ -1,18 +1,31 @@
-//! The instructions of a lookup, as gcc 12.2 -O2 makes them; program counters are
-//! those of its listing.
+//! The instructions of a lookup, as gcc 12.2 makes them with the flags of the source's
+//! Makefile (-O3 -flto -fopenmp); program counters are those of its listing, in which
+//! `calculate_micro_xs`, the search and `pick_mat` are part of their callers and the sums
+//! of `pick_mat` are constants.
 //!
 //! ```text
-//! 540 test ; 543 je 550 ; imul ; imul ; add ; 550 lea ; imul ; imul ; shr ; 55f jne 540
-//! 6d0 movsd macro(,%rax,8) ; comisd ; maxsd ; cmova ; add ; movapd ; cmp ; 6ed jne 6d0
-//! 700 movsd (%rdx) ; xor ; comisd ; seta ; add ; add ; cmp ; 718 jne 700
-//!  90 pick_mat: 6 x 16 bytes of constants to the stack, seed, then sums
-//! 138 addsd (%rax) ; sub ; cmp ; 143 jne 138 ; comisd ; 149 ja ; add ; add ; cmp ; 155 jne 120
+//! calculate_macro_xs
+//! 2cf0 6 x push ; 4 x mov stack ; 3 x store macro ; 2d32 jne 2f70 ; 2d47 jle
+//! 2d58 sar ; lea ; 2d5f movsd (%r9,%rbx,8),%xmm0 ; comisd ; 2d69 ja 30b0
+//!      mov ; mov ; sub ; cmp ; 2d7c jg 2d58      30b0 cmp ; 30b4 je 2d7e ; mov ; 30bd jmp 2d58
+//! 2d7e movslq ; 2d81 movslq (%r11,%rdx,4),%rdx ; test ; 2d87 jle
+//! 2d8d 3 x mov stack ; 4 x store stack ; 18 more ; 2dec jmp 2ed9
+//! 2ed9 movsd (%r11) ; 2ede movslq (%r9) ; mov ; movapd ; imul ; unpcklpd ; cmp ; 2ef6 jne 2df8
+//! 2df8 mov -0x30(%rsp) ; add ; 2e00 movslq (%r14,%rax,4) ; 3 more ; 2e10 mov -0x38(%rsp)
+//!      test ; 2e18 jne ; lea ; lea ; cmp ; cmove
+//! 2e2e movsd 0x30(%rcx) ; movupd 0x38 ; add ; add ; movupd 8 ; movupd 0x18 ; movapd
+//!      2e50 subsd (%rcx) ; movapd ; subsd ; subpd ; divsd ; 2e66 movupd 0x48 ; 8 more
+//!      2e91 movups macro ; 4 more ; 2ea7 movsd 0x58 ; movapd ; subsd 0x28 ; 2eb5 movups macro+16
+//!      mulsd ; subsd ; mulsd ; addsd ; 2eca movsd macro+32 ; cmp ; 2ed3 je 2fb3
+//! 2fb3 6 x pop ; 2fbd ret
 //! ```
+//!
+//! The loops around it, of particles (history, at 30e0) and of lookups (event, at 3ce0),
+//! stand in [`super::outer`].
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
-use super::data::{Grid, fast_forward, lcg, material};
-use crate::layout::CODE;
+use super::data::Grid;
 use crate::thread::{NONE, Thread, Value};
 
 /// Where the arrays lie.
@@ -39,156 +52,49 @@ pub struct Simulation {
     pub verification: AtomicU64,
 }
 
-/// What a thread does.
+/// A call of `calculate_macro_xs`.
 #[derive(Clone, Copy)]
-pub struct Work {
-    pub history: bool,
-    /// Particles, or lookups.
-    pub items: u64,
-    /// Of a particle.
-    pub lookups: u64,
-    pub start: u64,
+pub struct Call {
+    /// Address of the call instruction, in the listing.
+    pub pc: u64,
+    /// Stack pointer when it is executed.
+    pub stack: u64,
+    /// Address of the five sums.
+    pub totals: u64,
+    /// The neutron's energy, a state of the generator.
+    pub energy: u64,
+    /// What produces it.
+    pub at: Value,
+    /// Number of the material.
+    pub material: usize,
 }
 
-/// Iterations a thread takes at a time: `schedule(dynamic,100)`.
-const CHUNK: u64 = 100;
-/// Constants that the code reads.
-const RODATA: u64 = CODE + 0x9000;
-
-/// Addresses on the stack of one thread.
-#[derive(Clone, Copy)]
-struct Frame {
-    /// Stack pointer of the loop over particles.
-    outer: u64,
-    /// That of `calculate_macro_xs`.
-    inner: u64,
-}
-
-impl Frame {
-    fn seed(self) -> u64 {
-        self.outer + 0xa8
-    }
-    fn totals(self) -> u64 {
-        self.outer + 0xb0
-    }
-    fn xs(self) -> u64 {
-        self.inner + 0x20
-    }
-}
-
-impl Work {
-    pub async fn run(self, t: &mut Thread, shared: &Simulation) {
-        let outer = t.stack - 0x200;
-        let frame = Frame {
-            outer,
-            inner: outer - 0xd0,
-        };
-        let mut sum = 0;
-        loop {
-            // GOMP_loop_dynamic_next adds to the shared counter.
-            let first = shared.next.fetch_add(CHUNK, Relaxed);
-            t.atomic(0x7a0, 12, t.stack - 0x20, 8, [NONE; 2]);
-            t.branch(0x7a6, 0x4c5, 2, first < self.items, [NONE; 2]);
-            if first >= self.items {
-                break;
-            }
-            for item in first..(first + CHUNK).min(self.items) {
-                sum += self.item(t, shared, frame, item).await;
-            }
-        }
-        t.atomic(0x7b6, 2, t.stack - 0x28, 8, [NONE; 2]);
-        shared.verification.fetch_add(sum, Relaxed);
+impl Call {
+    /// The stack pointer in the function.
+    fn frame(&self) -> u64 {
+        self.stack - 0x38
     }
 
-    async fn item(self, t: &mut Thread, shared: &Simulation, frame: Frame, item: u64) -> u64 {
-        let (steps, lookups) = if self.history {
-            (item * self.lookups * 2 * 5, self.lookups)
-        } else {
-            (item * 2, 1)
-        };
-        t.load(0x518, 1, frame.outer + 0x58, 8, [NONE; 2]);
-        t.branch(0x520, 0x820, 2, steps == 0, [NONE; 2]);
-        let mut state = lcg(fast_forward(self.start, steps));
-        let mut seed = forward(t, 0x540, steps, NONE);
-        t.store(0x598, 11, frame.seed(), 8, NONE, seed.plus(7));
-        let mut energy = state;
-        let mut at = seed.plus(15);
-        state = lcg(state);
-        pick_material(t, frame, 0x5a0, state);
-        let mut sum = 0;
-        for lookup in 0..lookups {
-            let totals = self.lookup(t, shared, frame, energy, material(state), at);
-            let totals = totals.await;
-            sum += largest(t, frame, &totals);
-            if !self.history {
-                break;
-            }
-            let above = totals.iter().filter(|x| **x > 1.0).count() as u64;
-            let mut count = NONE;
-            for k in 0..5 {
-                count = t.load(0x700, 1, frame.totals() + 8 * k, 8, [NONE; 2]);
-                t.branch(0x718, 0x700, 7, k < 4, [NONE; 2]);
-            }
-            seed = t.load(0x71a, 1, frame.seed(), 8, [NONE; 2]);
-            t.branch(0x725, 0x7d0, 2, above > 0, [count.plus(5), NONE]);
-            if above > 0 {
-                t.branch(0x7d3, 0x818, 2, false, [count.plus(6), NONE]);
-                forward(t, 0x7f0, above, count.plus(6));
-                t.jump(0x81b, 0x72b, 4, pagewalk_stream::flags::TAKEN, [NONE; 2]);
-                state = fast_forward(state, above);
-                seed = seed.plus(8);
-            }
-            state = lcg(state);
-            energy = state;
-            t.load(0x72f, 2, frame.outer, 8, [NONE; 2]);
-            t.store(0x750, 7, frame.seed(), 8, NONE, seed.plus(5));
-            at = seed.plus(13);
-            state = lcg(state);
-            pick_material(t, frame, 0x758, state);
-            t.branch(0x766, 0x650, 4, lookup + 1 < lookups, [NONE; 2]);
-        }
-        sum
-    }
-
-    /// `calculate_macro_xs` at `energy`, which `at` produces.
-    async fn lookup(
-        self,
-        t: &mut Thread,
-        shared: &Simulation,
-        frame: Frame,
-        energy: u64,
-        material: usize,
-        at: Value,
-    ) -> [f64; 5] {
+    /// The function, from the call to the return: the sums, and what produces them.
+    pub async fn run(self, t: &mut Thread, shared: &Simulation) -> ([f64; 5], Value) {
         let (grid, tables) = (shared.grid, &shared.tables);
-        enter(t, frame);
-        let row = search(t, shared, energy, at);
-        let nuclides = &shared.materials[material];
-        let concs = &shared.concs[material];
-        let list = tables.num_nucs + 4 * material as u64;
-        let count = t.load(0x317, 2, list, 4, [NONE; 2]);
-        t.branch(0x31d, 0x3cd, 2, false, [count, NONE]);
-        for (slot, insns) in [
-            (0xc0, 1u16),
-            (0x18, 1),
-            (8, 2),
-            (0xb8, 1),
-            (0x10, 1),
-            (0xb0, 1),
-        ] {
-            let (pc, va) = (0x323 + slot / 4, frame.inner + slot);
-            if matches!(slot, 0x18 | 8 | 0x10) {
-                t.store(pc, insns, va, 8, NONE, NONE);
-            } else {
-                t.load(pc, insns, va, 4, [NONE; 2]);
-            }
-        }
-        let start = material as u64 * tables.widest;
+        let depth = t.stack - self.stack;
+        t.call(self.pc, 0x2cf0, 1, depth);
+        self.enter(t);
+        let row = search(t, shared, self.energy, self.at);
+        let nuclides = &shared.materials[self.material];
+        let concs = &shared.concs[self.material];
+        let list = tables.num_nucs + 4 * self.material as u64;
+        let count = t.load(0x2d81, 2, list, 4, [NONE; 2]);
+        t.branch(0x2d87, 0x2fb3, 2, false, [count, NONE]);
+        self.prepare(t);
+        let start = self.material as u64 * tables.widest;
         let mut totals = [0.0; 5];
+        let mut sums = NONE;
         for (j, (&nuclide, &conc)) in nuclides.iter().zip(concs).enumerate() {
             let place = start + j as u64;
             let nuclide = u64::from(nuclide);
-            let micro = grid.micro(nuclide, energy);
+            let micro = grid.micro(nuclide, self.energy);
             for (total, xs) in totals.iter_mut().zip(micro.xs) {
                 *total += xs * conc;
             }
@@ -197,68 +103,64 @@ impl Work {
                 mat: tables.mats + 4 * place,
                 index: tables.index + 4 * (row * grid.nuclides + nuclide),
                 low: tables.points + 48 * (nuclide * grid.points + micro.low),
-                first: j == 0,
-                more: j + 1 < nuclides.len(),
+                last: j + 1 == nuclides.len(),
             };
-            element.emit(t, frame, at);
+            sums = element.emit(t, self.frame(), self.totals);
             if t.full() {
                 t.pause().await;
             }
         }
-        for (k, pc) in [0x3d1u64, 0x3d2, 0x3d3, 0x3d5, 0x3d7, 0x3d9]
-            .iter()
+        for (k, pc) in [0x2fb3, 0x2fb4, 0x2fb5, 0x2fb7, 0x2fb9, 0x2fbb]
+            .into_iter()
             .enumerate()
         {
-            let insns = 1 + u16::from(k == 0);
-            let va = frame.inner + 0x58 + 8 * k as u64;
-            t.load(*pc, insns, va, 8, [NONE; 2]);
+            t.load(pc, 1, self.frame() + 8 * k as u64, 8, [NONE; 2]);
         }
-        t.ret(0x3db, 0x6b5, 1, t.stack - frame.outer + 0x40);
+        t.ret(0x2fbd, self.pc, 1, depth);
         t.request();
-        totals
+        (totals, sums)
     }
-}
 
-/// Arguments, call and prologue of `calculate_macro_xs`.
-fn enter(t: &mut Thread, frame: Frame) {
-    let Frame { outer, inner } = frame;
-    t.store(0x650, 1, outer + 0xd0, 8, NONE, NONE);
-    t.store(0x664, 3, outer + 0xb0, 16, NONE, NONE);
-    t.store(0x66d, 1, outer + 0xc0, 16, NONE, NONE);
-    for (k, pc) in [0x676u64, 0x67b, 0x680, 0, 0x687, 0x68b, 0x68f]
-        .iter()
+    /// The prologue, up to the search.
+    fn enter(&self, t: &mut Thread) {
+        let frame = self.frame();
+        for (k, (pc, insns)) in [
+            (0x2cf0, 1),
+            (0x2cfc, 4),
+            (0x2d01, 2),
+            (0x2d03, 1),
+            (0x2d08, 2),
+            (0x2d09, 1),
+        ]
+        .into_iter()
         .enumerate()
-    {
-        let slot = outer - 0x10 - 8 * k as u64;
-        if *pc != 0 {
-            t.load(*pc, 1, outer + 0x10 + 8 * k as u64, 8, [NONE; 2]);
+        {
+            t.store(pc, insns, frame + 0x28 - 8 * k as u64, 8, NONE, NONE);
         }
-        // `push` of memory is one instruction.
-        let insns = u16::from(k < 4);
-        t.store(0x67a + 4 * k as u64, insns, slot, 8, NONE, NONE);
+        t.load(0x2d0a, 1, frame + 0x50, 8, [NONE; 2]);
+        t.load(0x2d0f, 1, frame + 0x58, 4, [NONE; 2]);
+        t.load(0x2d14, 1, frame + 0x40, 8, [NONE; 2]);
+        t.store(0x2d19, 1, self.totals + 0x20, 8, NONE, NONE);
+        t.load(0x2d21, 1, frame + 0x48, 8, [NONE; 2]);
+        t.store(0x2d26, 1, self.totals, 16, NONE, NONE);
+        t.store(0x2d2a, 1, self.totals + 0x10, 16, NONE, NONE);
+        t.branch(0x2d32, 0x2f70, 2, false, [NONE; 2]);
+        t.branch(0x2d47, 0x30ca, 5, false, [NONE; 2]);
     }
-    for k in 0..5 {
-        let va = outer + 0x48 + 8 * k;
-        t.load(0x693 + 6 * k, 1, va, 8, [NONE; 2]);
+
+    /// Between the search and the first nuclide.
+    fn prepare(&self, t: &mut Thread) {
+        let frame = self.frame();
+        t.load(0x2d90, 2, frame + 0x60, 4, [NONE; 2]);
+        t.load(0x2d9d, 3, frame + 0x68, 4, [NONE; 2]);
+        t.store(0x2da2, 1, frame - 0x20, 8, NONE, NONE);
+        t.load(0x2db8, 5, frame + 0x38, 8, [NONE; 2]);
+        t.store(0x2dc2, 3, frame - 0x28, 8, NONE, NONE);
+        t.store(0x2dca, 2, frame - 0x30, 8, NONE, NONE);
+        t.store(0x2ddf, 5, frame - 0x18, 8, NONE, NONE);
+        t.store(0x2de4, 1, frame - 0xc, 4, NONE, NONE);
+        t.jump(0x2dec, 0x2ed9, 2, pagewalk_stream::flags::TAKEN, [NONE; 2]);
     }
-    t.call(0x6b5, 0x270, 1, t.stack - outer + 0x40);
-    for (k, pc) in [0x270u64, 0x27e, 0x280, 0x285, 0x28a, 0x28e]
-        .iter()
-        .enumerate()
-    {
-        let insns = [1, 4, 1, 2, 2, 2][k];
-        t.store(*pc, insns, outer - 0x50 - 8 * k as u64, 8, NONE, NONE);
-    }
-    for k in 0..4 {
-        let insns = 1 + u16::from(k == 0);
-        t.load(0x293 + 8 * k, insns, inner + 0x90 + 8 * k, 8, [NONE; 2]);
-    }
-    t.store(0x2b2, 1, frame.totals() + 0x20, 8, NONE, NONE);
-    t.store(0x2ba, 1, frame.totals(), 16, NONE, NONE);
-    t.store(0x2be, 1, frame.totals() + 0x10, 16, NONE, NONE);
-    t.branch(0x2c5, 0x3e0, 2, false, [NONE; 2]);
-    t.branch(0x2d7, 0x446, 4, false, [NONE; 2]);
-    t.jump(0x2e3, 0x2f7, 3, pagewalk_stream::flags::TAKEN, [NONE; 2]);
 }
 
 /// The binary search, the last of whose elements up to `energy` is returned. The
@@ -268,20 +170,25 @@ fn search(t: &mut Thread, shared: &Simulation, energy: u64, at: Value) -> u64 {
     let rank = grid.rank_of_all(energy);
     let (mut low, mut length) = (0, grid.nuclides * grid.points - 1);
     let mut high = length;
+    let mut before = 3;
     while length > 1 {
         let middle = low + length / 2;
         let va = shared.tables.energies + 8 * middle;
-        let value = t.load(0x2fe, 3, va, 8, [NONE; 2]);
-        let below = middle < rank;
-        t.branch(0x309, 0x2e8, 2, below, [value.plus(3), at]);
-        if below {
-            low = middle;
-            length = high - low;
-            t.branch(0x2f5, 0x314, 5, length <= 1, [NONE; 2]);
-        } else {
+        let value = t.load(0x2d5f, 3 + before, va, 8, [NONE; 2]);
+        before = 0;
+        let above = middle >= rank;
+        t.branch(0x2d69, 0x30b0, 2, above, [value.plus(3), at]);
+        if above {
             high = middle;
             length /= 2;
-            t.branch(0x312, 0x2f7, 3, length > 1, [NONE; 2]);
+            t.branch(0x30b4, 0x2d7e, 2, length <= 1, [NONE; 2]);
+            if length > 1 {
+                t.jump(0x30bd, 0x2d58, 2, pagewalk_stream::flags::TAKEN, [NONE; 2]);
+            }
+        } else {
+            low = middle;
+            length = high - low;
+            t.branch(0x2d7c, 0x2d58, 5, length > 1, [NONE; 2]);
         }
     }
     low
@@ -293,137 +200,38 @@ struct Element {
     mat: u64,
     index: u64,
     low: u64,
-    first: bool,
-    more: bool,
+    last: bool,
 }
 
 impl Element {
+    /// Gives what produces the sums.
     #[inline(always)]
-    fn emit(&self, t: &mut Thread, frame: Frame, at: Value) {
-        let Frame { inner, .. } = frame;
-        let xs = frame.xs();
-        let insns = if self.first { 6 } else { 1 };
-        let conc = t.load(0x368, insns, self.conc, 8, [NONE; 2]);
-        let mat = t.load(0x36d, 1, self.mat, 4, [NONE; 2]);
-        t.store(0x36f, 1, inner - 8, 8, NONE, NONE);
-        t.store(0x376, 2, inner - 0x10, 8, NONE, NONE);
-        t.store(0x378, 1, inner - 0x18, 8, NONE, NONE);
-        t.store(0x37a, 1, inner - 0x20, 8, NONE, NONE);
-        t.load(0x37c, 1, inner + 0x10, 8, [NONE; 2]);
-        t.load(0x381, 1, inner + 0x98, 8, [NONE; 2]);
-        t.load(0x389, 1, inner + 0x18, 8, [NONE; 2]);
-        t.load(0x38e, 1, inner + 8, 8, [NONE; 2]);
-        t.call(0x393, 0x160, 1, t.stack - inner + 0x20);
-        let kind = t.load(0x160, 1, inner - 0x10, 4, [NONE; 2]);
-        t.load(0x167, 2, inner - 0x18, 8, [NONE; 2]);
-        t.branch(0x16f, 0x250, 2, false, [kind, NONE]);
-        t.branch(0x177, 0x210, 2, true, [kind, NONE]);
-        let row = t.load(0x210, 1, inner - 0x20, 8, [NONE; 2]);
-        let index = t.load(0x224, 5, self.index, 4, [mat.plus(2), row.plus(4)]);
-        t.jump(0x245, 0x191, 9, pagewalk_stream::flags::TAKEN, [NONE; 2]);
-        let point = [index.plus(5), mat.plus(7)];
-        let e_high = t.load(0x191, 1, self.low + 0x30, 8, point);
-        t.load(0x197, 1, self.low + 0x18, 16, point);
-        t.load(0x19d, 1, self.low + 8, 16, point);
-        let e_low = t.load(0x1a7, 2, self.low, 8, point);
-        t.load(0x1b0, 2, self.low + 0x48, 16, point);
+    fn emit(&self, t: &mut Thread, frame: u64, totals: u64) -> Value {
+        let conc = t.load(0x2ed9, 1, self.conc, 8, [NONE; 2]);
+        let mat = t.load(0x2ede, 1, self.mat, 4, [NONE; 2]);
+        t.branch(0x2ef6, 0x2df8, 6, true, [NONE; 2]);
+        let row = t.load(0x2df8, 1, frame - 0x30, 8, [NONE; 2]);
+        let index = t.load(0x2e00, 2, self.index, 4, [mat.plus(1), row.plus(1)]);
+        // The product of the nuclide's number and the points of each, then the sum.
+        let point = [index.plus(5), mat.plus(8)];
+        t.store(0x2e10, 4, frame - 0x38, 8, NONE, index.plus(3));
+        t.branch(0x2e18, 0x2fd8, 2, false, [NONE; 2]);
+        let e_high = t.load(0x2e2e, 5, self.low + 0x30, 8, point);
+        t.load(0x2e33, 1, self.low + 0x38, 16, point);
+        t.load(0x2e40, 3, self.low + 8, 16, point);
+        t.load(0x2e46, 1, self.low + 0x18, 16, point);
+        let e_low = t.load(0x2e50, 2, self.low, 8, point);
         // The difference of energies, the division, then the points' values.
-        let f = t.compute(0x1ba, 2, 13, [e_low.plus(4), e_high.plus(4)]);
-        t.load(0x1c2, 2, self.low + 0x38, 16, point);
-        let value = f.plus(9);
-        t.store(0x1e0, 7, xs + 0x10, 16, at, value);
-        t.load(0x1e4, 1, self.low + 0x58, 8, point);
-        t.store(0x1f2, 3, xs, 16, NONE, value);
-        t.load(0x1f9, 2, self.low + 0x28, 8, point);
-        t.store(0x207, 3, xs + 0x20, 8, NONE, value);
-        t.ret(0x20c, 0x393, 1, t.stack - inner + 0x20);
-        for k in 0..5 {
-            let insns = if k == 0 { 4 } else { 1 };
-            t.load(0x3a0, insns, xs + 8 * k, 8, [NONE; 2]);
-            let va = frame.totals() + 8 * k;
-            let sum = t.load(0x3aa, 2, va, 8, [NONE; 2]);
-            t.store(
-                0x3b0,
-                1,
-                va,
-                8,
-                NONE,
-                if k == 0 { conc } else { sum.plus(4) },
-            );
-            t.branch(0x3be, 0x3a0, 3, k < 4, [NONE; 2]);
-        }
-        t.branch(0x3cb, 0x368, 4, self.more, [NONE; 2]);
+        let f = t.compute(0x2e62, 4, 13, [e_low.plus(4), e_high.plus(4)]);
+        t.load(0x2e66, 1, self.low + 0x48, 16, point);
+        // Factor, difference, concentration and sum.
+        let sum = f.plus(17);
+        t.store(0x2e91, 9, totals, 16, conc, sum);
+        t.load(0x2ea7, 5, self.low + 0x58, 8, point);
+        t.load(0x2eb0, 2, self.low + 0x28, 8, point);
+        t.store(0x2eb5, 1, totals + 0x10, 16, NONE, sum);
+        t.store(0x2eca, 5, totals + 0x20, 8, NONE, sum);
+        t.branch(0x2ed3, 0x2fb3, 2, self.last, [NONE; 2]);
+        sum
     }
-}
-
-/// `fast_forward_LCG`: a turn for each bit of `n`.
-fn forward(t: &mut Thread, pc: u64, n: u64, condition: Value) -> Value {
-    let mut rest = n;
-    let mut first = 6;
-    let mut last = NONE;
-    while rest > 0 {
-        let bit = rest & 1 == 1;
-        t.branch(pc + 3, pc + 0x10, 2 + first, !bit, [condition, NONE]);
-        // The squarings are the chain; the rest hangs on it.
-        last = t.compute(pc + 0x18, 3 + 3 * u16::from(bit), 3, [last, NONE]);
-        rest >>= 1;
-        t.branch(pc + 0x1f, pc, 2, rest > 0, [condition, NONE]);
-        first = 0;
-    }
-    last.plus(3)
-}
-
-/// The channel with the largest cross section, from 1.
-fn largest(t: &mut Thread, frame: Frame, totals: &[f64; 5]) -> u64 {
-    let mut most = -1.0;
-    let mut at = 0;
-    for (k, x) in (0..).zip(totals) {
-        let insns = if k == 0 { 6 } else { 1 };
-        t.load(0x6d0, insns, frame.totals() + 8 * k, 8, [NONE; 2]);
-        t.branch(0x6ed, 0x6d0, 7, k < 4, [NONE; 2]);
-        if *x > most {
-            (most, at) = (*x, k);
-        }
-    }
-    t.compute(0x6fd, 6, 1, [NONE; 2]);
-    at + 1
-}
-
-/// `pick_mat`, called at `call`: the generator's next state is `state`.
-fn pick_material(t: &mut Thread, frame: Frame, call: u64, state: u64) {
-    let depth = t.stack - frame.outer;
-    t.call(call, 0x90, 1, depth);
-    let stack = frame.outer - 0x70;
-    t.load(0x9e, 4, RODATA, 16, [NONE; 2]);
-    let seed = t.load(0xb0, 2, frame.seed(), 8, [NONE; 2]);
-    for (k, insns) in [1u16, 1, 3, 1, 1, 1].iter().enumerate() {
-        let (k, pc) = (k as u64, 0xb4 + 0x10 * k as u64);
-        t.store(pc, *insns, stack + 0x10 * k, 16, NONE, NONE);
-        if k < 5 {
-            t.load(pc + 5, 1, RODATA + 0x10 * (k + 1), 16, [NONE; 2]);
-        }
-        if k == 2 {
-            t.load(0xe9, 2, RODATA + 0x60, 8, [NONE; 2]);
-            t.store(0xf1, 1, frame.seed(), 8, NONE, seed.plus(5));
-        }
-    }
-    let roll = seed.plus(13);
-    t.branch(0x11b, 0x157, 3, false, [roll, NONE]);
-    let picked = material(state) as u64;
-    for i in 1..12 {
-        let mut sum = NONE;
-        for j in 0..i {
-            let insns = if j == 0 { 8 } else { 1 };
-            sum = t.load(0x138, insns, stack + 8 * (i - j), 8, [NONE; 2]);
-            t.branch(0x143, 0x138, 3, j + 1 < i, [NONE; 2]);
-        }
-        let last = i == picked;
-        t.branch(0x149, 0x159, 2, last, [sum.plus(4 * i), roll]);
-        if last {
-            break;
-        }
-        t.branch(0x155, 0x120, 4, i < 11, [NONE; 2]);
-    }
-    let insns = 2 + u16::from(picked == 0);
-    t.ret(0x15b, call, insns, depth);
 }

@@ -12,24 +12,11 @@
 //! }
 //! ```
 //!
-//! gcc 12.2 -O2; `code.rs` has the rest:
-//!
-//! ```text
-//! 2f7 sar ; lea ; 2fe movsd (%r9,%rdx,8),%xmm0 ; comisd ; 309 jbe 2e8
-//!     mov ; cmp ; 312 jg 2f7          2e8 mov ; mov ; sub ; cmp ; 2f5 jle 314
-//! 368 movsd (%rbp),%xmm7 ; 36d mov (%rbx),%edi ; 4 x push ; 4 x mov stack ; 393 call 160
-//! 160 mov stack ; mov ; mov stack ; cmp ; 16f je ; test ; 177 je 210
-//! 210 imul stack,%rsi ; movslq ; add ; imul ; sub ; 224 movslq (%r8,%rsi,4),%rsi
-//!     add ; lea ; shl ; lea ; add ; cmp ; cmovne ; mov ; 245 jmp 191
-//! 191 movsd 0x30(%r9) ; movupd 0x18(%r9) ; movupd 8(%r9) ; subsd (%r9) ; movupd 0x48(%r9)
-//!     divsd ; movupd 0x38(%r9) ; movups xs+16 ; movsd 0x58(%r9) ; movups xs
-//!     subsd 0x28(%r9) ; movsd xs+32 ; 20c ret
-//! 398 add ; xor ; nop ; 5 x { 3a0 movsd xs ; mulsd ; 3aa addsd macro ; 3b0 movsd macro
-//!     add ; cmp ; 3be jne 3a0 } ; add ; add ; cmp ; 3cb jne 368
-//! ```
+//! The instructions are those of the source's own Makefile: see `code.rs` and `outer.rs`.
 
 mod code;
 mod data;
+mod outer;
 #[cfg(test)]
 mod tests;
 
@@ -39,8 +26,9 @@ use std::sync::atomic::AtomicU64;
 use pagewalk_stream::{Facts, Program, ProgramError};
 use rand::Rng as _;
 
-use self::code::{Simulation, Tables, Work};
+use self::code::{Simulation, Tables};
 use self::data::Grid;
+use self::outer::Work;
 use crate::entry::{Entry, Values};
 use crate::heap::Heap;
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};

@@ -117,8 +117,9 @@ fn every_lookup_reads_the_points_of_the_source() {
                 expected.push(tables.points + 48 * (n * grid.points + p as u64));
             }
         }
-        let of = |op: &&Op| matches!(op.pc & 0xfff, 0x224 | 0x1a7) && op.kind == Kind::Load;
-        // The code segment begins at an address whose low bits are zero.
+        let of = |op: &&Op| {
+            matches!(op.pc - crate::layout::CODE, 0x2e00 | 0x2e50) && op.kind == Kind::Load
+        };
         let found: Vec<u64> = ops.iter().filter(of).map(|op| op.va).collect();
         let expected_after: Vec<u64> = expected;
         assert!(found == expected_after, "{problem}");

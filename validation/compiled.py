@@ -1,0 +1,415 @@
+"""Built-in programs against the compiled ones, and the table of docs/validation.md.
+
+    python validation/compiled.py SOURCES [--only NAME[,NAME...]] [--write]
+
+Builds each program in a copy of the folder SOURCES with its own build files, or takes
+what Debian built, runs it live through QEMU and its built-in counterpart on the same
+simulated machine, and compares what an operation is made of. Both are measured over the
+same part of the program, with caches and TLBs empty at the start.
+
+SOURCES holds, as far as they are wanted:
+
+    XSBench/    github.com/ANL-CESAR/XSBench, tag v20
+    gapbs/      github.com/sbeamer/gapbs
+    gups/       github.com/alexandermerritt/gups
+    root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
+                mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
+
+What is changed in the copies is a mark at each end of the region, and in gapbs the
+search's change of direction, which is left out as it is in the built-in program.
+
+Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
+docs/validation.md. The key-value programs have a script of their own, kv.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "validation.md"
+PROGRAMS = ROOT / "validation" / "programs"
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+
+# glibc copies and fills large blocks with `rep movsb` and `rep stosb`, which an emulator
+# executes byte by byte; with 32-byte registers instead it does what processors do in effect.
+BLOCKS = "glibc.cpu.x86_rep_movsb_threshold=0x10000000:glibc.cpu.x86_rep_stosb_threshold=0x10000000"
+
+# Beyond it a difference needs a reason on the page.
+LARGE = 0.10
+# Of an operation; a smaller difference is that of the ends of a region.
+SMALL_COUNT, SMALL_MISSES = 0.05, 0.02
+
+COLUMNS = ["instructions", "loads", "stores", "branches", "mispredicted"]
+MISSES = ["L1D", "L2", "L3", "L1 dTLB", "L2 TLB"]
+
+
+@dataclass
+class Case:
+    """A program, what is run of it, and how much work that is."""
+
+    name: str
+    real: str
+    told: str
+    operation: str
+    operations: float
+    # The command, and the variables of its environment.
+    command: list[str]
+    environment: dict[str, str]
+    parameters: list[str]
+
+
+def simulated(machine: str, source: list[str], environment: dict[str, str]) -> dict[str, float]:
+    """Counts of the region of interest."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "result.json")
+        limits = ["--roi", "--warmup", "0", "--instructions", "1T"]
+        common = ["--machine", machine, "--design", "radix", *limits, "--json", str(report)]
+        command = [sys.executable, "-m", "pagewalk", "run", *common, *source]
+        variables = {**os.environ, **environment}
+        run = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
+        if run.returncode:
+            raise SystemExit(f"{' '.join(command)}: status {run.returncode}\n{run.stderr}")
+        data = json.loads(report.read_text())
+    design = data["designs"][0]
+    if data["partial"] or design["status"] != "complete":
+        raise SystemExit(f"{' '.join(command)}: ended early\n{run.stderr}")
+    return counts(design)
+
+
+def counts(design: dict[str, list[dict[str, str | float]]]) -> dict[str, float]:
+    """Of one design's result, over all cores: a program may work in a thread of its own."""
+    values = {str(q["name"]): q["value"] for q in design["summary"]}
+    summary = {name: float(value) for name, value in values.items() if value is not None}
+    sums: dict[tuple[str, str], float] = {}
+    for stat in design["stats"]:
+        path = re.sub(r"^core\.\d+", "core", str(stat["path"]))
+        key = path, str(stat["name"])
+        value = stat["value"]
+        if isinstance(value, int | float):
+            sums[key] = sums.get(key, 0.0) + value
+    thousands = summary["instructions"] / 1000
+
+    def misses(cache: str) -> float:
+        return sums[cache, "load_misses"] + sums[cache, "store_misses"]
+
+    return {
+        "instructions": summary["instructions"],
+        "loads": sums["core", "loads"],
+        "stores": sums["core", "stores"],
+        "branches": sums["core", "branches"],
+        "mispredicted": sums["core", "mispredictions"],
+        "L1D": misses("core.l1d"),
+        "L2": misses("core.l2"),
+        "L3": misses("l3"),
+        "L1 dTLB": summary["l1d_tlb_mpki"] * thousands,
+        "L2 TLB": summary["l2_tlb_mpki"] * thousands,
+    }
+
+
+def replace(path: Path, *changes: tuple[str, str]) -> None:
+    """Changes a file of a copied source; each place must be there once."""
+    text = path.read_text()
+    for old, new in changes:
+        if text.count(old) != 1:
+            raise SystemExit(f"{path}: `{old}` is there {text.count(old)} times; expected once")
+        text = text.replace(old, new)
+    path.write_text(f'#include "{ROOT / "include" / "pagewalk.h"}"\n{text}')
+
+
+def make(folder: Path, *words: str, **environment: str) -> None:
+    """The source's own build."""
+    subprocess.run(
+        ["make", "-s", *words],
+        cwd=folder,
+        check=True,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def xsbench(work: Path) -> Iterator[Case]:
+    """The history and the event method of the small problem."""
+    folder = work / "XSBench" / "openmp-threading"
+    begin, end = "omp_start = get_time();", "omp_end = get_time();"
+    replace(
+        folder / "Main.c",
+        (begin, f"{begin} pagewalk_roi_begin();"),
+        (end, f"pagewalk_roi_end(); {end}"),
+    )
+    make(folder)
+    points, particles, lookups = 2000, 1000, 34
+    size = ["--size", str(68 * points * (48 + 8 + 4 * 68))]
+    program = [str(folder / "XSBench"), "-s", "small", "-g", str(points), "-t", "1"]
+    common = ["--workload", "xsbench", "--param", "problem=small", *size]
+    yield Case(
+        "xsbench",
+        "XSBench v20",
+        f"small problem, {points} points, by history",
+        "lookup",
+        particles * lookups,
+        [*program, "-p", str(particles), "-l", str(lookups)],
+        {},
+        [*common, "--param", f"particles={particles}", "--param", f"lookups={lookups}"],
+    )
+    yield Case(
+        "xsbench",
+        "XSBench v20",
+        f"small problem, {points} points, by event",
+        "lookup",
+        particles * lookups,
+        [*program, "-m", "event", "-l", str(particles * lookups)],
+        {},
+        [*common, "--param", "method=event", "--param", f"lookups={particles * lookups}"],
+    )
+
+
+def kronecker(scale: int, degree: int, path: Path) -> int:
+    """Graph500's graph without loops and repetitions; gives the number of edges.
+
+    Both as an edge list for GAP and as a matrix with the same numbers of vertices.
+    """
+    random_numbers = numpy.random.default_rng(1)
+    vertices = 1 << scale
+    count = vertices * degree
+    from_, to = numpy.zeros((2, count), numpy.int64)
+    for _ in range(scale):
+        x = random_numbers.random(count)
+        from_ = 2 * from_ + (x >= 0.76)
+        to = 2 * to + (((x >= 0.57) & (x < 0.76)) | (x >= 0.95))
+    names = random_numbers.permutation(vertices)
+    # The last vertex has an edge, so that GAP counts as many vertices.
+    last = [(vertices - 1) * vertices]
+    edges = numpy.unique(numpy.concatenate([names[from_] * vertices + names[to], last]))
+    from_, to = edges // vertices, edges % vertices
+    pairs = list(zip(from_[from_ != to].tolist(), to[from_ != to].tolist(), strict=True))
+    path.with_suffix(".el").write_text("".join(f"{u} {v}\n" for u, v in pairs))
+    head = f"%%MatrixMarket matrix coordinate pattern general\n{vertices} {vertices} {len(pairs)}\n"
+    path.with_suffix(".mtx").write_text(head + "".join(f"{u + 1} {v + 1}\n" for u, v in pairs))
+    return len(pairs)
+
+
+def bfs(work: Path) -> Iterator[Case]:
+    """Searches from the top down, one thread."""
+    folder = work / "gapbs"
+    trials = "for (int iter=0; iter < cli.num_trials(); iter++) {"
+    average = 'PrintTime("Average Time"'
+    # The first trial finds its memory untouched.
+    replace(
+        folder / "src" / "benchmark.h",
+        (trials, f"{trials} if (iter == 1) pagewalk_roi_begin();"),
+        (average, f"pagewalk_roi_end(); {average}"),
+    )
+    replace(folder / "src" / "bfs.cc", ("scout_count > edges_to_check / alpha", "false"))
+    make(folder, "SERIAL=1", "bfs")
+    scale, searches = 17, 2
+    graph = work / "kronecker"
+    edges = kronecker(scale, 16, graph)
+    yield Case(
+        "bfs",
+        "GAP `bfs`, `SERIAL=1`",
+        f"Kronecker graph, 2^{scale} vertices, {edges} edges",
+        "edge",
+        searches * edges,
+        [str(folder / "bfs"), "-f", f"{graph}.el", "-n", str(searches + 1)],
+        {},
+        ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"],
+    )
+
+
+def gups(work: Path) -> Iterator[Case]:
+    """One process, so that no MPI is needed."""
+    folder = work / "gups"
+    headers = f"{ROOT / 'include'}:{PROGRAMS / 'one_process'}"
+    make(folder, "-f", "Makefile.linux", "LIB=", C_INCLUDE_PATH=headers)
+    size, rounds, chunk = 24, 4, 100_000
+    parameters = {"variant": "check", "chunk": chunk, "updates": rounds * chunk}
+    yield Case(
+        "gups",
+        "`gups_vanilla`, `-O -DCHECK`",
+        f"table of {8 << size >> 20} MB",
+        "update",
+        rounds * chunk,
+        [str(folder / "gups_vanilla"), str(size), str(rounds), str(chunk)],
+        {},
+        [
+            *("--workload", "gups", "--size", f"{8 << size}"),
+            *(word for n, v in parameters.items() for word in ("--param", f"{n}={v}")),
+        ],
+    )
+
+
+def installed(work: Path, program: str, begin: str, end: str) -> tuple[list[str], dict[str, str]]:
+    """Debian's program, and how its region is marked by what it says."""
+    subprocess.run(["make", "-s", "-C", str(PROGRAMS), "told_region.so"], check=True)
+    root = work / "root" / "usr"
+    environment = {
+        "LD_LIBRARY_PATH": str(root / "lib" / "x86_64-linux-gnu"),
+        "REGION_BEGIN": begin,
+        "REGION_END": end,
+    }
+    library = str(PROGRAMS / "told_region.so")
+    return [LOADER, "--preload", library, str(root / "bin" / program)], environment
+
+
+def sysbench(work: Path) -> Iterator[Case]:
+    """The memory test, each way through the block."""
+    program, environment = installed(work, "sysbench", "Threads started", "Total operations")
+    events = 2
+    # Beside the words there is a million instructions to start and end with.
+    for operation, access, megabytes in [
+        ("write", "seq", 64),
+        ("read", "seq", 64),
+        ("write", "rnd", 16),
+    ]:
+        given = [
+            f"--memory-block-size={megabytes}M",
+            f"--memory-total-size={megabytes * events}M",
+            f"--memory-oper={operation}",
+            f"--memory-access-mode={access}",
+        ]
+        order = {"seq": "sequential", "rnd": "random"}[access]
+        yield Case(
+            "sysbench",
+            "Debian's sysbench 1.0.20",
+            f"{operation}, {order}, {megabytes} MB",
+            "word",
+            (megabytes << 20) / 8 * events,
+            [*program, "memory", *given, "--time=0", "run"],
+            environment,
+            [
+                *("--workload", "sysbench", "--size", f"{megabytes}MiB"),
+                *("--param", f"events={events}", "--param", f"operation={operation}"),
+                *("--param", f"access={order}"),
+            ],
+        )
+
+
+def mummer(work: Path) -> Iterator[Case]:
+    """A sequence against itself with two letters in a hundred changed."""
+    program, environment = installed(work, "mummer", "matching query-file", "COMPLETETIME")
+    letters = 300_000
+    numbers = random.Random(1)
+    reference = numbers.choices("acgt", k=letters)
+    query = [numbers.choice("acgt") if numbers.random() < 0.02 else c for c in reference]
+    for name, sequence in [("reference", reference), ("query", query)]:
+        lines = "\n".join("".join(sequence[i : i + 60]) for i in range(0, letters, 60))
+        (work / f"{name}.fa").write_text(f">{name}\n{lines}\n")
+    files = [str(work / "reference.fa"), str(work / "query.fa")]
+    # So long that none is reported: printing is not the built-in program's.
+    least = 1000
+    yield Case(
+        "mummer",
+        "Debian's mummer 3.23",
+        f"{letters} letters",
+        "letter",
+        letters,
+        [*program, "-mumreference", "-l", str(least), *files],
+        environment,
+        [
+            *("--workload", "mummer", "--param", f"reference={files[0]}"),
+            *("--param", f"query={files[1]}", "--param", f"least={least}"),
+        ],
+    )
+
+
+CASES: dict[str, Callable[[Path], Iterator[Case]]] = {
+    "xsbench": xsbench,
+    "bfs": bfs,
+    "gups": gups,
+    "sysbench": sysbench,
+    "mummer": mummer,
+}
+FOLDERS = {
+    "xsbench": "XSBench",
+    "bfs": "gapbs",
+    "gups": "gups",
+    "sysbench": "root",
+    "mummer": "root",
+}
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
+
+
+def row(*cells: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def differences(real: dict[str, float], built: dict[str, float], over: float) -> Iterator[str]:
+    """Of the built-in program from the real one, a cell a column; large ones in bold."""
+    for name in COLUMNS + MISSES:
+        a, b = real[name] / over, built[name] / over
+        small = SMALL_COUNT if name in COLUMNS[:4] else SMALL_MISSES
+        if abs(b - a) < small:
+            yield f"{100 * (b / a - 1):+.0f} %" if a > small else "0"
+            continue
+        text = f"{100 * (b / a - 1):+.0f} %" if a else "all"
+        yield f"**{text}**" if not a or abs(b / a - 1) > LARGE else text
+
+
+def main() -> int:
+    """Runs, compares and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("sources", type=Path, help="the folder with the sources")
+    parser.add_argument("--only", default=",".join(CASES), help="programs, with commas")
+    parser.add_argument("--machine", default="epyc-milan")
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    names = given.only.split(",")
+    if unknown := [n for n in names if n not in CASES]:
+        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(CASES)}")
+    os.environ["GLIBC_TUNABLES"] = BLOCKS
+    heads = [*COLUMNS, *(f"{m} misses" for m in MISSES)]
+    lines = [row("program", "an operation", *heads), row("---", "---", *["--:"] * len(heads))]
+    print("\n".join(lines), flush=True)
+    for name in names:
+        source = given.sources / FOLDERS[name]
+        if not source.is_dir():
+            raise SystemExit(f"{source}: no such folder; see `{sys.argv[0]} --help` and its head")
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder)
+            shutil.copytree(source, work / FOLDERS[name])
+            for case in CASES[name](work):
+                real = simulated(given.machine, ["--", *case.command], case.environment)
+                built = simulated(given.machine, case.parameters, {})
+                each = [
+                    [number(run[c] / case.operations) for c in COLUMNS + MISSES]
+                    for run in (real, built)
+                ]
+                rows = [
+                    row(case.real, f"{case.operation}: {case.told}", *each[0]),
+                    row(f"`{case.name}`", "", *each[1]),
+                    row("", "difference", *differences(real, built, case.operations)),
+                ]
+                print("\n".join(rows), flush=True)
+                lines += rows
+    if given.write:
+        page = PAGE.read_text()
+        marked = re.compile(r"(<!-- compiled -->\n).*?(\n<!-- end compiled -->)", re.DOTALL)
+        if not marked.search(page):
+            raise SystemExit(f"{PAGE} has no marks for compiled")
+        text = f"On `{given.machine}` with `radix`, an operation:\n\n" + "\n".join(lines)
+        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], page))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,7 @@ mod shortcut;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor};
+pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor, WhenDue};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
 pub use metric::TableMetric;
 pub use owner::Owner;

@@ -31,8 +31,8 @@ class Figure9(Figure):
         "say which part of this time it charged. So the result is shown without that part, with "
         "what page tables' blocks and moved entries take in it, and with all of it; and with what "
         "they, or all kernel work, take from an empty machine on. What moving an entry takes, "
-        "100 ns, is our own price: the growth is given with 20 and 0 ns, too. The paper's averages stand "
-        "beside each; its 1.28 may be over radix with THP or, as its bars are, "
+        "100 ns, is our own price: the growth is given with 20 and 0 ns, too. The paper's "
+        "averages stand beside each; its 1.28 may be over radix with THP or, as its bars are, "
         "without: both are given. " + BIG_MACHINE
     )
     timing = True

@@ -350,7 +350,11 @@ fn an_atomic_that_fences_holds_back_younger_accesses_alone() {
     };
     let cycles = |s: &pagewalk_cpu::CoreSpec, ops: &[Op]| {
         let mut b = Bench::new(s);
-        b.run(&[load(0)]);
+        let fence = Op {
+            flags: flags::SERIALISING,
+            ..compute(1, 1)
+        };
+        b.run(&[load(0), fence]);
         b.run(ops)
     };
     let [read, write] = atomic(0);

@@ -474,9 +474,10 @@ def test_every_shipped_figure_can_be_planned(name: str, tmp_path: Path) -> None:
     scales = papers.load(name).scales
     for scale in scales:
         paper = papers.load(name, scale)
-        figures = paper.figures()
-        assert list(figures) == paper.order
-        assert set(paper.order) <= {p.stem for p in paper.folder.glob("*.py")}
+        assert list(paper.figures()) == paper.order
+        figures = paper.figures([*paper.order, *paper.on_request])
+        assert list(figures) == [*paper.order, *paper.on_request]
+        assert set(figures) <= {p.stem for p in paper.folder.glob("*.py")}
         for figure in figures.values():
             assert figure.title
             assert figure.place

@@ -81,6 +81,20 @@ def resizes(timed: Timed) -> tuple[float, float]:
     return sum(timed.growing.get(part) or 0.0 for part in parts), 0.0
 
 
+def resizes_at(price_ns: float) -> Cost:
+    """The same if moving an entry took so long: that price is ours."""
+
+    def cost(timed: Timed) -> tuple[float, float]:
+        cycles, _ = resizes(timed)
+        assert timed.growing is not None
+        config = timed.growing.result.config
+        cheaper = config["os"]["prices"]["moved_entry_ns"] - price_ns
+        moved = timed.growing.get("os.table_entries_moved") or 0.0
+        return cycles - moved * cheaper * config["frequency_ghz"], 0.0
+
+    return cost
+
+
 def growth(timed: Timed) -> tuple[float, float]:
     """That window whole: the first touches with traps, zeroing, walks and resizes."""
     assert timed.growing is not None

@@ -16,11 +16,11 @@ use pagewalk_structures::Ring;
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
-use crate::CoreSpec;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
 use crate::rob::Rob;
 use crate::store_queue::StoreQueue;
+use crate::{Atomics, CoreSpec};
 
 /// What a program on this core has of the machine around it, lent for the length
 /// of a call.
@@ -166,6 +166,10 @@ pub struct Core {
     load_to_use: Cycle,
     fetch_to_use: Cycle,
     penalty: u64,
+    /// Atomics order memory accesses alone.
+    fences: bool,
+    /// Slot before which no younger access to memory begins, because of an atomic.
+    fenced: u64,
     core: u8,
 
     /// First slot in which the next instruction can be dispatched.
@@ -225,6 +229,8 @@ impl Core {
             load_to_use,
             fetch_to_use,
             penalty: spec.mispredict_penalty * u64::from(spec.width),
+            fences: spec.atomics == Atomics::Fence,
+            fenced: 0,
             core,
             next: 0,
             rob: Rob::new(spec.rob),

@@ -26,4 +26,4 @@ mod tage;
 pub use crate::core::{Core, CoreStats, Outside, Ran, Stop};
 pub use cycle_stack::{Cause, StackCycles, StackSlots};
 pub use predictor::PredictorStats;
-pub use spec::{CoreSpec, PredictorSpec};
+pub use spec::{Atomics, CoreSpec, PredictorSpec};

@@ -52,6 +52,17 @@ fn default_indirect_entries() -> u32 {
     1024
 }
 
+/// How a `lock`ed read-modify-write orders what is around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Atomics {
+    /// It begins when all older instructions have retired, and younger ones when it is done.
+    #[default]
+    Drain,
+    /// It begins when its inputs are there and older stores are written; younger loads and stores wait until it has read. Older loads and everything else overlap.
+    Fence,
+}
+
 /// The window.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -75,6 +86,9 @@ pub struct CoreSpec {
     /// Entries of the table of indirect targets by history; a power of two.
     #[serde(default = "default_indirect_entries")]
     pub indirect_entries: u32,
+    /// How atomic read-modify-writes order what is around them; fences and `cpuid` drain the window in any case.
+    #[serde(default)]
+    pub atomics: Atomics,
 }
 
 impl CoreSpec {

@@ -317,6 +317,77 @@ fn a_fence_waits_for_all_that_is_older() {
     near(each, 2.0 * L1 as f64, 0.02);
 }
 
+fn atomic(at: u64) -> [Op; 2] {
+    let flags = flags::SERIALISING;
+    let dep = [0, 1];
+    [
+        Op { flags, ..load(at) },
+        Op {
+            flags,
+            insns: 0,
+            dep,
+            ..store(at)
+        },
+    ]
+}
+
+/// Groups of a miss to a line of its own and an atomic on a line that is there.
+fn misses_and_atomics(s: &pagewalk_cpu::CoreSpec, groups: u64) -> f64 {
+    let mut b = Bench::new(s);
+    b.run(&[load(0)]);
+    let [read, write] = atomic(0);
+    let ops: Vec<Op> = (1..=groups)
+        .flat_map(|n| [load(n << 20), compute(30, 1), read, write])
+        .collect();
+    b.run(&ops) as f64 / groups as f64
+}
+
+#[test]
+fn an_atomic_that_fences_holds_back_younger_accesses_alone() {
+    let fences = pagewalk_cpu::CoreSpec {
+        atomics: pagewalk_cpu::Atomics::Fence,
+        ..spec()
+    };
+    let cycles = |s: &pagewalk_cpu::CoreSpec, ops: &[Op]| {
+        let mut b = Bench::new(s);
+        let fence = Op {
+            flags: flags::SERIALISING,
+            ..compute(1, 1)
+        };
+        b.run(&[load(0), fence]);
+        b.run(ops)
+    };
+    let [read, write] = atomic(0);
+    // An older miss does not hold it up, nor what is younger.
+    let older = [load(1 << 20), read, write, load(1 << 21)];
+    let (drained, overlapped) = (cycles(&spec(), &older), cycles(&fences, &older));
+    assert!(drained >= 2 * DRAM, "{drained}");
+    assert!(overlapped < DRAM + 4 * L1 + 10, "{overlapped}");
+    // A miss of its own holds back younger loads, and arithmetic not.
+    let [read, write] = atomic(1 << 22);
+    let younger = [read, write, load(1 << 21)];
+    assert!(cycles(&fences, &younger) >= 2 * DRAM);
+    let arithmetic = [read, write, compute(1, 100)];
+    assert!(cycles(&fences, &arithmetic) < DRAM + 20);
+    assert!(cycles(&spec(), &arithmetic) >= DRAM + 100);
+}
+
+#[test]
+fn the_window_matters_where_atomics_fence() {
+    let with = |rob: u32, atomics: pagewalk_cpu::Atomics| {
+        let s = pagewalk_cpu::CoreSpec {
+            rob,
+            atomics,
+            ..spec()
+        };
+        misses_and_atomics(&s, 200)
+    };
+    use pagewalk_cpu::Atomics::{Drain, Fence};
+    near(with(32, Drain), with(256, Drain), 0.02);
+    assert!(with(256, Fence) < 0.8 * with(32, Fence));
+    assert!(with(32, Fence) <= with(32, Drain));
+}
+
 #[test]
 fn an_access_over_two_lines_or_pages_makes_two() {
     let mut b = Bench::with(&spec(), &mmu(), 256);

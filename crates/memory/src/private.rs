@@ -106,6 +106,36 @@ impl Private {
         }
     }
 
+    /// A walker's read that leaves no line in this core's caches which was not there.
+    #[inline(never)]
+    pub fn glance<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
+        if self.stays(&request) {
+            return self.access(request, now, below);
+        }
+        self.l2.count_miss(request.kind);
+        self.pass_by::<true, B>(&request, now + self.l2.latency(), below)
+    }
+
+    /// [`Private::glance`] as [`Private::warm`] is to [`Private::access`].
+    #[inline(never)]
+    pub fn warm_glance<B: Below>(&mut self, request: Request, below: &mut B) {
+        if self.stays(&request) {
+            self.warm(request, below);
+        } else {
+            self.pass_by::<false, B>(&request, 0, below);
+        }
+    }
+
+    /// Whether a walker's read finds its line where it enters, or enters below.
+    fn stays(&self, request: &Request) -> bool {
+        let line = request.at.0 >> LINE_SHIFT;
+        match self.walks_enter {
+            Enter::L1d => self.l1d.find(line).is_some() || self.l2.find(line).is_some(),
+            Enter::L2 => self.l2.find(line).is_some(),
+            Enter::L3 => true,
+        }
+    }
+
     /// Fetches the line of `at` into the L2, because an engine guesses at `now` that
     /// it will be wanted: not when one of the core's caches has it or has asked for
     /// it, and only if a miss register of the L2 is free.

@@ -158,6 +158,8 @@ pub(crate) trait Port<A> {
     /// Reads the entry at `at` of a table's `level`, asked for at `now`; or the
     /// cycle at which it turned out that the address has no memory behind it.
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
+    /// The same, and the line is not to stay in the core's caches if it was not there.
+    fn glance(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
 }
 
 /// Walks `table` for `va` from `start`; gives the cycle at which the outcome is
@@ -216,8 +218,13 @@ fn read_group<Out: Addr>(
     caches: &mut WalkCaches<'_>,
 ) -> Result<Cycle, (Cycle, Missing)> {
     let mut back = t;
+    let only = group.matching.filter(|_| caches.keeps_matches_only());
     for (i, &at) in group.at.iter().enumerate() {
-        let done = port.read(at, group.level, t)?;
+        let done = if only.is_some_and(|m| usize::from(m) != i) {
+            port.glance(at, group.level, t)?
+        } else {
+            port.read(at, group.level, t)?
+        };
         if !group.off_path {
             caches.arrive(i, done.at);
         }
@@ -274,6 +281,21 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
         }
         Ok(done)
     }
+
+    fn glance(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        let request = Request {
+            at,
+            kind: Kind::Walk,
+            core: self.core,
+            pc: 0,
+        };
+        let done = self.private.glance(request, now, self.below);
+        self.served[done.level as usize] += 1;
+        if self.record.is_some() {
+            self.note(at, level, now, done);
+        }
+        Ok(done)
+    }
 }
 
 /// Reads that leave state and take no time.
@@ -294,6 +316,20 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
         };
         self.private.warm(request, self.below);
         Ok(Done::new(now, Level::L1))
+    }
+
+    fn glance(&mut self, at: PhysAddr, _: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
+        let request = Request {
+            at,
+            kind: Kind::Walk,
+            core: self.core,
+            pc: 0,
+        };
+        self.private.warm_glance(request, self.below);
+        Ok(Done {
+            at: now,
+            level: Level::L1,
+        })
     }
 }
 
@@ -382,6 +418,16 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
     fn read(&mut self, at: GuestPhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
         let (backing, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
         self.physical.read(backing.pa, level, t)
+    }
+
+    fn glance(
+        &mut self,
+        at: GuestPhysAddr,
+        level: u8,
+        now: Cycle,
+    ) -> Result<Done, (Cycle, Missing)> {
+        let (backing, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
+        self.physical.glance(backing.pa, level, t)
     }
 }
 

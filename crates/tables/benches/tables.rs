@@ -108,6 +108,7 @@ fn bench(c: &mut Criterion) {
                 entries: 32,
                 ways: 4,
                 latency: 2,
+                serial: false,
             };
             let mut set =
                 WalkCacheSet::new(&walk_caches, 3).with_cuckoo(&CuckooWalkSpec::default());

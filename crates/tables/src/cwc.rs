@@ -6,6 +6,17 @@ use pagewalk_units::Cycle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Which probes of a walk leave their lines in the core's own caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptProbes {
+    /// All, as other reads of walkers.
+    #[default]
+    All,
+    /// The one that matches.
+    Matching,
+}
+
 /// The walker of elastic cuckoo page tables. Defaults: ME-HPT, table III.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -23,6 +34,8 @@ pub struct CuckooWalkSpec {
     /// Cycles of the shift, the access to the L2P table and the mask, beside the
     /// lookup in the caches. Default 4.
     pub l2p_latency: Cycle,
+    /// Which probes of a group leave their lines in the core's own caches, where the matching one is waited for: "all", or "matching" (the others look there and then into the shared cache). Default "all".
+    pub kept_probes: KeptProbes,
 }
 
 impl Default for CuckooWalkSpec {
@@ -33,6 +46,7 @@ impl Default for CuckooWalkSpec {
             cwc_latency: 4,
             hash_latency: 2,
             l2p_latency: 4,
+            kept_probes: KeptProbes::All,
         }
     }
 }
@@ -129,6 +143,7 @@ pub(crate) struct CuckooWalk {
     pub(crate) stats: CuckooWalkStats,
     /// Cycles before the first probe: without and with an L2P table.
     before: [Cycle; 2],
+    matches_only: bool,
 }
 
 impl CuckooWalk {
@@ -139,6 +154,7 @@ impl CuckooWalk {
             counts: [CwcStats::default(); 2],
             stats: CuckooWalkStats::default(),
             before: [0; 2],
+            matches_only: false,
         }
     }
 
@@ -156,8 +172,15 @@ impl CuckooWalk {
                 spec.hash_latency + cwc,
                 spec.hash_latency + cwc.max(spec.l2p_latency),
             ],
+            matches_only: spec.kept_probes == KeptProbes::Matching,
             ..CuckooWalk::none()
         }
+    }
+
+    /// Whether probes that do not match leave nothing in the core's caches.
+    #[inline]
+    pub(crate) fn matches_only(&self) -> bool {
+        self.matches_only
     }
 
     /// Cycles from the start of a walk to its first probe.

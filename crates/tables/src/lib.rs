@@ -20,8 +20,8 @@ mod shortcut;
 mod walk_cache;
 
 pub use contract::*;
-pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor};
-pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats};
+pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor, WhenDue};
+pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats, KeptProbes};
 pub use metric::TableMetric;
 pub use owner::Owner;
 pub use radix::Radix;

@@ -18,6 +18,9 @@ pub struct WalkCacheSpec {
     pub ways: u32,
     /// Cycles from the start of a walk to the answer of all arrays, looked up in parallel.
     pub latency: Cycle,
+    /// Whether the arrays are looked up one after the other, from the one next to the leaves on; each then takes the latency. Default false.
+    #[serde(default)]
+    pub serial: bool,
 }
 
 /// Which walk caches the walks of a table look into.
@@ -43,6 +46,8 @@ struct Entry {
 pub struct WalkCacheSet {
     arrays: Vec<SetAssoc<Entry>>,
     latency: Cycle,
+    /// 1 if the latency is spent by each lookup, 0 if once by all of them.
+    serial: Cycle,
     cuckoo: CuckooWalk,
     /// Lookups and hits of each array.
     pub counts: Vec<[u64; 2]>,
@@ -61,6 +66,7 @@ impl WalkCacheSet {
         WalkCacheSet {
             arrays: vec![SetAssoc::new(sets, ways); n],
             latency: if n == 0 { 0 } else { spec.latency },
+            serial: u64::from(spec.serial),
             cuckoo: CuckooWalk::none(),
             counts: vec![[0; 2]; n],
             counting: true,
@@ -138,11 +144,11 @@ impl<'a> WalkCaches<'a> {
         self.space | key
     }
 
-    /// The payload of `key` in array `id`. Arrays are looked up in parallel:
-    /// the latency is spent once.
+    /// The payload of `key` in array `id`. Arrays are looked up in parallel, and
+    /// the latency is spent once, or one after the other.
     #[inline(always)]
     pub fn lookup(&mut self, id: usize, key: u64) -> Option<u64> {
-        self.spent = self.set.latency;
+        self.spent = self.spent * self.set.serial + self.set.latency;
         let k = self.key(key);
         let counted = u64::from(self.set.counting);
         let array = self.set.arrays.get_mut(id)?;
@@ -191,6 +197,12 @@ impl<'a> WalkCaches<'a> {
     pub(crate) fn keep_line(&mut self, cwt: Cwt, key: u64, headers: [u64; 8]) {
         let k = self.key(key);
         self.set.cuckoo.keep(cwt, k, headers, self.back);
+    }
+
+    /// Whether probes that do not match leave nothing in the core's caches.
+    #[inline]
+    pub fn keeps_matches_only(&self) -> bool {
+        self.set.cuckoo.matches_only()
     }
 
     /// Where a walk of cuckoo tables counts itself; nowhere while warming.

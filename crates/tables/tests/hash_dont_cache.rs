@@ -109,6 +109,7 @@ fn tables_of_all_sizes_are_read_in_parallel() {
             entries: 0,
             ways: 1,
             latency: 0,
+            serial: false,
         };
         let mut set = WalkCacheSet::new(&none, 0);
         let mut caches = WalkCaches::new(&mut set, Asid(7), 0);

@@ -74,6 +74,7 @@ fn walk_caches_answer_once_their_entry_is_ready_and_for_their_own_space() {
         entries: 4,
         ways: 4,
         latency: 2,
+        serial: false,
     };
     let mut set = WalkCacheSet::new(&spec, 3);
     let count = |set: &mut WalkCacheSet, asid, now| {

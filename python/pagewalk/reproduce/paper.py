@@ -68,6 +68,7 @@ class Paper:
         self.about: str = data.get("about", "")
         self.seed: int = data.get("seed", 1)
         self.order: list[str] = data["figures"]
+        self.on_request: list[str] = data.get("on_request", [])
         self.scales = {
             key: Scale(
                 key,
@@ -207,12 +208,13 @@ class Paper:
         )
 
     def figures(self, names: Iterable[str] = ()) -> dict[str, Figure]:
-        """The named figures, or all, in the paper's order.
+        """The named figures, or all but those on request, in the paper's order.
 
         Raises `UserError` for an unknown one.
         """
-        wanted = {known(name, self.order, "figure", f"figures of {self.name}") for name in names}
-        return {name: _figure(self, name) for name in self.order if not wanted or name in wanted}
+        every = [*self.order, *self.on_request]
+        wanted = {known(name, every, "figure", f"figures of {self.name}") for name in names}
+        return {name: _figure(self, name) for name in every if name in (wanted or self.order)}
 
 
 def known(name: str, names: Iterable[str], kind: str, kinds: str) -> str:

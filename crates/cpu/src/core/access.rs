@@ -19,7 +19,8 @@ impl Core {
         let oldest = self.load_count.wrapping_sub(self.load_queue);
         self.next = self.next.max(self.loads.get(oldest as usize));
         let at = self.dispatch(op.insns);
-        let start = at.max(self.input(op, 0)).max(self.input(op, 1));
+        let start = self.after_fence(op, at);
+        let start = start.max(self.input(op, 0)).max(self.input(op, 1));
         let ask = self.cycle(start);
         let (low, high) = bytes(op);
         let (translated, data);
@@ -45,7 +46,9 @@ impl Core {
         let slot = self.retire(op.insns, at, done, waits);
         self.loads.set(self.load_count as usize, slot);
         self.load_count += 1;
-        if op.flags & flags::SERIALISING != 0 {
+        if self.orders(op) {
+            self.fenced = self.fenced.max(done);
+        } else if op.flags & flags::SERIALISING != 0 {
             self.next = self.next.max(done);
         }
         Ok(done)
@@ -63,7 +66,7 @@ impl Core {
             self.hold(room, Cause::StoreQueue);
         }
         let at = self.dispatch(op.insns);
-        let start = at.max(self.input(op, 0));
+        let start = self.after_fence(op, at).max(self.input(op, 0));
         let data = at.max(self.input(op, 1));
         let ask = self.cycle(start);
         let (low, high) = bytes(op);
@@ -114,7 +117,7 @@ impl Core {
             let rest = (high - LINE_BYTES) as u8;
             self.stores.write(line + 1, 0, rest, ready, commit);
         }
-        if op.flags & flags::SERIALISING != 0 {
+        if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.hold(commit * self.width, Cause::StoreQueue);
         }
         Ok(done)

@@ -1,7 +1,7 @@
 //! The window: what an instruction waits for from dispatch to retirement.
 
 use pagewalk_memory::{Done, Level};
-use pagewalk_stream::{Op, flags};
+use pagewalk_stream::{Kind, Op, flags};
 
 use super::{BARRIERS, Barrier, Core, Translated, Waits};
 use crate::cycle_stack::Cause;
@@ -229,9 +229,34 @@ impl Core {
             self.plain(u64::from(op.insns) - 1);
         }
         self.resumes = false;
-        if op.flags & flags::SERIALISING != 0 {
+        if op.flags & flags::SERIALISING != 0 && !self.orders(op) {
             self.drain();
         }
+    }
+
+    /// Whether `op` is part of an atomic that orders accesses to memory and
+    /// nothing else.
+    #[inline]
+    pub(super) fn orders(&self, op: &Op) -> bool {
+        self.fences
+            && op.flags & flags::SERIALISING != 0
+            && matches!(op.kind, Kind::Load | Kind::Store)
+    }
+
+    /// The slot from which on `op`, dispatched at `at`, may access memory: not
+    /// before an older atomic has read, and itself an atomic not before all older
+    /// stores are written.
+    #[inline(always)]
+    pub(super) fn after_fence(&self, op: &Op, at: u64) -> u64 {
+        if !self.fences {
+            return at;
+        }
+        let written = if self.orders(op) {
+            self.stores.last_commit * self.width
+        } else {
+            0
+        };
+        at.max(self.fenced).max(written)
     }
 
     /// All older instructions have retired and all older stores are written.

@@ -204,6 +204,7 @@ pub fn mmu() -> MmuSpec {
             entries: 32,
             ways: 4,
             latency: 2,
+            serial: false,
         },
         cuckoo: Default::default(),
         nested_tlb: Default::default(),

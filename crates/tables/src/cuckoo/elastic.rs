@@ -23,7 +23,7 @@ use pagewalk_units::{Addr, Asid, PageSize, Rng};
 use super::hash::Hash;
 use super::l2p::L2p;
 use super::line::Format;
-use super::spec::{ElasticSpec, MAX_WAYS};
+use super::spec::{ElasticSpec, MAX_WAYS, WhenDue};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
@@ -68,6 +68,23 @@ struct Flight {
     up: bool,
     /// A downsize that was turned round: the pointer moves back.
     back: bool,
+    /// The new chunks have no L2P entries before the old ones give theirs back:
+    /// it is over before the kernel is done with the table.
+    unlisted: bool,
+}
+
+impl Flight {
+    /// An upsize that goes on a step with each insertion.
+    const UP: Flight = Flight {
+        up: true,
+        back: false,
+        unlisted: false,
+    };
+    /// A downsize that does.
+    const DOWN: Flight = Flight {
+        up: false,
+        ..Flight::UP
+    };
 }
 
 /// One way. The live slot of hash `h` is `h & old_mask` of the old table if
@@ -154,6 +171,8 @@ pub(crate) struct Elastic<F, A> {
     /// A downsize was turned round since a line found no place in the smaller
     /// table, where the same lines would meet again: none before so few are left.
     downsize_from: u64,
+    /// The part of a slot that insertions so far have left to migrate, below one.
+    owed: f64,
     stats: ElasticStats,
     format: PhantomData<fn() -> F>,
 }
@@ -175,6 +194,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             lines: 0,
             displaced: Vec::new(),
             downsize_from: u64::MAX,
+            owed: 0.0,
             stats: ElasticStats::new(
                 usize::from(spec.ways),
                 place::PATIENCE * spec.max_kicks as usize,
@@ -352,10 +372,11 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.lines += 1;
         self.stats.inserted += 1;
         self.tell(landed);
+        self.change_at_once(env, landed);
         if self.in_flight() != 0 {
             self.stats.coexisting_insertions += 1;
             self.hurry(due & !begun, env, landed);
-            self.migrate(self.spec.migrated_per_insertion, env, landed);
+            self.migrate(env, landed);
         }
         // What has moved since may have been this line.
         Ok(self.find(key).unwrap_or(place))
@@ -366,7 +387,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(crate) fn merged(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
         self.stats.merged += 1;
         if self.spec.merge_counts && self.in_flight() != 0 {
-            self.migrate(self.spec.migrated_per_insertion, env, landed);
+            self.migrate(env, landed);
         }
     }
 
@@ -384,7 +405,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.stats.removed += 1;
         let due = self.downsizes_due();
         let flying = self.in_flight();
-        if due & flying != 0 {
+        if due & flying != 0 && self.spec.when_due == WhenDue::Finish {
             self.finish_now(due & flying, env, landed);
         }
         if due & !flying != 0 && self.lines <= self.downsize_from {
@@ -392,7 +413,7 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             self.note();
         }
         if self.in_flight() != 0 {
-            self.migrate(self.spec.migrated_per_insertion, env, landed);
+            self.migrate(env, landed);
         }
     }
 

@@ -4,7 +4,10 @@
 //! Each way has three sub-tables side by side, of one page size each: that of
 //! 4 KB pages grows upwards from one end, that of 2 MB pages downwards from the
 //! other, and that of 1 GB pages lies in the middle, where the other two may
-//! take it over whole as long as none of it is in use.
+//! take it over whole as long as none of it is in use. All entries of a way may
+//! come into use: 64 of one page size and 32 of the other. A change of the chunk
+//! size that then finds no entry for the new chunks is made at once, so that they
+//! get those of the old ones.
 
 use pagewalk_units::PageSize;
 
@@ -14,8 +17,7 @@ use crate::{Limit, Refusal};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
     /// A way gets more chunks of the size it has: up to twice a sub-table's
-    /// entries, and one entry of the way has to stay free for a change of the
-    /// chunk size.
+    /// entries.
     Same,
     /// A way goes over to chunks of another size, and for as long as it takes
     /// needs the old chunks' entries and the new ones': any free entries, but
@@ -105,16 +107,23 @@ impl L2p {
         let most = match size {
             PageSize::K4 => (0..e + middle).filter(may).count(),
             PageSize::M2 => (2 * e - middle..3 * e).filter(may).count(),
-            PageSize::G1 => return (0..3 * e).filter(may).count() as u32,
+            PageSize::G1 => (0..3 * e).filter(may).count(),
         };
-        // The last one stays free for a change of the chunk size.
-        let free = w.owner.iter().filter(|o| o.is_none()).count();
-        let used = w.taken[size.index()].len();
-        most.min(used + free.saturating_sub(1)) as u32
+        most as u32
     }
     /// Whether [`L2p::take`] would succeed.
     pub(crate) fn has_room(&self, way: usize, size: PageSize, n: usize, growth: Growth) -> bool {
         self.room(way, size, n, growth).is_some()
+    }
+    /// Whether `n` new chunks of `size` in `way` would have entries if the old
+    /// chunks gave theirs back first.
+    pub(crate) fn has_room_instead(&self, way: usize, size: PageSize, n: usize) -> bool {
+        let mut after = L2p {
+            ways: vec![self.ways[way].clone()],
+            ..*self
+        };
+        after.give_back(0, size, self.used_by(way, size) as usize);
+        after.has_room(0, size, n, Growth::Change)
     }
     /// Takes `n` more entries for `size` in `way`; false, and nothing taken, if
     /// there is no room.
@@ -190,8 +199,7 @@ impl L2p {
         }
         if growth == Growth::Same {
             let next_to_each_other = places.windows(2).all(|p| p[0].abs_diff(p[1]) == 1);
-            let left = w.owner.iter().filter(|o| o.is_none()).count() - n;
-            if !next_to_each_other || left == 0 {
+            if !next_to_each_other {
                 return None;
             }
         }
@@ -252,7 +260,7 @@ mod tests {
         assert!(l2p.take(0, K4, 32, Growth::Same));
         assert_eq!(map(&l2p), format!("{}{}22", "4".repeat(64), ".".repeat(30)));
         assert_eq!(l2p.steals(), 1);
-        assert_eq!([K4, M2, G1].map(|size| l2p.most(0, size)), [64, 31, 30]);
+        assert_eq!([K4, M2, G1].map(|size| l2p.most(0, size)), [64, 32, 30]);
         // No further within the chunk size.
         assert!(!l2p.take(0, K4, 1, Growth::Same));
         // 1 GB gets the most significant entry of 2 MB.
@@ -284,12 +292,18 @@ mod tests {
             l2p.give_back(0, G1, 1);
             assert!(l2p.take(0, size, 32, Growth::Same));
             assert!(l2p.take(0, other, 16, Growth::Same));
-            // One entry stays for a change of the chunk size.
-            assert_eq!(l2p.most(0, other), 31);
-            assert!(!l2p.take(0, other, 16, Growth::Same));
-            assert!(l2p.take(0, other, 15, Growth::Same) && l2p.take(0, size, 1, Growth::Change));
+            // All 96 entries of the way (figure 6b, with the 2 MB pages' all in use).
+            assert_eq!(l2p.most(0, other), 32);
+            assert!(l2p.take(0, other, 16, Growth::Same));
             assert_eq!(l2p.used(), 96);
             assert!(!l2p.take(0, G1, 1, Growth::Same));
+            // New chunks have no entry beside the old ones', but instead of them.
+            assert!(!l2p.has_room(0, size, 1, Growth::Change));
+            assert!(l2p.has_room_instead(0, size, 1) && l2p.has_room_instead(0, size, 64));
+            assert!(!l2p.has_room_instead(0, other, 33));
+            l2p.give_back(0, size, 64);
+            assert!(l2p.take(0, size, 1, Growth::Change));
+            assert_eq!(l2p.used(), 33);
         }
     }
 

@@ -28,7 +28,9 @@ use self::cwt::WalkTables;
 use self::elastic::{Elastic, Env};
 use self::l2p::L2p;
 use self::spec::ElasticSpec;
-pub use self::spec::{Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor};
+pub use self::spec::{
+    Choice, ElasticCuckooSpec, HashFunction, MemoryEfficientSpec, WaitFor, WhenDue,
+};
 use self::walk::{MAX_WAYS, Ways};
 use crate::cluster::{self, PTES, PteCluster};
 use crate::cwc::Cwt;

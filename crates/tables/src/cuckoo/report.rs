@@ -28,6 +28,7 @@ pagewalk_stats::counters! {
         forced_upsizes: "resizes", "Upsizes begun since an insertion took too many re-insertions, not by occupancy";
         turned_round: "resizes", "Downsizes turned round since occupancy rose again or a line found no place";
         drained: "resizes", "Resizes finished at once since the next one was due";
+        changed_at_once: "resizes", "Changes of the chunk size made at once since no entry of the L2P table was free for the new chunks beside the old ones";
         exhausted: "insertions", "Insertions given up for too many re-insertions, and tried again with more room";
         gauge lines: "lines", "Lines in the table";
         gauge slots: "slots", "Slots of its ways, those of the new table while a resize is under way";
@@ -132,6 +133,7 @@ fn table_stats<F: Format, A: Addr>(table: &Elastic<F, A>) -> TableStats {
         forced_upsizes: s.forced_upsizes,
         turned_round: s.turned_round,
         drained: s.drained,
+        changed_at_once: s.changed_at_once,
         exhausted: s.exhausted,
         lines: table.lines(),
         slots: ways.map(|way| table.slots_of(way)).sum(),
@@ -178,7 +180,16 @@ impl<In: Addr, Out: Addr> Cuckoo<In, Out> {
         }
         for (cwt, name) in [(Cwt::Pmd, "pmd_cwt"), (Cwt::Pud, "pud_cwt")] {
             // Always contiguous, and out of place.
-            let told = |n: &str| !["merged", "moved", "stayed", "chunk_changes"].contains(&n);
+            let told = |n: &str| {
+                ![
+                    "merged",
+                    "moved",
+                    "stayed",
+                    "chunk_changes",
+                    "changed_at_once",
+                ]
+                .contains(&n)
+            };
             let stats = table_stats(self.walk.table(cwt));
             tree.add_some(&format!("{path}.{name}"), &stats, told);
         }

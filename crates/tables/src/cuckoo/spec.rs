@@ -26,6 +26,19 @@ pub enum HashFunction {
     Murmur,
 }
 
+/// What becomes of a resize that is due while one in the same direction is
+/// under way. A downsize turns round under either rule when an upsize is due: its
+/// pointers go back, which takes no memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenDue {
+    /// The one under way is finished at once, and the next begins.
+    #[default]
+    Finish,
+    /// It begins when the one under way is over, as in released code of one of ECPT's authors.
+    Wait,
+}
+
 /// When a walk has its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -95,8 +108,10 @@ specs! {
         growth: u8,
         /// Re-insertions that an insertion may cause before it is given up and the table resized, 1 to 4096.
         max_kicks: u32,
-        /// Slots of the old table that each insertion goes through while a resize is under way.
-        migrated_per_insertion: u32,
+        /// Slots of the old table that each insertion goes through while a resize is under way, on average: 0.125 to 65536.
+        migrated_per_insertion: f64,
+        /// What becomes of a resize that is due while one in the same direction is under way.
+        when_due: WhenDue,
         /// Whether an entry that goes into a line which is there counts as an insertion for `migrated_per_insertion`.
         merge_counts: bool,
         /// What the slots of a key are computed with.
@@ -127,6 +142,7 @@ specs! {
         growth: 2,
         max_kicks: 32,
         migrated_per_insertion: MIGRATED_PER_INSERTION,
+        when_due: WhenDue::Finish,
         merge_counts: false,
         hash: HashFunction::Crc,
         choice: Choice::Blind,
@@ -148,6 +164,7 @@ specs! {
         growth: 2,
         max_kicks: 32,
         migrated_per_insertion: MIGRATED_PER_INSERTION,
+        when_due: WhenDue::Finish,
         merge_counts: false,
         hash: HashFunction::Crc,
         choice: Choice::Blind,
@@ -169,7 +186,7 @@ specs! {
 /// ready before the next upsize is due. An entry that goes into a line which is
 /// there does not count (`merge_counts`): resizes of dense ranges would be over
 /// eight times as fast.
-const MIGRATED_PER_INSERTION: u32 = 2;
+const MIGRATED_PER_INSERTION: f64 = 2.0;
 
 impl ElasticSpec {
     /// What is wrong with the parameters: the key, and what was expected.
@@ -202,9 +219,9 @@ impl ElasticSpec {
         if !(1..=4096).contains(&self.max_kicks) {
             return wrong("max_kicks", &self.max_kicks, "1 to 4096");
         }
-        if !(1..=65536).contains(&self.migrated_per_insertion) {
+        if !(0.125..=65536.0).contains(&self.migrated_per_insertion) {
             let is = &self.migrated_per_insertion;
-            return wrong("migrated_per_insertion", is, "1 to 65536");
+            return wrong("migrated_per_insertion", is, "0.125 to 65536");
         }
         for (i, &chunk) in self.chunks.iter().enumerate() {
             let ascending = i == 0 || self.chunks[i - 1] < chunk;

@@ -42,6 +42,8 @@ pub(crate) struct ElasticStats {
     pub turned_round: u64,
     /// Resizes finished at once, because the next one was due.
     pub drained: u64,
+    /// Changes of the chunk size made at once, since no L2P entry was free for the new chunks.
+    pub changed_at_once: u64,
     /// Most bytes that the table ever took.
     pub peak_bytes: u64,
     /// Largest contiguous block that it ever held, in bytes.

@@ -104,6 +104,7 @@ pub fn caches(entries: u32) -> Caches {
         entries,
         ways: entries.max(1),
         latency: 4,
+        serial: false,
     };
     let cuckoo = CuckooWalkSpec {
         pmd_cwc_entries: entries,

@@ -6,6 +6,7 @@ use rand::RngExt;
 use super::{Elastic, Env, Flight, Slot, Way};
 use crate::cuckoo::hash::Hash;
 use crate::cuckoo::line::Format;
+use crate::cuckoo::spec::WhenDue;
 
 /// What became of one step of a migration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,14 +18,12 @@ enum Step {
 }
 
 impl<F: Format, A: Addr> Elastic<F, A> {
-    /// Moves the rehash pointer of a way whose resize is not over, chosen at
-    /// random, `steps` times.
-    pub(super) fn migrate(
-        &mut self,
-        steps: u32,
-        env: &mut Env<'_, A>,
-        landed: &mut dyn FnMut(u64, u8),
-    ) {
+    /// What an insertion migrates: moves the rehash pointer of a way whose resize
+    /// is not over, chosen at random, as often as is due since the last one.
+    pub(super) fn migrate(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
+        self.owed += self.spec.migrated_per_insertion;
+        let steps = self.owed as u32;
+        self.owed -= f64::from(steps);
         for _ in 0..steps {
             let open = (0..self.ways.len())
                 .filter(|&way| !self.arrived(way))
@@ -85,6 +84,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                 Some(next) => {
                     let old = std::mem::replace(&mut w.table, next);
                     self.give_back(way, old, env);
+                    if flight.unlisted {
+                        self.list(way, env);
+                    }
                 }
                 None if flight.up => {}
                 None => {
@@ -103,7 +105,9 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             let smallest = self.ways.iter().map(Way::slots).min().unwrap_or(0);
             let balanced = !self.spec.per_way || self.ways[way].old_mask < 2 * smallest;
             let flight = &mut self.ways[way].flight;
-            if let Some(Flight { up: false, back }) = flight
+            if let Some(Flight {
+                up: false, back, ..
+            }) = flight
                 && !*back
                 && balanced
             {
@@ -128,27 +132,39 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.close(env);
     }
 
+    /// Finishes changes of the chunk size whose new chunks have no L2P entries yet.
+    /// Only upsizes are such, and they always find their slots free.
+    pub(super) fn change_at_once(&mut self, env: &mut Env<'_, A>, landed: &mut dyn FnMut(u64, u8)) {
+        let unlisted = |w: &Way<A>| u8::from(w.flight.is_some_and(|f| f.unlisted));
+        let ways = (self.ways.iter().enumerate()).fold(0, |bits, (i, w)| bits | unlisted(w) << i);
+        if ways == 0 {
+            return;
+        }
+        self.stats.changed_at_once += u64::from(ways.count_ones());
+        // Ways that are resized together end together.
+        let ways = if self.spec.per_way { ways } else { u8::MAX };
+        for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
+            while !self.arrived(way) && self.step(way, env, landed) == Step::Done {}
+        }
+        self.close(env);
+    }
+
     /// What happens to the resizes of `ways` when an upsize of them is due:
-    /// one under way is finished, and a downsize turns round.
+    /// a downsize turns round, and an upsize is finished or waited for.
     pub(super) fn hurry(
         &mut self,
         ways: u8,
         env: &mut Env<'_, A>,
         landed: &mut dyn FnMut(u64, u8),
     ) {
-        let down = |w: &usize| {
-            ways >> w & 1 == 1
-                && self.ways[*w].flight
-                    == Some(Flight {
-                        up: false,
-                        back: false,
-                    })
-        };
+        let down = |w: &usize| ways >> w & 1 == 1 && self.ways[*w].flight == Some(Flight::DOWN);
         let down = (0..self.ways.len())
             .filter(down)
             .fold(0, |bits, w| bits | 1 << w);
         self.turn_round(down);
-        self.finish_now(ways & !down, env, landed);
+        if self.spec.when_due == WhenDue::Finish {
+            self.finish_now(ways & !down, env, landed);
+        }
     }
 
     /// Moves the rehash pointer of `way` by one slot.

@@ -119,12 +119,23 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         growth: Growth,
         env: &mut Env<'_, A>,
     ) -> Result<Vec<Frame<A>>, Refusal> {
-        let (n, bytes) = plan.blocks();
+        let (n, _) = plan.blocks();
         if let Some(size) = self.size
             && !env.l2p.take(way, size, n, growth)
         {
             return Err(self.l2p_full(way, size, plan, env.l2p));
         }
+        let blocks = self.memory(plan, env);
+        if let Some(size) = self.size
+            && blocks.is_err()
+        {
+            env.l2p.give_back(way, size, n);
+        }
+        blocks
+    }
+    /// The memory of `plan`, all of it or none.
+    fn memory(&self, plan: Plan, env: &mut Env<'_, A>) -> Result<Vec<Frame<A>>, Refusal> {
+        let (n, bytes) = plan.blocks();
         let mut blocks = Vec::with_capacity(n);
         for _ in 0..n {
             let want = Want {
@@ -138,9 +149,6 @@ impl<F: Format, A: Addr> Elastic<F, A> {
                     for block in blocks.into_iter().rev() {
                         env.frames.free(block, bytes);
                     }
-                    if let Some(size) = self.size {
-                        env.l2p.give_back(way, size, n);
-                    }
                     return Err(refusal.into());
                 }
             }
@@ -151,6 +159,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             env.work.registers_changed = true;
         }
         Ok(blocks)
+    }
+    /// L2P entries for the chunks of `way`, whose old ones have given theirs back.
+    pub(super) fn list(&self, way: usize, env: &mut Env<'_, A>) {
+        let size = self.size.expect("only ways in chunks go without");
+        let n = self.ways[way].table.blocks();
+        let taken = env.l2p.take(way, size, n, Growth::Change);
+        debug_assert!(taken, "there was room without the old chunks");
     }
     fn l2p_full(&self, way: usize, size: PageSize, plan: Plan, l2p: &L2p) -> Refusal {
         let (n, bytes) = plan.blocks();
@@ -232,27 +247,39 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         let mut refused = None;
         for (plan, growth) in self.plans(way, slots) {
             let (n, bytes) = plan.blocks();
+            let up = slots > self.ways[way].table.slots();
+            let listed = self
+                .size
+                .is_none_or(|size| env.l2p.has_room(way, size, n, growth));
             if let Some(size) = self.size
-                && !env.l2p.has_room(way, size, n, growth)
+                && !listed
+                && !(up && growth == Growth::Change && env.l2p.has_room_instead(way, size, n))
             {
                 // The next larger chunks need fewer entries.
                 refused = Some(self.l2p_full(way, size, plan, env.l2p));
                 continue;
             }
-            let blocks = self.acquire(way, plan, growth, env)?;
+            let blocks = if listed {
+                self.acquire(way, plan, growth, env)?
+            } else {
+                self.memory(plan, env)?
+            };
             let next = match plan {
                 Plan::InPlace { .. } => None,
                 Plan::OutOfPlace { .. } => Some(self.storage(slots, bytes, blocks.clone())),
             };
             let w = &mut self.ways[way];
-            let up = slots > w.table.slots();
             if next.is_none() && up {
                 w.table.double(blocks);
             }
             w.next = next;
             w.new_mask = slots - 1;
             w.pointer = 0;
-            w.flight = Some(Flight { up, back: false });
+            w.flight = Some(Flight {
+                up,
+                back: false,
+                unlisted: !listed,
+            });
             self.downsize_from = u64::MAX;
             let stats = &mut self.stats.ways[way];
             stats.chunk_changes += u64::from(growth == Growth::Change);
@@ -283,13 +310,13 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     pub(super) fn cancel_upsizes(&mut self, ways: u8, env: &mut Env<'_, A>) {
         for way in (0..self.ways.len()).filter(|way| ways >> way & 1 == 1) {
             let w = &mut self.ways[way];
-            if w.flight
-                != Some(Flight {
-                    up: true,
-                    back: false,
-                })
-                || w.pointer != 0
-            {
+            let Some(Flight {
+                up: true, unlisted, ..
+            }) = w.flight
+            else {
+                continue;
+            };
+            if w.pointer != 0 {
                 continue;
             }
             w.flight = None;
@@ -299,7 +326,11 @@ impl<F: Format, A: Addr> Elastic<F, A> {
             match w.next.take() {
                 Some(next) => {
                     stats.chunk_changes -= u64::from(next.chunk() != w.table.chunk());
-                    self.give_back(way, next, env);
+                    if unlisted {
+                        env.work.freed += next.free(env.frames).1;
+                    } else {
+                        self.give_back(way, next, env);
+                    }
                 }
                 None => {
                     let (blocks, bytes) = w.table.halve(env.frames);

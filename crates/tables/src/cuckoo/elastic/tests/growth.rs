@@ -1,7 +1,9 @@
 //! When ways grow and shrink, and what a resize does with their lines.
 
 use super::{Bench, key};
-use crate::cuckoo::spec::{ElasticCuckooSpec, ElasticSpec, MemoryEfficientSpec};
+use crate::cuckoo::spec::{
+    ElasticCuckooSpec, ElasticSpec, HashFunction, MemoryEfficientSpec, WhenDue,
+};
 use pagewalk_units::PageSize;
 
 fn ecpt() -> ElasticSpec {
@@ -136,22 +138,107 @@ fn coexistence(spec: &ElasticSpec) -> (f64, u64) {
 
 #[test]
 fn two_slots_an_insertion_come_nearest_to_the_coexistence_that_the_paper_measures() {
-    let of = |migrated| {
+    let of = |migrated: f64| {
         coexistence(&ElasticSpec {
             migrated_per_insertion: migrated,
             ..ecpt()
         })
     };
-    let (one, drained) = of(1);
+    let (one, drained) = of(1.0);
     assert!(
         one > 0.95 && drained > 0,
         "never over before the next: {one}"
     );
-    let (two, drained) = of(2);
+    let (two, drained) = of(2.0);
     assert!((two - 0.873).abs() < 0.03 && drained == 0, "{two}");
-    let (three, _) = of(3);
+    let (three, _) = of(3.0);
     assert!(three < 0.70, "{three}");
-    assert_eq!(ecpt().migrated_per_insertion, 2);
+    assert_eq!(ecpt().migrated_per_insertion, 2.0);
+}
+
+/// The loads at which a table that only grows begins its upsizes, largest last.
+fn loads(spec: &ElasticSpec, doublings: usize) -> (Vec<f64>, Bench) {
+    let mut b = Bench::new(spec, 1);
+    let (mut n, mut found) = (0u64, vec![]);
+    while found.len() < doublings {
+        let before: u64 = slots(&b).iter().sum();
+        b.insert(key(n, 1 << 24)).unwrap();
+        if before > 0 && slots(&b).iter().sum::<u64>() > before {
+            found.push(n as f64 / before as f64);
+        }
+        n += 1;
+    }
+    (found, b)
+}
+
+#[test]
+fn a_table_that_waits_settles_at_the_load_that_its_migration_leaves() {
+    let at = |migrated: f64, when_due: WhenDue| {
+        let spec = ElasticSpec {
+            migrated_per_insertion: migrated,
+            when_due,
+            ..ecpt()
+        };
+        let (found, b) = loads(&spec, 9);
+        assert_eq!(b.table.stats().forced_upsizes, 0, "{migrated}");
+        (found[8], b.table.stats().drained)
+    };
+    for migrated in [1.25, 1.4, 1.5, 1.6] {
+        let (load, drained) = at(migrated, WhenDue::Wait);
+        assert!((load * migrated - 1.0).abs() < 0.005, "{migrated}: {load}");
+        assert_eq!(drained, 0);
+    }
+    // Where a resize is over before the next is due there is nothing to wait for.
+    for migrated in [1.75, 2.0, 4.0] {
+        let (load, _) = at(migrated, WhenDue::Wait);
+        assert!((load - 0.6).abs() < 0.001, "{migrated}: {load}");
+        assert_eq!(load, at(migrated, WhenDue::Finish).0);
+    }
+    // And finished at once, it begins on time at any rate.
+    let (load, drained) = at(1.25, WhenDue::Finish);
+    assert!(
+        (load - 0.6).abs() < 0.001 && drained > 5,
+        "{load}, {drained}"
+    );
+}
+
+#[test]
+fn parts_of_a_slot_add_up() {
+    // A resize of 384 slots is over after 384 / 1.6 insertions, the first of
+    // which began it.
+    for (migrated, insertions) in [(1.6, 240), (1.25, 308), (3.0, 128)] {
+        let spec = ElasticSpec {
+            migrated_per_insertion: migrated,
+            when_due: WhenDue::Wait,
+            ..ecpt()
+        };
+        let mut b = Bench::new(&spec, 1);
+        let mut n = 0;
+        while b.table.stats().coexisting_insertions == 0 || b.table.resizing() {
+            b.insert(key(n, 1 << 24)).unwrap();
+            n += 1;
+        }
+        assert_eq!(b.table.stats().coexisting_insertions, insertions);
+    }
+}
+
+#[test]
+fn insertions_go_on_where_a_resize_can_never_keep_up() {
+    // With half a slot an insertion a table would have to be twice full.
+    for spec in [ecpt(), mehpt()] {
+        let spec = ElasticSpec {
+            migrated_per_insertion: 0.5,
+            when_due: WhenDue::Wait,
+            hash: HashFunction::Murmur,
+            ..spec
+        };
+        let (found, b) = loads(&spec, 9);
+        let s = b.table.stats();
+        assert!(s.exhausted > 0 && s.drained > 0, "{s:?}");
+        // Three ways of a cuckoo table hold 0.91 (Fotakis et al., 2005).
+        assert!(found.iter().all(|&load| load < 0.93), "{found:?}");
+        b.check_all();
+    }
 }
 
 #[test]

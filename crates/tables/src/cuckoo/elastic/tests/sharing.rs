@@ -112,3 +112,37 @@ fn both_sizes_of_clusters_grow_together() {
         }
     }
 }
+
+/// The sub-tables of a way may use all of its 96 entries (figure 6), and whoever
+/// then needs larger chunks goes over to them at once.
+#[test]
+fn a_change_of_the_chunk_size_without_a_free_entry_is_made_at_once() {
+    use PageSize::{G1, K4, M2};
+    let mut p = Process::new();
+    let (mut n, mut full) = ([0u64; 3], 0);
+    let grow = |p: &mut Process, n: &mut [u64; 3], size: PageSize| {
+        p.insert(size, n[size.index()]);
+        n[size.index()] += 1;
+    };
+    while p.tables[M2.index()].slots_of(0) < 32 * 128 {
+        grow(&mut p, &mut n, M2);
+    }
+    while (0..3).any(|way| p.l2p.used_by(way, M2) < 32) {
+        grow(&mut p, &mut n, M2);
+    }
+    // As far as three ways of 1 MB in chunks of 8 KB would be, were there entries.
+    while p.tables[K4.index()].largest() < 1 << 20 {
+        grow(&mut p, &mut n, K4);
+        full += u32::from((0..3).any(|way| p.l2p.used_by(way, K4) == 64));
+        assert!(p.l2p.used_by(0, G1) == 0);
+    }
+    assert!(full > 0);
+    let stats = p.tables[K4.index()].stats();
+    assert!(stats.changed_at_once > 0, "{stats:?}");
+    assert_eq!(p.l2p.peak(), 3 * 96);
+    for size in [K4, M2] {
+        for key in 0..n[size.index()] {
+            assert!(p.tables[size.index()].find(key).is_some());
+        }
+    }
+}

@@ -326,10 +326,7 @@ impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
             pc: 0,
         };
         self.private.warm_glance(request, self.below);
-        Ok(Done {
-            at: now,
-            level: Level::L1,
-        })
+        Ok(Done::new(now, Level::L1))
     }
 }
 

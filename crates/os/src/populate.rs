@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Cycle, VirtAddr};
 
 use crate::spec::InferredPages;

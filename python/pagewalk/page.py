@@ -145,14 +145,16 @@ def _charts(result: Result) -> str:
 
 def _times(result: Result) -> str:
     """One row a histogram and design: mean, percentiles and largest value."""
-    body = ""
+    rows: dict[str, str] = {}
     for design in result.designs:
         for h in histograms.told(design.histograms):
             cells = "".join(f"<td>{_shown(getattr(h, part))}</td>" for part in histograms.TOLD[1:])
-            body += (
-                f"<tr><td>{escape(histograms.label(h))}</td><td>{escape(design.name)}</td>"
+            name = escape(histograms.label(h))
+            rows[name] = rows.get(name, "") + (
+                f"<tr><td>{name}</td><td>{escape(design.name)}</td>"
                 f"<td>{count(h.count)}</td>{cells}<td class=text>{escape(h.unit)}</td></tr>"
             )
+    body = "".join(rows.values())
     if not body:
         return ""
     titles = ("design", "number", "mean", "50 %", "90 %", "99 %", "largest")

@@ -12,7 +12,6 @@ use crate::machine::{Machine, Outcome};
 use crate::measure::confidence;
 use crate::options::{Design, Options};
 use crate::summary::{self, Metric, Share};
-use crate::work::Work;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]

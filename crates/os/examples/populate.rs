@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsSpec,
-    PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
+    OsSpec, PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec,
-    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
+    OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode,
+    ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};

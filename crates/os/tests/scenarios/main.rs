@@ -8,8 +8,8 @@ mod system;
 mod virtual_machines;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec, OsStats,
-    PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec,
+    OsStats, PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};

@@ -67,10 +67,39 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
                 "value": 1_225_000,
             }
         ],
-        "intervals": [
-            {"instructions": 10_000_000 * (i + 1), "cycles": cycles // 2, "values": {"ipc": 0.2}}
-            for i in range(2)
+        "histograms": [
+            {
+                "path": "core.0.mmu",
+                "name": "walk_latency",
+                "unit": "cycles",
+                "meaning": "Length of a walk",
+                "count": 1000,
+                "sum": 88_250,
+                "mean": 88.25,
+                "p50": 20,
+                "p90": 135,
+                "p99": 411,
+                "largest": 700,
+                "buckets": [[20, 20, 600], [132, 135, 350], [408, 415, 40], [688, 703, 10]],
+            }
         ],
+        # The last interval is of three instructions: its ratios say nothing.
+        "intervals": {
+            "first_instruction": [0, 10_000_000, 20_000_000],
+            "instructions": [10_000_000, 10_000_000, 3],
+            "cycles": [cycles // 2, cycles // 2, 1],
+            "complete": [True, True, False],
+            "values": {"ipc": [0.2, 0.2, 3.0], "l2_tlb_mpki": [61.0, 62.0, 333.0]},
+            "stats": [
+                {
+                    "path": "core.0.mmu.l2_tlb",
+                    "name": "misses",
+                    "gauge": False,
+                    "values": [600_000, 625_000, 0],
+                }
+            ],
+            "histograms": [],
+        },
         "sampling": None,
         **changes,
     }

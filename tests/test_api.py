@@ -37,6 +37,10 @@ def test_a_result_is_frames_and_numbers(result: Result) -> None:
     assert walks["value"].sum() == result["radix"]["walks"]
     assert frame["unit"].null_count() == frame["meaning"].null_count() == 0
     assert result.intervals().is_empty()
+    told = frame.filter(design="radix", path="core.0.mmu", name="walk_latency.mean")["value"]
+    assert told.to_list() == [result["radix"]["walk_cycles_mean"]]
+    buckets = result.histograms().filter(design="radix", name="walk_latency")
+    assert buckets["count"].sum() == result["radix"]["walks"]
     assert not result.partial
 
 

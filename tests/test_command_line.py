@@ -218,7 +218,10 @@ def test_results_as_files(engine: fake.Engine, invoke: Invoke, tmp_path: Path) -
     about = json.loads(polars.read_parquet_metadata(p)["pagewalk"])
     assert about["configs"]["radix"]["page_table"] == {"radix": {"levels": 4}}
     intervals = polars.read_parquet(tmp_path / "r.intervals.parquet")
-    assert intervals["instructions"].to_list() == [10_000_000, 20_000_000] * 2
+    assert intervals["first_instruction"].to_list() == [0, 10_000_000, 20_000_000] * 2
+    assert intervals["instructions"].to_list() == [10_000_000, 10_000_000, 3] * 2
+    assert intervals["complete"].to_list() == [True, True, False] * 2
+    assert intervals["core.0.mmu.l2_tlb.misses"].to_list() == [600_000, 625_000, 0] * 2
     assert h.read_text().startswith("<!doctype html>")
     assert sorted(f.name for f in tmp_path.iterdir()) == [
         "r.html",

@@ -122,8 +122,10 @@ def test_a_result_carries_what_it_depends_on(cli: Cli) -> None:
 def test_intervals_add_up(cli: Cli) -> None:
     data = result(cli("run", *GUPS, "--interval", "100K", "--json", "-"))
     (design,) = data["designs"]
-    assert [i["instructions"] // 100_000 for i in design["intervals"]] == [1, 2, 3]
-    assert sum(i["cycles"] for i in design["intervals"]) == numbers(data, "cycles")["radix"]
+    intervals = design["intervals"]
+    assert [n // 100_000 for n in intervals["first_instruction"]] == [0, 1, 2]
+    assert intervals["complete"] == [True] * 3
+    assert sum(intervals["cycles"]) == numbers(data, "cycles")["radix"]
 
 
 def test_sampling_gives_an_interval_that_holds_the_truth(cli: Cli) -> None:

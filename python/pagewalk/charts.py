@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import colours
+from pagewalk import colours, histograms
 from pagewalk.quantities import significant
 from pagewalk.visible import visible, visible_lines
 
@@ -154,24 +155,95 @@ def bars(result: Result, name: str, title: str) -> str | None:
 
 
 def interval_lines(result: Result, name: str, title: str) -> str | None:
-    """A line a design over the instructions, of one interval statistic."""
-    rows = [
-        (d.name, i.instructions / 1e6, i.values[name])
-        for d in result.designs
-        for i in d.intervals
-        if name in i.values
-    ]
+    """A line a design over the instructions, of one number in each interval.
+
+    Each value is as wide as its interval. One that the end of the measured part cut is drawn
+    faintly and has no say in the axis: a ratio over a few instructions may be anything.
+    """
+    rows: list[tuple[str, float, float, bool, int]] = []
+    for d in result.designs:
+        # Intervals that were cut stand between those that were not.
+        piece, before = 0, True
+        for i in d.intervals:
+            if name not in i.values or not i.instructions:
+                continue
+            piece += not (i.complete and before)
+            before = i.complete
+            ends = (i.first_instruction, i.first_instruction + i.instructions)
+            rows += [(d.name, end / 1e6, i.values[name], i.complete, piece) for end in ends]
     if not rows:
         return None
-    frame = pl.DataFrame(rows, schema=["design", "instructions", "value"], orient="row")
-    chart = (
-        alt.Chart(frame)
-        .mark_line(strokeWidth=1.8)
-        .encode(
-            x=alt.X("instructions:Q", title="million instructions"),
-            y=alt.Y("value:Q", title=title),
-            color=alt.Color("design:N", sort=None),
-        )
-        .properties(width=_WIDTH + 40, height=200)
+    schema = ["design", "instructions", "value", "complete", "piece"]
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    most = max((r[2] for r in rows if r[3]), default=max(r[2] for r in rows)) or 1.0
+    base = alt.Chart(frame).encode(
+        x=alt.X("instructions:Q", title="million instructions", scale=alt.Scale(nice=False)),
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, most], nice=True)),
+        color=alt.Color("design:N", sort=None, legend=alt.Legend(symbolOpacity=1)),
+        detail="piece:N",
     )
-    return svg(chart)
+    lines = base.transform_filter("datum.complete").mark_line(strokeWidth=1.8)
+    cut = base.transform_filter("!datum.complete").mark_line(
+        strokeWidth=1.8, opacity=0.35, clip=True
+    )
+    return svg((lines + cut).properties(width=_WIDTH + 40, height=200))
+
+
+_PER_OCTAVE = 4
+"""Steps of a histogram's drawing in a doubling of the value."""
+
+
+def times(result: Result) -> str | None:
+    """A small drawing a histogram: the share of the values over their magnitude."""
+    drawn: dict[str, list[tuple[str, float, float]]] = {}
+    for d in result.designs:
+        for h in histograms.told(d.histograms):
+            drawn.setdefault(histograms.label(h), []).extend(
+                (d.name, at, share) for at, share in _steps(h)
+            )
+    if not drawn:
+        return None
+    order = [d.name for d in result.designs]
+    colour = alt.Scale(domain=order, range=colours.DESIGNS[: len(order)])
+    charts = [
+        alt.Chart(pl.DataFrame(rows, schema=["design", "value", "share"], orient="row"))
+        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .encode(
+            x=alt.X(
+                "value:Q",
+                title="cycles",
+                scale=alt.Scale(type="log", base=2, nice=False),
+                axis=alt.Axis(
+                    tickCount=8,
+                    labelOverlap=True,
+                    labelExpr="datum.value < 1 ? '0' : format(datum.value, ',~r')",
+                ),
+            ),
+            y=alt.Y(
+                "share:Q",
+                title="share",
+                scale=alt.Scale(type="sqrt"),
+                axis=alt.Axis(format="~p", tickCount=5),
+            ),
+            color=alt.Color("design:N", sort=None, scale=colour),
+        )
+        .properties(width=(_WIDTH - 90) // 2, height=130, title=name)
+        for name, rows in drawn.items()
+    ]
+    return svg(alt.concat(*charts, columns=2))
+
+
+def _steps(histogram: histograms.Histogram) -> list[tuple[float, float]]:
+    """Where each step of the drawing begins, and the share of the values in it."""
+    shares: dict[int, float] = {}
+    for low, _, count in histogram.buckets:
+        step = -_PER_OCTAVE if low == 0 else math.floor(math.log2(low) * _PER_OCTAVE + 1e-9)
+        shares[step] = shares.get(step, 0.0) + count / histogram.count
+    # 0 fills its whole octave, and is none of it below.
+    zeros = shares.get(-_PER_OCTAVE, 0.0)
+    first = -_PER_OCTAVE if zeros else min(shares) - 1
+    # An empty step before and after, so that the first and the last have two sides.
+    return [
+        (2 ** (step / _PER_OCTAVE), zeros if step < 0 else shares.get(step, 0.0))
+        for step in range(first, max(shares) + 2)
+    ]

@@ -6,7 +6,7 @@ import html
 import json
 from typing import TYPE_CHECKING
 
-from pagewalk import charts
+from pagewalk import charts, histograms
 from pagewalk.quantities import count, duration, significant, size, with_unit
 from pagewalk.visible import visible_lines
 
@@ -126,6 +126,7 @@ def _charts(result: Result) -> str:
             "Misses of the L2 TLB",
             charts.bars(result, "l2_tlb_mpki", "misses a kilo-instruction"),
         ),
+        ("How long it took", f"{_times(result)}{charts.times(result) or ''}"),
         (
             "Instructions a cycle over time",
             charts.interval_lines(result, "ipc", "instructions a cycle"),
@@ -144,6 +145,28 @@ def _charts(result: Result) -> str:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share * 100:.1f} %"
+
+
+def _times(result: Result) -> str:
+    """One row a histogram and design: mean, percentiles and largest value."""
+    rows: dict[str, str] = {}
+    for design in result.designs:
+        for h in histograms.told(design.histograms):
+            cells = "".join(f"<td>{_shown(getattr(h, part))}</td>" for part in histograms.TOLD[1:])
+            name = escape(histograms.label(h))
+            rows[name] = rows.get(name, "") + (
+                f"<tr><td>{name}</td><td>{escape(design.name)}</td>"
+                f"<td>{count(h.count)}</td>{cells}<td class=text>{escape(h.unit)}</td></tr>"
+            )
+    body = "".join(rows.values())
+    if not body:
+        return ""
+    titles = ("design", "number", "mean", "50 %", "90 %", "99 %", "largest")
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return (
+        f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
 
 
 def _table(result: Result) -> str:

@@ -35,6 +35,9 @@ def statistics(definitions: Definitions) -> str:
         "while a program fills its memory: what is under `os` and `page_table` is given a second "
         "time, counted since the machine booted, as `since_boot` of each design in `--json` and in "
         "Python.\n",
+        "Of times, a mean hides much. A statistic that says *a histogram* has the number of its "
+        "values, their mean, the values that 50, 90 and 99 % of them do not exceed, the "
+        "largest, and the values themselves in buckets, 32 in each doubling.\n",
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
         "## Counters\n",

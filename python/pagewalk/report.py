@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pagewalk import colours
+from pagewalk import colours, histograms
 from pagewalk.quantities import count, duration, significant, size, with_unit
 from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
 from pagewalk.visible import visible
@@ -128,6 +128,7 @@ def run(result: Result, out: Console) -> None:
         )
         out.print()
         out.print(Padding(line(sampled), (0, 0, 0, 2)))
+    _print_histograms(design, out)
     _print_programs(result, out)
     _print_costs(result, out)
     _print_title("Where the cycles went", out)
@@ -161,6 +162,7 @@ def compare(result: Result, out: Console) -> None:
     titles = ["design", speedup, *(title for _, title, _ in shown)]
     cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
     _print_blocks(titles, cells, out)
+    _print_times(result, out)
     _print_programs(result, out)
     _print_costs(result, out)
     _print_speedups(result, out)
@@ -246,6 +248,46 @@ def _blocks(widths: list[int], room: int) -> list[list[int]]:
     return blocks
 
 
+def _print_histograms(design: DesignResult, out: Console) -> None:
+    """A line a histogram: mean, percentiles and largest value."""
+    shown = histograms.told(design.histograms)
+    if not shown:
+        return
+    units = dict.fromkeys(h.unit for h in shown)
+    _print_title(f"How long it took ({', '.join(units)})", out)
+    cells: list[list[Any]] = [[line(histograms.label(h), style="cyan") for h in shown]]
+    cells.append([count(h.count) for h in shown])
+    for part in histograms.TOLD[1:]:
+        cells.append([_cell(getattr(h, part), significant) for h in shown])
+    _print_blocks(["", *_PARTS.values()], cells, out)
+
+
+def _print_times(result: Result, out: Console) -> None:
+    """A row a design: median, 99th percentile and largest value of each histogram."""
+    shown = {d.name: histograms.told(d.histograms) for d in result.designs}
+    labels = dict.fromkeys(histograms.label(h) for listed in shown.values() for h in listed)
+    if not labels:
+        return
+    _print_title("How long it took (cycles)", out)
+    titles = ["design"]
+    cells: list[list[Any]] = [[line(name, style="cyan") for name in shown]]
+    for name in labels:
+        own = [next((h for h in hs if histograms.label(h) == name), None) for hs in shown.values()]
+        for part in ("p50", "p99", "largest"):
+            titles.append(f"{visible(name)}\n{_PARTS[part]}")
+            cells.append([_cell(None if h is None else getattr(h, part), significant) for h in own])
+    _print_blocks(titles, cells, out)
+
+
+_PARTS = {
+    "count": "number",
+    "mean": "mean",
+    "p50": "50 %",
+    "p90": "90 %",
+    "p99": "99 %",
+    "largest": "largest",
+}
+"""Titles of what a histogram is told by."""
 _HEAD = 16
 """Columns of a design's name above its numbers; a longer one takes several lines."""
 _WEIGHTED = "weighted speedup"

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files
+from pagewalk.histograms import TOLD, Histogram
+from pagewalk.intervals import Intervals
 from pagewalk.quantities import count
 from pagewalk.visible import visible
 
@@ -53,15 +55,6 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """What was counted up to `instructions`, since the interval before."""
-
-    instructions: int
-    cycles: int
-    values: dict[str, float]
-
-
-@dataclass(frozen=True)
 class Sampling:
     """What periodic sampling estimates, and how sure it is."""
 
@@ -103,7 +96,8 @@ class DesignResult:
 
     `statistics` count the measured part. `since_boot` are those of the operating
     system and of the page tables since the machine booted: tables grow most while
-    a program fills its memory, before the measured part.
+    a program fills its memory, before the measured part. `histograms` tell how long
+    walks, waiting for a walker, loads and page faults took.
 
     `speedup` compares cycles an instruction, or a request where `speedup_by` says so: the designs'
     programs then do not run the same instructions. A mix has `programs` and a `weighted_speedup`,
@@ -124,13 +118,14 @@ class DesignResult:
     speedup: float | None
     cycle_stack: list[Share]
     statistics: list[Statistic]
-    intervals: list[Interval] = field(default_factory=list)
+    intervals: Intervals = field(default_factory=Intervals)
     sampling: Sampling | None = None
     since_boot: list[Statistic] = field(default_factory=list)
     speedup_by: str = "instruction"
     programs: list[ProgramResult] = field(default_factory=list)
     weighted_speedup: float | None = None
     translation_cost: float | None = None
+    histograms: list[Histogram] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -148,15 +143,13 @@ class DesignResult:
             cycle_stack=[Share(s["cause"], s["cycles"], s["share"]) for s in data["cycle_stack"]],
             statistics=_statistics(data["stats"]),
             since_boot=_statistics(data.get("since_boot") or []),
-            intervals=[
-                Interval(i["instructions"], i["cycles"], i["values"])
-                for i in data.get("intervals") or []
-            ],
+            intervals=Intervals.from_json(data.get("intervals")),
             sampling=Sampling(**data["sampling"]) if data.get("sampling") else None,
             speedup_by=data.get("speedup_by", "instruction"),
             programs=[ProgramResult(**p) for p in data.get("programs") or []],
             weighted_speedup=data.get("weighted_speedup"),
             translation_cost=data.get("translation_cost"),
+            histograms=[Histogram.from_json(h) for h in data.get("histograms") or []],
         )
 
     @property
@@ -323,10 +316,11 @@ class Result:
         return polars.DataFrame(rows, schema=schema, orient="row")
 
     def frame(self) -> polars.DataFrame:
-        """One row a statistic and design: every counter, and the summary.
+        """One row a statistic and design: every counter, the summary, and the histograms.
 
         Columns: design, path, name, value, unit, gauge, meaning. The numbers
-        of the summary have the path ``summary``.
+        of the summary have the path ``summary``; those of a histogram are named
+        ``walk_latency.p99`` and so on, with count, mean and largest.
         """
         import polars
 
@@ -338,6 +332,15 @@ class Result:
             (d.name, s.path, s.name, s.value, s.unit, s.gauge, s.meaning)
             for d in self.designs
             for s in d.statistics
+        ]
+        rows += [
+            (
+                *(d.name, h.path, f"{h.name}.{part}", getattr(h, part)),
+                *("values" if part == "count" else h.unit, False, h.meaning),
+            )
+            for d in self.designs
+            for h in d.histograms
+            for part in TOLD
         ]
         schema = {
             "design": polars.String(),
@@ -356,16 +359,50 @@ class Result:
             }
         )
 
-    def intervals(self) -> polars.DataFrame:
-        """One row an interval and design; empty without ``interval=``."""
+    def histograms(self) -> polars.DataFrame:
+        """One row a bucket of a histogram and design; buckets without values have none.
+
+        Columns: design, path, name, low, high, count, unit: `count` values were seen from `low` to
+        `high`. Paths that begin with ``cores`` stand for all cores together.
+        """
         import polars
 
+        schema = {
+            "design": polars.String(),
+            "path": polars.String(),
+            "name": polars.String(),
+            "low": polars.UInt64(),
+            "high": polars.UInt64(),
+            "count": polars.UInt64(),
+            "unit": polars.String(),
+        }
         rows = [
-            {"design": d.name, "instructions": i.instructions, "cycles": i.cycles, **i.values}
+            (d.name, h.path, h.name, *bucket, h.unit)
             for d in self.designs
-            for i in d.intervals
+            for h in d.histograms
+            for bucket in h.buckets
         ]
-        return polars.DataFrame(rows, infer_schema_length=None)
+        return polars.DataFrame(rows, schema=schema, orient="row")
+
+    def intervals(self) -> polars.DataFrame:
+        """One row an interval and design; empty without ``interval=``.
+
+        `first_instruction` says where in the measured part an interval begins, `instructions` and
+        `cycles` how long it is; one that is not `complete` was cut by the end. The other
+        columns are the numbers of the summary, all counters by path and name, and what is told of
+        histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``. On several
+        cores ``cores.mmu.walks`` is the sum over them.
+        """
+        import polars
+
+        frames = [
+            polars.DataFrame(
+                {"design": [d.name] * len(d.intervals), **d.intervals.columns()}, strict=False
+            )
+            for d in self.designs
+            if len(d.intervals)
+        ]
+        return polars.concat(frames, how="diagonal_relaxed") if frames else polars.DataFrame()
 
     def to_json(self) -> str:
         """Everything, as one JSON text."""
@@ -385,7 +422,7 @@ class Result:
         about["configs"] = {d.name: d.config for d in self.designs}
         tables = [(path, self.frame())]
         stem = path.removesuffix(".parquet")
-        if any(d.intervals for d in self.designs):
+        if any(len(d.intervals) for d in self.designs):
             tables.append((f"{stem}.intervals.parquet", self.intervals()))
         if any(d.programs for d in self.designs):
             tables.append((f"{stem}.programs.parquet", self.programs))

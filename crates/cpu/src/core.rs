@@ -10,7 +10,7 @@ mod window;
 
 use pagewalk_memory::{Below, Done, Level, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
-use pagewalk_stats::Tree;
+use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Ring;
 use pagewalk_tables::View;
@@ -76,6 +76,13 @@ pagewalk_stats::counters! {
         fetched_lines: "lines", "Lines that instruction fetch asked for";
     }
 }
+
+/// How long loads take.
+const LOAD_TO_USE: Definition = histogram!(
+    "load_to_use",
+    "cycles",
+    "Time of a load, from when its address is known to when its data are there: translation, and the wait for the line or for an older store"
+);
 
 /// No line of instructions has been fetched.
 const NO_LINE: u64 = u64::MAX;
@@ -201,6 +208,8 @@ pub struct Core {
     fault_at: Cycle,
 
     stats: CoreStats,
+    /// Times of the loads that took another time than a hit of the first-level cache.
+    long_loads: Histogram,
     /// Requests after which [`Core::run`] and [`Core::warm`] come back.
     most_requests: u64,
     /// Instructions that were warmed, not timed.
@@ -256,6 +265,7 @@ impl Core {
             resumes: false,
             fault_at: 0,
             stats: CoreStats::default(),
+            long_loads: Histogram::default(),
             most_requests: u64::MAX,
             warmed: 0,
             warmed_requests: 0,
@@ -376,10 +386,19 @@ impl Core {
         slots
     }
 
+    /// The largest values that [`Core::report`] tells are those from now on.
+    pub fn mark(&mut self) {
+        self.long_loads.mark();
+        self.mmu.mark();
+    }
+
     /// Adds the core's counters at `path`, those of its MMU at `path.mmu`, and
     /// those of its caches below `path`.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
+        let mut loads = self.long_loads.distribution();
+        loads.add(self.load_to_use, self.load_count - loads.count());
+        tree.add_values(path, &LOAD_TO_USE, loads);
         let slots = self.slots();
         tree.add(&format!("{path}.cycles"), &slots.cycles(self.width));
         tree.add(&format!("{path}.slots"), &slots);

@@ -58,9 +58,11 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
             ..Facts::default()
         };
         let built = Machine::new(&design, &Options::default(), &facts)?;
-        for row in built.tree().rows {
-            let path: Vec<&str> = row
-                .path
+        let tree = built.tree();
+        let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
+        let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
+        for (path, definition) in rows.chain(spreads) {
+            let path: Vec<&str> = path
                 .split('.')
                 .map(|p| {
                     if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) {
@@ -70,13 +72,13 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
                     }
                 })
                 .collect();
-            let name = format!("{}.{}", path.join("."), row.definition.name);
+            let name = format!("{}.{}", path.join("."), definition.name);
             if !out.iter().any(|e| e.name == name) {
                 out.push(Explanation {
                     kind: "statistic",
                     name,
-                    text: row.definition.meaning.to_owned(),
-                    unit: row.definition.unit.to_owned(),
+                    text: definition.meaning.to_owned(),
+                    unit: definition.unit.to_owned(),
                     source: String::new(),
                     workload: None,
                 });

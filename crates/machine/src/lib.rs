@@ -4,6 +4,7 @@
 pub mod config;
 mod explain;
 mod hub;
+mod intervals;
 mod limits;
 mod machine;
 mod measure;
@@ -19,11 +20,12 @@ mod warnings;
 mod work;
 
 pub use explain::{Explanation, explain, statistics};
+pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use options::{Design, NewShortcut, Options};
 pub use results::{
-    DesignResult, Host, IntervalResult, ProgramResult, Reference, RunResult, Sampling, Source, Stat,
+    DesignResult, Host, ProgramResult, Reference, RunResult, Sampling, Source, Stat,
 };
 pub use run::{Progress, RunError, Stream, host_cores, run};
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};

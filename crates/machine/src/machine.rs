@@ -28,7 +28,7 @@ use self::background::Background;
 use self::parts::Parts;
 use self::skip::TouchFilter;
 use crate::config::Config;
-use crate::measure::Measured;
+use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
 use crate::plan::Plan;
 use crate::thread::{Process, Thread};
@@ -218,8 +218,23 @@ impl Machine {
             core.report(&format!("core.{i}"), &mut tree);
         }
         self.shared.report("", &mut tree);
-        tree.rows.append(&mut self.kernel_tree().rows);
+        tree.append(self.kernel_tree());
         tree
+    }
+
+    /// All counters and when each core has retired what it has been given: the end of
+    /// a stretch of the run, and the beginning of another.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        let snapshot = Snapshot {
+            tree: self.tree(),
+            times: self.times(),
+            executed: self.executed,
+        };
+        for core in &mut self.cores {
+            core.mark();
+        }
+        self.os.mark();
+        snapshot
     }
 
     /// The counters of the operating system and of the page tables.

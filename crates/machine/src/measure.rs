@@ -1,28 +1,20 @@
 //! The measured part: differences of counters, samples, intervals.
 
-use pagewalk_stats::Tree;
+use pagewalk_stats::{Row, Tree};
 use pagewalk_units::Cycle;
 
+use crate::intervals::{Intervals, Stretch};
 use crate::work::Work;
 
-/// One stretch between two snapshots.
-#[derive(Clone, Debug)]
-pub(crate) struct Interval {
-    /// Instructions since the start of the measured part, at the end of the interval.
-    pub(crate) instructions: u64,
-    /// What was done in the interval.
-    pub(crate) work: Work,
-    /// Cycles of the slowest core in the interval.
-    pub(crate) cycles: Cycle,
-    /// Counters of the interval.
-    pub(crate) tree: Tree,
-}
-
+/// The machine at one moment.
 #[derive(Clone)]
-struct Open {
-    tree: Tree,
-    times: Vec<Cycle>,
-    executed: Work,
+pub(crate) struct Snapshot {
+    /// Its counters; the largest values of histograms are those since the snapshot before.
+    pub(crate) tree: Tree,
+    /// When each core has retired what it has been given.
+    pub(crate) times: Vec<Cycle>,
+    /// What all threads have done.
+    pub(crate) executed: Work,
 }
 
 /// Collects what the measured phases count.
@@ -39,14 +31,22 @@ pub(crate) struct Measured {
     /// the measured part has cut is no sample of the same population.
     pub(crate) samples: Vec<(u64, Cycle)>,
     /// Interval statistics.
-    pub(crate) intervals: Vec<Interval>,
+    pub(crate) intervals: Intervals,
     every: Option<u64>,
     /// Instructions of a whole sample.
     sample: Option<u64>,
     open: Option<Open>,
-    /// Start of the interval that runs.
-    last: Option<Open>,
-    /// Its number in the measured phase.
+}
+
+/// A measured phase that has not ended.
+struct Open {
+    /// When each core began it.
+    times: Vec<Cycle>,
+    /// What had been done before.
+    executed: Work,
+    /// Start of the interval that runs; of the phase, without intervals.
+    last: Snapshot,
+    /// Number of that interval in the phase.
     number: u64,
 }
 
@@ -67,12 +67,10 @@ impl Measured {
             cycles: 0,
             work: Work::default(),
             samples: Vec::new(),
-            intervals: Vec::new(),
+            intervals: Intervals::default(),
             every: every.filter(|&n| n > 0),
             sample,
             open: None,
-            last: None,
-            number: 0,
         }
     }
 
@@ -80,55 +78,28 @@ impl Measured {
         self.open.is_some()
     }
 
-    pub(crate) fn begin(&mut self, tree: Tree, times: Vec<Cycle>, executed: Work) {
-        if self.every.is_some() {
-            self.last = Some(Open {
-                tree: tree.clone(),
-                times: times.clone(),
-                executed,
-            });
-        }
+    pub(crate) fn begin(&mut self, now: Snapshot) {
         self.open = Some(Open {
-            tree,
-            times,
-            executed,
+            times: now.times.clone(),
+            executed: now.executed,
+            last: now,
+            number: 0,
         });
     }
 
     /// Closes the measured phase; its cycles an instruction, if it had any.
-    pub(crate) fn end(&mut self, tree: &Tree, times: &[Cycle], executed: Work) -> Option<f64> {
-        if self
-            .last
-            .as_ref()
-            .is_some_and(|l| l.executed.instructions < executed.instructions)
-        {
-            self.interval(tree.clone(), times.to_vec(), executed);
-        }
+    pub(crate) fn end(&mut self, now: &Snapshot) -> Option<f64> {
+        self.stretch(now, false);
         let open = self.open.take()?;
-        self.last = None;
-        let part = tree.since(&open.tree);
-        self.tree = Some(match self.tree.take() {
-            None => part,
-            Some(mut sum) => {
-                debug_assert_eq!(sum.rows.len(), part.rows.len());
-                for (s, p) in sum.rows.iter_mut().zip(&part.rows) {
-                    s.value = if s.definition.gauge {
-                        p.value
-                    } else {
-                        s.value + p.value
-                    };
-                }
-                sum
-            }
-        });
         for (sum, (t, b)) in self
             .core_cycles
             .iter_mut()
-            .zip(times.iter().zip(&open.times))
+            .zip(now.times.iter().zip(&open.times))
         {
             *sum += t - b;
         }
-        let (work, cycles) = (executed - open.executed, slowest(times, &open.times));
+        let work = now.executed - open.executed;
+        let cycles = slowest(&now.times, &open.times);
         let instructions = work.instructions;
         self.cycles += cycles;
         self.work += work;
@@ -141,6 +112,29 @@ impl Measured {
         Some(cycles as f64 / instructions as f64)
     }
 
+    /// What was counted since the last snapshot belongs to the measured part, and is
+    /// an interval, which has its `whole` length or not.
+    fn stretch(&mut self, now: &Snapshot, whole: bool) {
+        let Some(open) = &self.open else { return };
+        let part = now.tree.since(&open.last.tree);
+        let work = now.executed - open.last.executed;
+        // After the border of an interval a program may end, which is counted, too.
+        let counts = work.instructions > 0 || part.rows.iter().any(Row::counts);
+        if self.every.is_some() && counts {
+            let stretch = Stretch {
+                first: (open.last.executed - open.executed).instructions + self.work.instructions,
+                work,
+                cycles: slowest(&now.times, &open.last.times),
+                complete: whole,
+            };
+            self.intervals.push(stretch, &part);
+        }
+        match &mut self.tree {
+            None => self.tree = Some(part),
+            Some(sum) => sum.go_on(&part),
+        }
+    }
+
     /// Instructions until the next interval ends; `u64::MAX` without intervals.
     /// Borders are multiples of the length from the start of the phase.
     pub(crate) fn until_interval(&self, executed: u64) -> u64 {
@@ -148,28 +142,20 @@ impl Measured {
             (Some(every), Some(open)) => open
                 .executed
                 .instructions
-                .saturating_add((self.number + 1).saturating_mul(every))
+                .saturating_add((open.number + 1).saturating_mul(every))
                 .saturating_sub(executed),
             _ => u64::MAX,
         }
     }
 
-    pub(crate) fn interval(&mut self, tree: Tree, times: Vec<Cycle>, executed: Work) {
-        let (Some(every), Some(last), Some(open)) = (self.every, &self.last, &self.open) else {
-            return;
-        };
-        self.intervals.push(Interval {
-            instructions: (executed - open.executed).instructions + self.work.instructions,
-            work: executed - last.executed,
-            cycles: slowest(&times, &last.times),
-            tree: tree.since(&last.tree),
-        });
-        self.number = (executed - open.executed).instructions / every;
-        self.last = Some(Open {
-            tree,
-            times,
-            executed,
-        });
+    /// The interval ends.
+    pub(crate) fn interval(&mut self, now: Snapshot) {
+        let Some(every) = self.every else { return };
+        self.stretch(&now, true);
+        if let Some(open) = &mut self.open {
+            open.number = (now.executed - open.executed).instructions / every;
+            open.last = now;
+        }
     }
 }
 
@@ -206,8 +192,16 @@ fn t95(freedom: usize) -> f64 {
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{Measured, confidence};
+    use super::{Measured, Snapshot, confidence};
     use crate::work::Work;
+
+    fn at(time: u64, executed: Work) -> Snapshot {
+        Snapshot {
+            tree: Tree::default(),
+            times: vec![time],
+            executed,
+        }
+    }
 
     #[test]
     fn equal_samples_leave_no_doubt() {
@@ -228,13 +222,13 @@ mod tests {
         let mut m = Measured::new(None, Some(100), 1);
         let (mut executed, mut time) = (Work::default(), 0);
         for (instructions, cycles) in [(100, 150), (103, 155), (1, 400)] {
-            m.begin(Tree::default(), vec![time], executed);
+            m.begin(at(time, executed));
             time += cycles;
             executed += Work {
                 instructions,
                 requests: 1,
             };
-            assert!(m.end(&Tree::default(), &[time], executed).is_some());
+            assert!(m.end(&at(time, executed)).is_some());
         }
         assert_eq!(m.samples, [(100, 150), (103, 155)]);
         let done = Work {
@@ -242,6 +236,30 @@ mod tests {
             requests: 3,
         };
         assert_eq!((m.work, m.cycles), (done, 705), "but is measured");
+    }
+
+    #[test]
+    fn each_phase_has_intervals_of_its_own_and_the_rest_is_marked() {
+        let mut m = Measured::new(Some(100), None, 1);
+        let (mut executed, mut time) = (Work::default(), 0);
+        for _ in 0..2 {
+            m.begin(at(time, executed));
+            for length in [100, 100, 3] {
+                assert_eq!(m.until_interval(executed.instructions), 100);
+                executed.instructions += length;
+                time += 2 * length;
+                if length == 100 {
+                    m.interval(at(time, executed));
+                }
+            }
+            m.end(&at(time, executed));
+        }
+        let i = &m.intervals;
+        assert_eq!(i.first, [0, 100, 200, 203, 303, 403]);
+        let lengths: Vec<u64> = i.work.iter().map(|w| w.instructions).collect();
+        assert_eq!(lengths, [100, 100, 3, 100, 100, 3]);
+        assert_eq!(i.cycles, [200, 200, 6, 200, 200, 6]);
+        assert_eq!(i.complete, [true, true, false, true, true, false]);
     }
 
     #[test]

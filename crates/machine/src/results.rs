@@ -1,20 +1,18 @@
 //! Results: every statistic, the resolved configuration, and the few numbers
 //! that answer the question.
 
-use std::collections::BTreeMap;
-
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::intervals::{HistogramResult, IntervalsResult, histograms};
 use crate::limits::Limits;
 use crate::machine::{Machine, Outcome};
 use crate::measure::confidence;
 use crate::options::{Design, Options};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
-use crate::work::Work;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
@@ -129,8 +127,10 @@ pub struct DesignResult {
     /// machine booted: tables grow most while a program fills its memory, before
     /// the measured part.
     pub since_boot: Vec<Stat>,
-    /// Interval statistics.
-    pub intervals: Vec<IntervalResult>,
+    /// Histograms of times.
+    pub histograms: Vec<HistogramResult>,
+    /// Interval statistics, if they were asked for.
+    pub intervals: Option<IntervalsResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
     /// Number of its stream.
@@ -230,17 +230,6 @@ pub struct Stat {
     pub value: u64,
 }
 
-/// One interval.
-#[derive(Clone, Debug, Serialize)]
-pub struct IntervalResult {
-    /// Instructions of the measured part at its end.
-    pub instructions: u64,
-    /// Cycles of the interval.
-    pub cycles: u64,
-    /// The summary's metrics for the interval.
-    pub values: BTreeMap<&'static str, f64>,
-}
-
 /// What samples say of the whole.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sampling {
@@ -321,25 +310,8 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         cycle_stack: summary::cycle_stack(tree),
         stats: statistics(tree),
         since_boot: statistics(&since_boot),
-        intervals: m
-            .intervals
-            .iter()
-            .map(|i| {
-                // As the cores counted them.
-                let work = Work {
-                    instructions: i.tree.sum("instructions", summary::is_core),
-                    ..i.work
-                };
-                IntervalResult {
-                    instructions: i.instructions,
-                    cycles: i.cycles,
-                    values: summary::summarise(&i.tree, None, work, i.cycles)
-                        .into_iter()
-                        .filter_map(|m| Some((m.name, m.value?)))
-                        .collect(),
-                }
-            })
-            .collect(),
+        histograms: histograms(tree),
+        intervals: m.intervals.result(),
         sampling,
         stream,
         impossible: summary::impossible(tree),

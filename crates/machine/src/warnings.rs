@@ -43,6 +43,7 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         for b in &designs[i + 1..] {
             let same = a.stats.len() == b.stats.len()
                 && !a.stats.is_empty()
+                && a.histograms == b.histograms
                 && a.stats
                     .iter()
                     .zip(&b.stats)

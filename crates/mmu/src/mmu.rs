@@ -10,7 +10,7 @@ mod warm;
 use std::collections::BTreeMap;
 
 use pagewalk_memory::{Below, Level, Private};
-use pagewalk_stats::Tree;
+use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_structures::Occupancy;
 use pagewalk_tables::{View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
@@ -123,6 +123,19 @@ pagewalk_stats::counters! {
     }
 }
 
+/// How long walks take.
+const WALK_LATENCY: Definition = histogram!(
+    "walk_latency",
+    "cycles",
+    "Length of a walk, from a walker's start to the outcome"
+);
+/// How long they wait.
+const WALKER_WAIT: Definition = histogram!(
+    "walker_wait",
+    "cycles",
+    "Time that a walk waited for a walker: for those asked for before it and still under way"
+);
+
 /// Arrays of walk caches that are kept: array `k` holds entries of level `k + 2`
 /// of a radix table, and five levels are the most there are.
 const PWC_ARRAYS: usize = 4;
@@ -204,6 +217,9 @@ pub struct Mmu {
     /// Reads of walks by the level of the memory system that served them.
     walk_reads: [u64; LEVELS],
     stats: MmuStats,
+    walk_latency: Histogram,
+    /// Of the walks that had to wait.
+    walker_wait: Histogram,
     records: Option<Vec<WalkRecord>>,
 }
 
@@ -252,6 +268,8 @@ impl Mmu {
             perfect_translations: 0,
             walk_reads: [0; LEVELS],
             stats: MmuStats::default(),
+            walk_latency: Histogram::default(),
+            walker_wait: Histogram::default(),
             records: None,
         })
     }
@@ -379,9 +397,19 @@ impl Mmu {
         }
     }
 
+    /// The largest values that [`Mmu::report`] tells are those from now on.
+    pub fn mark(&mut self) {
+        self.walk_latency.mark();
+        self.walker_wait.mark();
+    }
+
     /// Adds the MMU's counters at `path`, its arrays' below.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
+        tree.add_values(path, &WALK_LATENCY, self.walk_latency.distribution());
+        let mut waits = self.walker_wait.distribution();
+        waits.add(0, self.stats.walks - waits.count());
+        tree.add_values(path, &WALKER_WAIT, waits);
         for (s, name) in ["l1d", "l1i"].into_iter().enumerate() {
             let f = &self.filter[s];
             let extra = (!self.perfect).then_some((f.array as usize, f.hits));

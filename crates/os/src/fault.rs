@@ -31,7 +31,9 @@ impl Os {
         let before = fx.cycles;
         fx.cycles += self.kernel.prices.trap;
         let done = self.resolve(pid, at, access, fx);
-        self.kernel.stats.fault_cycles += fx.cycles - before;
+        let cost = fx.cycles - before;
+        self.kernel.stats.fault_cycles += cost;
+        self.kernel.fault_cost.record(cost);
         done
     }
 

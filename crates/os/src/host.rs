@@ -119,18 +119,20 @@ impl Host {
     ) -> Result<bool, OsError> {
         let mut own = Effects::default();
         let (populated, faults) = self.os.untimed_faults();
-        let done = self.os.touch_all(
-            self.machine,
-            at,
-            at + bytes,
-            Some(&ForGuest { from: at, of }),
-            &mut own,
-        );
+        let entry = self.exit + self.os.kernel.prices.trap;
+        let range = ForGuest {
+            from: at,
+            of,
+            entry,
+        };
+        let done = self
+            .os
+            .touch_all(self.machine, at, at + bytes, Some(&range), &mut own);
         let s = &mut self.os.kernel.stats;
         // The guest's touches, not the laboratory's.
         let pages = s.populated_pages - populated;
         s.populated_pages = populated;
-        let cycles = own.cycles + pages * (self.exit + self.os.kernel.prices.trap);
+        let cycles = own.cycles + pages * entry;
         s.fault_cycles = faults + cycles;
         fx.cycles += cycles;
         done.map_err(|e| OsError::Host(Box::new(e)))?;

@@ -1,5 +1,6 @@
 //! What all address spaces share, and the one way to get a frame.
 
+use pagewalk_stats::Histogram;
 use pagewalk_tables::{FrameSource, GuestUse, MapWork, NoFrames, Purpose, Want};
 use pagewalk_units::{Addr, Cycle, Frame, VirtAddr};
 
@@ -42,6 +43,8 @@ pub struct Kernel {
     pub prices: Prices,
     /// What happened.
     pub stats: OsStats,
+    /// What each page fault took.
+    pub fault_cost: Histogram,
     /// What page tables hold.
     pub tables: TableMemory,
     /// The last page that a page table had no memory for.
@@ -56,6 +59,7 @@ impl Kernel {
             choice,
             prices,
             stats: OsStats::default(),
+            fault_cost: Histogram::default(),
             tables: TableMemory::default(),
             refused: VirtAddr(0),
         }

@@ -43,6 +43,7 @@ pub use crate::placement::ThpMode;
 pub use crate::placement::registry::*;
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
+use crate::stats::FAULT_COST;
 pub use crate::stats::OsStats;
 pub use crate::virtual_spec::VirtualSpec;
 
@@ -311,15 +312,24 @@ impl Os {
         if let Some(stats) = self.khugepaged_stats() {
             tree.add(&format!("{path}.khugepaged"), &stats);
         }
+        tree.add_values(path, &FAULT_COST, self.kernel.fault_cost.distribution());
         let mut tables = self.gone.clone();
         for space in self.alive_spaces() {
             let mut own = Tree::default();
             space.table.report(self.role.tables(), &mut own);
             tables.merge(&own);
         }
-        tree.rows.append(&mut tables.rows);
+        tree.append(tables);
         if let Some(host) = &self.host {
             host.os.report("host", tree);
+        }
+    }
+
+    /// The largest values of histograms that [`Os::report`] tells are those from now on.
+    pub fn mark(&mut self) {
+        self.kernel.fault_cost.mark();
+        if let Some(host) = &mut self.host {
+            host.os.mark();
         }
     }
 

@@ -131,9 +131,15 @@ impl Os {
                 at += 4096;
                 continue;
             }
+            let before = fx.cycles;
             let size = self.with_reclaim(pid, fx, |os, fx| {
                 os.first_touch(pid, VirtAddr(at), vma, guest, fx)
             })?;
+            // Of a guest's touches each is a fault of the host.
+            if let Some(guest) = guest {
+                let cost = guest.entry + fx.cycles - before;
+                self.kernel.fault_cost.record(cost);
+            }
             self.kernel.stats.populated_pages += 1;
             let next = (at & !(size.bytes() - 1)) + size.bytes();
             if next >= last {

@@ -1,5 +1,14 @@
 //! What the kernel counts.
 
+use pagewalk_stats::{Definition, histogram};
+
+/// What page faults take.
+pub const FAULT_COST: Definition = histogram!(
+    "fault_cost",
+    "cycles",
+    "Kernel time of a page fault: trap, memory for the page and for page tables, zeroing or copying, and of a guest what its host does for it"
+);
+
 pagewalk_stats::counters! {
     /// The operating system's memory manager.
     pub struct OsStats {

@@ -1,7 +1,7 @@
 //! A first touch, as placement policies see it.
 
 use pagewalk_tables::{Flags, GuestUse, Purpose};
-use pagewalk_units::{Backing, PageSize};
+use pagewalk_units::{Backing, Cycle, PageSize};
 
 use crate::vma::Vmas;
 
@@ -12,6 +12,8 @@ pub struct ForGuest {
     pub from: u64,
     /// What the guest uses the page there for.
     pub of: GuestUse,
+    /// What it takes to get into the host's kernel and back for a page of it.
+    pub entry: Cycle,
 }
 
 /// A first touch.
@@ -53,7 +55,7 @@ impl Touch<'_> {
     #[inline]
     pub fn purpose(&self, size: PageSize) -> Purpose {
         let vpn = (self.at & !(size.bytes() - 1)) >> 12;
-        if let Some(&ForGuest { from, of }) = self.guest {
+        if let Some(&ForGuest { from, of, .. }) = self.guest {
             let of = of.after((self.at - from) >> 12);
             return Purpose::Guest { vpn, of };
         }

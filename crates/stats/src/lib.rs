@@ -2,9 +2,15 @@
 //!
 //! A component declares its counters once with [`counters!`]; the struct is
 //! plain integers, and its definitions are found by the results, by the
-//! documentation and by `pagewalk explain`.
+//! documentation and by `pagewalk explain`. Where a mean hides too much, a
+//! component records a [`Histogram`], whose definition is a constant made by
+//! [`histogram!`].
+
+mod histogram;
 
 use serde::Serialize;
+
+pub use histogram::{Bucket, Distribution, Histogram, RELATIVE_ERROR, Spread};
 
 /// What one counter means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,6 +88,8 @@ macro_rules! counters {
 pub struct Tree {
     /// One row a counter, in a fixed order.
     pub rows: Vec<Row>,
+    /// One a histogram, in a fixed order.
+    pub spreads: Vec<Spread>,
 }
 
 /// One counter's value at a path such as `core.0.mmu.l2.main`.
@@ -93,6 +101,13 @@ pub struct Row {
     pub definition: &'static Definition,
     /// How much.
     pub value: u64,
+}
+
+impl Row {
+    /// It is a count, and something was counted.
+    pub fn counts(&self) -> bool {
+        !self.definition.gauge && self.value > 0
+    }
 }
 
 impl Tree {
@@ -119,6 +134,26 @@ impl Tree {
             .extend(rows.into_iter().filter(|r| keep(r.definition.name)));
     }
 
+    /// Adds a histogram's values under `path`.
+    pub fn add_values(
+        &mut self,
+        path: &str,
+        definition: &'static Definition,
+        values: Distribution,
+    ) {
+        self.spreads.push(Spread {
+            path: path.to_owned(),
+            definition,
+            values,
+        });
+    }
+
+    /// Adds the rows of `other`.
+    pub fn append(&mut self, mut other: Tree) {
+        self.rows.append(&mut other.rows);
+        self.spreads.append(&mut other.spreads);
+    }
+
     /// What happened between `earlier` and `self`: counts are subtracted,
     /// gauges keep the later value. A row that `earlier` lacks counts from zero.
     pub fn since(&self, earlier: &Tree) -> Tree {
@@ -143,7 +178,45 @@ impl Tree {
                 Row { value, ..r.clone() }
             })
             .collect();
-        Tree { rows }
+        let spreads = self
+            .spreads
+            .iter()
+            .map(|s| {
+                let same = |e: &&Spread| e.path == s.path && e.definition == s.definition;
+                let values = match earlier.spreads.iter().find(same) {
+                    Some(before) => s.values.since(&before.values),
+                    None => s.values.clone(),
+                };
+                Spread {
+                    values,
+                    ..s.clone()
+                }
+            })
+            .collect();
+        Tree { rows, spreads }
+    }
+
+    /// Adds what happened next, in a later stretch: counts add up, of a gauge the
+    /// later value remains.
+    pub fn go_on(&mut self, later: &Tree) {
+        debug_assert_eq!(self.rows.len(), later.rows.len());
+        for (own, later) in self.rows.iter_mut().zip(&later.rows) {
+            debug_assert_eq!((&own.path, own.definition), (&later.path, later.definition));
+            own.value = if own.definition.gauge {
+                later.value
+            } else {
+                own.value + later.value
+            };
+        }
+        self.merge_spreads(later);
+    }
+
+    fn merge_spreads(&mut self, other: &Tree) {
+        debug_assert_eq!(self.spreads.len(), other.spreads.len());
+        for (own, other) in self.spreads.iter_mut().zip(&other.spreads) {
+            debug_assert_eq!((&own.path, own.definition), (&other.path, other.definition));
+            own.values.merge(&other.values);
+        }
     }
 
     /// Adds what another component of the same kind reports: the same rows, of
@@ -158,6 +231,13 @@ impl Tree {
                 own.value += other.value;
             }
         }
+        self.merge_spreads(other);
+    }
+
+    /// The values of the histogram `name` at `path`, if there is one.
+    pub fn values(&self, path: &str, name: &str) -> Option<&Distribution> {
+        let is = |s: &&Spread| s.path == path && s.definition.name == name;
+        self.spreads.iter().find(is).map(|s| &s.values)
     }
 
     /// The value of `name` at `path`, if there is one.

@@ -37,6 +37,10 @@ impl Core {
                 data = self.request(Ask::Load, t.pa, op.pc, t.at, outside.below);
             }
         }
+        // Nearly all take the time of a hit: only the others are recorded.
+        if data.at != ask + self.load_to_use {
+            self.long_loads.record(data.at - ask);
+        }
         let done = data.at * self.width;
         let waits = Waits {
             start,

@@ -15,8 +15,8 @@ impl Machine {
         }
         if self.plan.phase.measures() {
             self.begin_parts();
-            let (tree, times) = (self.tree(), self.times());
-            self.measured.begin(tree, times, self.executed);
+            let now = self.snapshot();
+            self.measured.begin(now);
         }
         self.harvest_walks();
         if self.plan.phase == Phase::Done && self.outcome.is_none() {
@@ -26,8 +26,8 @@ impl Machine {
 
     pub(super) fn leave_phase(&mut self) {
         if self.measured.is_open() {
-            let (tree, times) = (self.tree(), self.times());
-            if let Some(cpi) = self.measured.end(&tree, &times, self.executed) {
+            let now = self.snapshot();
+            if let Some(cpi) = self.measured.end(&now) {
                 self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
             }
         }
@@ -40,8 +40,8 @@ impl Machine {
             self.simulated += done.instructions;
         }
         if self.measured.until_interval(self.executed.instructions) == 0 {
-            let (tree, times) = (self.tree(), self.times());
-            self.measured.interval(tree, times, self.executed);
+            let now = self.snapshot();
+            self.measured.interval(now);
         }
         if self.plan.ends_with(done) {
             self.leave_phase();

@@ -234,6 +234,10 @@ impl Mmu {
         st.walks += 1;
         st.walk_cycles += end - start;
         st.walker_wait_cycles += start - asked;
+        self.walk_latency.record(end - start);
+        if start > asked {
+            self.walker_wait.record(start - asked);
+        }
         Ended {
             start,
             end,

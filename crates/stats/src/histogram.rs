@@ -1,0 +1,246 @@
+//! How often which value was seen: recorded in buckets of bounded number, kept
+//! as the list of those that are not empty.
+
+use crate::Definition;
+
+/// Sub-buckets of an octave: a bucket's values lie within 1/32 of each other.
+const PER_OCTAVE: u64 = 1 << PRECISION;
+const PRECISION: u32 = 5;
+/// Buckets that values of 64 bits need, rounded up to a power of two: an index is
+/// then bounded by a mask.
+const BUCKETS: usize = 2048;
+
+/// By how much a percentile may exceed the value that it stands for, as a share of
+/// that value. Values below 64 are told exactly.
+pub const RELATIVE_ERROR: f64 = 1.0 / PER_OCTAVE as f64;
+
+/// The bucket of `value`. Below 64 each value has its own; above, each octave has
+/// 32 of equal width.
+#[inline(always)]
+fn bucket(value: u64) -> usize {
+    let shift = u64::BITS - 1 - PRECISION - (value | PER_OCTAVE).leading_zeros();
+    ((shift as usize) << PRECISION) + (value >> shift) as usize
+}
+
+/// The least value of a bucket.
+fn least(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    match (bucket >> PRECISION).checked_sub(1) {
+        None => bucket,
+        Some(shift) => (PER_OCTAVE + (bucket & (PER_OCTAVE - 1))) << shift,
+    }
+}
+
+/// The largest value of a bucket.
+fn most(bucket: usize) -> u64 {
+    let shift = (bucket >> PRECISION).saturating_sub(1);
+    least(bucket) + ((1 << shift) - 1)
+}
+
+/// Records values, at the cost of a few operations each, in 16 KB.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Box<[u64; BUCKETS]>,
+    sum: u64,
+    /// Of the values since [`Histogram::mark`].
+    largest: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            counts: Box::new([0; BUCKETS]),
+            sum: 0,
+            largest: 0,
+        }
+    }
+}
+
+impl Histogram {
+    /// One value more.
+    #[inline(always)]
+    pub fn record(&mut self, value: u64) {
+        self.counts[bucket(value) % BUCKETS] += 1;
+        self.sum += value;
+        if value > self.largest {
+            self.largest = value;
+        }
+    }
+
+    /// A stretch begins, whose largest value is another's than that of all.
+    pub fn mark(&mut self) {
+        self.largest = 0;
+    }
+
+    /// All values since the start. Its largest value is that since the last
+    /// [`Histogram::mark`]: of a difference of two distributions
+    /// ([`Distribution::since`]) it is exact if the mark was at the earlier one.
+    pub fn distribution(&self) -> Distribution {
+        let counts = self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
+        Distribution {
+            buckets: counts.map(|(at, n)| (at as u16, *n)).collect(),
+            sum: self.sum,
+            largest: self.largest,
+        }
+    }
+}
+
+/// Values and how often each was seen, as far as buckets tell them apart. Two of them
+/// merge without a loss: buckets and sums add up, and the largest of both remains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// Buckets in ascending order, none of them empty.
+    buckets: Vec<(u16, u64)>,
+    sum: u64,
+    largest: u64,
+}
+
+/// Values that a bucket does not tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The least of them.
+    pub low: u64,
+    /// The largest of them.
+    pub high: u64,
+    /// How many values were seen.
+    pub count: u64,
+}
+
+impl Distribution {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|b| b.1).sum()
+    }
+
+    /// Their sum, exact.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The largest of them, exact; 0 if there is none.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
+    /// Their mean, exact; `None` if there is none.
+    pub fn mean(&self) -> Option<f64> {
+        let n = self.count();
+        (n > 0).then(|| self.sum as f64 / n as f64)
+    }
+
+    /// The least value that at least `percent` of 100 values do not exceed (nearest
+    /// rank), told by the largest value of its bucket, or of all if that is less: at
+    /// most [`RELATIVE_ERROR`] above it, never below. `None` if there is none.
+    pub fn percentile(&self, percent: u32) -> Option<u64> {
+        let n = u128::from(self.count());
+        let rank = (n * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut upto = 0;
+        let at = self.buckets.iter().find(|b| {
+            upto += u128::from(b.1);
+            upto >= rank
+        })?;
+        Some(most(usize::from(at.0)).min(self.largest))
+    }
+
+    /// The buckets that are not empty, in ascending order.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        self.buckets.iter().map(|&(at, count)| Bucket {
+            low: least(usize::from(at)),
+            high: most(usize::from(at)),
+            count,
+        })
+    }
+
+    /// `count` values more that are all `value`.
+    pub fn add(&mut self, value: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let buckets = vec![(bucket(value) as u16, count)];
+        self.merge(&Distribution {
+            buckets,
+            sum: value * count,
+            largest: value,
+        });
+    }
+
+    /// The values of `other`, too.
+    pub fn merge(&mut self, other: &Distribution) {
+        for &(at, count) in &other.buckets {
+            match self.buckets.binary_search_by_key(&at, |b| b.0) {
+                Ok(i) => self.buckets[i].1 += count,
+                Err(i) => self.buckets.insert(i, (at, count)),
+            }
+        }
+        self.sum += other.sum;
+        self.largest = self.largest.max(other.largest);
+    }
+
+    /// What came after `earlier`, which is the same at an earlier time.
+    pub fn since(&self, earlier: &Distribution) -> Distribution {
+        let mut before = earlier.buckets.iter().peekable();
+        let mut buckets = Vec::new();
+        for &(at, count) in &self.buckets {
+            let known = before.next_if(|b| b.0 == at).map_or(0, |b| b.1);
+            if count > known {
+                buckets.push((at, count - known));
+            }
+        }
+        // What was seen lies in the last bucket, whatever else was since the mark.
+        let largest = buckets
+            .last()
+            .map_or(0, |b| self.largest.min(most(usize::from(b.0))));
+        Distribution {
+            buckets,
+            sum: self.sum - earlier.sum,
+            largest,
+        }
+    }
+}
+
+/// A distribution at a path such as `core.0.mmu`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The component.
+    pub path: String,
+    /// What each value is.
+    pub definition: &'static Definition,
+    /// The values.
+    pub values: Distribution,
+}
+
+/// The definition of a histogram: name, unit, and what one value is, as
+/// `Definition`.
+#[macro_export]
+macro_rules! histogram {
+    ($name:literal, $unit:literal, $meaning:literal) => {
+        $crate::Definition {
+            name: $name,
+            unit: $unit,
+            meaning: concat!(
+                $meaning,
+                ". A histogram: mean and largest value are exact, a percentile lies at most 1/32 above the value that it stands for"
+            ),
+            gauge: false,
+            peak: false,
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUCKETS, PER_OCTAVE, bucket, least, most};
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        let last = bucket(u64::MAX);
+        assert!(last < BUCKETS);
+        assert_eq!((least(0), most(last)), (0, u64::MAX));
+        for at in 0..last {
+            assert_eq!(most(at) + 1, least(at + 1));
+            assert_eq!((bucket(least(at)), bucket(most(at))), (at, at));
+            assert!((most(at) - least(at)) * PER_OCTAVE <= least(at));
+        }
+        assert_eq!((least(63), most(63)), (63, 63));
+    }
+}

@@ -1,0 +1,82 @@
+"""Statistics of intervals: a column each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+_OF_HISTOGRAM = ("count", "sum", "p50", "p90", "p99", "largest")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One interval: `instructions` that begin after `first_instruction` of the measured part.
+
+    Where it is not `complete`, the measured part ended before the interval had its length.
+    """
+
+    first_instruction: int
+    instructions: int
+    cycles: int
+    complete: bool
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The intervals of one design's measured part, as columns that have a value for each.
+
+    `values` are the summary's numbers by name, `statistics` the counters by path and name
+    (``core.0.mmu.walks``; ``cores.mmu.walks`` is the sum over several cores), `histograms` what
+    is told of each histogram in an interval, as ``core.0.mmu.walk_latency.p99``.
+    """
+
+    first_instruction: list[int] = field(default_factory=list)
+    instructions: list[int] = field(default_factory=list)
+    cycles: list[int] = field(default_factory=list)
+    complete: list[bool] = field(default_factory=list)
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+    statistics: dict[str, list[int]] = field(default_factory=dict)
+    histograms: dict[str, list[int | None]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Json | None) -> Intervals:
+        """Reads ``intervals`` of a design's result, which there need not be."""
+        if not data:
+            return cls()
+        return cls(
+            first_instruction=data["first_instruction"],
+            instructions=data["instructions"],
+            cycles=data["cycles"],
+            complete=data["complete"],
+            values=data["values"],
+            statistics={f"{c['path']}.{c['name']}": c["values"] for c in data["stats"]},
+            histograms={
+                f"{h['path']}.{h['name']}.{part}": h[part]
+                for h in data["histograms"]
+                for part in _OF_HISTOGRAM
+            },
+        )
+
+    def __len__(self) -> int:
+        return len(self.first_instruction)
+
+    def __iter__(self) -> Iterator[Interval]:
+        for i, first in enumerate(self.first_instruction):
+            values = {name: v for name, c in self.values.items() if (v := c[i]) is not None}
+            yield Interval(first, self.instructions[i], self.cycles[i], self.complete[i], values)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Everything, position and length first."""
+        places: dict[str, list[Any]] = {
+            "first_instruction": self.first_instruction,
+            "instructions": self.instructions,
+            "cycles": self.cycles,
+            "complete": self.complete,
+        }
+        # The summary counts instructions and cycles, too.
+        values = {name: c for name, c in self.values.items() if name not in places}
+        return {**places, **values, **self.statistics, **self.histograms}

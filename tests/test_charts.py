@@ -1,0 +1,74 @@
+"""What is drawn: axes that the whole intervals set, and distributions."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+import fake
+from pagewalk import charts, histograms
+from pagewalk.result import Result
+
+
+@pytest.fixture
+def answer() -> dict[str, Any]:
+    spec = {"designs": ["radix", "thp"], "seed": 1, "machine": "m", "limits": {}}
+    return fake.result(spec)
+
+
+def labels(svg: str) -> list[str]:
+    return [(e.text or "").strip() for e in ET.fromstring(svg).iter() if e.tag.endswith("text")]
+
+
+def numbers(svg: str) -> list[float]:
+    return [float(t) for t in labels(svg) if re.fullmatch(r"[0-9.]+", t)]
+
+
+def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any]) -> None:
+    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
+    assert drawn is not None
+    # 20 million instructions across, IPC 0.2 up; the three instructions of the end have 3.0.
+    assert max(numbers(drawn)) == 20
+    assert max(float(t) for t in labels(drawn) if re.fullmatch(r"\d\.\d+", t)) == 0.2
+
+
+def test_where_every_interval_was_cut_they_are_drawn_all_the_same(answer: dict[str, Any]) -> None:
+    for design in answer["designs"]:
+        design["intervals"]["complete"] = [False] * 3
+    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
+    assert drawn is not None
+    assert 3.0 in numbers(drawn)
+
+
+def test_a_distribution_is_drawn_over_magnitudes(answer: dict[str, Any]) -> None:
+    for design in answer["designs"]:
+        waits = dict(design["histograms"][0], name="walker_wait", p50=0)
+        waits["buckets"] = [[0, 0, 900], [64, 65, 100]]
+        design["histograms"].append(waits)
+    drawn = charts.times(Result(answer))
+    assert drawn is not None
+    assert {"walk latency", "walker wait", "radix", "thp", "0", "512"} <= set(labels(drawn))
+    for design in answer["designs"]:
+        design["histograms"] = []
+    assert charts.times(Result(answer)) is None
+
+
+def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
+    (one,) = answer["designs"][0]["histograms"]
+    paths = ("core.0.mmu", "core.1.mmu", "cores.mmu")
+    answer["designs"][0]["histograms"] = [
+        *(dict(one, path=path) for path in paths),
+        dict(one, path="os", name="fault_cost"),
+        dict(one, path="host", name="fault_cost"),
+        dict(one, path="cores", name="load_to_use", count=0),
+    ]
+    told = histograms.told(Result(answer).designs[0].histograms)
+    assert [h.path for h in told] == ["cores.mmu", "os", "host"]
+    assert [histograms.label(h) for h in told] == [
+        "walk latency",
+        "fault cost",
+        "fault cost (host)",
+    ]

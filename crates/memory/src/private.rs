@@ -113,7 +113,7 @@ impl Private {
             return self.access(request, now, below);
         }
         self.l2.count_miss(request.kind);
-        self.pass_by::<true, B>(&request, now + self.l2.latency(), below)
+        self.pass_by::<true, B>(&request, now, below)
     }
 
     /// [`Private::glance`] as [`Private::warm`] is to [`Private::access`].

@@ -55,6 +55,27 @@ fn a_walk_enters_at_the_l2_and_pays_its_latency() {
 }
 
 #[test]
+fn a_glance_finds_lines_and_leaves_none() {
+    let mut m = machine(&private(), &shared());
+    let glance = |m: &mut Machine, at, now| {
+        let request = pagewalk_memory::Request {
+            at: PhysAddr(at),
+            kind: Kind::Walk,
+            core: 0,
+            pc: 0,
+        };
+        m.cores[0].glance(request, now, &mut m.shared)
+    };
+    assert_eq!(glance(&mut m, 0x5000, 0).at, L3 + FIXED);
+    let again = glance(&mut m, 0x5000, 1000);
+    assert_eq!((again.at, again.level), (1000 + L3, Level::L3));
+    assert_eq!(m.access(0x5000, Kind::Walk, 0, 2000).level, Level::L3);
+    // That walk left it where a glance finds it.
+    let found = glance(&mut m, 0x5000, 3000);
+    assert_eq!((found.at, found.level), (3000 + L2, Level::L2));
+}
+
+#[test]
 fn a_walk_that_enters_at_the_l3_leaves_nothing_in_private_caches() {
     let spec = pagewalk_memory::PrivateSpec {
         walks_enter: pagewalk_memory::Enter::L3,

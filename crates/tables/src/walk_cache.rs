@@ -212,3 +212,27 @@ impl<'a> WalkCaches<'a> {
         set.counting.then_some(&mut set.cuckoo.stats)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{WalkCacheSet, WalkCacheSpec, WalkCaches};
+    use pagewalk_units::Asid;
+
+    #[test]
+    fn lookups_in_turn_cost_each_and_lookups_side_by_side_once() {
+        for (serial, spent) in [(false, 4), (true, 12)] {
+            let spec = WalkCacheSpec {
+                entries: 32,
+                ways: 32,
+                latency: 4,
+                serial,
+            };
+            let mut set = WalkCacheSet::new(&spec, 3);
+            let mut caches = WalkCaches::new(&mut set, Asid(1), 0);
+            for array in 0..3 {
+                assert_eq!(caches.lookup(array, 7), None);
+            }
+            assert_eq!(caches.spent, spent);
+        }
+    }
+}

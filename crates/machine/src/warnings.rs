@@ -1,5 +1,7 @@
 //! What the reader of a result should know before using its numbers.
 
+use std::collections::BTreeMap;
+
 use pagewalk_os::InferredPages;
 use pagewalk_stream::Facts;
 use serde_json::Value;
@@ -41,13 +43,9 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     out.extend(turns(designs));
     for (i, a) in designs.iter().enumerate() {
         for b in &designs[i + 1..] {
-            let same = a.stats.len() == b.stats.len()
-                && !a.stats.is_empty()
+            let same = !a.stats.is_empty()
                 && a.histograms == b.histograms
-                && a.stats
-                    .iter()
-                    .zip(&b.stats)
-                    .all(|(x, y)| x.path == y.path && x.name == y.name && x.value == y.value);
+                && nothing_differs(&a.stats, &b.stats);
             if same {
                 out.push(format!(
                     "{} and {} never differed in any statistic: {}",
@@ -66,6 +64,18 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         );
     }
     out
+}
+
+/// Whether two designs counted the same. A part that only one of them has, as khugepaged,
+/// differs when it counted anything.
+fn nothing_differs(a: &[Stat], b: &[Stat]) -> bool {
+    let values = |stats: &[Stat]| -> BTreeMap<_, _> {
+        let counted = stats.iter().filter(|s| s.value != 0);
+        counted
+            .map(|s| ((s.path.clone(), s.name), s.value))
+            .collect()
+    };
+    values(a) == values(b)
 }
 
 /// That mappings were inferred, and what was taken of their pages: once, if it is the

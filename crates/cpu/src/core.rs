@@ -8,7 +8,7 @@ mod pause;
 mod warm;
 mod window;
 
-use pagewalk_memory::{Below, Done, Level, Private, Report};
+use pagewalk_memory::{Below, Done, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
@@ -97,9 +97,9 @@ const BARRIERS: usize = 4;
 struct Translated {
     /// Until this cycle.
     known: Cycle,
-    /// Cycles of that for TLBs, and after these for a walker; what is left for a walk.
-    looked: u32,
-    waited: u32,
+    /// From this cycle on for a walk, before that for TLBs and a walker. `known`:
+    /// for a TLB only.
+    began: Cycle,
 }
 
 impl Translated {
@@ -107,16 +107,14 @@ impl Translated {
     fn at(known: Cycle) -> Self {
         Translated {
             known,
-            looked: 0,
-            waited: 0,
+            began: known,
         }
     }
 
     fn of(t: &Answer) -> Self {
         Translated {
             known: t.at,
-            looked: t.looked,
-            waited: t.waited,
+            began: t.began,
         }
     }
 }
@@ -132,22 +130,6 @@ struct Waits {
     /// The data, and from where.
     data: Done,
 }
-
-/// It waited for its inputs and executed, nothing else.
-const EXECUTES: Waits = Waits {
-    start: 0,
-    translated: Translated {
-        known: 0,
-        looked: 0,
-        waited: 0,
-    },
-    data: Done {
-        at: 0,
-        level: Level::L1,
-        held: 0,
-        queued: 0,
-    },
-};
 
 /// The front end was held up.
 #[derive(Clone, Copy)]

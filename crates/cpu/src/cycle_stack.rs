@@ -68,47 +68,29 @@ impl CycleStack {
     }
 
     /// Shares the slots `from..until` out among the parts of a latency that began at
-    /// `begin` and ended at `until`: each part is a cause with its end, in order of
-    /// time; the rest is `rest`. Shares are whole slots and add up exactly.
-    /// Where they are no whole ones, they are cut at a place within a slot that
-    /// moves by the golden ratio from split to split, so that no part gains or
-    /// loses in the long run.
-    pub fn split<const N: usize>(
-        &mut self,
-        (begin, from, until): (u64, u64, u64),
-        parts: [(Cause, u64); N],
-        rest: Cause,
-    ) {
-        let Some(slots) = until.checked_sub(from).filter(|&s| s > 0) else {
-            return;
-        };
-        // Nothing overlapped with older instructions: the parts as they are.
-        let (whole, shrinks) = (until - begin, from > begin);
+    /// `begin` and ended at `until`, of which there is at least one slot. Shares are
+    /// whole slots and add up exactly. Where they are no whole ones, they are cut at
+    /// a place within a slot that moves by the golden ratio from split to split, so
+    /// that no part gains or loses in the long run.
+    #[inline(always)]
+    pub fn split(&mut self, (begin, from, until): (u64, u64, u64)) -> Split<'_> {
+        debug_assert!(from < until);
         let (mut scale, mut dither) = (0, 0);
-        if shrinks {
-            scale = (slots << FRACTION) / whole;
+        if from > begin {
+            scale = ((until - from) << FRACTION) / (until - begin);
             self.phase = self.phase.wrapping_add(0x9E37_79B9);
             dither = u64::from(self.phase >> (u32::BITS - FRACTION));
         }
-        // Latency behind, and slots given.
-        let (mut at, mut given) = (begin, 0);
-        for (cause, end) in parts {
-            let end = end.min(until);
-            if end <= at {
-                continue;
-            }
-            at = end;
-            let upto = if end == until {
-                slots
-            } else if shrinks {
-                (((end - begin) * scale + dither) >> FRACTION).min(slots)
-            } else {
-                end.saturating_sub(from)
-            };
-            self.add(cause, upto - given);
-            given = upto;
+        Split {
+            lost: &mut self.lost,
+            begin,
+            from,
+            until,
+            scale,
+            dither,
+            at: begin,
+            given: 0,
         }
-        self.add(rest, slots - given);
     }
 
     /// Slots by cause, `base` of them used.
@@ -133,6 +115,62 @@ impl CycleStack {
             kernel: s[Cause::Kernel as usize],
             idle: s[Cause::Idle as usize],
         }
+    }
+}
+
+/// A latency that is being split: see [`CycleStack::split`].
+pub(crate) struct Split<'a> {
+    lost: &'a mut [u64; CAUSES],
+    begin: u64,
+    from: u64,
+    until: u64,
+    /// Slots given for one of the latency, as a fraction; 0: they are the same ones,
+    /// since nothing overlapped with older instructions.
+    scale: u64,
+    dither: u64,
+    /// How far the latency is shared out, and slots given so far.
+    at: u64,
+    given: u64,
+}
+
+impl Split<'_> {
+    /// The next part ends at `end`; it may be empty.
+    #[inline(always)]
+    pub fn part(&mut self, cause: Cause, end: u64) {
+        let end = end.min(self.until);
+        if end <= self.at {
+            return;
+        }
+        self.at = end;
+        let slots = self.until - self.from;
+        let upto = if end == self.until {
+            slots
+        } else if self.scale != 0 {
+            ((end - self.begin) * self.scale + self.dither) >> FRACTION
+        } else {
+            end.saturating_sub(self.from)
+        };
+        self.lost[cause as usize] += upto - self.given;
+        self.given = upto;
+    }
+
+    /// The parts of a translation, in cycles of `width` slots: TLBs are looked up
+    /// until `looked`, a walk is waited for until `began` and walked until `known`.
+    #[inline(always)]
+    pub fn translation(&mut self, looked: u64, began: u64, known: u64, width: u64) {
+        if began < known {
+            self.part(Cause::Tlb, looked.min(began) * width);
+            self.part(Cause::Walker, began * width);
+            self.part(Cause::Walk, known * width);
+        } else {
+            self.part(Cause::Tlb, known * width);
+        }
+    }
+
+    /// What is left.
+    #[inline(always)]
+    pub fn rest(self, cause: Cause) {
+        self.lost[cause as usize] += self.until - self.from - self.given;
     }
 }
 
@@ -227,15 +265,18 @@ mod tests {
     #[test]
     fn parts_of_a_latency_that_nothing_hides_stay_as_they_are() {
         let mut stack = CycleStack::default();
-        let parts = [(Cause::Walker, 130), (Cause::Walk, 150), (Cause::Dram, 190)];
-        stack.split((100, 100, 200), parts, Cause::Compute);
-        assert_eq!(of(&stack, Cause::Walker), 30);
-        assert_eq!(of(&stack, Cause::Walk), 20);
-        assert_eq!(of(&stack, Cause::Dram), 40);
-        assert_eq!(of(&stack, Cause::Compute), 10);
-        // Before it began nothing was part of it.
-        stack.split((100, 90, 200), parts, Cause::Compute);
-        assert_eq!(of(&stack, Cause::Walker), 30 + 40);
+        let mut lose = |from| {
+            let mut split = stack.split((100, from, 200));
+            split.translation(22, 26, 30, 5);
+            split.part(Cause::Dram, 190);
+            split.rest(Cause::Compute);
+            let causes = [Cause::Tlb, Cause::Walker, Cause::Walk];
+            let parts = causes.map(|c| of(&stack, c));
+            (parts, of(&stack, Cause::Dram), of(&stack, Cause::Compute))
+        };
+        assert_eq!(lose(100), ([10, 20, 20], 40, 10));
+        // What is lost before belongs to the first.
+        assert_eq!(lose(90), ([30, 40, 40], 80, 20));
     }
 
     #[test]
@@ -249,11 +290,10 @@ mod tests {
             let lost = 1 + i % 5 % whole;
             let begin = 1000 * i;
             let until = begin + whole;
-            let parts = [
-                (Cause::Walk, begin + walk),
-                (Cause::Dram, begin + walk + dram),
-            ];
-            stack.split((begin, until - lost, until), parts, Cause::Compute);
+            let mut split = stack.split((begin, until - lost, until));
+            split.part(Cause::Walk, begin + walk);
+            split.part(Cause::Dram, begin + walk + dram);
+            split.rest(Cause::Compute);
             slots += lost;
             assert_eq!(stack.lost.iter().sum::<u64>(), slots);
             for (e, part) in expected.iter_mut().zip([walk, dram, rest]) {

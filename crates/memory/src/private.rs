@@ -609,14 +609,14 @@ fn through_mshrs<const TIMED: bool>(
     let slot = lines.mshrs.admit(now);
     lines.counts.mshr_wait_cycles += slot.start - now;
     let waited = slot.start - now;
-    let done = fetch(private, slot.start);
+    let mut done = fetch(private, slot.start);
     let at = cache(private).mshrs.hold(slot, done.at);
-    let held = waited + (at - done.at) + u64::from(done.held);
-    Done {
-        at,
-        held: u16::try_from(held).unwrap_or(u16::MAX),
-        ..done
+    let held = waited + (at - done.at);
+    if held != 0 {
+        done.held = u16::try_from(held + u64::from(done.held)).unwrap_or(u16::MAX);
     }
+    done.at = at;
+    done
 }
 
 impl Report for Private {

@@ -55,11 +55,10 @@ pub struct Answer {
     /// When the translation is known. For an L1 TLB hit the time of asking, as far
     /// as the lookup is hidden by that of the L1 cache, and what it exceeds that by.
     pub at: Cycle,
-    /// Cycles of the time until then that it looked into TLBs.
-    pub looked: u32,
-    /// Cycles of it that it waited for a walker, or for the walk of another that
-    /// did. What is left it walked, or another did for it.
-    pub waited: u32,
+    /// When the walk began, its own or the one of another that it waited for, or
+    /// the request where that is later. Until then it looked into TLBs
+    /// ([`Mmu::looked`]) and waited for a walker. Of a TLB's answer `at`.
+    pub began: Cycle,
     /// Which part of the MMU had it.
     pub from: Source,
 }
@@ -177,8 +176,8 @@ const NO_PAGE: Filter = Filter {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     asked: Cycle,
-    /// Cycles from then on that it waited for a walker.
-    waited: u32,
+    /// When it got a walker.
+    began: Cycle,
     end: Cycle,
     mapping: Mapping,
 }
@@ -235,7 +234,7 @@ impl Mmu {
         let level = |s: &BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(TlbLevel::new(s)));
         let none = Flight {
             asked: 0,
-            waited: 0,
+            began: 0,
             end: 0,
             mapping: Mapping {
                 frame: 0,
@@ -323,15 +322,22 @@ impl Mmu {
             && (lookup.access != Access::Write || f.writable)
         {
             f.hits += 1;
+            let at = lookup.now + self.exceeds[s];
             return Ok(Answer {
                 pa: PhysAddr(f.frame | lookup.va.0 & 0xfff),
-                at: lookup.now + self.exceeds[s],
-                looked: self.exceeds[s] as u32,
-                waited: 0,
+                at,
+                began: at,
                 from: Source::L1,
             });
         }
         self.look_up(&lookup, &mut lent)
+    }
+
+    /// Cycles until no TLB has answered, and a walker is asked for.
+    #[inline]
+    pub fn looked(&self, access: Access) -> Cycle {
+        let second = self.second(side(access));
+        self.l2[second].as_ref().map_or(0, |level| level.latency)
     }
 
     /// Hands the filter's hits to their array.

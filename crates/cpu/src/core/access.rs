@@ -5,7 +5,7 @@ use pagewalk_mmu::{Answer, Fault, Lent, Lookup};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Core, EXECUTES, Outside, Translated, Waits};
+use super::{Core, Outside, Translated, Waits};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -88,16 +88,16 @@ impl Core {
         let known = translated.known * self.width;
         let done = data.max(start).max(known);
         // Address and data come side by side: what comes last is waited for.
-        let waits = if data > known {
-            EXECUTES
+        let slot = if data > known || translated.known == ask {
+            self.retire_executed(op.insns, at, done)
         } else {
-            Waits {
+            let waits = Waits {
                 start,
                 translated,
-                ..EXECUTES
-            }
+                data: Done::new(0, Level::L1),
+            };
+            self.retire(op.insns, at, done, waits)
         };
-        let slot = self.retire(op.insns, at, done, waits);
         // The line is asked for at retirement; writes go in order, one a cycle.
         let retired = self.cycle(slot);
         let mut written = self

@@ -3,7 +3,7 @@
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::LINE_SHIFT;
 
-use super::{Core, EXECUTES, NO_LINE};
+use super::{Core, NO_LINE};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
         let chain = u64::from(op.latency) * self.width;
         if n == 0 {
             let done = self.next.max(inputs) + chain;
-            self.retire_part(done, 0, EXECUTES.translated, EXECUTES.data);
+            self.retire_executed_part(done);
             return done;
         }
         let (free, room) = self.rob.room();
@@ -33,7 +33,7 @@ impl Core {
             ready.max(at + n - 1 + self.width)
         } else if n == 1 {
             let done = ready.max(at + self.width);
-            self.retire(1, at, done, EXECUTES);
+            self.retire_executed(1, at, done);
             done
         } else {
             self.step_through(n, u64::from(op.latency), inputs)
@@ -81,7 +81,7 @@ impl Core {
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
         let done = at.max(inputs) + u64::from(op.latency.max(1)) * self.width;
-        self.retire(op.insns, at, done, EXECUTES);
+        self.retire_executed(op.insns, at, done);
         self.stats.branches += 1;
         if !self.predictor.foresees(op, true) {
             self.stats.mispredictions += 1;

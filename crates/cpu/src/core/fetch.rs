@@ -60,7 +60,12 @@ impl Core {
             self.stats.fetched_lines += 1;
             let late = done.at.saturating_sub(self.fetch_to_use).max(t.at);
             if late > now {
-                self.hold_translated(late * self.width, Cause::Fetch, Translated::of(&t));
+                let translated = if t.at > now {
+                    Translated::of(&t)
+                } else {
+                    Translated::at(0)
+                };
+                self.hold_translated(late * self.width, Cause::Fetch, translated);
             }
             self.line = line;
             self.target = NO_LINE;

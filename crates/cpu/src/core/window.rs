@@ -2,6 +2,7 @@
 
 use pagewalk_memory::{Done, Level};
 use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_units::{Access, Cycle};
 
 use super::{BARRIERS, Barrier, Core, Translated, Waits};
 use crate::cycle_stack::Cause;
@@ -13,7 +14,7 @@ impl Core {
         self.hold_translated(slot, cause, Translated::at(0));
     }
 
-    /// The same where the first part of the time is a translation.
+    /// The same where the first part of the time is a translation; at 0: it is not.
     #[cold]
     pub(super) fn hold_translated(&mut self, slot: u64, cause: Cause, translated: Translated) {
         if slot <= self.next {
@@ -49,23 +50,33 @@ impl Core {
     }
 
     /// The slots that are lost before `slot` because of the front end.
-    #[inline]
-    pub(super) fn lose_front(&mut self, mut from: u64, slot: u64) -> u64 {
+    #[inline(always)]
+    pub(super) fn lose_front(&mut self, from: u64, slot: u64) -> u64 {
+        if self.barrier_count == 0 {
+            return from;
+        }
+        self.lose_barriers(from, slot)
+    }
+
+    #[inline(never)]
+    fn lose_barriers(&mut self, mut from: u64, slot: u64) -> u64 {
         let n = self.barrier_count;
-        if n > 0 {
-            for i in 0..n {
-                let b = self.barriers[i];
-                if b.translated.known * self.width <= b.from || slot < b.until {
-                    from = self.lose(from, b.until.min(slot), b.cause);
-                } else if b.until > from {
-                    let parts = self.translation(b.from, b.translated);
-                    self.stack.split((b.from, from, b.until), parts, b.cause);
-                    from = b.until;
-                }
+        for i in 0..n {
+            let b = &self.barriers[i];
+            let (until, cause) = (b.until, b.cause);
+            if b.translated.known == 0 || slot < until {
+                from = self.lose(from, until.min(slot), cause);
+            } else if until > from {
+                let (begin, Translated { known, began }) = (b.from, b.translated);
+                let looked = self.cycle(begin) + self.mmu.looked(Access::Fetch);
+                let mut split = self.stack.split((begin, from, until));
+                split.translation(looked, began, known, self.width);
+                split.rest(cause);
+                from = until;
             }
-            if self.barriers[n - 1].until <= slot {
-                self.barrier_count = 0;
-            }
+        }
+        if self.barriers[n - 1].until <= slot {
+            self.barrier_count = 0;
         }
         from
     }
@@ -151,6 +162,22 @@ impl Core {
         slot
     }
 
+    /// The same for what waited for its inputs and executed, nothing else.
+    #[inline(always)]
+    pub(super) fn retire_executed(&mut self, insns: u16, at: u64, done: u64) -> u64 {
+        if insns == 0 {
+            return self.retire_executed_part(done);
+        }
+        let next = self.rob.next;
+        let slot = next.max(done).max(at + self.width);
+        if slot > next {
+            self.account_execution(slot, slot);
+        }
+        self.rob.retire(slot, 1);
+        self.next = at + 1;
+        slot
+    }
+
     /// A further micro-operation is done at `done`: it moves the slot of its
     /// instruction if that is earlier, and the one it leaves is lost.
     #[inline(never)]
@@ -168,48 +195,60 @@ impl Core {
         self.rob.delay_last(done)
     }
 
+    /// The same for what waited for its inputs and executed, nothing else.
+    #[inline(never)]
+    pub(super) fn retire_executed_part(&mut self, done: u64) -> u64 {
+        if done < self.rob.next {
+            return self.rob.next - 1;
+        }
+        self.account_execution(done + 1, done + 1);
+        self.rob.delay_last(done)
+    }
+
     /// Gives the slots until `slot` their causes. What it waited for is handed
     /// over in registers: see [`Waits`].
     #[inline(never)]
     fn account(&mut self, slot: u64, start: u64, translated: Translated, data: Done) {
         let mut from = self.lose_front(self.rob.next, slot);
         from = self.lose(from, start.min(slot), Cause::Compute);
-        if data.at == 0 && translated.known == 0 {
+        let ask = self.cycle(start);
+        if translated.known == ask && u32::from(data.held) | data.queued == 0 {
+            // There is one part only.
+            from = self.lose(from, (data.at * self.width).min(slot), served(data.level));
             self.lose(from, slot, Cause::Compute);
-            return;
+        } else if from < slot {
+            let looked = ask + self.mmu.looked(Access::Read);
+            self.account_parts((start, from, slot), looked, translated, data);
         }
-        // Known earlier, it would have waited for the register as much longer: that
-        // comes free when it does.
-        let asks = if data.held > 0 {
-            Translated::at(self.cycle(start))
-        } else {
-            translated
-        };
-        let [tlb, walker, walk] = self.translation(start, asks);
-        let asked = translated.known;
-        let held = (asked + u64::from(data.held)).min(data.at);
-        let queued = held + u64::from(data.queued);
-        let parts = [
-            tlb,
-            walker,
-            walk,
-            (Cause::MissRegister, held * self.width),
-            (Cause::DramQueue, queued.min(data.at) * self.width),
-            (served(data.level), data.at * self.width),
-        ];
-        self.stack.split((start, from, slot), parts, Cause::Compute);
     }
 
-    /// The parts of a translation that was asked for in slot `start`, and their ends.
-    #[inline(always)]
-    fn translation(&self, start: u64, t: Translated) -> [(Cause, u64); 3] {
-        let looked = self.cycle(start) + u64::from(t.looked);
-        let walker = looked + u64::from(t.waited);
-        [
-            (Cause::Tlb, looked.min(t.known) * self.width),
-            (Cause::Walker, walker.min(t.known) * self.width),
-            (Cause::Walk, t.known * self.width),
-        ]
+    /// The same for what was asked for in the first of three slots, holds up
+    /// retirement from the second on, and until the third; TLBs are looked up until
+    /// `looked`.
+    #[inline(never)]
+    fn account_parts(
+        &mut self,
+        slots: (u64, u64, u64),
+        looked: Cycle,
+        translated: Translated,
+        data: Done,
+    ) {
+        let (width, known) = (self.width, translated.known);
+        let mut split = self.stack.split(slots);
+        // Known earlier, it would have waited for a register as much longer: that
+        // comes free when it does.
+        if data.held == 0 {
+            split.translation(looked, translated.began, known, width);
+        } else {
+            let held = known + u64::from(data.held);
+            split.part(Cause::MissRegister, held.min(data.at) * width);
+        }
+        if data.queued != 0 {
+            let queued = known + u64::from(data.held) + u64::from(data.queued);
+            split.part(Cause::DramQueue, queued.min(data.at) * width);
+        }
+        split.part(served(data.level), data.at * width);
+        split.rest(Cause::Compute);
     }
 
     /// When the value that producer `k` of `op` gives is there, in slots.

@@ -88,7 +88,7 @@ impl Mmu {
         if let Some(level) = &self.l2[own] {
             asked += level.latency;
         }
-        let (at, waited, mapping) = self.merge(i, s, asked);
+        let (began, at, mapping) = self.merge(i, s, asked);
         if self.speculation.is_some() {
             self.guess_beside(lookup, (asked, at), lent);
         }
@@ -108,29 +108,27 @@ impl Mmu {
         Ok(Answer {
             pa,
             at,
-            looked: (asked - now) as u32,
-            waited,
+            began,
             from: Source::Walk,
         })
     }
 
     /// A request of side `s` from `asked` on merges with the walk `i`: when that
-    /// one has ended for it, how long until then that one waited for a walker, and
-    /// with what it ended.
+    /// one, seen from then on, began and ended for it, and with what.
     #[inline(always)]
-    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, u32, Mapping) {
+    fn merge(&mut self, i: usize, s: usize, asked: Cycle) -> (Cycle, Cycle, Mapping) {
         let flight = &mut self.flights[i];
         if flight.asked > asked {
             // Older in the program, later in time: had this request been seen
             // first, its walk would have served the other.
             flight.end = asked + (flight.end - flight.asked);
+            flight.began = asked + (flight.began - flight.asked);
             flight.asked = asked;
         }
         self.stats.walks_merged += 1;
         self.stats.walks_merged_fetches += s as u64;
-        let starts = flight.asked + u64::from(flight.waited);
-        let waited = starts.min(flight.end).saturating_sub(asked) as u32;
-        (flight.end.max(asked), waited, flight.mapping)
+        let began = flight.began.max(asked);
+        (began, flight.end.max(asked), flight.mapping)
     }
 
     /// Waits for the walk `i`.
@@ -143,14 +141,10 @@ impl Mmu {
         lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
         let &Lookup {
-            asid,
-            va,
-            access,
-            now,
-            ..
+            asid, va, access, ..
         } = lookup;
         let s = side(access);
-        let (at, waited, mapping) = self.merge(i, s, missed.asked);
+        let (began, at, mapping) = self.merge(i, s, missed.asked);
         if self.speculation.is_some() {
             self.guess_beside(lookup, (missed.asked, at), lent);
         }
@@ -173,8 +167,7 @@ impl Mmu {
         Ok(Answer {
             pa: mapping.pa(va),
             at,
-            looked: (missed.asked - now) as u32,
-            waited,
+            began,
             from: Source::Walk,
         })
     }

@@ -51,8 +51,7 @@ impl Mmu {
             return Ok(Answer {
                 pa: self.know(lookup, lent.view)?,
                 at: now,
-                looked: 0,
-                waited: 0,
+                began: now,
                 from: Source::L1,
             });
         }
@@ -74,8 +73,7 @@ impl Mmu {
                 return Ok(Answer {
                     pa,
                     at,
-                    looked: self.exceeds[s] as u32,
-                    waited: 0,
+                    began: at,
                     from: Source::L1,
                 });
             }
@@ -172,8 +170,7 @@ impl Mmu {
             let missed = u64::from(first == Presence::ABSENT);
             array.hits += missed;
             array.touch(slot);
-            let looked = array.latency;
-            let at = now + looked;
+            let at = now + array.latency;
             let mapping = array.mapping(slot);
             self.stats.l2_hits += missed;
             if access == Access::Write && !mapping.writable {
@@ -191,8 +188,7 @@ impl Mmu {
             return ControlFlow::Break(Ok(Answer {
                 pa: mapping.pa(va),
                 at,
-                looked: looked as u32,
-                waited: 0,
+                began: at,
                 from: Source::L2,
             }));
         }
@@ -255,14 +251,9 @@ impl Mmu {
         ended: Ended,
     ) -> Result<Answer, Fault> {
         let &Lookup {
-            asid,
-            va,
-            access,
-            now,
-            ..
+            asid, va, access, ..
         } = lookup;
-        let end = ended.end;
-        let waited = (ended.start - missed.asked) as u32;
+        let (began, end) = (ended.start, ended.end);
         let outcome = match &ended.found {
             Ok(walked) => {
                 let mapping = Mapping::of(walked);
@@ -277,7 +268,7 @@ impl Mmu {
                 self.fill(side(access), &arrival, missed.presence);
                 let flight = Flight {
                     asked: missed.asked,
-                    waited,
+                    began,
                     end,
                     mapping,
                 };
@@ -288,8 +279,7 @@ impl Mmu {
                     Ok(Answer {
                         pa: mapping.pa(va),
                         at: end,
-                        looked: (missed.asked - now) as u32,
-                        waited,
+                        began,
                         from: Source::Walk,
                     })
                 }

@@ -59,7 +59,7 @@ def test_tables_of_validation_are_made_from_the_kept_results(
     monkeypatch.syspath_prepend(str(ROOT / "validation"))
     script = importlib.import_module(name)
     kept = json.loads(script.KEPT.read_text())
-    assert script.tables(kept) in script.PAGE.read_text()
+    assert script.tables(kept) in script.marked.PAGE.read_text()
 
 
 def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import hardware
+import marked
 import pagewalk
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "validation.md"
 KEPT = ROOT / "validation" / "champsim.json"
 MACHINE = ROOT / "validation" / "champsim.toml"
 INSTRUCTIONS = 4_000_000
@@ -146,11 +145,7 @@ def main() -> int:
             KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     print(tables(kept))
     if arguments.write:
-        page = PAGE.read_text()
-        marked = re.compile(r"(<!-- champsim -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        if not marked.search(page):
-            raise SystemExit(f"{PAGE} has no marks for champsim")
-        PAGE.write_text(marked.sub(lambda m: m[1] + tables(kept) + m[2], page))
+        marked.write("champsim", tables(kept))
     return 0
 
 

@@ -39,8 +39,9 @@ from pathlib import Path
 
 import numpy
 
+import marked
+
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "validation.md"
 PROGRAMS = ROOT / "validation" / "programs"
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
@@ -402,12 +403,8 @@ def main() -> int:
                 print("\n".join(rows), flush=True)
                 lines += rows
     if given.write:
-        page = PAGE.read_text()
-        marked = re.compile(r"(<!-- compiled -->\n).*?(\n<!-- end compiled -->)", re.DOTALL)
-        if not marked.search(page):
-            raise SystemExit(f"{PAGE} has no marks for compiled")
         text = f"On `{given.machine}` with `radix`, an operation:\n\n" + "\n".join(lines)
-        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], page))
+        marked.write("compiled", text)
     return 0
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -26,10 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import marked
 import pagewalk
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "validation.md"
 KEPT = ROOT / "validation" / "hardware.json"
 MACHINE = "epyc-milan"
 Settings = dict[str, Any]
@@ -266,11 +265,7 @@ def main() -> int:
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     run([case for case in CASES if case.name in chosen], kept)
     if arguments.write:
-        page = PAGE.read_text()
-        marked = re.compile(r"(<!-- hardware -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        if not marked.search(page):
-            raise SystemExit(f"{PAGE} has no marks for hardware")
-        PAGE.write_text(marked.sub(lambda m: m[1] + tables(kept) + m[2], page))
+        marked.write("hardware", tables(kept))
     return 0
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -28,8 +27,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import marked
+
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "validation.md"
 SOURCES = ROOT / "validation" / "programs"
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -305,16 +305,12 @@ def main() -> int:
     if len(server) > 2:
         print("\n".join(server), flush=True)
     if arguments.write:
-        page = PAGE.read_text()
-        marked = re.compile(r"(<!-- kv -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        if not marked.search(page):
-            raise SystemExit(f"{PAGE} has no marks for kv")
         told = f"`python validation/kv.py`, {arguments.operations} operations"
         told += f", {arguments.operations // SERVER_SHARE} of `redis-server`"
         told += f", of which these are medians of {arguments.server_runs} runs"
         text = f"On `{arguments.machine}` with `radix`; {told}.\n\n" + "\n".join(lines)
         text += "\n\n" + "\n".join(server) if len(server) > 2 else ""
-        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], page))
+        marked.write("kv", text)
     return 0
 
 

@@ -17,7 +17,7 @@ PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 	lint-rust test-rust lint-python test-python wheel clean
 
 demo: build
-	$(PYTHON_ENV)/pagewalk compare --workload bfs --instructions 60M \
+	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
 	    --designs radix,radix5,thp,thp-reservation,l2tlb-128k,perfect-tlb
 
 build: qemu native

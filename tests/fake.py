@@ -180,7 +180,8 @@ class Engine(types.ModuleType):
     """The part of `pagewalk._native` that runs programs and lists them.
 
     `run` asks `script`, and `specs` holds what it was given; `workloads` and `explain`
-    give `listed` and `explained`. It can neither record nor look into traces.
+    give `listed` and `explained`; no key of a configuration has a usual value. It can
+    neither record nor look into traces.
     """
 
     UserError = UserError
@@ -205,6 +206,9 @@ class Engine(types.ModuleType):
 
     def workloads(self) -> str:
         return json.dumps(self.listed)
+
+    def config_keys(self) -> str:
+        return "[]"
 
     def explain(self, _name: str) -> str:
         return json.dumps(self.explained)

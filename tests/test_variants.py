@@ -143,3 +143,21 @@ def test_names_in_brackets_are_told_apart() -> None:
     ]  # fmt: skip
     assert variant("x/thp.toml[a=1,b=2]") == ("x/thp.toml", "a=1,b=2")
     assert variant("thp") == ("thp", "")
+
+
+def test_a_report_says_of_a_design_what_is_not_as_usual(invoke: Invoke) -> None:
+    changed = "thp[placement.thp.khugepaged.pages_to_scan=64,mmu.walkers=2]"
+    status, out, _ = invoke("compare", *GUPS, "--designs", f"radix,thp,{changed}")
+    assert status == 0
+    heading = [" ".join(row.split()) for row in out.split("\n\n")[0].splitlines()]
+    assert heading[2:] == [
+        "radix placement.buddy, page_table.radix.levels=4",
+        "thp placement.thp",
+        f"{changed} mmu.walkers=2, placement.thp.khugepaged.pages_to_scan=64",
+    ]
+    status, out, _ = invoke("run", *GUPS, "--design", changed)
+    assert status == 0
+    # One design is told in full.
+    rows = {row.split()[0]: row.split()[1:] for row in out.splitlines() if row.strip()}
+    assert {"pages_to_scan=64,", "settled=false"} <= set(rows["placement.thp.khugepaged"])
+    assert "virtual" not in rows

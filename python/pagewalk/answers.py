@@ -67,12 +67,19 @@ class Resolved(TypedDict):
     config: dict[str, Any]
 
 
-class Key(TypedDict):
-    """A configuration key: its path, what it means, and the values it takes."""
-
+class _Key(TypedDict):
     path: str
     text: str
     expected: str
+
+
+class Key(_Key, total=False):
+    """A configuration key: its path, what it means, and the values it takes.
+
+    `default` is there where a file may leave the key out.
+    """
+
+    default: Any
 
 
 class Metric(TypedDict):

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pagewalk import colours, histograms
+from pagewalk import colours, histograms, native
 from pagewalk.quantities import count, duration, significant, size, with_unit
 from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
 from pagewalk.visible import visible
@@ -72,18 +72,42 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+_OWN = ("placement", "page_table", "virtual")
+
+
+def _kind(key: str) -> str:
+    """The kind of placement or page table that a key is of: `page_table.radix`."""
+    names = key.split(".")
+    first = names.index("virtual") + 1 if names[0] == "virtual" else 0
+    found = names[first : first + 1] in (["placement"], ["page_table"])
+    return ".".join(names[: first + 2]) if found else ""
+
+
+def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
+    """What a design is made of, as far as it is not as usual, or not as `beside`."""
+    shown = {k: v for k, v in flat.items() if v != (beside if k in beside else usual).get(k)}
+    known = {_kind(key) for key in beside}
+    kinds: dict[str, Any] = {
+        kind: {}
+        for kind in dict.fromkeys(map(_kind, flat))
+        if kind and kind not in known and not any(f"{k}.".startswith(f"{kind}.") for k in shown)
+    }
+    return settings({**kinds, **shown})
+
+
 def resolved(result: Result) -> Table:
-    """What each design is: the first in full, the others by what is different."""
+    """What each design is: the first by what it is made of, the others by what is different.
+
+    What is as it is when a file says nothing is left out.
+    """
     first, *others = result.designs
     base = flattened(first.config)
-    own = {
-        k: v for k, v in base.items() if k.split(".")[0] in ("placement", "page_table", "virtual")
-    }
-    rows = [(first.name, settings(own))]
+    usual = {key["path"]: key.get("default") for key in native.config_keys()}
+    own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
+    rows = [(first.name, _made_of(own, usual, {}))]
     for design in others:
-        flat = flattened(design.config)
-        different = {k: v for k, v in flat.items() if k not in base or base[k] != v}
-        rows.append((design.name, settings(different) or f"as {first.name}"))
+        different = _made_of(flattened(design.config), usual, base)
+        rows.append((design.name, different or f"as {first.name}"))
     table = grid()
     names(table, "cyan")
     words(table, "dim")
@@ -325,9 +349,10 @@ def _print_design(design: DesignResult, out: Console) -> None:
     table = grid()
     names(table)
     words(table, "dim")
-    for key in ("placement", "page_table", "virtual", "mmu"):
-        for path, values in _tables(key, design.config.get(key) or {}):
-            table.add_row(path, Settings(settings(values)))
+    for key in (*_OWN, "mmu"):
+        if table_of := design.config.get(key):
+            for path, values in _tables(key, table_of):
+                table.add_row(path, Settings(settings(values)))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 

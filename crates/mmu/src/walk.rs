@@ -239,6 +239,17 @@ fn read_group<Out: Addr>(
 /// One more than the number of the memory system's last level.
 pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 
+/// A core's walker reads an entry of a page table.
+#[inline]
+fn request(at: PhysAddr, core: u8) -> Request {
+    Request {
+        at,
+        kind: Kind::Walk,
+        core,
+        pc: 0,
+    }
+}
+
 /// Reads go to physical memory, through the core's caches.
 pub(crate) struct Physical<'a, B> {
     pub private: &'a mut Private,
@@ -251,6 +262,15 @@ pub(crate) struct Physical<'a, B> {
 }
 
 impl<B> Physical<'_, B> {
+    #[inline]
+    fn counted(&mut self, at: PhysAddr, level: u8, start: Cycle, done: Done) -> Done {
+        self.served[done.level as usize] += 1;
+        if self.record.is_some() {
+            self.note(at, level, start, done);
+        }
+        done
+    }
+
     #[cold]
     fn note(&mut self, at: PhysAddr, level: u8, start: Cycle, done: Done) {
         if let Some(reads) = &mut self.record {
@@ -268,33 +288,13 @@ impl<B> Physical<'_, B> {
 impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
     #[inline]
     fn read(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let request = Request {
-            at,
-            kind: Kind::Walk,
-            core: self.core,
-            pc: 0,
-        };
-        let done = self.private.access(request, now, self.below);
-        self.served[done.level as usize] += 1;
-        if self.record.is_some() {
-            self.note(at, level, now, done);
-        }
-        Ok(done)
+        let done = self.private.access(request(at, self.core), now, self.below);
+        Ok(self.counted(at, level, now, done))
     }
 
     fn glance(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let request = Request {
-            at,
-            kind: Kind::Walk,
-            core: self.core,
-            pc: 0,
-        };
-        let done = self.private.glance(request, now, self.below);
-        self.served[done.level as usize] += 1;
-        if self.record.is_some() {
-            self.note(at, level, now, done);
-        }
-        Ok(done)
+        let done = self.private.glance(request(at, self.core), now, self.below);
+        Ok(self.counted(at, level, now, done))
     }
 }
 
@@ -308,24 +308,12 @@ pub(crate) struct Warming<'a, B> {
 impl<B: Below> Port<PhysAddr> for Warming<'_, B> {
     #[inline]
     fn read(&mut self, at: PhysAddr, _: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let request = Request {
-            at,
-            kind: Kind::Walk,
-            core: self.core,
-            pc: 0,
-        };
-        self.private.warm(request, self.below);
+        self.private.warm(request(at, self.core), self.below);
         Ok(Done::new(now, Level::L1))
     }
 
     fn glance(&mut self, at: PhysAddr, _: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let request = Request {
-            at,
-            kind: Kind::Walk,
-            core: self.core,
-            pc: 0,
-        };
-        self.private.warm_glance(request, self.below);
+        self.private.warm_glance(request(at, self.core), self.below);
         Ok(Done::new(now, Level::L1))
     }
 }

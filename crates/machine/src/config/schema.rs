@@ -14,6 +14,9 @@ pub struct Key {
     pub text: String,
     /// Type as a user would write it.
     pub expected: String,
+    /// Its value where a file says nothing, if it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<Value>,
 }
 
 /// JSON schema of [`Config`].
@@ -152,6 +155,7 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
                     path: join(name),
                     text: described.clone(),
                     expected: "a table".to_owned(),
+                    default: None,
                 });
                 walk(root, inner, join(name), out);
             }
@@ -166,6 +170,7 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
                 path: join(name),
                 text: text(inner),
                 expected: leaf,
+                default: inner.get("default").cloned(),
             });
             walk(root, inner, join(name), out);
         }

@@ -1,7 +1,8 @@
 """Keeps the numbers of a whole reproduction of a paper, and makes its page of them.
 
     pagewalk reproduce mehpt --scale smoke --out DIR
-    python scripts/paper_page.py mehpt --keep DIR     papers/mehpt/results.json
+    python scripts/paper_page.py mehpt --keep DIR     papers/mehpt/results.json, and of a figure
+                                                      on request results-FIGURE.json
     python scripts/paper_page.py mehpt --write        docs/papers/mehpt.md, of papers/mehpt/page.md
 
 Without --write it says whether the page agrees with what is kept.
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 from pagewalk.errors import PagewalkError, UserError
+from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.kept import NAME, TEMPLATE, Kept
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,7 +26,7 @@ def page(paper: str) -> str:
     if not (folder / TEMPLATE).is_file():
         raise UserError(f"there is no template '{folder / TEMPLATE}'; write one, or name a paper")
     template = (folder / TEMPLATE).read_text(encoding="utf-8")
-    return Kept.read(folder / NAME).page(template)
+    return Kept.of_folder(folder).page(template)
 
 
 def main() -> int:
@@ -36,7 +38,8 @@ def main() -> int:
     place = ROOT / "docs" / "papers" / f"{arguments.paper}.md"
     try:
         if arguments.keep:
-            Kept.read(arguments.keep / NAME).write(ROOT / "papers" / arguments.paper / NAME)
+            run = Kept.read(arguments.keep / NAME)
+            run.keep(ROOT / "papers" / arguments.paper, papers.load(arguments.paper).on_request)
         text = page(arguments.paper)
     except PagewalkError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -30,7 +30,7 @@ def planned(name: str) -> Kept:
     failed = Outcome("", None, "no luck")
     rows: dict[str, list[Row]] = {
         figure: [replace(row, value=1.0) for row in made.rows(paper, lambda _run: failed)]
-        for figure, made in paper.figures().items()
+        for figure, made in paper.figures([*paper.order, *paper.on_request]).items()
     }
     return Kept(ABOUT, rows)
 
@@ -47,9 +47,12 @@ def test_every_number_that_a_page_names_is_one_of_the_paper_s_figures(name: str)
 @pytest.mark.parametrize("name", KEPT)
 def test_a_page_agrees_with_what_is_kept(name: str) -> None:
     template = (PAPERS / name / TEMPLATE).read_text()
-    kept = Kept.read(PAPERS / name / NAME)
+    folder = PAPERS / name
     page = (ROOT / "docs" / "papers" / f"{name}.md").read_text()
-    assert page == kept.page(template), f"run 'python scripts/paper_page.py {name} --write'"
+    assert page == Kept.of_folder(folder).page(template), (
+        f"run 'python scripts/paper_page.py {name} --write'"
+    )
+    kept = Kept.read(folder / NAME)
     assert kept.about["version"]
     assert kept.about["seeds"]
     assert set(kept.figures) == set(papers.load(name).order), "not of a whole run"
@@ -72,3 +75,18 @@ def test_a_page_made_of_other_numbers_is_another_page() -> None:
         other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
         assert Kept(ABOUT, other).page(template) != kept.page(template)
         assert len(re.findall(r"\{\{", template)) > 50
+
+
+def test_figures_on_request_are_kept_by_themselves(tmp_path: Path) -> None:
+    cells = {"a": 1.0, "b": 2.0}
+    long = [Row(group, name, cells[name], unit="of 3") for group in "xy" for name in cells]
+    about = dict.fromkeys(("paper", "title", "source", "full_scale", "machine"), "") | ABOUT
+    Kept(about, {"fig1": [Row("g", "s", 5.0)]}).keep(tmp_path, ["long"])
+    Kept(about, {"long": long}).keep(tmp_path, ["long"])
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["results-long.json", NAME]
+    page = Kept.of_folder(tmp_path).page("{{fig1; ; g; s}}\n{{all long; }}\n")
+    assert page.splitlines()[1:] == [
+        "5", "| | a, of 3 | b, of 3 |", "|---|--:|--:|", "| x | 1 | 2 |", "| y | 1 | 2 |",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="no such panel"):
+        Kept.of_folder(tmp_path).page("{{all long; other}}")

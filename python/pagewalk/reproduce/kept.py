@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pagewalk.reproduce.seeds import placed
 Json = dict[str, Any]
 
 NAME, TEMPLATE = "results.json", "page.md"
+_ONE = "results-{}.json"
 _HEAD = ("paper", "title", "source", "scale", "full_scale", "machine", "seeds", "version")
 _DEFAULTS = {field.name: field.default for field in fields(Row)}
 _PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}")
@@ -56,6 +57,25 @@ class Kept:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: no results of a reproduction ({error})") from None
 
+    @classmethod
+    def of_folder(cls, folder: Path) -> Kept:
+        """What a paper's folder holds: the whole run, and figures on request by themselves."""
+        whole = cls.read(folder / NAME)
+        figures = dict(whole.figures)
+        for path in sorted(folder.glob(_ONE.format("*"))):
+            figures |= cls.read(path).figures
+        return cls(whole.about, figures)
+
+    def keep(self, folder: Path, on_request: list[str]) -> None:
+        """Writes a run into a paper's folder: the figures on request each by itself."""
+        asked = [name for name in self.figures if name in on_request]
+        for name in asked:
+            one = Kept(self.about, {name: self.figures[name]})
+            one.write(folder / _ONE.format(name))
+        if len(asked) < len(self.figures):
+            rest = {name: rows for name, rows in self.figures.items() if name not in asked}
+            Kept(self.about, rest).write(folder / NAME)
+
     def text(self) -> str:
         """A row a line, without what is as usual."""
         figures = []
@@ -77,8 +97,9 @@ class Kept:
 
         ``{{figure; panel; group; series}}`` is our number, with `` : .1f`` behind it in that
         format, and with ``paper``, ``low`` or ``high`` before it another one of the row;
-        ``{{run}}`` says which run it was, and ``{{stated}}`` is the table of what the paper
-        states. Raises `UserError` for a number that is not there.
+        ``{{run}}`` says which run it was, ``{{stated}}`` is the table of what the paper
+        states, and ``{{all figure; panel}}`` a table of a panel, a group a line. Raises
+        `UserError` for a number that is not there.
         """
         body = _PLACEHOLDER.sub(lambda found: self._filled(found[1].strip()), template)
         return _MARKED.format(TEMPLATE, NAME) + body
@@ -88,6 +109,9 @@ class Kept:
             return self._run()
         if text == "stated":
             return self._stated()
+        if text.startswith("all "):
+            figure, _, panel = text.removeprefix("all ").partition(";")
+            return self._all(figure.strip(), panel.strip())
         path, _, form = text.partition(" : ")
         which, _, rest = path.partition(" ")
         if which not in {"paper", "low", "high"}:
@@ -108,6 +132,21 @@ class Kept:
         seeds = self.about["seeds"]
         drawn = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
         return f"Pagewalk {self.about['version']}, scale `{self.about['scale']['name']}`, {drawn}"
+
+    def _all(self, figure: str, panel: str) -> str:
+        rows = [row for row in self.figures.get(figure, []) if row.panel == panel]
+        if not rows:
+            raise UserError(
+                f"{{{{all {figure}; {panel}}}}}: there is no such panel in what is kept"
+            )
+        columns = list(dict.fromkeys(row.series for row in rows))
+        units = {row.series: row.unit for row in rows}
+        heads = [f"{name}, {units[name]}" if units[name] else name for name in columns]
+        lines = [f"| | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns)]
+        for group in dict.fromkeys(row.group for row in rows):
+            cells = {row.series: ours(replace(row, unit="")) for row in rows if row.group == group}
+            lines.append(f"| {' | '.join([group, *(cells.get(c, '') for c in columns)])} |")
+        return "\n".join(lines)
 
     def _stated(self) -> str:
         lines = [

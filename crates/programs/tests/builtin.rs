@@ -88,7 +88,12 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
 #[test]
 fn gups_variants_apply_the_same_updates() {
     let updates = |variant, chunk, threads| {
-        let params = [("updates", "10000"), ("variant", variant), ("chunk", chunk)];
+        let params = [
+            ("updates", "10000"),
+            ("variant", variant),
+            ("chunk", chunk),
+            ("first", "5000"),
+        ];
         let options = options(Some(1 << 30), threads, 3, &params);
         let mut program = build("gups", &options).unwrap();
         let facts = program.facts();
@@ -113,6 +118,35 @@ fn gups_variants_apply_the_same_updates() {
     assert_eq!(words, updates("o2", "9999", 1).0);
     assert_eq!(words, updates("check", "77", 1).0);
     assert_eq!(words, updates("check", "1024", 4).0);
+}
+
+/// The real program's numbers: its generator begins at 1, whatever the seed; the loop
+/// at -O2 begins somewhere in its period.
+#[test]
+fn the_checking_gups_begins_where_the_real_one_does() {
+    let words = |variant, seed, more: &[(&str, &str)]| {
+        let mut params = vec![("updates", "300"), ("variant", variant), ("chunk", "100")];
+        params.extend_from_slice(more);
+        let options = options(Some(1 << 30), 1, seed, &params);
+        let given = run(build("gups", &options).unwrap().as_mut(), first);
+        let table = mappings(&given)[2].0;
+        let stores = given[&0].ops.iter().filter(|o| o.kind == Kind::Store);
+        let places = stores.filter(|o| (table..table + (1 << 30)).contains(&o.va));
+        places.map(|o| (o.va - table) / 8).collect::<Vec<u64>>()
+    };
+    let mut ran = 1u64;
+    let real: Vec<u64> = (0..300)
+        .map(|_| {
+            ran = ran << 1 ^ if (ran as i64) < 0 { 7 } else { 0 };
+            ran & ((1 << 27) - 1)
+        })
+        .collect();
+    assert_eq!(words("check", 0, &[]), real);
+    assert_eq!(words("check", 1, &[]), real);
+    assert_eq!(words("check", 1, &[("first", "100")])[..200], real[100..]);
+    assert_eq!(words("o2", 1, &[("first", "0")]), real);
+    assert_ne!(words("o2", 1, &[]), real);
+    assert_ne!(words("o2", 1, &[]), words("o2", 2, &[]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::code::Match;
 use super::text::Make;
 use super::tree::Tree;
-use super::{BYTES_PER_LETTER, INFO, mummer};
+use super::{INFO, bytes_per_letter, mummer};
 use crate::entry::{Options, Values};
 
 fn run(params: &[(&str, &str)], size: Option<u64>) -> (Vec<Op>, Vec<Match>) {
@@ -105,7 +105,7 @@ fn generated_sequences_match_as_brute_force_says() {
         mutation: 20,
     };
     let elements = Make::elements(&mut rng);
-    let letters = ((80 << 10) as f64 / BYTES_PER_LETTER) as usize;
+    let letters = ((80 << 10) as f64 / bytes_per_letter(4)) as usize;
     let text = make.sequence(&mut rng, &elements, &[], letters);
     let query = make.sequence(&mut rng, &elements, &text, letters);
     let expected = brute_force(&text, &query, 12);
@@ -132,8 +132,10 @@ fn bytes_a_letter_are_as_measured() {
     let elements = Make::elements(&mut rng);
     let text = make.sequence(&mut rng, &elements, &[], 1_000_000);
     let tree = Tree::new(text);
-    let each = (2.0 * 1e6 + 8e6 + 8.0 * tree.words as f64) / 1e6;
-    assert!((each / BYTES_PER_LETTER - 1.0).abs() < 0.01, "{each}");
+    for word in [4, 8] {
+        let each = 2.0 + word as f64 * (1.0 + tree.words as f64 / 1e6);
+        assert!((each / bytes_per_letter(word) - 1.0).abs() < 0.01, "{each}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
@@ -72,6 +72,8 @@ class Case:
     command: list[str]
     environment: dict[str, str]
     parameters: list[str]
+    # What both are given.
+    options: list[str] = field(default_factory=list)
 
 
 def simulated(machine: str, source: list[str], environment: dict[str, str]) -> dict[str, float]:
@@ -180,10 +182,11 @@ def xsbench(work: Path) -> Iterator[Case]:
     )
 
 
-def kronecker(scale: int, degree: int, path: Path) -> int:
+def kronecker(scale: int, degree: int, path: Path, both: bool = False) -> int:
     """Graph500's graph without loops and repetitions; gives the number of edges.
 
-    Both as an edge list for GAP and as a matrix with the same numbers of vertices.
+    Both as an edge list for GAP and as a matrix with the same numbers of vertices. With
+    `both` an edge stands for both directions, once.
     """
     random_numbers = numpy.random.default_rng(1)
     vertices = 1 << scale
@@ -194,9 +197,12 @@ def kronecker(scale: int, degree: int, path: Path) -> int:
         from_ = 2 * from_ + (x >= 0.76)
         to = 2 * to + (((x >= 0.57) & (x < 0.76)) | (x >= 0.95))
     names = random_numbers.permutation(vertices)
+    from_, to = names[from_], names[to]
+    if both:
+        from_, to = numpy.minimum(from_, to), numpy.maximum(from_, to)
     # The last vertex has an edge, so that GAP counts as many vertices.
-    last = [(vertices - 1) * vertices]
-    edges = numpy.unique(numpy.concatenate([names[from_] * vertices + names[to], last]))
+    last = [vertices - 1 if both else (vertices - 1) * vertices]
+    edges = numpy.unique(numpy.concatenate([from_ * vertices + to, last]))
     from_, to = edges // vertices, edges % vertices
     pairs = list(zip(from_[from_ != to].tolist(), to[from_ != to].tolist(), strict=True))
     path.with_suffix(".el").write_text("".join(f"{u} {v}\n" for u, v in pairs))
@@ -205,9 +211,10 @@ def kronecker(scale: int, degree: int, path: Path) -> int:
     return len(pairs)
 
 
-def bfs(work: Path) -> Iterator[Case]:
-    """Searches from the top down, one thread."""
-    folder = work / "gapbs"
+def gap(work: Path, name: str, top_down: bool, *words: str) -> str:
+    """GAP's search, built in a copy of its own, with the region marked; its path."""
+    folder = work / name
+    shutil.copytree(work / "gapbs", folder)
     trials = "for (int iter=0; iter < cli.num_trials(); iter++) {"
     average = 'PrintTime("Average Time"'
     # The first trial finds its memory untouched.
@@ -216,20 +223,61 @@ def bfs(work: Path) -> Iterator[Case]:
         (trials, f"{trials} if (iter == 1) pagewalk_roi_begin();"),
         (average, f"pagewalk_roi_end(); {average}"),
     )
-    replace(folder / "src" / "bfs.cc", ("scout_count > edges_to_check / alpha", "false"))
-    make(folder, "SERIAL=1", "bfs")
+    if top_down:
+        replace(folder / "src" / "bfs.cc", ("scout_count > edges_to_check / alpha", "false"))
+    make(folder, *words, "bfs")
+    return str(folder / "bfs")
+
+
+def bfs(work: Path) -> Iterator[Case]:
+    """Searches from the top down with one thread and more, and with GAP's change of direction."""
     scale, searches = 17, 2
     graph = work / "kronecker"
     edges = kronecker(scale, 16, graph)
+    told = f"Kronecker graph, 2^{scale} vertices, {edges} edges"
+    trials = ["-f", f"{graph}.el", "-n", str(searches + 1)]
+    built = ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"]
+    program = gap(work, "serial", True, "SERIAL=1")
     yield Case(
         "bfs",
         "GAP `bfs`, `SERIAL=1`",
-        f"Kronecker graph, 2^{scale} vertices, {edges} edges",
+        told,
         "edge",
         searches * edges,
-        [str(folder / "bfs"), "-f", f"{graph}.el", "-n", str(searches + 1)],
+        [program, *trials],
         {},
-        ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"],
+        built,
+    )
+    program = gap(work, "threads", True)
+    for threads in [2, 4]:
+        yield Case(
+            "bfs",
+            "GAP `bfs`, OpenMP",
+            f"the same graph, {threads} threads",
+            "edge",
+            searches * edges,
+            [program, *trials],
+            # Who waits for the others sleeps: spinning is counted in turns of a loop.
+            {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"},
+            [*built, "--threads", str(threads)],
+            ["--set", f"cores={threads}"],
+        )
+    edges = kronecker(scale, 16, graph, both=True)
+    # Longer, since few edges are looked at.
+    searches = 8
+    yield Case(
+        "bfs",
+        "GAP `bfs` as it is, `SERIAL=1`",
+        f"such a graph, {edges} edges both ways, change of direction",
+        "vertex",
+        searches << scale,
+        [gap(work, "turns", False, "SERIAL=1"), "-s", *trials[:-1], str(searches + 1)],
+        {},
+        [
+            *built[:-1],
+            f"roots={searches}",
+            *("--param", "symmetric=yes", "--param", "direction=optimizing"),
+        ],
     )
 
 
@@ -404,8 +452,9 @@ def main() -> int:
             work = Path(folder)
             shutil.copytree(source, work / FOLDERS[name])
             for case in CASES[name](work):
-                real = simulated(given.machine, ["--", *case.command], case.environment)
-                built = simulated(given.machine, case.parameters, {})
+                live = [*case.options, "--", *case.command]
+                real = simulated(given.machine, live, case.environment)
+                built = simulated(given.machine, [*case.options, *case.parameters], {})
                 each = [
                     [number(run[c] / case.operations) for c in COLUMNS + MISSES]
                     for run in (real, built)

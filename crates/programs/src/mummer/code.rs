@@ -7,7 +7,7 @@
 //! | 2460 | `findmumcandidates` (here) |
 //! | 5520 | `getbranchinfostree` (`link.rs`) |
 //! | 5b80 | `scanprefixfromnodestree` (`scan.rs`) |
-//! | 6200 | `scanprefixstree` (`scan.rs`) |
+//! | 6200 | `scanprefixstree` (`inside.rs`) |
 //! | 7020 | `rescanstree` (`link.rs`) |
 //! | 73a0 | `linklocstree` (`link.rs`) |
 //!
@@ -15,6 +15,7 @@
 //! MUMmer's Makefile has it. With `-DSIXTYFOURBITS` they have 8: the same code with
 //! wider fields, which has not been compared with a binary.
 
+mod inside;
 mod link;
 mod read;
 mod scan;

@@ -141,7 +141,11 @@ fn mummer(
     };
     let generated = (size as f64 / bytes_per_letter(word)) as u64;
     if reference.is_none() && !(2000..=MOST).contains(&generated) {
-        return Err(values.refuse_size(size, "out of range"));
+        let why = match word {
+            4 if generated > MOST => "too large for words of 4 bytes, see --param word=8",
+            _ => "out of range",
+        };
+        return Err(values.refuse_size(size, why));
     }
     let make = Make {
         repeats: values.number_in("repeats", 0..=1000, 500)?,

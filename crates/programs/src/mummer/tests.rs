@@ -221,4 +221,5 @@ fn mistakes_are_refused() {
     assert!(refused(&[("reference", "/nowhere")], None).contains("/nowhere"));
     assert!(refused(&[("least", "0")], None).contains("least"));
     assert!(refused(&[("word", "6")], None).contains("word"));
+    assert!(refused(&[], Some(6 << 30)).contains("word=8"));
 }

@@ -15,8 +15,9 @@ SOURCES holds, as far as they are wanted:
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
-What is changed in the copies is a mark at each end of the region, and in gapbs the
-search's change of direction, which is left out as it is in the built-in program.
+What is changed in the copies is a mark at each end of the region, in gups the width of
+what counts the table's words (64 bits, as where public logs are from), and in gapbs, for
+some of the rows, the search's change of direction, which is left out.
 
 Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
 docs/validation.md. The key-value programs have a script of their own, kv.py.
@@ -34,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
@@ -71,6 +72,8 @@ class Case:
     command: list[str]
     environment: dict[str, str]
     parameters: list[str]
+    # What both are given.
+    options: list[str] = field(default_factory=list)
 
 
 def simulated(machine: str, source: list[str], environment: dict[str, str]) -> dict[str, float]:
@@ -179,10 +182,11 @@ def xsbench(work: Path) -> Iterator[Case]:
     )
 
 
-def kronecker(scale: int, degree: int, path: Path) -> int:
+def kronecker(scale: int, degree: int, path: Path, both: bool = False) -> int:
     """Graph500's graph without loops and repetitions; gives the number of edges.
 
-    Both as an edge list for GAP and as a matrix with the same numbers of vertices.
+    Both as an edge list for GAP and as a matrix with the same numbers of vertices. With
+    `both` an edge stands for both directions, once.
     """
     random_numbers = numpy.random.default_rng(1)
     vertices = 1 << scale
@@ -193,9 +197,12 @@ def kronecker(scale: int, degree: int, path: Path) -> int:
         from_ = 2 * from_ + (x >= 0.76)
         to = 2 * to + (((x >= 0.57) & (x < 0.76)) | (x >= 0.95))
     names = random_numbers.permutation(vertices)
+    from_, to = names[from_], names[to]
+    if both:
+        from_, to = numpy.minimum(from_, to), numpy.maximum(from_, to)
     # The last vertex has an edge, so that GAP counts as many vertices.
-    last = [(vertices - 1) * vertices]
-    edges = numpy.unique(numpy.concatenate([names[from_] * vertices + names[to], last]))
+    last = [vertices - 1 if both else (vertices - 1) * vertices]
+    edges = numpy.unique(numpy.concatenate([from_ * vertices + to, last]))
     from_, to = edges // vertices, edges % vertices
     pairs = list(zip(from_[from_ != to].tolist(), to[from_ != to].tolist(), strict=True))
     path.with_suffix(".el").write_text("".join(f"{u} {v}\n" for u, v in pairs))
@@ -204,9 +211,10 @@ def kronecker(scale: int, degree: int, path: Path) -> int:
     return len(pairs)
 
 
-def bfs(work: Path) -> Iterator[Case]:
-    """Searches from the top down, one thread."""
-    folder = work / "gapbs"
+def gap(work: Path, name: str, top_down: bool, *words: str) -> str:
+    """GAP's search, built in a copy of its own, with the region marked; its path."""
+    folder = work / name
+    shutil.copytree(work / "gapbs", folder)
     trials = "for (int iter=0; iter < cli.num_trials(); iter++) {"
     average = 'PrintTime("Average Time"'
     # The first trial finds its memory untouched.
@@ -215,28 +223,80 @@ def bfs(work: Path) -> Iterator[Case]:
         (trials, f"{trials} if (iter == 1) pagewalk_roi_begin();"),
         (average, f"pagewalk_roi_end(); {average}"),
     )
-    replace(folder / "src" / "bfs.cc", ("scout_count > edges_to_check / alpha", "false"))
-    make(folder, "SERIAL=1", "bfs")
+    if top_down:
+        replace(folder / "src" / "bfs.cc", ("scout_count > edges_to_check / alpha", "false"))
+    make(folder, *words, "bfs")
+    return str(folder / "bfs")
+
+
+def bfs(work: Path) -> Iterator[Case]:
+    """Searches from the top down with one thread and more, and with GAP's change of direction."""
     scale, searches = 17, 2
     graph = work / "kronecker"
     edges = kronecker(scale, 16, graph)
+    told = f"Kronecker graph, 2^{scale} vertices, {edges} edges"
+    trials = ["-f", f"{graph}.el", "-n", str(searches + 1)]
+    built = ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"]
+    program = gap(work, "serial", True, "SERIAL=1")
     yield Case(
         "bfs",
         "GAP `bfs`, `SERIAL=1`",
-        f"Kronecker graph, 2^{scale} vertices, {edges} edges",
+        told,
         "edge",
         searches * edges,
-        [str(folder / "bfs"), "-f", f"{graph}.el", "-n", str(searches + 1)],
+        [program, *trials],
         {},
-        ["--workload", "bfs", "--param", f"graph={graph}.mtx", "--param", f"roots={searches}"],
+        built,
+    )
+    program = gap(work, "threads", True)
+    for threads in [2, 4]:
+        yield Case(
+            "bfs",
+            "GAP `bfs`, OpenMP",
+            f"the same graph, {threads} threads",
+            "edge",
+            searches * edges,
+            [program, *trials],
+            # Who waits for the others sleeps: spinning is counted in turns of a loop.
+            {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"},
+            [*built, "--threads", str(threads)],
+            ["--set", f"cores={threads}"],
+        )
+    edges = kronecker(scale, 16, graph, both=True)
+    # Longer, since few edges are looked at.
+    searches = 8
+    yield Case(
+        "bfs",
+        "GAP `bfs` as it is, `SERIAL=1`",
+        f"such a graph, {edges} edges both ways, change of direction",
+        "vertex",
+        searches << scale,
+        [gap(work, "turns", False, "SERIAL=1"), "-s", *trials[:-1], str(searches + 1)],
+        {},
+        [
+            *built[:-1],
+            f"roots={searches}",
+            *("--param", "symmetric=yes", "--param", "direction=optimizing"),
+        ],
     )
 
 
 def gups(work: Path) -> Iterator[Case]:
     """One process, so that no MPI is needed."""
     folder = work / "gups"
-    headers = f"{ROOT / 'include'}:{PROGRAMS / 'one_process'}"
-    make(folder, "-f", "Makefile.linux", "LIB=", C_INCLUDE_PATH=headers)
+    # As the copy has them of which there are public logs (xlab-uiuc/gups).
+    replace(
+        folder / "gups_vanilla.c",
+        ("int i,j,iterate,niterate;", "unsigned long long i; int j,iterate,niterate;"),
+        (
+            "int nlocal,nlocalm1,logtable,index,logtablelocal;",
+            "u64Int nlocal,nlocalm1,index; int logtable,logtablelocal;",
+        ),
+    )
+    alone = PROGRAMS / "one_process"
+    headers = f"{ROOT / 'include'}:{alone}"
+    # In a file of its own, so that the compiler knows as little of it as of MPI.
+    make(folder, "-f", "Makefile.linux", f"LIB={alone / 'mpi.c'}", C_INCLUDE_PATH=headers)
     size, rounds, chunk = 24, 4, 100_000
     parameters = {"variant": "check", "chunk": chunk, "updates": rounds * chunk}
     yield Case(
@@ -301,31 +361,34 @@ def sysbench(work: Path) -> Iterator[Case]:
 
 
 def mummer(work: Path) -> Iterator[Case]:
-    """A sequence against itself with two letters in a hundred changed."""
+    """A sequence against itself with two letters in a hundred changed.
+
+    The tree of the first fits into the second-level TLB, that of the second does not.
+    """
     program, environment = installed(work, "mummer", "matching query-file", "COMPLETETIME")
-    letters = 300_000
-    numbers = random.Random(1)
-    reference = numbers.choices("acgt", k=letters)
-    query = [numbers.choice("acgt") if numbers.random() < 0.02 else c for c in reference]
-    for name, sequence in [("reference", reference), ("query", query)]:
-        lines = "\n".join("".join(sequence[i : i + 60]) for i in range(0, letters, 60))
-        (work / f"{name}.fa").write_text(f">{name}\n{lines}\n")
-    files = [str(work / "reference.fa"), str(work / "query.fa")]
-    # So long that none is reported: printing is not the built-in program's.
-    least = 1000
-    yield Case(
-        "mummer",
-        "Debian's mummer 3.23",
-        f"{letters} letters",
-        "letter",
-        letters,
-        [*program, "-mumreference", "-l", str(least), *files],
-        environment,
-        [
-            *("--workload", "mummer", "--param", f"reference={files[0]}"),
-            *("--param", f"query={files[1]}", "--param", f"least={least}"),
-        ],
-    )
+    for letters in [300_000, 1_200_000]:
+        numbers = random.Random(1)
+        reference = numbers.choices("acgt", k=letters)
+        query = [numbers.choice("acgt") if numbers.random() < 0.02 else c for c in reference]
+        for name, sequence in [("reference", reference), ("query", query)]:
+            lines = "\n".join("".join(sequence[i : i + 60]) for i in range(0, letters, 60))
+            (work / f"{name}.fa").write_text(f">{name}\n{lines}\n")
+        files = [str(work / "reference.fa"), str(work / "query.fa")]
+        # So long that none is reported: printing is not the built-in program's.
+        least = 1000
+        yield Case(
+            "mummer",
+            "Debian's mummer 3.23",
+            f"{letters} letters",
+            "letter",
+            letters,
+            [*program, "-mumreference", "-l", str(least), *files],
+            environment,
+            [
+                *("--workload", "mummer", "--param", f"reference={files[0]}"),
+                *("--param", f"query={files[1]}", "--param", f"least={least}"),
+            ],
+        )
 
 
 CASES: dict[str, Callable[[Path], Iterator[Case]]] = {
@@ -389,8 +452,9 @@ def main() -> int:
             work = Path(folder)
             shutil.copytree(source, work / FOLDERS[name])
             for case in CASES[name](work):
-                real = simulated(given.machine, ["--", *case.command], case.environment)
-                built = simulated(given.machine, case.parameters, {})
+                live = [*case.options, "--", *case.command]
+                real = simulated(given.machine, live, case.environment)
+                built = simulated(given.machine, [*case.options, *case.parameters], {})
                 each = [
                     [number(run[c] / case.operations) for c in COLUMNS + MISSES]
                     for run in (real, built)

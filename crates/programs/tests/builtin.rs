@@ -4,7 +4,7 @@
 mod common;
 mod waits;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use common::{Given, check_stream, first, mappings, options, run};
 use pagewalk_programs::build;
@@ -88,7 +88,12 @@ fn gups_updates_follow_the_generator_and_depend_on_it() {
 #[test]
 fn gups_variants_apply_the_same_updates() {
     let updates = |variant, chunk, threads| {
-        let params = [("updates", "10000"), ("variant", variant), ("chunk", chunk)];
+        let params = [
+            ("updates", "10000"),
+            ("variant", variant),
+            ("chunk", chunk),
+            ("first", "5000"),
+        ];
         let options = options(Some(1 << 30), threads, 3, &params);
         let mut program = build("gups", &options).unwrap();
         let facts = program.facts();
@@ -113,6 +118,35 @@ fn gups_variants_apply_the_same_updates() {
     assert_eq!(words, updates("o2", "9999", 1).0);
     assert_eq!(words, updates("check", "77", 1).0);
     assert_eq!(words, updates("check", "1024", 4).0);
+}
+
+/// The real program's numbers: its generator begins at 1, whatever the seed; the loop
+/// at -O2 begins somewhere in its period.
+#[test]
+fn the_checking_gups_begins_where_the_real_one_does() {
+    let words = |variant, seed, more: &[(&str, &str)]| {
+        let mut params = vec![("updates", "300"), ("variant", variant), ("chunk", "100")];
+        params.extend_from_slice(more);
+        let options = options(Some(1 << 30), 1, seed, &params);
+        let given = run(build("gups", &options).unwrap().as_mut(), first);
+        let table = mappings(&given)[2].0;
+        let stores = given[&0].ops.iter().filter(|o| o.kind == Kind::Store);
+        let places = stores.filter(|o| (table..table + (1 << 30)).contains(&o.va));
+        places.map(|o| (o.va - table) / 8).collect::<Vec<u64>>()
+    };
+    let mut ran = 1u64;
+    let real: Vec<u64> = (0..300)
+        .map(|_| {
+            ran = ran << 1 ^ if (ran as i64) < 0 { 7 } else { 0 };
+            ran & ((1 << 27) - 1)
+        })
+        .collect();
+    assert_eq!(words("check", 0, &[]), real);
+    assert_eq!(words("check", 1, &[]), real);
+    assert_eq!(words("check", 1, &[("first", "100")])[..200], real[100..]);
+    assert_eq!(words("o2", 1, &[("first", "0")]), real);
+    assert_ne!(words("o2", 1, &[]), real);
+    assert_ne!(words("o2", 1, &[]), words("o2", 2, &[]));
 }
 
 #[test]
@@ -285,6 +319,85 @@ fn bfs_levels_equal_a_reference() {
             );
         }
     }
+}
+
+/// Vertices found in each step of each search, how many of them from the bottom up,
+/// and how many edges were read.
+fn found_by_step(direction: &str, graph: &str) -> (Vec<Vec<BTreeSet<u64>>>, usize, usize) {
+    let params = [
+        ("graph", graph),
+        ("scale", "12"),
+        ("degree", "8"),
+        ("symmetric", "yes"),
+        ("roots", "3"),
+        ("direction", direction),
+    ];
+    let given = run(
+        build("bfs", &options(None, 1, 3, &params))
+            .unwrap()
+            .as_mut(),
+        first,
+    );
+    check_stream(&given);
+    let a = arrays(&given);
+    let mut searches: Vec<Vec<BTreeSet<u64>>> = Vec::new();
+    let (mut from_below, mut edges) = (0, 0);
+    for op in given[&0].ops.iter().filter(|o| !over_all_vertices(o)) {
+        let calls = op.kind == Kind::Branch && op.flags & flags::CALL != 0;
+        if calls && let Some(steps) = searches.last_mut() {
+            steps.push(BTreeSet::new());
+        }
+        edges += usize::from(op.kind == Kind::Load && inside(a.neighbours, op.va));
+        if op.kind != Kind::Store || !inside(a.parent, op.va) {
+            continue;
+        }
+        let vertex = (op.va - a.parent.0) / 4;
+        match op.pc - 0x40_1000 {
+            0x3f20 => searches.push(vec![BTreeSet::from([vertex])]),
+            pc => {
+                from_below += usize::from(pc == 0x3995);
+                let step = searches.last_mut().unwrap().last_mut().unwrap();
+                assert!(step.insert(vertex), "visited twice");
+            }
+        }
+    }
+    for steps in &mut searches {
+        steps.retain(|step| !step.is_empty());
+    }
+    (searches, from_below, edges)
+}
+
+/// Each level has the same vertices, whichever direction it is searched in, and the
+/// change of direction reads few of the edges.
+#[test]
+fn a_change_of_direction_finds_the_same_levels() {
+    for graph in ["kronecker", "uniform"] {
+        let (down, none, all) = found_by_step("top-down", graph);
+        let (both, from_below, edges) = found_by_step("optimizing", graph);
+        assert_eq!(down.len(), 3);
+        assert_eq!(both, down, "{graph}");
+        let visited: usize = down.iter().flatten().map(BTreeSet::len).sum();
+        assert_eq!(none, 0);
+        assert!(
+            from_below > visited / 2 && from_below < visited,
+            "{graph}: {from_below}"
+        );
+        assert!(3 * edges < all, "{graph}: {edges} of {all}");
+    }
+}
+
+#[test]
+fn a_change_of_direction_needs_edges_both_ways_and_one_thread() {
+    let refused = |threads, more: &[(&str, &str)]| {
+        let mut params = vec![("direction", "optimizing"), ("scale", "12")];
+        params.extend_from_slice(more);
+        let built = build("bfs", &options(None, threads, 0, &params));
+        built.err().expect("refused").message
+    };
+    assert!(refused(1, &[]).contains("symmetric=yes"));
+    assert!(refused(2, &[("symmetric", "yes")]).contains("one thread"));
+    assert!(refused(1, &[("layout", "graphbig")]).contains("csr"));
+    assert!(refused(1, &[("direction", "up")]).contains("optimizing"));
 }
 
 #[test]

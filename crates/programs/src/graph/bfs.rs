@@ -43,6 +43,9 @@ pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
     build: |values| match values.choice("layout", &["csr", "graphbig"], "csr")? {
         "csr" => Ok(Box::new(gap_bfs::program(values)?)),
+        _ if values.text("direction").is_some() => {
+            Err(values.refuse("direction", "of searches over csr only"))
+        }
         _ => Ok(Box::new(program(values)?.0)),
     },
 };
@@ -63,6 +66,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::DEGREE,
         params::SYMMETRIC,
         params::LAYOUT,
+        params::DIRECTION,
         params::ROOTS,
         POPULATE,
         REGION,

@@ -13,15 +13,15 @@
 //! 4303 add ; cmp ; 430a jne 42f8
 //! ```
 //!
-//! Left out: GAP's change of direction (it searches from the vertices that are not yet
-//! reached when the frontier has many edges, for which it holds each edge both ways),
-//! and the two bit maps that only that uses. Parents and queue stay where they are from
-//! one search to the next, where GAP allocates them anew.
+//! GAP's change of direction, and the two bit maps that only it uses, are
+//! `direction=optimizing` ([`bottom_up`]). Parents, queue and maps stay where they are
+//! from one search to the next, where GAP allocates them anew.
 //!
 //! With several threads each takes an equal part of the frontier, and appends what it
 //! claims to a list of its own, which goes to the shared queue whenever it is full and
 //! at the end of the level.
 
+mod bottom_up;
 mod step;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -61,6 +61,8 @@ struct Arrays {
     queue: u64,
     /// The barrier's counter; several threads.
     barrier: u64,
+    /// A bit a vertex, twice; with a change of direction.
+    maps: [u64; 2],
 }
 
 /// What the threads share.
@@ -68,6 +70,8 @@ struct World {
     graph: Graph,
     arrays: Arrays,
     threads: u32,
+    /// Whether levels are searched from the bottom up where that takes fewer edges.
+    optimizing: bool,
     /// A bit a vertex.
     visited: Vec<AtomicU64>,
     /// Of the present search.
@@ -100,14 +104,34 @@ struct Worker {
     list: u64,
     /// What is in it.
     found: Vec<u32>,
+    /// Edges of the vertices that the present step found; with a change of direction.
+    scout: u64,
     /// Stack pointer at the call of the step.
     stack: u64,
     objects: Objects,
 }
 
+/// Whether the search may change its direction, for which a graph has to have each
+/// edge both ways.
+fn optimizing(values: &Values<'_>) -> Result<bool, ProgramError> {
+    let given = values.choice("direction", &["top-down", "optimizing"], "top-down")?;
+    if given != "optimizing" {
+        return Ok(false);
+    }
+    if values.options.threads > 1 {
+        return Err(values.refuse("direction", "of one thread only; leave --threads out"));
+    }
+    if values.text("graph") != Some("ldbc") && values.text("symmetric") != Some("yes") {
+        let why = "needs each edge both ways; add --param symmetric=yes";
+        return Err(values.refuse("direction", why));
+    }
+    Ok(true)
+}
+
 /// The program.
 pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
+    let optimizing = optimizing(values)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     setup.holds(4)?;
     let Setup {
@@ -132,7 +156,7 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
         initialised.push((at, bytes));
         at
     };
-    let arrays = Arrays {
+    let mut arrays = Arrays {
         offsets: array(&mut layout, 8 * (vertices + 1)),
         neighbours: array(&mut layout, 4 * graph.edges().max(1)),
         parent: array(&mut layout, 4 * vertices),
@@ -142,10 +166,15 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
         } else {
             0
         },
+        maps: [0; 2],
     };
     let places: Vec<(u64, u64)> = (0..threads)
         .map(|thread| (layout.stack(thread), array(&mut layout, 4 * LOCAL)))
         .collect();
+    if optimizing {
+        let bytes = 8 * vertices.div_ceil(64);
+        arrays.maps = [array(&mut layout, bytes), array(&mut layout, bytes)];
+    }
     let objects = Objects::new(places[0].0 - 256);
     let mut visited = Vec::new();
     visited.resize_with((vertices as usize).div_ceil(64), AtomicU64::default);
@@ -153,6 +182,7 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
         graph,
         arrays,
         threads,
+        optimizing,
         visited,
         queue: Mutex::default(),
     });
@@ -178,6 +208,7 @@ pub fn program(values: &Values<'_>) -> Result<Code, ProgramError> {
                 thread,
                 list,
                 found: Vec::new(),
+                scout: 0,
                 stack,
                 objects,
             };
@@ -206,8 +237,18 @@ impl Worker {
         if self.thread == 0 {
             self.start(root);
         }
+        let mut progress = match world.optimizing {
+            true => Some(self.begin(root).await),
+            false => None,
+        };
         let mut window = 0..1;
         while !window.is_empty() {
+            if let Some(progress) = &mut progress
+                && self.turns(progress)
+            {
+                window = self.bottom_up(progress, window).await;
+                continue;
+            }
             if together {
                 self.barrier().await;
             }
@@ -220,6 +261,10 @@ impl Worker {
             }
             // Nobody finds anything before all have come to the next barrier.
             window = window.end..locked(&world.queue).len();
+            let scout = std::mem::take(&mut self.scout);
+            if let Some(progress) = &mut progress {
+                progress.scout = scout;
+            }
         }
         self.finish().await;
         if together {
@@ -282,8 +327,7 @@ impl Worker {
         let vertices = self.vertices();
         for v in vertices.clone() {
             let parent = world.arrays.parent + 4 * v;
-            let visited = world.visited[(v >> 6) as usize].load(Relaxed) >> (v & 63) & 1 == 1;
-            let keeps = visited || world.graph.row(v as u32).degree < 2;
+            let keeps = self.is_visited(v as u32) || world.graph.row(v as u32).degree < 2;
             let t = &mut self.t;
             let old = t.load(0x42f8, 1, parent, 4, [NONE; 2]);
             t.branch(0x42fb, 0x4303, 1, keeps, [old, NONE]);
@@ -295,6 +339,12 @@ impl Worker {
                 t.pause().await;
             }
         }
+    }
+
+    #[inline(always)]
+    fn is_visited(&self, vertex: u32) -> bool {
+        let word = &self.world.visited[(vertex >> 6) as usize];
+        word.load(Relaxed) >> (vertex & 63) & 1 == 1
     }
 
     /// Marks `vertex`; true when it was not visited before.

@@ -60,6 +60,14 @@ pub const LAYOUT: ParamInfo = ParamInfo {
     range: "csr or graphbig",
     meaning: "Compressed sparse rows with an array for each property, as in GAP, or GraphBIG's own: lists of vertex and edge objects, and a hash map from a vertex's number to its object.",
 };
+/// `--param direction=…`
+pub const DIRECTION: ParamInfo = ParamInfo {
+    name: "direction",
+    unit: "",
+    default: "top-down",
+    range: "top-down or optimizing",
+    meaning: "Of a search over csr: each level from the vertices that were found last, or, as GAP does, from those that are not yet found where that takes fewer edges; one thread, and a graph with each edge both ways (symmetric=yes).",
+};
 /// `--param roots=…`
 pub const ROOTS: ParamInfo = ParamInfo {
     name: "roots",

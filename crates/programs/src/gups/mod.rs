@@ -80,6 +80,13 @@ const INFO: WorkloadInfo = WorkloadInfo {
             meaning: "Numbers a thread draws before it applies them; HPC Challenge allows 1024, public runs with `check` take 1000000.",
         },
         ParamInfo {
+            name: "first",
+            unit: "numbers",
+            default: "0 with check, drawn from the seed with o2",
+            range: "0 to 2^63 - 1",
+            meaning: "Numbers of the generator, which begins at 1, that are skipped; the real program skips none, and the first hundred thousands are far from random.",
+        },
+        ParamInfo {
             name: "populate",
             unit: "",
             default: "yes",
@@ -197,6 +204,7 @@ impl Wanted {
         if start.touch == Touch::Stores {
             return Err(values.refuse("populate", "gups has no such initialisation"));
         }
+        let drawn = pagewalk_units::rng(values.options.seed, "workload.gups").next_u64();
         Ok(Wanted {
             bytes,
             chunk: values.number_in("chunk", 1..=1 << 26, 1024)?,
@@ -204,7 +212,11 @@ impl Wanted {
             shares: (0..threads)
                 .map(|t| updates / threads + u64::from(t < updates % threads))
                 .collect(),
-            first: pagewalk_units::rng(values.options.seed, "workload.gups").next_u64() % PERIOD,
+            first: match values.text("first") {
+                None if values.text("variant") == Some("check") => 0,
+                None => drawn % PERIOD,
+                Some(_) => values.number_in("first", 0..=i64::MAX as u64, 0)? % PERIOD,
+            },
         })
     }
 

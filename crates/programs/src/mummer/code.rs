@@ -1,23 +1,24 @@
-//! Matching as MUMmer 3 does it, instruction by instruction as gcc 12.2 -O2 makes
-//! them; program counters are those of its listing of `scanprefixfromnodestree`,
-//! and of `rescanstree` at 0x800, `linklocstree` and `scanprefixstree` at 0xc00.
+//! Matching as MUMmer 3 does it, instruction by instruction: Debian's binary of
+//! release 3.23 (gcc 12.2), whose program counters these are.
 //!
-//! ```text
-//! 207 mov ; and ; test ; 210 jne 1d8              a child: leaf or node
-//! 1d8 lea ; 1dc mov sentinel ; lea ; cmp ; 1e7 je ; 1e9 movzbl text ; cmp ; 1ef jb
-//!     1f1 mov leaftab ; lea ; 1f9 je 485 ; 1ff mov (%r9) brother ; test ; 205 js 252
-//! 212 lea ; 217 mov chainstart ; cmp ; setae ; test ; setne ; and ; 22b jne
-//!     22d cmpq (%rsi) ; 231 js 2b0 ; 233 mov 0x18(%rsi) head position
-//!     2b0 mov 0x10(%rsi) ; lea ; 2b8 mov 0x18(%rsi,%rdx,8) ; sub ; 2c0 jmp 237
-//! 237 lea ; add ; 23e cmp text ; 241 jb ; 243 je 473 ; 249 mov 8(%rsi) brother ; test ; 250 jns 207
-//! 473 test ; 476 je 2dd ; 2dd cmpq (%rsi) ; 2e1 mov 0x10(%rsi) depth ; 2e5 jns 15d
-//!     2eb lea ; 2ef add 0x10(%rsi,%rax,8) ; mov ; sub ; test ; 2fd je 303
-//! 303 mov ; lea ; lea ; lea ; cmp ; 318 jb ; mov ; 321 cmp ; 326 jb ; 3 x mov ; 33b jmp 35d
-//! 35d movzbl text ; 361 cmp query ; 364 je 340 ; lea ; add ; cmp ; 34b jb ; cmp ; 354 jb
-//! ```
+//! | from | function |
+//! |---|---|
+//! | 23f0 | `checkiflocationisMUMcand` |
+//! | 2460 | `findmumcandidates` (here) |
+//! | 5520 | `getbranchinfostree` (`link.rs`) |
+//! | 5b80 | `scanprefixfromnodestree` (`scan.rs`) |
+//! | 6200 | `scanprefixstree` (`inside.rs`) |
+//! | 7020 | `rescanstree` (`link.rs`) |
+//! | 73a0 | `linklocstree` (`link.rs`) |
+//!
+//! The tree's words, which are numbers and not pointers, have 4 bytes there, as
+//! MUMmer's Makefile has it. With `-DSIXTYFOURBITS` they have 8: the same code with
+//! wider fields, which has not been compared with a binary.
 
+mod inside;
 mod link;
 mod read;
+mod scan;
 
 use super::tree::{Child, Tree};
 use crate::thread::{NONE, Thread, Value};
@@ -30,8 +31,8 @@ pub struct Addresses {
     pub leaves: u64,
     pub nodes: u64,
     pub root_children: u64,
-    /// The record that describes the tree.
-    pub record: u64,
+    /// Bytes of a word of the tree.
+    pub word: u64,
 }
 
 /// How far a part of the query is in the tree (`Location`).
@@ -47,6 +48,38 @@ struct Location {
     edge: u32,
     remain: u32,
     next: Child,
+    /// What the fields were computed from that the next step follows.
+    from: Producers,
+}
+
+/// See [`Location::from`].
+#[derive(Clone, Copy)]
+struct Producers {
+    previous: Value,
+    edge_start: Value,
+    next: Value,
+}
+
+/// Where a `Location` has its fields.
+#[derive(Clone, Copy)]
+struct Fields {
+    start: u64,
+    length: u64,
+    previous: u64,
+    edge_start: u64,
+    edge: u64,
+    remain: u64,
+    to_leaf: u64,
+    next: u64,
+}
+
+/// Fields of the record of the tree (`Suffixtree`) that do not depend on the word.
+mod record {
+    pub const LEAVES: u64 = 8;
+    pub const NODES: u64 = 0x10;
+    pub const ROOT_CHILDREN: u64 = 0x18;
+    pub const TEXT: u64 = 0x20;
+    pub const SENTINEL: u64 = 0x28;
 }
 
 /// A match that is as long as it can be, and unique in the text.
@@ -67,12 +100,76 @@ pub struct Matcher<'a> {
     pub least: u32,
 }
 
-/// Where the stack frame of a function begins below the caller's.
-const FRAME: u64 = 0x80;
+/// A function that was called: where its return address lies, and the call.
+#[derive(Clone, Copy)]
+struct Called {
+    base: u64,
+    from: u64,
+}
+
+impl Called {
+    fn ret(self, t: &mut Thread, pc: u64) {
+        t.ret(pc, self.from, 1, t.stack - self.base - 8);
+    }
+}
 
 impl Matcher<'_> {
+    fn fields(&self) -> Fields {
+        let word = self.places.word;
+        Fields {
+            start: 0,
+            length: word,
+            previous: 2 * word,
+            edge_start: 2 * word + 8,
+            edge: 2 * word + 16,
+            remain: 3 * word + 16,
+            to_leaf: 4 * word + 16,
+            next: 4 * word + 24,
+        }
+    }
+
+    /// Bytes of a word of the tree.
+    fn word(&self) -> u8 {
+        self.places.word as u8
+    }
+
+    /// Address of a field of the tree's record, which lies in the frame of the caller.
+    fn record(&self, t: &Thread, field: u64) -> u64 {
+        t.stack - 0x300 + field
+    }
+
+    /// The beginning of the chain under construction in the record.
+    fn chain_start(&self, t: &Thread) -> u64 {
+        let after = (0x30 + 13 * self.places.word).next_multiple_of(8);
+        self.record(t, after + 16)
+    }
+
+    /// Stack pointer of `findmumcandidates`.
+    fn frame(t: &Thread) -> u64 {
+        t.stack - 0x400
+    }
+
+    /// Where it has its `Location`.
+    fn location(t: &Thread) -> u64 {
+        Self::frame(t) + 0x20
+    }
+
+    /// Calls the function at `to`, the stack pointer being at `sp`.
+    fn call(t: &mut Thread, pc: u64, to: u64, insns: u16, sp: u64) -> Called {
+        t.call(pc, to, insns, t.stack - sp);
+        Called {
+            base: sp - 8,
+            from: pc,
+        }
+    }
+
     /// Finds all matches (`findmumcandidates`), each given to `found`.
     pub async fn run(&self, t: &mut Thread, mut found: impl FnMut(Match)) {
+        let (sp, length) = (Self::frame(t), Self::location(t) + self.fields().length);
+        for (k, insns) in (0..).zip([1, 2, 2, 2, 2, 1]) {
+            t.store(0x2460 + 2 * k, insns, sp + 0x90 - 8 * k, 8, NONE, NONE);
+        }
+        t.load(0x2483, 4, self.record(t, record::NODES), 8, [NONE; 2]);
         let mut at = Location {
             start: 0,
             length: 0,
@@ -81,261 +178,128 @@ impl Matcher<'_> {
             edge: 0,
             remain: 0,
             next: Child::Node(0),
+            from: Producers {
+                previous: NONE,
+                edge_start: NONE,
+                next: NONE,
+            },
         };
-        let mut left = self.scan_from_node(t, &mut at, 0, 0, NONE).await;
+        let called = Self::call(t, 0x24b2, 0x5b80, 10, sp);
+        let mut left = self.scan_from_node(t, &mut at, 0, 0, NONE, called).await;
         let mut suffix = 0;
+        t.branch(0x24ba, 0x2627, 3, left.is_none(), [NONE; 2]);
         while let Some(place) = left {
-            self.check(t, &at, suffix, &mut found);
-            t.branch(0xd20, 0xd80, 3, at.length == 0, [NONE; 2]);
-            if at.length == 0 {
-                left = self.scan_from_node(t, &mut at, 0, place + 1, NONE).await;
-            } else {
-                let value = self.link(t, &mut at).await;
-                left = self.scan(t, &mut at, place, value).await;
+            let read = t.load(0x24fe, 1, length, self.word(), [NONE; 2]);
+            let long = at.length >= self.least;
+            t.branch(0x2505, 0x25b8, 2, long, [read.plus(1), NONE]);
+            if long {
+                self.check(t, 0x25b8, &at, suffix, &mut found);
+                t.load(0x25e8, 1, length, self.word(), [NONE; 2]);
+                t.jump(0x25ec, 0x250b, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
             }
+            t.branch(0x250d, 0x24d8, 2, at.length == 0, [read.plus(1), NONE]);
             suffix += 1;
-            t.branch(0xd60, 0xd00, 3, left.is_some(), [NONE; 2]);
+            let again = if at.length == 0 {
+                t.load(0x24d8, 1, self.record(t, record::NODES), 8, [NONE; 2]);
+                let called = Self::call(t, 0x24f1, 0x5b80, 7, sp);
+                left = self
+                    .scan_from_node(t, &mut at, 0, place + 1, NONE, called)
+                    .await;
+                0x24fc
+            } else {
+                let called = Self::call(t, 0x251c, 0x73a0, 5, sp);
+                self.link(t, &mut at, called).await;
+                let called = Self::call(t, 0x2533, 0x6200, 7, sp);
+                left = self.scan(t, &mut at, place, called).await;
+                0x253e
+            };
+            let (to, taken) = if again == 0x24fc {
+                (0x2540, left.is_none())
+            } else {
+                (0x24fe, left.is_some())
+            };
+            t.branch(again, to, 3, taken, [NONE; 2]);
         }
-        while at.length >= self.least {
-            self.check(t, &at, suffix, &mut found);
-            self.link(t, &mut at).await;
+        while at.length >= self.least && at.length > 0 {
+            self.check(t, 0x257f, &at, suffix, &mut found);
+            let called = Self::call(t, 0x256d, 0x73a0, 5, sp);
+            self.link(t, &mut at, called).await;
             suffix += 1;
+            let read = t.load(0x2572, 1, length, self.word(), [NONE; 2]);
+            let short = at.length < self.least;
+            t.branch(0x2579, 0x25f8, 2, short, [read.plus(1), NONE]);
+            if !short {
+                t.branch(0x257d, 0x25f8, 2, at.length == 0, [read.plus(1), NONE]);
+            }
         }
     }
 
-    /// Whether a match is to be reported (`checkiflocationisMUMcand`).
-    fn check(&self, t: &mut Thread, at: &Location, suffix: usize, found: &mut impl FnMut(Match)) {
-        let location = t.stack - 0x60;
-        let length = t.load(0xd00, 1, location + 8, 8, [NONE; 2]);
-        let long = at.length >= self.least;
-        t.branch(0xd04, 0xd20, 2, !long, [length.plus(1), NONE]);
-        if !long {
-            return;
-        }
-        let remain = t.load(0xd08, 1, location + 0x28, 8, [NONE; 2]);
-        let unique = at.remain > 0;
-        t.branch(0xd0c, 0xd20, 2, !unique, [remain.plus(1), NONE]);
-        if !unique {
-            return;
-        }
-        let kind = t.load(0xd0e, 1, location + 0x30, 4, [NONE; 2]);
-        let leaf = matches!(at.next, Child::Leaf(_));
-        t.branch(0xd12, 0xd20, 2, !leaf, [kind.plus(1), NONE]);
-        if !leaf {
-            return;
-        }
-        let start = t.load(0xd13, 3, location, 8, [NONE; 2]);
-        let first = suffix == 0 || at.start == 0;
-        let mut maximal = true;
-        if !first {
-            let before = self.places.text + u64::from(at.start) - 1;
-            let left = t.load(0xd16, 3, before, 1, [start, NONE]);
-            let own = t.load(
-                0xd19,
-                2,
-                self.places.query + suffix as u64 - 1,
-                1,
-                [NONE; 2],
-            );
-            maximal = self.tree.text[at.start as usize - 1] != self.query[suffix - 1];
-            t.branch(0xd1c, 0xd20, 1, !maximal, [left.plus(1), own]);
-        }
-        if maximal {
+    /// Whether a match that is long enough is to be reported
+    /// (`checkiflocationisMUMcand`, called at `pc` and on).
+    fn check(
+        &self,
+        t: &mut Thread,
+        pc: u64,
+        at: &Location,
+        suffix: usize,
+        found: &mut impl FnMut(Match),
+    ) {
+        let (sp, fields) = (Self::frame(t), self.fields());
+        let location = Self::location(t);
+        t.load(pc + 4, 2, self.record(t, record::TEXT), 8, [NONE; 2]);
+        let given = t.load(pc + 0xf, 3, sp + 8, 8, [NONE; 2]);
+        t.store(pc + 0xf, 0, sp - 0x10, 8, NONE, given);
+        t.load(pc + 0x13, 1, sp, 8, [NONE; 2]);
+        t.load(pc + 0x18, 1, sp + 0xa0, self.word(), [NONE; 2]);
+        t.load(pc + 0x20, 1, sp + 0x10, 8, [NONE; 2]);
+        let called = Self::call(t, pc + 0x25, 0x23f0, 1, sp - 0x10);
+        if self.is_candidate(t, at, suffix) {
+            t.load(0x242e, 3, location + fields.length, self.word(), [NONE; 2]);
+            t.compute(0x2449, 6, 1, [NONE; 2]);
             found(Match {
                 text: at.start,
                 query: suffix as u32,
                 length: at.length,
             });
+        } else {
+            t.compute(0x2450, 1, 1, [NONE; 2]);
         }
+        called.ret(t, 0x2452);
+        t.load(pc + 0x2a, 1, sp - 0x10, 8, [NONE; 2]);
+        t.load(pc + 0x2b, 1, sp - 8, 8, [NONE; 2]);
+        t.branch(pc + 0x2e, pc + 0x68, 2, false, [NONE; 2]);
     }
 
-    /// Writes fields of the location that the caller holds.
-    fn note(&self, t: &mut Thread, pc: u64, fields: &[u64], data: Value) {
-        let location = t.stack - 0x60;
-        for (k, field) in fields.iter().enumerate() {
-            let insns = 1 + (k % 2) as u16;
-            t.store(pc + 4 * k as u64, insns, location + field, 8, NONE, data);
+    /// Whether the location is on the edge of a leaf, and the letters to the left differ.
+    fn is_candidate(&self, t: &mut Thread, at: &Location, suffix: usize) -> bool {
+        let (location, fields) = (Self::location(t), self.fields());
+        let word = self.word();
+        let remain = t.load(0x23f3, 2, location + fields.remain, word, [NONE; 2]);
+        let node = at.remain == 0;
+        t.branch(0x23fd, 0x2450, 4, node, [remain.plus(1), NONE]);
+        if node {
+            return false;
         }
-    }
-
-    fn enter(&self, t: &mut Thread, from: u64, to: u64) {
-        t.call(from, to, 4, FRAME - 8);
-        for k in 0..6 {
-            t.store(
-                to + 2 * k,
-                1 + u16::from(k == 5),
-                t.stack - FRAME - 8 * k,
-                8,
-                NONE,
-                NONE,
-            );
-        }
-        t.load(to + 6, 2, self.places.record + 0x78, 8, [NONE; 2]);
-        t.store(to + 0x14, 1, t.stack - FRAME - 0x30, 8, NONE, NONE);
-        t.store(to + 0x19, 1, t.stack - FRAME - 0x28, 8, NONE, NONE);
-    }
-
-    fn leave(&self, t: &mut Thread, pc: u64, to: u64) {
-        for k in 0..7 {
-            t.load(pc + 2 * k, 1, t.stack - FRAME - 8 * k, 8, [NONE; 2]);
-        }
-        t.ret(pc + 0xf, to, 1, FRAME - 8);
-    }
-
-    /// Goes down from `node` as far as the query from `left` on allows: where it
-    /// differs, or nothing when it is used up (`scanprefixfromnodestree`).
-    async fn scan_from_node(
-        &self,
-        t: &mut Thread,
-        at: &mut Location,
-        node: u32,
-        left: usize,
-        mut value: Value,
-    ) -> Option<usize> {
-        self.enter(t, 0xd40, 0);
-        t.branch(0x21, 0x3a0, 2, node == 0, [value, NONE]);
-        let mut node = node;
-        if node != 0 {
-            self.both(t, 0x27, node, value);
-        }
-        let this = self.tree.nodes[node as usize];
-        (at.start, at.length) = (this.head, this.depth);
-        (at.remain, at.next) = (0, Child::Node(node));
-        self.note(t, 0x6f, &[0x38, 0x30, 0, 8, 0x28], NONE);
-        let mut left = left;
-        let ended = loop {
-            let out = left >= self.query.len();
-            t.branch(0x9d, 0x591, 2, out, [NONE; 2]);
-            if out {
-                break None;
-            }
-            let letter = self.query[left];
-            let own = t.load(0xbc, 4, self.places.query + left as u64, 1, [NONE; 2]);
-            t.branch(0xc3, 0x1bf, 2, node != 0, [value, NONE]);
-            let found = if node == 0 {
-                // The root has a table of its children.
-                let table = t.load(0xc9, 1, self.places.record + 0x10, 8, [NONE; 2]);
-                let va = self.places.root_children + 8 * u64::from(letter);
-                let reference = t.load(0xcd, 1, va, 8, [table, own]);
-                let child = self.tree.find(0, letter);
-                t.branch(0xd5, 0x252, 2, child.is_none(), [reference.plus(1), NONE]);
-                match child {
-                    Some(child) => {
-                        let leaf = matches!(child, Child::Leaf(_));
-                        t.branch(0xec, 0x60e, 5, leaf, [reference.plus(1), NONE]);
-                        let pointer = reference.plus(3);
-                        let read = match child {
-                            Child::Node(inner) => self.head(t, 0xf2, inner, pointer),
-                            Child::Leaf(_) => pointer,
-                        };
-                        Some((child, pointer, read))
-                    }
-                    None => None,
-                }
-            } else {
-                self.child(t, 0, (node, value), letter, own)
-            };
-            let Some((child, pointer, read)) = found else {
-                break Some(left);
-            };
-            let depth = self.tree.nodes[node as usize].depth;
-            at.edge_start = self.tree.start(child) + depth;
-            at.start = self.tree.start(child);
-            at.next = child;
-            let edge = match child {
-                Child::Leaf(leaf) => self.tree.text.len() as u32 - depth - leaf,
-                Child::Node(inner) => self.tree.nodes[inner as usize].depth - depth,
-            };
-            match child {
-                Child::Leaf(_) => {
-                    let most = edge - 2 + u32::from(edge < 2);
-                    let more = self.common(t, 0x485, left + 1, at.edge_start + 1, most, read);
-                    let length = 1 + more.await;
-                    at.previous = node;
-                    (at.length, at.edge, at.remain) = (depth + length, edge, edge - length);
-                    t.load(0x4dc, 2, t.stack - 0x60 + 0x38, 8, [NONE; 2]);
-                    self.note(t, 0x4ed, &[0x10, 0, 0x30, 0x38, 0x20, 0x28, 8], read);
-                    left += length as usize;
-                    let out = left >= self.query.len();
-                    t.branch(0x52c, 0x591, 4, out, [NONE; 2]);
-                    break (!out).then_some(left);
-                }
-                Child::Node(inner) => {
-                    let below = self.depth(t, 0x2dd, inner, pointer);
-                    t.branch(0x2fd, 0x303, 4, true, [below, NONE]);
-                    let more = self.common(t, 0x303, left + 1, at.edge_start + 1, edge - 1, read);
-                    let length = 1 + more.await;
-                    at.length = depth + length;
-                    self.note(t, 0x422, &[0x30, 0, 8], read);
-                    t.branch(0x433, 0x557, 2, length != edge, [below.plus(1), NONE]);
-                    left += length as usize;
-                    at.edge = edge;
-                    at.remain = edge - length;
-                    if length != edge {
-                        at.previous = node;
-                        self.note(t, 0x564, &[0x38, 0x20, 0x28, 0x10], below);
-                        let out = left >= self.query.len();
-                        t.branch(0x58c, 0x591, 4, out, [NONE; 2]);
-                        break (!out).then_some(left);
-                    }
-                    self.note(t, 0x189, &[0x38, 0x28], pointer);
-                    node = inner;
-                    value = pointer;
-                }
-            }
-            if t.full() {
-                t.pause().await;
-            }
-        };
-        self.leave(t, 0x252, 0xd40);
-        ended
-    }
-
-    /// The same from a location, which may be inside of an edge (`scanprefixstree`).
-    async fn scan(
-        &self,
-        t: &mut Thread,
-        at: &mut Location,
-        left: usize,
-        value: Value,
-    ) -> Option<usize> {
-        self.enter(t, 0xd48, 0xc80);
-        let location = t.stack - 0x60;
-        let remain = t.load(0xc98, 1, location + 0x28, 8, [NONE; 2]);
-        t.branch(0xc9c, 0xcf0, 2, at.remain == 0, [remain.plus(1), value]);
-        if at.remain == 0 {
-            let node = match at.next {
-                Child::Node(node) => node,
-                Child::Leaf(_) => 0,
-            };
-            return self.scan_from_node(t, at, node, left, value).await;
-        }
-        let inside = at.edge_start + (at.edge - at.remain);
+        let kind = t.load(0x23ff, 1, location + fields.to_leaf, 1, [NONE; 2]);
         let leaf = matches!(at.next, Child::Leaf(_));
-        let kind = t.load(0xca0, 1, location + 0x30, 4, [NONE; 2]);
-        t.branch(0xca4, 0xcc0, 2, leaf, [kind.plus(1), NONE]);
-        for field in [0x18, 0x20, 0x10] {
-            t.load(0xca6 + field, 2, location + field, 8, [NONE; 2]);
+        t.branch(0x2403, 0x2450, 1, !leaf, [kind.plus(1), NONE]);
+        if !leaf {
+            return false;
         }
-        let most = at.remain - u32::from(leaf);
-        let length = self.common(t, 0x600, left, inside, most, value).await;
-        let out = left + length as usize >= self.query.len();
-        let short = length < at.remain;
-        t.branch(0xcd8, 0xcf0, 2, !short, [NONE; 2]);
-        if short {
-            at.remain -= length;
-            at.length += length;
-            self.note(t, 0xcda, &[0x18, 0x20, 0x28, 0x10, 0x30, 0x38, 0, 8], NONE);
-            self.leave(t, 0xcee, 0xd48);
-            // As in the source, the query's end is found by the next step.
-            return (!out || length > 0).then_some(left + length as usize);
+        let start = t.load(0x2408, 2, location + fields.start, word, [NONE; 2]);
+        t.branch(0x2411, 0x2427, 3, suffix == 0, [NONE; 2]);
+        if suffix == 0 {
+            return true;
         }
-        let node = match at.next {
-            Child::Node(node) => node,
-            Child::Leaf(_) => 0,
-        };
-        let value = t.load(0xcf0, 1, location + 0x38, 8, [NONE; 2]);
-        self.scan_from_node(t, at, node, left + length as usize, value)
-            .await
+        t.branch(0x2416, 0x2427, 2, at.start == 0, [start.plus(1), NONE]);
+        if at.start == 0 {
+            return true;
+        }
+        let left = t.load(0x241c, 2, self.letter_at(at.start - 1), 1, [start, NONE]);
+        let own = self.places.query + suffix as u64 - 1;
+        let own = t.load(0x2421, 1, own, 1, [NONE; 2]);
+        let same = self.tree.text[at.start as usize - 1] == self.query[suffix - 1];
+        t.branch(0x2425, 0x2450, 1, same, [left.plus(1), own]);
+        !same
     }
 }

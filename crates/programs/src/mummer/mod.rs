@@ -40,14 +40,19 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |values| Ok(Box::new(mummer(values, |_| ())?) as Box<dyn Program>),
 };
 
-/// Bytes of a generated text's letter with its part of the tree and of the query,
-/// measured over texts of 0.1 to 16 million letters: 1 of text, 8 of leaf, 22.2 of
-/// inner nodes (0.63 of them a letter, a third of which are small), 1 of query.
-const BYTES_PER_LETTER: f64 = 32.2;
+/// Words of the tree for a letter of a generated text, measured over texts of 0.1 to
+/// 16 million letters: 1 of leaf, 2.775 of inner nodes (0.63 of them a letter, a third
+/// of which are small).
+const WORDS_PER_LETTER: f64 = 3.775;
 /// Host memory a letter while the tree is made, about.
 const HOST_BYTES: u64 = 30;
 /// Most letters of a sequence.
 const MOST: u64 = 1 << 28;
+
+/// Bytes of a generated text's letter with its part of the tree and of the query.
+fn bytes_per_letter(word: u64) -> f64 {
+    2.0 + WORDS_PER_LETTER * word as f64
+}
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "mummer",
@@ -56,7 +61,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     stresses: "Latency: chains of dependent reads of a tree and a text far larger than TLBs and caches, about three a letter.",
     source: "S. Kurtz et al., Versatile and open software for comparing large genomes, Genome Biology 2004; mummer 3, src/kurtz/streesrc and mm3src/findmumcand.c",
     default_size: 128 << 20,
-    size_range: "64KiB to 8GiB (host memory is about as much)",
+    size_range: "64KiB to 4GiB, with word=8 to 8GiB (host memory is about as much, or twice)",
     max_threads: 1,
     params: &[
         ParamInfo {
@@ -79,6 +84,13 @@ const INFO: WorkloadInfo = WorkloadInfo {
             default: "20",
             range: "1 to 1000000",
             meaning: "Shortest match that is reported (-l).",
+        },
+        ParamInfo {
+            name: "word",
+            unit: "bytes",
+            default: "4",
+            range: "4 or 8",
+            meaning: "Of a number in the tree: 4 as MUMmer's Makefile and Debian build it, 8 with -DSIXTYFOURBITS, which longer texts need.",
         },
         ParamInfo {
             name: "repeats",
@@ -123,9 +135,17 @@ fn mummer(
         return Err(values.refuse_size(bytes, "given together with a reference, which has its own"));
     }
     let size = values.size();
-    let generated = (size as f64 / BYTES_PER_LETTER) as u64;
+    let word = match values.choice("word", &["4", "8"], "4")? {
+        "8" => 8,
+        _ => 4,
+    };
+    let generated = (size as f64 / bytes_per_letter(word)) as u64;
     if reference.is_none() && !(2000..=MOST).contains(&generated) {
-        return Err(values.refuse_size(size, "out of range"));
+        let why = match word {
+            4 if generated > MOST => "too large for words of 4 bytes, see --param word=8",
+            _ => "out of range",
+        };
+        return Err(values.refuse_size(size, why));
     }
     let make = Make {
         repeats: values.number_in("repeats", 0..=1000, 500)?,
@@ -195,10 +215,10 @@ fn mummer(
         let places = Addresses {
             text: heap.malloc(tree.text.len() as u64),
             query: heap.malloc(query.len() as u64),
-            leaves: heap.malloc(8 * tree.text.len() as u64),
-            nodes: heap.malloc(8 * tree.words),
-            root_children: heap.malloc(8 * 257),
-            record: heap.malloc(0x100),
+            leaves: heap.malloc(word * tree.text.len() as u64),
+            nodes: heap.malloc(word * tree.words),
+            root_children: heap.malloc(word * 257),
+            word,
         };
         heap.announce(&mut t).await;
         t.begin(1).await;

@@ -1,60 +1,38 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * As much of MPI as gups_vanilla.c calls, for one process that never sends. The first
- * of its barriers begins the region of interest, the second ends it. */
+ * As much of MPI as gups_vanilla.c calls, for one process that never sends (mpi.c).
+ * The functions are a library's, of which the compiler sees no more than this. */
 #ifndef ONE_PROCESS_MPI_H
 #define ONE_PROCESS_MPI_H
 
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "pagewalk.h"
-
 typedef int MPI_Comm;
-typedef int MPI_Status;
 /* The size of a datum. */
-typedef size_t MPI_Datatype;
-#define MPI_COMM_WORLD 0
-#define MPI_INT sizeof(int)
-#define MPI_DOUBLE sizeof(double)
-#define MPI_UNSIGNED_LONG sizeof(unsigned long)
-#define MPI_LONG_LONG_INT sizeof(long long)
-#define MPI_SUM 0
-#define MPI_MAX 1
+typedef int MPI_Datatype;
+typedef int MPI_Op;
+typedef struct {
+    int count_lo, count_hi_and_cancelled, MPI_SOURCE, MPI_TAG, MPI_ERROR;
+} MPI_Status;
+#define MPI_COMM_WORLD ((MPI_Comm)1)
+#define MPI_INT ((MPI_Datatype)4)
+#define MPI_DOUBLE ((MPI_Datatype)8)
+#define MPI_UNSIGNED_LONG ((MPI_Datatype)8)
+#define MPI_LONG_LONG_INT ((MPI_Datatype)8)
+#define MPI_MAX ((MPI_Op)1)
+#define MPI_SUM ((MPI_Op)2)
 
-/* What a function of a library may read and write later: the compiler keeps it in memory. */
-static inline void one_process_known(void *variable) {
-    __asm__ __volatile__("" : : "g"(variable) : "memory");
-}
-static inline void one_process_is(int value, int *variable) {
-    *variable = value;
-    one_process_known(variable);
-}
-#define MPI_Init(count, words) (one_process_known(count), one_process_known(words))
-#define MPI_Comm_rank(world, rank) one_process_is(0, rank)
-#define MPI_Comm_size(world, size) one_process_is(1, size)
-#define MPI_Abort(world, status) exit(status)
-#define MPI_Finalize() ((void)0)
-#define MPI_Sendrecv(from, sent, type, to_whom, tag, to, most, type_too, from_whom, tag_too, world, status) \
-    (one_process_known(from), one_process_known(to), one_process_known(status))
-#define MPI_Get_count(status, datatype, count) one_process_is(0, count)
-#define MPI_Allreduce(from, to, count, datatype, how, world) \
-    memcpy(to, from, (count) * (datatype))
-
-static inline double MPI_Wtime(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec / 1e9;
-}
-
-static inline void one_process_barrier(void) {
-    static int barriers;
-    if (barriers++)
-        pagewalk_roi_end();
-    else
-        pagewalk_roi_begin();
-}
-#define MPI_Barrier(world) one_process_barrier()
+int MPI_Init(int *count, char ***words);
+int MPI_Comm_rank(MPI_Comm world, int *rank);
+int MPI_Comm_size(MPI_Comm world, int *size);
+int MPI_Abort(MPI_Comm world, int status);
+int MPI_Finalize(void);
+/* The first begins the region of interest, the second ends it. */
+int MPI_Barrier(MPI_Comm world);
+double MPI_Wtime(void);
+int MPI_Sendrecv(const void *from, int sent, MPI_Datatype type, int to_whom, int tag,
+                 void *to, int most, MPI_Datatype type_too, int from_whom, int tag_too,
+                 MPI_Comm world, MPI_Status *status);
+int MPI_Get_count(const MPI_Status *status, MPI_Datatype type, int *count);
+int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op how,
+                  MPI_Comm world);
 
 #endif

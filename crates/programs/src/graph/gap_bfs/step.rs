@@ -155,6 +155,10 @@ impl Worker {
         } else {
             t.store(0x3a5d, 1, parent, 4, v.plus(1), row.u);
         }
+        if self.world.optimizing {
+            // A vertex without edges has -1 for its degree.
+            self.scout += self.world.graph.row(place.target).degree.max(1);
+        }
         let full = self.found.len() as u64 == LOCAL;
         let (pc, to) = if together {
             (0x3bf8, 0x3c78)
@@ -184,7 +188,7 @@ impl Worker {
     }
 
     /// Moves what was found to the shared queue.
-    async fn flush(&mut self) {
+    pub(super) async fn flush(&mut self) {
         let world = self.world.clone();
         let objects = self.objects;
         let first = {

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use pagewalk_stream::{Batch, End, Kind, Op, Program as _};
 use proptest::prelude::*;
-use rand::Rng as _;
 
 use super::code::Match;
 use super::text::Make;

@@ -12,11 +12,16 @@ SOURCES holds, as far as they are wanted:
     XSBench/    github.com/ANL-CESAR/XSBench, tag v20
     gapbs/      github.com/sbeamer/gapbs
     gups/       github.com/alexandermerritt/gups
+    kmer-cnt/   github.com/arun-sub/genomicsbench, benchmarks/kmer-cnt, with libcuckoo/
+    torch/      lib/ and include/ of PyPI's torch 2.15.0 for CPython 3.11, unpacked, and in
+                lib/ libcudart.so.13 and libcupti.so.13 of nvidia-cuda-runtime and
+                nvidia-cuda-cupti, which the library asks for and does not use here
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
 What is changed in the copies is a mark at each end of the region, and in gapbs the
-search's change of direction, which is left out as it is in the built-in program.
+search's change of direction, which is left out as it is in the built-in program. In the
+kernel that PyTorch assembles prefetches become loads, as an emulator doesn't show them.
 
 Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
 docs/validation.md. The key-value programs have a script of their own, kv.py.

@@ -12,12 +12,17 @@ SOURCES holds, as far as they are wanted:
     XSBench/    github.com/ANL-CESAR/XSBench, tag v20
     gapbs/      github.com/sbeamer/gapbs
     gups/       github.com/alexandermerritt/gups
+    kmer-cnt/   github.com/arun-sub/genomicsbench, benchmarks/kmer-cnt, with libcuckoo/
+    torch/      lib/ and include/ of PyPI's torch 2.15.0 for CPython 3.11, unpacked, and in
+                lib/ libcudart.so.13 and libcupti.so.13 of nvidia-cuda-runtime and
+                nvidia-cuda-cupti, which the library asks for and does not use here
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
 What is changed in the copies is a mark at each end of the region, in gups the width of
 what counts the table's words (64 bits, as where public logs are from), and in gapbs, for
-some of the rows, the search's change of direction, which is left out.
+some of the rows, the search's change of direction, which is left out. In the
+kernel that PyTorch assembles prefetches become loads, as an emulator doesn't show them.
 
 Needs gcc, numpy, and what `pagewalk doctor` asks for. `--write` puts the table into
 docs/validation.md. The key-value programs have a script of their own, kv.py.
@@ -391,12 +396,80 @@ def mummer(work: Path) -> Iterator[Case]:
         )
 
 
+def kmer(work: Path) -> Iterator[Case]:
+    """Reads of one random genome, with and without wrong bases."""
+    folder = work / "kmer-cnt"
+    reads, counted = "for (const auto& readId : allReads) {", "if (!_useFlatCounter) {"
+    replace(
+        folder / "vertex_index.cpp",
+        (reads, f"pagewalk_roi_begin(); {reads}"),
+        (counted, f"pagewalk_roi_end(); {counted}"),
+    )
+    make(folder)
+    # What it asks for of Flye's asm_raw_reads.cfg.
+    config = work / "reads.cfg"
+    config.write_text("assemble_kmer_sample = 1\nuse_minimizers = 0\n")
+    k, count, length = 13, 60, 8192
+    for wrong, bases in [(100, 10_000), (0, 20_000)]:
+        numbers = random.Random(1)
+        genome = numbers.choices("ACGT", k=bases)
+        file = work / f"reads{wrong}.fasta"
+        with file.open("w") as out:
+            for name in range(count):
+                start = numbers.randrange(bases - length + 1)
+                read = [
+                    numbers.choice("ACGT".replace(c, "")) if numbers.random() * 1000 < wrong else c
+                    for c in genome[start : start + length]
+                ]
+                out.write(f">{name}\n{''.join(read)}\n")
+        yield Case(
+            "kmer",
+            "GenomicsBench's `kmer-cnt`, `-O3 -fopenmp`",
+            f"k = {k}, each base {count * length // bases} times, {wrong / 10:g} % wrong",
+            "k-mer",
+            count * (length - k),
+            [
+                *(str(folder / "kmer-cnt"), "--reads", str(file), "--config", str(config)),
+                *("--kmer", str(k), "--threads", "1"),
+            ],
+            {},
+            ["--workload", "kmer", "--param", f"reads={file}", "--param", f"k={k}"],
+        )
+
+
+def dlrm(work: Path) -> Iterator[Case]:
+    """One batch by PyTorch's embedding bags; the kernel is FBGEMM's for AVX2."""
+    torch = work / "torch"
+    make(PROGRAMS, "embedding_bag", f"TORCH={torch}")
+    program = str(PROGRAMS / "embedding_bag")
+    tables, rows, pooling, samples = 8, 65536, 100, 2048
+    # Of 160 floats, 128 are summed first, and then 32.
+    for floats in 64, 160:
+        yield Case(
+            "dlrm",
+            "PyTorch 2.15.0, `embedding_bag`",
+            f"{tables} tables of {rows} rows of {floats} floats",
+            "lookup",
+            # A bag has a uniform number of them, 1 to `pooling`.
+            tables * samples * pooling / 2,
+            [program, *map(str, (tables, rows, floats, pooling, samples))],
+            {"LD_LIBRARY_PATH": str(torch / "lib")},
+            [
+                *("--workload", "dlrm", "--size", str(tables * rows * floats * 4)),
+                *("--param", f"dim={floats}", "--param", f"batch={samples}"),
+                *("--param", "batches=1"),
+            ],
+        )
+
+
 CASES: dict[str, Callable[[Path], Iterator[Case]]] = {
     "xsbench": xsbench,
     "bfs": bfs,
     "gups": gups,
     "sysbench": sysbench,
     "mummer": mummer,
+    "kmer": kmer,
+    "dlrm": dlrm,
 }
 FOLDERS = {
     "xsbench": "XSBench",
@@ -404,6 +477,8 @@ FOLDERS = {
     "gups": "gups",
     "sysbench": "root",
     "mummer": "root",
+    "kmer": "kmer-cnt",
+    "dlrm": "torch",
 }
 
 

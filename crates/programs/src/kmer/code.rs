@@ -7,21 +7,35 @@ use pagewalk_stream::{Backing, Event, flags};
 use pagewalk_units::VirtAddr;
 
 use super::reads::Reads;
-use super::table::{
-    BUCKET, Counts, Cuckoo, Done, FIRST_POWER, FLAGS, LAST_POWER, SLOTS, TAGS, other, tag,
-};
+use super::table::{BUCKET, Counts, Cuckoo, FIRST_POWER, LAST_POWER};
 use crate::heap::{Heap, chunk};
 use crate::layout::CODE;
 use crate::thread::{NONE, Thread, Value};
 
-/// The parameters' singleton and its guard.
-const GUARD: u64 = CODE + 0x9000;
-const KMER_SIZE: u64 = GUARD + 16;
-/// Instructions and memory operands of an upsert that finds its key in the first
-/// bucket: measured for libcuckoo 0.3 compiled by gcc 12.2 -O2, 253 and 126. What
-/// the emitted accesses of the algorithm do not account for is the traffic of its
-/// lock guards and iterators on the stack.
-const UPSERT_STACK: u64 = 52;
+/// `Parameters::get().kmerSize`, in the data segment.
+const KMER_SIZE: u64 = CODE + 0x9008;
+
+/// Bytes of a `KmerCounter`, and where it has what the loop reads.
+pub const COUNTER_BYTES: u64 = 192;
+const USES_FLAT: u64 = 0x9;
+const IS_HIGHMEM: u64 = 0xa;
+const FLAT: u64 = 0x10;
+const KMERS: u64 = 0xb8;
+/// Bytes of a `FastaRecord`, of which a read has two: itself and its reverse complement.
+const RECORD: u64 = 56;
+/// Bytes of a read in the lists of reads: its records, and a number of four bytes for each.
+pub const LISTED: u64 = 2 * RECORD + 8;
+/// The part of a `SequenceContainer` that is read: begin and end of the records, and
+/// the first number.
+pub const CONTAINER_BYTES: u64 = 32;
+/// Where the lambda's frame lies below its thread's first frame, and what is in it.
+pub(super) const FRAME: u64 = 0x180;
+const SEQUENCE: u64 = 0x8;
+const END_AT: u64 = 0x20;
+const NEW: u64 = 0x28;
+pub(super) const KMER: u64 = 0x30;
+/// Of `std::function` in the caller's frame: what it captured, which is the counter.
+const CAPTURED: u64 = 0x40;
 
 /// Objects of a read beside its bases: the buffer with its counts and vector, and
 /// the read's name.
@@ -87,8 +101,16 @@ pub struct Counting {
     pub k: u64,
     pub reads: Reads,
     pub places: ReadAddresses,
+    pub threads: u32,
+    /// The counter, and behind it the number of the next job and the container of reads.
     pub counter: u64,
+    /// Two records a read.
+    pub records: u64,
+    /// Two numbers of four bytes a read.
+    pub ids: u64,
     pub flat: u64,
+    /// The node of the list of locks, and the locks, 64 bytes each.
+    pub node: u64,
     pub locks: u64,
     pub tables: Tables,
     pub state: Mutex<State>,
@@ -96,10 +118,10 @@ pub struct Counting {
 
 /// What changes.
 pub struct State {
-    /// Next read to be taken.
+    /// Number of the next read, or of its reverse complement, to be taken.
     next: u64,
     pub counts: Counts,
-    map: Cuckoo,
+    pub(super) map: Cuckoo,
 }
 
 impl State {
@@ -119,259 +141,252 @@ impl Counting {
 
     pub async fn run(&self, t: &mut Thread) {
         let mut bases = Vec::new();
+        let threads = self.threads;
+        // Each read, and then its reverse complement, which is passed over.
         loop {
-            let read = {
+            let id = {
                 let mut state = self.state();
                 state.next += 1;
                 state.next - 1
             };
-            // processInParallel takes jobs from a shared counter.
-            t.atomic(0x400, 8, self.counter + 32, 8, [NONE; 2]);
-            t.branch(0x408, 0x420, 2, read >= self.reads.count(), [NONE; 2]);
-            if read >= self.reads.count() {
+            let done = id >= 2 * self.reads.count();
+            if threads > 1 {
+                self.job(t, done);
+            } else {
+                t.branch(0x1410, 0x1430, 2, done, [NONE; 2]);
+            }
+            if done {
                 return;
             }
-            self.reads.read(read, &mut bases);
-            if (bases.len() as u64) < self.k {
-                continue;
+            let captured = t.stack - CAPTURED;
+            let function = t.load(0x1416, 2, captured + 0x10, 8, [NONE; 2]);
+            t.branch(0x1419, 0x1440, 1, false, [function.plus(1), NONE]);
+            t.call(0x141d, 0x24d0, 3, FRAME - 0x118);
+            let number = t.load(0x24d0, 1, self.ids + 4 * id, 4, [NONE; 2]);
+            t.branch(0x24d5, 0x24e0, 2, id % 2 == 0, [number, NONE]);
+            if id % 2 == 0 {
+                self.reads.read(id / 2, &mut bases);
+                self.read(t, id, &bases).await;
+            } else {
+                t.ret(0x24d7, 0x141d, 1, FRAME - 0x118);
             }
-            let [object, data] = self.places.of(read);
-            let mut kmer = 0;
-            let mask = (1 << (2 * self.k)) - 1;
-            for base in &bases[..self.k as usize - 1] {
-                kmer = kmer << 2 | u64::from(*base);
-            }
-            // The first k-mer is put together base by base.
-            for i in 0..self.k {
-                t.load(0xa6, 9, data + i / 32 * 8, 8, [NONE; 2]);
-                t.branch(0xb9, 0x8c, 5, i + 1 < self.k, [NONE; 2]);
-            }
-            let mut value = NONE;
-            let last = bases.len() - self.k as usize;
-            for (i, base) in bases[self.k as usize - 1..].iter().enumerate() {
-                kmer = (kmer << 2 | u64::from(*base)) & mask;
-                self.count(t, canonical(kmer, self.k), value).await;
-                t.request();
-                if i == last {
-                    break;
-                }
-                let bits = data + (i as u64 + self.k) / 32 * 8;
-                value = self.advance(t, object, bits, i + 1 < last);
-                if t.full() {
-                    t.pause().await;
-                }
+            if t.full() {
+                t.pause().await;
             }
         }
     }
 
+    /// `processInParallel`: a thread takes the next job from a shared number.
+    fn job(&self, t: &mut Thread, done: bool) {
+        let id = self.counter + COUNTER_BYTES;
+        t.load(0x1400, 1, id, 8, [NONE; 2]);
+        let now = t.load(0x1404, 1, id, 8, [NONE; 2]);
+        t.branch(0x140a, 0x1430, 4, done, [now, NONE]);
+        if !done {
+            let swapped = t.atomic(0x140e, 2, id, 8, [NONE; 2]);
+            t.branch(0x1413, 0x1400, 1, false, [swapped, NONE]);
+        }
+    }
+
+    /// All k-mers of a read but the last, at which the iterator's end lies.
+    async fn read(&self, t: &mut Thread, id: u64, bases: &[u8]) {
+        let frame = t.stack - FRAME;
+        let (record, [_, data]) = (self.records + RECORD * id, self.places.of(id / 2));
+        self.enter(t, record);
+        let count = (bases.len() as u64).saturating_sub(self.k);
+        self.first(t, id / 2, data, count > 0);
+        let buffer = t.load(0x2569, 1, record + 8, 8, [NONE; 2]);
+        t.load(0x256d, 1, frame + 0x58, 8, [NONE; 2]);
+        t.store(0x2572, 1, frame + NEW, 8, NONE, NONE);
+        t.load(0x257b, 1, frame + 0x60, 8, [NONE; 2]);
+        t.load(0x2580, 1, frame + 0x50, 8, [NONE; 2]);
+        let length = t.load(0x2585, 1, self.places.of(id / 2)[0] + 8, 8, [buffer, NONE]);
+        let size = t.load(0x2589, 1, KMER_SIZE, 8, [NONE; 2]);
+        t.store(0x2590, 1, frame + END_AT, 8, NONE, length.plus(1));
+        t.load(0x2595, 1, frame + SEQUENCE, 8, [NONE; 2]);
+        t.branch(0x259a, 0x268e, 1, true, [size, NONE]);
+        t.load(0x268e, 1, frame + END_AT, 8, [NONE; 2]);
+        t.branch(0x2693, 0x25a0, 1, count > 0, [length.plus(1), NONE]);
+        let mask = (1 << (2 * self.k)) - 1;
+        let mut kmer = 0;
+        for base in bases.iter().take(self.k as usize - 1) {
+            kmer = kmer << 2 | u64::from(*base);
+        }
+        let mut value = NONE;
+        for (i, base) in (0..count).zip(&bases[(self.k as usize - 1).min(bases.len())..]) {
+            kmer = (kmer << 2 | u64::from(*base)) & mask;
+            self.count(t, kmer, value).await;
+            t.request();
+            let bits = data + (i + self.k) / 32 * 8;
+            value = self.advance(t, record, bits, i + 1 < count);
+            if t.full() {
+                t.pause().await;
+            }
+        }
+        t.load(0x2699, 1, frame + NEW, 8, [NONE; 2]);
+        t.atomic(0x269e, 1, self.counter + KMERS, 8, [NONE; 2]);
+        for i in 0..6 {
+            let insns = if i == 0 { 2 } else { 1 };
+            t.load(0x26ad + 2 * i, insns, frame + 0xd8 + 8 * i, 8, [NONE; 2]);
+        }
+        t.ret(0x26b7, 0x141d, 1, FRAME - 0x118);
+    }
+
+    /// The lambda's beginning: registers are saved, and the read is looked up.
+    fn enter(&self, t: &mut Thread, record: u64) {
+        let frame = t.stack - FRAME;
+        for (i, insns) in (0..6).zip([1, 2, 2, 1, 1, 1]) {
+            t.store(0x24e0 + 2 * i, insns, frame + 0x100 - 8 * i, 8, NONE, NONE);
+        }
+        t.load(0x24f6, 2, t.stack - CAPTURED, 8, [NONE; 2]);
+        let reads = t.load(0x2503, 2, self.counter, 8, [NONE; 2]);
+        let container = self.counter + COUNTER_BYTES + 8;
+        for (pc, at) in [(0x2507, 0), (0x250a, 0x18), (0x250e, 8)] {
+            t.load(pc, 1, container + at, 8, [reads, NONE]);
+        }
+        t.branch(0x2520, 0x2a20, 5, false, [reads.plus(6), NONE]);
+        let id = t.load(0x2535, 4, record, 4, [reads.plus(6), NONE]);
+        t.branch(0x2539, 0x29da, 1, false, [id, NONE]);
+        t.load(0x253f, 1, CODE + 0x9100, 16, [NONE; 2]);
+        t.store(0x2555, 4, frame + SEQUENCE, 8, NONE, NONE);
+        t.store(0x255a, 1, frame + 0x70, 8, NONE, NONE);
+        t.store(0x255f, 1, frame + 0x78, 16, NONE, NONE);
+        t.call(0x2564, 0xa470, 1, FRAME);
+    }
+
+    /// `IterKmers::begin`: the first k-mer is put together base by base.
+    fn first(&self, t: &mut Thread, read: u64, data: u64, any: bool) {
+        let frame = t.stack - FRAME;
+        let [object, _] = self.places.of(read);
+        let sequence = t.load(0xa470, 1, frame + 0x70, 8, [NONE; 2]);
+        t.load(0xa473, 1, KMER_SIZE, 8, [NONE; 2]);
+        t.load(0xa47a, 1, frame + 0x78, 8, [NONE; 2]);
+        let buffer = t.load(
+            0xa47e,
+            1,
+            self.records + 2 * RECORD * read + 8,
+            8,
+            [sequence, NONE],
+        );
+        let length = t.load(0xa485, 2, object + 8, 8, [buffer, NONE]);
+        t.branch(0xa48c, 0xa510, 2, any, [length, NONE]);
+        for i in 0..3 {
+            t.store(
+                0xa513 + 4 * i,
+                1 + (i & 1) as u16,
+                frame + 0x50 + 8 * i,
+                8,
+                NONE,
+                NONE,
+            );
+        }
+        t.branch(0xa528, 0xa50b, 2, !any, [length.plus(1), NONE]);
+        if any {
+            t.branch(0xa52d, 0xa630, 2, false, [NONE; 2]);
+            let strand = self.records + 2 * RECORD * read + 16;
+            let strand = t.load(0xa533, 1, strand, 1, [sequence, NONE]);
+            t.load(0xa538, 1, object + 16, 8, [buffer, NONE]);
+            t.branch(0xa53c, 0xa5a0, 1, false, [strand, NONE]);
+            t.compute(0xa541, 3, 1, [NONE; 2]);
+            for i in 0..self.k {
+                t.load(0xa559, 6, data + i / 32 * 8, 8, [NONE; 2]);
+                t.branch(0xa56d, 0xa548, 6, i + 1 < self.k, [NONE; 2]);
+            }
+            t.store(0xa56f, 1, frame + 0x60, 8, NONE, NONE);
+        }
+        t.ret(0xa576, 0x2564, 2, FRAME);
+    }
+
     /// The next base of a read joins the k-mer.
-    fn advance(&self, t: &mut Thread, object: u64, bits: u64, more: bool) -> Value {
-        let sp = t.stack - 0x78;
-        t.load(0x182, 1, GUARD, 1, [NONE; 2]);
-        t.branch(0x18b, 0x2d8, 2, false, [NONE; 2]);
-        let sequence = t.load(0x191, 1, sp + 0x10, 8, [NONE; 2]);
-        let position = t.load(0x196, 1, sp, 8, [NONE; 2]);
-        let size = t.load(0x19a, 1, KMER_SIZE, 8, [NONE; 2]);
-        let buffer = t.load(0x1a1, 1, object + 24, 8, [sequence, NONE]);
-        let strand = t.load(0x1a4, 1, object + 32, 1, [sequence, NONE]);
-        let words = t.load(0x1a8, 1, object, 8, [buffer, NONE]);
-        t.branch(0x1ac, 0x220, 1, true, [strand.plus(1), NONE]);
-        let place = t.compute(0x22c, 4, 3, [position, size]);
-        let word = t.load(0x22d, 1, bits, 8, [words, place]);
-        let kmer = word.plus(3);
-        t.load(0x23b, 4, GUARD, 1, [NONE; 2]);
-        t.branch(0x244, 0x1de, 2, true, [NONE; 2]);
-        t.load(0x1de, 1, KMER_SIZE, 8, [NONE; 2]);
-        let at = t.load(0x1ec, 2, sp, 8, [NONE; 2]);
-        t.store(0x1ec, 0, sp, 8, NONE, at.plus(1));
-        t.load(0x1f1, 1, sp, 8, [NONE; 2]);
-        let end = t.load(0x202, 5, sp + 0x18, 8, [NONE; 2]);
-        t.branch(0x207, 0xf8, 1, more, [end.plus(1), at.plus(2)]);
-        kmer.plus(1)
+    fn advance(&self, t: &mut Thread, record: u64, bits: u64, more: bool) -> Value {
+        let frame = t.stack - FRAME;
+        t.load(0x2628, 1, KMER_SIZE, 8, [NONE; 2]);
+        let [object, _] = self.places.of((record - self.records) / (2 * RECORD));
+        let buffer = t.load(0x262f, 1, record + 8, 8, [NONE; 2]);
+        let strand = t.load(0x2633, 1, record + 16, 1, [NONE; 2]);
+        let words = t.load(0x2638, 1, object + 16, 8, [buffer, NONE]);
+        t.branch(0x2640, 0x26c0, 2, true, [strand.plus(1), NONE]);
+        let word = t.load(0x26ce, 5, bits, 8, [words, NONE]);
+        t.jump(0x26d8, 0x2664, 3, flags::TAKEN, [NONE; 2]);
+        t.load(0x2683, 9, frame + SEQUENCE, 8, [NONE; 2]);
+        t.branch(0x2688, 0x25a0, 1, false, [NONE; 2]);
+        let end = t.load(0x268e, 1, frame + END_AT, 8, [NONE; 2]);
+        t.branch(0x2693, 0x25a0, 1, more, [end.plus(1), NONE]);
+        word.plus(4)
     }
 
     /// One more of `kmer`, which `value` produces before it is in standard form.
     async fn count(&self, t: &mut Thread, kmer: u64, value: Value) {
-        let sp = t.stack - 0x78;
-        t.jump(0x100, 0x125, 4, flags::TAKEN, [NONE; 2]);
-        for i in 0..=self.k {
-            t.load(0x125, if i == 0 { 1 } else { 7 }, GUARD, 1, [NONE; 2]);
-            t.branch(0x131, 0x108, 3, true, [NONE; 2]);
-            let size = t.load(0x108, 1, KMER_SIZE, 8, [NONE; 2]);
-            t.branch(0x10f, 0x160, 1, i == self.k, [size.plus(1), NONE]);
-        }
-        // A turn shifts one and adds to the other: one cycle each, in parallel.
-        let form = value.plus(self.k + 4);
-        let counter = t.load(0x160, 1, sp + 8, 8, [NONE; 2]);
-        let flat = t.load(0x16f, 4, self.counter, 1, [counter, NONE]);
-        t.branch(0x172, 0x270, 1, true, [flat.plus(1), NONE]);
-        t.load(0x27d, 5, sp + 8, 8, [NONE; 2]);
-        let base = t.load(0x282, 1, self.counter + 8, 8, [counter, NONE]);
-        let va = self.flat + kmer / 2;
-        let old = t.load(0x286, 1, va, 1, [form.plus(1), base]);
-        let low = kmer.is_multiple_of(2);
-        t.branch(0x28f, 0x308, 3, low, [form.plus(1), NONE]);
+        let (frame, captured) = (t.stack - FRAME, t.stack - CAPTURED);
+        let form = self.standard_form(t, kmer, value);
+        let kmer = canonical(kmer, self.k);
+        let used = t.load(0x25e8, 1, self.counter + USES_FLAT, 1, [NONE; 2]);
+        t.branch(0x25ec, 0x26e5, 1, false, [used, NONE]);
+        let highmem = t.load(0x25f2, 1, self.counter + IS_HIGHMEM, 1, [NONE; 2]);
+        t.load(0x25f6, 1, self.counter + FLAT, 8, [NONE; 2]);
+        t.branch(0x25fa, 0x2810, 1, true, [highmem, NONE]);
+        let high = !kmer.is_multiple_of(2);
+        t.branch(0x2819, 0x28b8, 4, high, [form.plus(1), NONE]);
         let (before, done) = {
             let mut state = self.state();
             let before = state.counts.add(kmer);
-            (
-                before,
-                (before >= 15).then(|| self.upsert(&mut state, kmer)),
-            )
+            let done = (before >= 15).then(|| Counting::upsert(&mut state, kmer));
+            (before, done)
         };
-        let branch = if low { 0x30e } else { 0x297 };
-        t.branch(branch, 0x178, 3, before >= 15, [old.plus(2), NONE]);
+        let at = if high { 0x28b8 } else { 0x281f };
+        let base = t.load(at, 1, self.counter + FLAT, 8, [NONE; 2]);
+        let va = self.flat + kmer / 2;
+        let old = t.load(at + 4, 1, va, 1, [form.plus(1), base]);
+        t.branch(at + 0x10, 0x26da, 4, before >= 15, [old.plus(2), NONE]);
         if let Some(done) = done {
-            t.load(0x178, 1, sp + 8, 8, [NONE; 2]);
-            t.call(0x17d, 0x1000, 1, 0x78);
+            t.load(0x26da, 1, captured, 8, [NONE; 2]);
             for step in done {
-                self.emit(t, kmer, step).await;
+                self.emit(t, kmer, form, step).await;
             }
-            t.ret(0x1400, 0x17d, 2, 0x78);
-            return;
+        } else {
+            let counter = t.load(at + 0x16, 1, captured, 8, [NONE; 2]);
+            let base = t.load(at + 0x1c, 2, self.counter + FLAT, 8, [counter, NONE]);
+            let swapped = t.atomic(at + 0x20, 1, va, 1, [base, NONE]);
+            if high {
+                t.branch(0x28de, 0x284b, 1, true, [swapped, NONE]);
+            } else {
+                t.branch(0x2845, 0x29f9, 1, false, [swapped, NONE]);
+            }
+            t.branch(0x284d, 0x27f2, 2, before > 0, [old.plus(2), NONE]);
+            if before == 0 {
+                let new = t.load(0x284f, 1, frame + NEW, 8, [NONE; 2]);
+                t.store(0x284f, 0, frame + NEW, 8, NONE, new.plus(1));
+                t.load(0x2855, 1, captured, 8, [NONE; 2]);
+                t.jump(0x2858, 0x2628, 1, flags::TAKEN, [NONE; 2]);
+                return;
+            }
         }
-        if low {
-            t.jump(0x318, 0x2a1, 2, flags::TAKEN, [NONE; 2]);
-        }
-        t.load(0x2a1, 1 + u16::from(!low), sp + 8, 8, [NONE; 2]);
-        let base = t.load(0x2a6, 1, self.counter + 8, 8, [NONE; 2]);
-        let swapped = t.atomic(0x2aa, 1, va, 1, [base, NONE]);
-        t.branch(0x2b0, 0x27d, 1, false, [swapped, NONE]);
-        t.branch(0x2b4, 0x182, 2, before > 0, [old.plus(2), NONE]);
-        if before == 0 {
-            t.load(0x2ba, 1, sp + 8, 8, [NONE; 2]);
-            t.atomic(0x2bf, 1, self.counter + 0x10, 8, [NONE; 2]);
-            t.jump(0x2c5, 0x182, 1, flags::TAKEN, [NONE; 2]);
-        }
+        t.load(0x27f2, 1, captured, 8, [NONE; 2]);
+        t.jump(0x27f5, 0x2628, 1, flags::TAKEN, [NONE; 2]);
     }
 
-    /// What the map does for `kmer`: growth, if any, and then the upsert.
-    fn upsert(&self, state: &mut State, kmer: u64) -> Vec<(u32, Done)> {
-        let mut steps = Vec::with_capacity(1);
-        loop {
-            let power = state.map.power;
-            let done = state.map.upsert(kmer);
-            let again = matches!(done, Done::Grown(_));
-            steps.push((power, done));
-            if !again || state.map.power >= LAST_POWER {
-                return steps;
-            }
+    /// The reverse complement takes a turn a base; the smaller one counts.
+    fn standard_form(&self, t: &mut Thread, kmer: u64, value: Value) -> Value {
+        let frame = t.stack - FRAME;
+        let size = t.load(0x25a0, 1, KMER_SIZE, 8, [NONE; 2]);
+        t.store(0x25a7, 1, frame + KMER, 8, NONE, value);
+        t.store(0x25b0, 3, frame + 0x38, 4, NONE, NONE);
+        t.branch(0x25bb, 0x25dc, 3, false, [size, NONE]);
+        for i in 1..=self.k {
+            let insns = if i == 1 { 10 } else { 9 };
+            t.branch(0x25da, 0x25c0, insns, i < self.k, [size.plus(i + 1), NONE]);
         }
-    }
-
-    async fn emit(&self, t: &mut Thread, kmer: u64, (power, done): (u32, Done)) {
-        let sp = t.stack - 0x200;
-        let table = self.tables.at(power);
-        let hash = super::table::hash(kmer);
-        let first = hash & ((1 << power) - 1);
-        let buckets = [first, other(first, tag(hash), power)];
-        // The hash: three multiplications, and the tag's folding.
-        let hashed = t.compute(0x1020, 22, 15, [NONE; 2]);
-        for i in 0..UPSERT_STACK {
-            t.store(0x1030 + 8 * i, 1, sp + 8 * (i % 24), 8, NONE, NONE);
-            let insns = 2 + (i % 2) as u16;
-            t.load(0x1034 + 8 * i, insns, sp + 8 * (i % 24), 8, [NONE; 2]);
+        // A turn shifts one and adds to the other: one cycle each, in parallel.
+        let form = value.plus(self.k + 3);
+        let smaller = canonical(kmer, self.k) < kmer;
+        t.branch(0x25df, 0x2800, 2, smaller, [form, NONE]);
+        if smaller {
+            t.store(0x2800, 1, frame + KMER, 8, NONE, form);
+            t.jump(0x2805, 0x25e8, 1, flags::TAKEN, [NONE; 2]);
+        } else {
+            t.compute(0x25e5, 1, 1, [NONE; 2]);
         }
-        t.load(0x1200, 2, self.counter + 0x28, 8, [NONE; 2]);
-        let lock = |bucket: u64| self.locks + 64 * (bucket & 0xffff);
-        let held = buckets.map(lock);
-        t.atomic(0x1208, 3, held[0], 1, [hashed, NONE]);
-        if held[1] != held[0] {
-            t.atomic(0x1210, 3, held[1], 1, [hashed.plus(5), NONE]);
-        }
-        t.load(0x1218, 2, self.counter + 0x28, 8, [NONE; 2]);
-        let (second, slot, new) = match &done {
-            Done::Found { second, slot } => (*second, *slot, false),
-            Done::Placed { second, slot } => (*second, *slot, true),
-            Done::Moved { .. } | Done::Grown(_) => (true, SLOTS - 1, true),
-        };
-        for (number, bucket) in buckets.iter().enumerate() {
-            let whole = new || (second && number == 0);
-            if number == 1 && !second && !new {
-                break;
-            }
-            let slots = if whole { SLOTS } else { slot + 1 } as u64;
-            let at = table + BUCKET * bucket;
-            for s in 0..slots {
-                let used = t.load(0x1220, 2, at + FLAGS + s, 1, [hashed.plus(6), NONE]);
-                t.branch(0x1226, 0x1250, 2, false, [used, NONE]);
-                let tag = t.load(0x122c, 1, at + TAGS + s, 1, [hashed.plus(6), NONE]);
-                let found = !new && s as usize == slot && second == (number == 1);
-                t.branch(0x1232, 0x1250, 2, !found, [tag.plus(1), hashed]);
-            }
-        }
-        let at = table + BUCKET * buckets[usize::from(second)] + 16 * slot as u64;
-        match done {
-            Done::Found { .. } => {
-                let key = t.load(0x1240, 1, at, 8, [hashed.plus(6), NONE]);
-                t.branch(0x1246, 0x1250, 2, false, [key.plus(1), NONE]);
-                let count = t.load(0x1260, 3, at + 8, 8, [hashed.plus(6), NONE]);
-                t.store(0x1260, 0, at + 8, 8, hashed.plus(6), count.plus(1));
-            }
-            Done::Placed { .. } => {
-                let bucket = at - 16 * slot as u64;
-                self.put(t, bucket, slot as u64, held[usize::from(second)]);
-            }
-            Done::Moved { visited, path } => {
-                for bucket in visited {
-                    let at = table + BUCKET * bucket;
-                    t.atomic(0x1300, 6, lock(bucket), 1, [NONE; 2]);
-                    t.load(0x1310, 4, at + FLAGS, 4, [NONE; 2]);
-                    t.load(0x1318, 8, at + TAGS, 4, [NONE; 2]);
-                    t.store(0x1320, 2, lock(bucket), 1, NONE, NONE);
-                    if t.full() {
-                        t.pause().await;
-                    }
-                }
-                for pair in path.windows(2) {
-                    let from = table + BUCKET * pair[1].0;
-                    let entry = t.load(0x1330, 4, from + 16 * pair[1].1 as u64, 16, [NONE; 2]);
-                    let to = table + BUCKET * pair[0].0;
-                    t.store(0x1338, 1, to + 16 * pair[0].1 as u64, 16, NONE, entry);
-                    self.put(t, to, pair[0].1 as u64, lock(pair[0].0));
-                }
-                let (bucket, slot) = path[path.len() - 1];
-                self.put(t, table + BUCKET * bucket, slot as u64, lock(bucket));
-            }
-            Done::Grown(moves) => {
-                let next = self.tables.at((power + 1).min(LAST_POWER));
-                for [from, to] in moves {
-                    let (old, new) = (table + BUCKET * from.0, next + BUCKET * to.0);
-                    t.load(0x1340, 3, old + FLAGS + from.1 as u64, 1, [NONE; 2]);
-                    // The key is hashed again to find its bucket.
-                    let entry = t.load(0x1348, 25, old + 16 * from.1 as u64, 16, [NONE; 2]);
-                    t.store(0x1350, 2, new + 16 * to.1 as u64, 16, entry.plus(15), entry);
-                    t.store(0x1354, 1, new + TAGS + to.1 as u64, 1, entry.plus(15), NONE);
-                    t.store(
-                        0x1358,
-                        1,
-                        new + FLAGS + to.1 as u64,
-                        1,
-                        entry.plus(15),
-                        NONE,
-                    );
-                    if t.full() {
-                        t.pause().await;
-                    }
-                }
-            }
-        }
-        t.store(0x1380, 2, held[1], 1, NONE, NONE);
-        if held[0] != held[1] {
-            t.store(0x1388, 2, held[0], 1, NONE, NONE);
-        }
-        if t.full() {
-            t.pause().await;
-        }
-    }
-
-    /// A new entry: tag, flag, key with value, and the lock's count of entries.
-    fn put(&self, t: &mut Thread, bucket: u64, slot: u64, lock: u64) {
-        t.store(0x1270, 2, bucket + TAGS + slot, 1, NONE, NONE);
-        t.store(0x1276, 1, bucket + 16 * slot, 16, NONE, NONE);
-        t.store(0x127c, 1, bucket + FLAGS + slot, 1, NONE, NONE);
-        let count = t.load(0x1282, 1, lock + 8, 8, [NONE; 2]);
-        t.store(0x1282, 0, lock + 8, 8, NONE, count.plus(1));
+        form
     }
 }
 

@@ -12,28 +12,30 @@
 //! }
 //! ```
 //!
-//! gcc 12.2 -O2 (`code.rs` emits it). The reverse complement takes a turn a base,
-//! and each turn asks for the parameters' singleton:
+//! gcc 12.2 with the flags of its Makefile, -O3 -fopenmp (`code.rs` emits it, `upsert.rs`
+//! what comes after `hash.upsert`). The reverse complement takes a turn a base. Program
+//! counters are those of the listing, without what lies above 16 bits:
 //!
 //! ```text
-//! 111 mov %rbp,%rax ; add $1,%ebx ; shr $2,%rbp ; not ; and $3,%eax ; lea (%rax,%r12,4),%r12
-//! 125 movzbl guard,%eax ; mov ; test ; 131 jne 108 ; 108 cmp kmerSize,%r13 ; 10f jae 160
-//! 160 mov 8(%rsp) ; cmp ; mov ; cmovbe ; 16f cmpb (%rax) ; 172 jne 270
-//! 270 mov ; mov ; shr ; and ; 27d mov 8(%rsp) ; 282 mov 8(%rax) ; 286 movzbl (%rax,%rdx),%eax
-//!     mov ; test ; 28f je 308 ; shr $4 or and $15 ; cmp ; je 178 ; lea
-//! 2a1 mov 8(%rsp) ; 2a6 mov 8(%rdi) ; 2aa lock cmpxchg %r9b,(%rdi,%rdx) ; 2b0 jne
-//!     test ; 2b4 jne 182 ; 2ba mov 8(%rsp) ; 2bf lock addq $1,0x10(%rax) ; 2c5 jmp 182
-//! 182 movzbl guard ; test ; je ; 4 x mov and add ; 1a4 cmpb 8(%rsi) ; 1a8 mov ; 1ac je 220
-//! 220 mov ; and ; shr ; add ; 22d mov (%rdx,%rax,8),%rax ; shr ; and ; lea ; 23b movzbl guard
-//!     244 jne 1de ; 1de mov kmerSize ; mov ; 1ec addq (%rsp) ; 1f1 mov ; lea ; shl ; not ; and
-//!     202 cmp 0x18(%rsp) ; 207 jne f8
+//! 25a0 mov kmerSize ; mov %rbx,0x30(%rsp) ; mov %r12d,0x38(%rsp) ; mov ; test ; 25bb je
+//! 25c0 mov %rcx,%rax ; shr $2,%rcx ; not ; and $3 ; lea (%rax,%rsi,4),%rsi ; lea ; mov ; cmp ; 25da jb 25c0
+//! 25dc cmp ; 25df jb 2800 ; 25e8 cmpb 9(%rbp) ; je ; 25f2 cmpb 10(%rbp) ; 25f6 mov 16(%rbp),%rax ; 25fa je 2810
+//! 2810 mov ; shr ; and $1 ; 2819 jne 28b8 ; 281f mov 16(%rbp),%rax ; movzbl (%rax,%rdx),%eax
+//!      mov ; and $15 ; cmp $15 ; 282f je 26da ; 2835 mov (%r14),%rsi ; lea ; 283b mov 16(%rsi),%rsi
+//! 283f lock cmpxchg %dil,(%rsi,%rdx) ; 2845 jne ; test ; 284d jne 27f2 ; 284f addq $1,0x28(%rsp)
+//! 2628 mov kmerSize ; 262f mov (%r13),%rcx ; 2633 cmpb 8(%r13) ; 2638 mov 16(%rcx),%rdi ; lea ; 2640 je 26c0
+//! 26c0 mov ; and ; shr ; lea ; 26ce mov (%rdi,%r8,8),%rax ; shr ; and ; jmp 2664 ; 8 plain ones
+//! 2683 cmp 8(%rsp) ; jne ; 268e cmp 0x20(%rsp),%r12 ; 2693 jne 25a0
 //! ```
+//!
+//! As there, the last k-mer of a read is not counted: the end of the iterator lies on it.
 
 mod code;
 mod reads;
 mod table;
 #[cfg(test)]
 mod tests;
+mod upsert;
 
 use std::sync::{Arc, Mutex};
 
@@ -152,7 +154,7 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
             if counters(k) >= bytes {
                 return Err(too_small());
             }
-            let count = (bytes - counters(k)) / read_bytes(length);
+            let count = (bytes - counters(k)) / (read_bytes(length) + code::LISTED);
             if count == 0 {
                 return Err(too_small());
             }
@@ -190,7 +192,10 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
                 .collect(),
         ),
     };
-    let counter = heap.malloc(64);
+    let records = heap.malloc((code::LISTED - 8) * reads.count());
+    let ids = heap.malloc(8 * reads.count());
+    let counter = heap.malloc(code::COUNTER_BYTES + 8 + code::CONTAINER_BYTES);
+    let node = heap.malloc(40);
     let locks = heap.malloc(64 << 16);
     let flat = heap.malloc(counters(k));
     let name = match file {
@@ -209,8 +214,12 @@ fn kmer(values: &Values<'_>) -> Result<(Code, Arc<Counting>), ProgramError> {
         k,
         reads,
         places,
+        threads,
         counter,
+        records,
+        ids,
         flat,
+        node,
         locks,
         tables,
         state: Mutex::new(State::new()),
@@ -238,7 +247,7 @@ fn counters(k: u64) -> u64 {
     (1 << (2 * k)) / 2
 }
 
-/// Bytes of heap that a read of `length` bases takes.
+/// Bytes of heap that a read of `length` bases takes, without its entries in lists.
 fn read_bytes(length: u64) -> u64 {
     OBJECTS.map(chunk).iter().sum::<u64>() + chunk(length.div_ceil(32) * 8)
 }

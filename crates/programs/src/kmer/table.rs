@@ -56,6 +56,16 @@ pub enum Done {
     Grown(Vec<[(u64, usize); 2]>),
 }
 
+/// What a slot is to one who looks for a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    Free,
+    /// Another key, whose tag is another one.
+    Other,
+    /// The key, or another one with its tag.
+    Tagged,
+}
+
 /// Keys of the map; values are the counts beyond 15.
 pub struct Cuckoo {
     pub power: u32,
@@ -75,6 +85,18 @@ impl Cuckoo {
         let hash = hash(key);
         let first = hash & ((1 << self.power) - 1);
         [first, other(first, tag(hash), self.power)]
+    }
+
+    /// What the slots of a key's buckets are.
+    pub fn slots(&self, key: u64) -> [[Slot; SLOTS]; 2] {
+        let tagged = tag(hash(key));
+        self.buckets(key).map(|bucket| {
+            self.keys[bucket as usize].map(|k| match k {
+                FREE => Slot::Free,
+                k if tag(hash(k)) == tagged => Slot::Tagged,
+                _ => Slot::Other,
+            })
+        })
     }
 
     /// Finds `key` or makes it an entry, as `cuckoo_insert` does: the whole first

@@ -268,8 +268,9 @@ def bfs(work: Path) -> Iterator[Case]:
             ["--set", f"cores={threads}"],
         )
     edges = kronecker(scale, 16, graph, both=True)
-    # Longer, since few edges are looked at.
-    searches = 8
+    # Half of the roots take two levels from the bottom up and half three, and the two
+    # programs draw different ones.
+    searches = 32
     yield Case(
         "bfs",
         "GAP `bfs` as it is, `SERIAL=1`",

@@ -233,7 +233,7 @@ impl Counting {
         t.load(0x4e5d, 1, frame + 0x30, 8, [NONE; 2]);
         t.load(0x4e62, 1, frame + 0x38, 1, [NONE; 2]);
         let last = place.map_or(1, |p| usize::from(p.0));
-        for number in 0..=last {
+        for (number, slots) in slots.iter().enumerate().take(last + 1) {
             let index = match number {
                 0 => first,
                 _ => t.load(0x4f02, 1, outer + 0xb8, 8, [NONE; 2]),
@@ -241,7 +241,7 @@ impl Counting {
             let bucket = self.tables.at(key.power) + BUCKET * key.buckets[number];
             let until = place.filter(|_| number == last).map(|p| p.1);
             let inputs = [index.plus(3), buckets];
-            Self::scan(t, number, bucket, &slots[number], until, inputs);
+            Self::scan(t, number, bucket, slots, until, inputs);
         }
         match place {
             Some((true, _)) => {

@@ -23,6 +23,13 @@ struct Entry {
     useful: u8,
 }
 
+/// The history at the beginning of a wrong path.
+pub(crate) struct Departed {
+    folded: [u32; TABLES],
+    head: usize,
+    outcomes: Box<[u8; KEPT]>,
+}
+
 /// The predictor of directions, and the global history.
 #[derive(Clone, Debug)]
 pub(crate) struct Tage {
@@ -112,6 +119,54 @@ impl Tage {
             f ^= f >> FOLD_BITS;
             self.folded[i] = f & ((1 << FOLD_BITS) - 1);
         }
+    }
+
+    /// Begins a wrong path: the last bit noted turns out to be the other one if
+    /// `flip`, and what is noted from now on is forgotten by [`Tage::return_to`].
+    pub fn depart(&mut self, flip: bool) -> Departed {
+        let departed = Departed {
+            folded: self.folded,
+            head: self.head,
+            outcomes: self.outcomes.clone(),
+        };
+        if flip {
+            self.outcomes[self.head] ^= 1;
+            self.folded.iter_mut().for_each(|f| *f ^= 1);
+        }
+        departed
+    }
+
+    /// Back where the wrong path began.
+    pub fn return_to(&mut self, departed: Departed) {
+        self.folded = departed.folded;
+        self.head = departed.head;
+        self.outcomes = departed.outcomes;
+    }
+
+    /// What [`Tage::bimodal`] would predict; learns nothing.
+    pub fn peek_bimodal(&self, pc: u64) -> bool {
+        self.base[hash(pc) as usize & (self.base.len() - 1)] >= 0
+    }
+
+    /// What [`Tage::predict`] would predict; learns nothing.
+    pub fn peek(&self, pc: u64) -> bool {
+        let h = hash(pc);
+        let within = (1u32 << self.log) - 1;
+        let mut longest = self.peek_bimodal(pc);
+        let mut predicted = longest;
+        for (i, &f) in self.folded.iter().enumerate().take(self.tables) {
+            let index = (h ^ h >> (i + 3) ^ f) & within;
+            let tag =
+                ((h >> 18 ^ f >> (FOLD_BITS - TAG_BITS)) & ((1 << TAG_BITS) - 1)) as u16 | 1 << 15;
+            let e = &self.entries[(i << self.log) + index as usize];
+            if e.tag == tag {
+                // A fresh entry knows less than the one it was taken from.
+                let fresh = e.useful == 0 && (e.counter == 0 || e.counter == -1);
+                predicted = if fresh { longest } else { e.counter >= 0 };
+                longest = e.counter >= 0;
+            }
+        }
+        predicted
     }
 
     /// Predicts by two-bit counters alone; learns; notes the outcome.

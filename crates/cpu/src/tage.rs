@@ -303,3 +303,58 @@ fn learn(counter: i8, up: bool, low: i8, high: i8) -> i8 {
         (counter - 1).max(low)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Tage, hash};
+    use crate::PredictorSpec;
+
+    /// Branches with and without pattern.
+    fn outcome(i: u64) -> (u64, bool) {
+        let pc = 0x40_0000 + hash(i) as u64 % 40 * 4;
+        let taken = match pc / 4 % 4 {
+            0 => true,
+            1 => i % 3 == 0,
+            2 => hash(i / 2) & 1 == 0,
+            _ => hash(i ^ 77) & 3 == 0,
+        };
+        (pc, taken)
+    }
+
+    #[test]
+    fn a_wrong_path_sees_what_the_right_one_would_and_leaves_no_trace() {
+        for tables in [4, 7] {
+            let spec = PredictorSpec::Tage {
+                log_entries: 8,
+                tables,
+                min_history: 4,
+                max_history: 1000,
+            };
+            let (mut one, mut other) = (Tage::new(&spec), Tage::new(&spec));
+            for i in 0..20_000 {
+                let (pc, taken) = outcome(i);
+                let peeked = one.peek(pc);
+                assert_eq!(one.peek_bimodal(pc), other.peek_bimodal(pc));
+                let predicted = one.predict(pc, taken);
+                assert_eq!(peeked, predicted, "branch {i}");
+                assert_eq!(other.predict(pc, taken), predicted, "branch {i}");
+                if predicted == taken {
+                    continue;
+                }
+                // The history as if the branch had gone the other way.
+                let departed = one.depart(true);
+                let mut flipped = other.clone();
+                let before = flipped.outcomes[flipped.head] ^ 1;
+                flipped.outcomes[flipped.head] = before;
+                flipped.folded.iter_mut().for_each(|f| *f ^= 1);
+                for k in 0..50 {
+                    let (pc, taken) = outcome(i * 31 + k);
+                    assert_eq!(one.peek(pc), flipped.peek(pc));
+                    one.push(taken);
+                    flipped.push(taken);
+                }
+                one.return_to(departed);
+            }
+        }
+    }
+}

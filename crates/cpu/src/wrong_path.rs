@@ -4,11 +4,13 @@
 //! learned from earlier executions of the same code, and so are the addresses that
 //! its loads ask for: nobody knows the values in registers, but an instruction
 //! whose inputs have the same [`Origin`] as before computes the same address as
-//! before. See [`crate::Core`] for the path itself (`core/wrong.rs`).
+//! before, and instructions that access memory at fixed distances from one value do so
+//! from the next. The path itself is in `core/wrong.rs`.
 
 mod addresses;
 mod ahead;
 mod code;
+mod pointers;
 
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Ring;
@@ -19,6 +21,7 @@ pub(crate) use addresses::Known;
 pub(crate) use ahead::Ahead;
 use code::Code;
 pub(crate) use code::{Input, Learned};
+use pointers::Pointers;
 
 use crate::WrongPathSpec;
 
@@ -100,6 +103,7 @@ pub(crate) enum Producer {
 pub(crate) struct WrongPath {
     code: Code,
     addresses: Addresses,
+    pointers: Pointers,
     history: Ring<Seen>,
     /// Name and number of the last op of an instruction.
     last: Box<[(u64, u64)]>,
@@ -135,6 +139,7 @@ impl WrongPath {
         WrongPath {
             code: Code::new(spec.blocks as usize),
             addresses: Addresses::new(spec.addresses as usize),
+            pointers: Pointers::new(),
             history: Ring::new(HISTORY, Seen::default()),
             last: vec![(0, 0); LAST].into(),
             stored: vec![(0, 0); STORED].into(),
@@ -233,21 +238,24 @@ impl WrongPath {
             (d <= seen - floor).then(|| history.get((seen - d) as usize).name)
         });
         let origin = match op.kind {
+            // Of what no op made it may make anything: it may count.
+            Kind::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
             Kind::Compute | Kind::Ask => result(name, from, op.latency),
             Kind::Load => {
-                self.addresses.learn(address(name, from), op.va);
+                self.learn_address(name, from, op.va);
                 self.loaded(op.va)
             }
             Kind::Store => {
-                let word = self.word(op.va);
-                let slot = addresses::hash(word) as usize % STORED;
+                if from[0] != NOWHERE {
+                    let by = (name, from[0]);
+                    self.pointers.learn(&mut self.addresses, by, op.va, true);
+                }
                 // What no op made may be anything.
-                let data = if from[1] == NOWHERE {
-                    mix(name, self.seen)
-                } else {
-                    from[1]
+                let data = match from[1] {
+                    NOWHERE => mix(name, self.seen),
+                    made => made,
                 };
-                self.stored[slot] = (word, data);
+                self.store(op.va, data);
                 NOWHERE
             }
             Kind::Branch => NOWHERE,
@@ -262,6 +270,36 @@ impl WrongPath {
                 None => self.code.leave(),
             }
         }
+    }
+
+    /// A load with inputs of these origins has asked for `va`.
+    #[inline]
+    fn learn_address(&mut self, name: u64, from: [Origin; 2], va: u64) {
+        let new = self.code.remembers() || self.seen % code::TRIED == 0;
+        let mut before = false;
+        if let Some(origin) = single(from) {
+            let by = (name, origin);
+            let right;
+            (before, right) = self.pointers.learn(&mut self.addresses, by, va, new);
+            if right {
+                return self.code.seen(true);
+            }
+        }
+        before |= self.addresses.learn(address(name, from), va, new);
+        self.code.seen(before);
+    }
+
+    /// What is of this origin is stored at `va`.
+    #[inline]
+    fn store(&mut self, va: u64, data: Origin) {
+        let word = self.word(va);
+        let slot = addresses::hash(word) as usize % STORED;
+        let (other, was) = self.stored[slot];
+        if other != word && other != 0 {
+            // From now on it is known by where it lies.
+            self.pointers.copy(&mut self.addresses, was, mix(other, 3));
+        }
+        self.stored[slot] = (word, data);
     }
 
     /// The calls that have not returned yet.
@@ -281,7 +319,7 @@ impl WrongPath {
         let mut names = std::mem::take(&mut self.names);
         names.clear();
         names.extend(ops.iter().map(|op| self.name(op.pc, before)));
-        self.ahead.set(&names);
+        self.ahead.set(ops, &names);
         self.names = names;
     }
 
@@ -327,8 +365,13 @@ impl WrongPath {
 
     /// What is known of the address of a load.
     pub fn address(&self, name: u64, from: [Origin; 2]) -> Option<(u64, Known)> {
-        self.addresses
-            .find(address(name, from), from == [NOWHERE; 2])
+        let pointer = single(from).and_then(|o| self.pointers.find(&self.addresses, name, o));
+        match pointer {
+            Some(va) => Some((va, Known::Remembered)),
+            None => self
+                .addresses
+                .find(address(name, from), from == [NOWHERE; 2]),
+        }
     }
 
     /// An op of a wrong path, of number `n`, with its result; forgotten by
@@ -357,6 +400,16 @@ impl WrongPath {
 #[inline]
 pub(crate) fn result(name: u64, from: [Origin; 2], latency: u8) -> Origin {
     mix(mix(mix(name, from[0]), from[1]), u64::from(latency))
+}
+
+/// The only input that anything made.
+#[inline]
+fn single(from: [Origin; 2]) -> Option<Origin> {
+    match from {
+        [NOWHERE, NOWHERE] => None,
+        [origin, NOWHERE] | [NOWHERE, origin] => Some(origin),
+        _ => None,
+    }
 }
 
 /// Under which an address is remembered.

@@ -164,6 +164,50 @@ fn the_other_child_is_walked_to_at_each_misprediction() {
     );
 }
 
+#[test]
+fn a_pointer_is_known_by_a_store_that_went_through_it() {
+    let mut b = Bench::with(&following(), &small(), 256);
+    let place = |i: u64| (1 << 32) + i * 0x4000;
+    let variable = 1 << 20;
+    let run = |b: &mut Bench, from: u64, rounds: u64| {
+        let mut ops = vec![];
+        for i in from..from + rounds {
+            // The pointer comes from somewhere, something is written by it, and it is kept.
+            ops.push(at(PC, load((1 << 31) + i * 64)));
+            ops.push(at(PC + 4, after(store(place(i) + 0x20), 1)));
+            let keep = Op {
+                dep: [0, 2],
+                ..store(variable)
+            };
+            ops.push(at(PC + 8, keep));
+            ops.push(at(PC + 12, fence()));
+            let slow = Op {
+                latency: 200,
+                ..branch(PC + 16, coin(i))
+            };
+            ops.push(slow);
+            if coin(i) {
+                ops.push(at(PC + 20, load(variable)));
+                ops.push(at(PC + 24, after(load(place(i) + 0x2028), 1)));
+            }
+            ops.push(jump(PC + 28));
+        }
+        b.run(&ops);
+    };
+    run(&mut b, 0, 1000);
+    let before = b.tree();
+    run(&mut b, 1000, 1000);
+    let since = b.tree().since(&before);
+    let of = |name| since.get("core.0.wrong_path", name).expect("there");
+    // Nobody has read there before, and nobody will.
+    let walks = of("walks");
+    assert_eq!(of("remembered_loads"), walks);
+    assert!(walks > 150, "{walks}");
+    // The variable itself has a page of its own, which stays in the TLB.
+    assert_eq!(of("loads"), 2 * walks);
+    assert_eq!(of("unknown_loads"), 0);
+}
+
 /// Ten loads either way of a branch that waits for nothing.
 fn ten_either_way(taken: bool) -> Vec<Op> {
     let arm = |i: u64| {

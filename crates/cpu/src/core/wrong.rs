@@ -223,7 +223,7 @@ impl Core {
         let (at, origin) = match op.kind {
             Kind::Compute => {
                 let done = start.saturating_add(u64::from(op.latency) * self.width);
-                let origin = if known {
+                let origin = if known && inputs.from != [NOWHERE; 2] {
                     result(name, inputs.from, op.latency)
                 } else {
                     0
@@ -242,7 +242,9 @@ impl Core {
             }
             Kind::Store | Kind::Branch | Kind::Ask => (start, NOWHERE),
         };
-        let same = same.filter(|_| at != UNKNOWN);
+        // The right path may read what it has written by then.
+        let load = op.kind == Kind::Load;
+        let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
         path.made.push(Made { at, same });
         w.pass(n, name, origin);
     }
@@ -304,7 +306,7 @@ impl Core {
         }
         let op = Op { va, ..*op };
         let (_, high) = bytes(&op);
-        let mut last = va + (high - (va & (LINE_BYTES - 1)));
+        let mut last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
         let mapped = |va| is_mapped(outside.view, VirtAddr(va));
         if !mapped(va) || last >> 12 != va >> 12 && !mapped(last) {
             w.stats.unmapped_loads += 1;

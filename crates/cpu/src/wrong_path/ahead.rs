@@ -1,7 +1,10 @@
 //! The right path beyond a mispredicted branch, where the wrong one may meet it.
 
+use pagewalk_stream::{Kind, Op};
+
 /// Ops that are found by name.
 const SLOTS: usize = 2048;
+const FILTER: usize = 32;
 const NONE: u16 = u16::MAX;
 
 /// The ops after a branch, by instruction and in order.
@@ -11,6 +14,14 @@ pub(crate) struct Ahead {
     /// The op of the same name after each.
     next: Vec<u16>,
     episode: u32,
+    /// Words that they write, as a filter that never denies one.
+    written: [u64; FILTER],
+}
+
+/// Bit of a word's address in the filter.
+fn bit(va: u64) -> (usize, u64) {
+    let h = super::addresses::hash(va >> 3);
+    (h as usize % FILTER, 1 << (h >> 32 & 63))
 }
 
 impl Ahead {
@@ -19,6 +30,7 @@ impl Ahead {
             slots: vec![(0, 0, NONE); SLOTS].into(),
             next: Vec::new(),
             episode: 0,
+            written: [0; FILTER],
         }
     }
 
@@ -26,8 +38,15 @@ impl Ahead {
         super::addresses::hash(name) as usize % SLOTS
     }
 
-    /// The ops after a branch have these names, from the last to the first.
-    pub fn set(&mut self, names: &[u64]) {
+    /// These are the ops after a branch, and their names.
+    pub fn set(&mut self, ops: &[Op], names: &[u64]) {
+        self.written = [0; FILTER];
+        for op in ops.iter().filter(|op| op.kind == Kind::Store) {
+            for va in [op.va, op.va.wrapping_add(u64::from(op.size.max(1)) - 1)] {
+                let (at, bit) = bit(va);
+                self.written[at] |= bit;
+            }
+        }
         self.episode = self.episode.wrapping_add(1);
         self.next.clear();
         self.next.resize(names.len(), NONE);
@@ -38,6 +57,12 @@ impl Ahead {
             }
             *slot = (name, self.episode, j as u16);
         }
+    }
+
+    /// Whether one of them may write the word at `va`.
+    pub fn writes(&self, va: u64) -> bool {
+        let (at, bit) = bit(va);
+        self.written[at] & bit != 0
     }
 
     /// The op of this name that the wrong path comes to next, counted from the

@@ -7,6 +7,12 @@ const LONGEST: usize = 64;
 /// Ops that are known to make an input.
 const MAKERS: usize = 4;
 
+/// A load that never sees the same origins again is no longer remembered, but for
+/// one time in so many.
+pub(super) const TRIED: u64 = 16;
+/// How many times in a row it takes to find out, and to forget that.
+const AGAIN: u8 = 64;
+
 /// Who makes an input of an op.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Input {
@@ -22,6 +28,8 @@ pub(crate) struct Learned {
     pub name: u64,
     pub op: Op,
     pub inputs: [Input; 2],
+    /// Of a load: how often, of late, its inputs' origins had been seen before.
+    pub again: u8,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,6 +86,32 @@ impl Code {
         self.current = None;
     }
 
+    /// Whether to remember the address of the load learned last.
+    #[inline]
+    pub fn remembers(&self) -> bool {
+        self.last().is_none_or(|l| l.again > 0)
+    }
+
+    /// Its inputs' origins had been seen before, or not.
+    #[inline]
+    pub fn seen(&mut self, before: bool) {
+        if let Some(at) = self.current {
+            let (slot, k) = (at.0, at.1 - 1);
+            let again = &mut self.blocks[slot].ops[k].again;
+            *again = if before {
+                (*again + 1).min(AGAIN)
+            } else {
+                again.saturating_sub(1)
+            };
+        }
+    }
+
+    #[inline]
+    fn last(&self) -> Option<&Learned> {
+        let (slot, k) = self.current?;
+        self.blocks[slot].ops.get(k.checked_sub(1)?)
+    }
+
     /// The next op of the block. `named`: the op so many places before.
     #[inline]
     pub fn learn(&mut self, op: &Op, name: u64, named: impl Fn(u16) -> Option<u64>) {
@@ -99,6 +133,7 @@ impl Code {
                 name,
                 op: *op,
                 inputs: [Input::default(); 2],
+                again: AGAIN,
             });
         }
         let learned = &mut ops[k];

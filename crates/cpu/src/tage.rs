@@ -314,7 +314,7 @@ mod tests {
         let pc = 0x40_0000 + hash(i) as u64 % 40 * 4;
         let taken = match pc / 4 % 4 {
             0 => true,
-            1 => i % 3 == 0,
+            1 => i.is_multiple_of(3),
             2 => hash(i / 2) & 1 == 0,
             _ => hash(i ^ 77) & 3 == 0,
         };

@@ -275,7 +275,7 @@ impl WrongPath {
     /// A load with inputs of these origins has asked for `va`.
     #[inline]
     fn learn_address(&mut self, name: u64, from: [Origin; 2], va: u64) {
-        let new = self.code.remembers() || self.seen % code::TRIED == 0;
+        let new = self.code.remembers() || self.seen.is_multiple_of(code::TRIED);
         let mut before = false;
         if let Some(origin) = single(from) {
             let by = (name, origin);

@@ -8,7 +8,7 @@
 //! MMU and the caches like any other, if its address can be told and its page is mapped.
 
 use pagewalk_memory::{Below, Kind as Ask};
-use pagewalk_mmu::{Lent, Lookup, is_mapped};
+use pagewalk_mmu::{Answer, Fault, is_mapped};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
@@ -306,7 +306,7 @@ impl Core {
         }
         let op = Op { va, ..*op };
         let (_, high) = bytes(&op);
-        let mut last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
+        let last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
         let mapped = |va| is_mapped(outside.view, VirtAddr(va));
         if !mapped(va) || last >> 12 != va >> 12 && !mapped(last) {
             w.stats.unmapped_loads += 1;
@@ -321,47 +321,44 @@ impl Core {
         }
         let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
         let ask = self.cycle(start);
-        let mut at = self.read_wrong(&op, va, ask, outside);
-        if high >= LINE_BYTES {
-            last &= !(LINE_BYTES - 1);
-            at = at.max(self.read_wrong(&op, last, ask, outside));
-        }
+        let at = self.read_wrong(&op, ask, outside).unwrap_or(ask);
         w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
         w.stats.walks += self.mmu.walks() - walks;
         (at * self.width, w.loads(va))
     }
 
-    /// Reads from the line of `va`, which is mapped, at `now`.
+    /// Reads at `now` what is mapped, from one line or two: when the last of it is there.
     fn read_wrong<B: Below>(
         &mut self,
         op: &Op,
-        va: u64,
         now: Cycle,
         outside: &mut Outside<'_, B>,
+    ) -> Result<Cycle, Fault> {
+        let t = self.translate(op.va, Access::Read, op.pc, now, outside)?;
+        let (low, high) = bytes(op);
+        let line = op.va >> LINE_SHIFT;
+        if high < LINE_BYTES {
+            return Ok(self.read_line(op, &t, (line, low, high), now, outside.below));
+        }
+        let u = self.second(op, &t, Access::Read, now, outside)?;
+        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, outside.below);
+        let rest = (line + 1, 0, high - LINE_BYTES);
+        let rest = self.read_line(op, &u, rest, now, outside.below);
+        Ok(first.max(rest))
+    }
+
+    /// Bytes of a line, from an older store if that has some of them, else from the caches.
+    fn read_line<B: Below>(
+        &mut self,
+        op: &Op,
+        t: &Answer,
+        (line, low, high): (u64, u64, u64),
+        now: Cycle,
+        below: &mut B,
     ) -> Cycle {
-        let lookup = Lookup {
-            asid: outside.asid,
-            va: VirtAddr(va),
-            access: Access::Read,
-            pc: op.pc,
-            now,
-        };
-        let lent = Lent {
-            view: outside.view,
-            private: &mut self.private,
-            below: &mut *outside.below,
-        };
-        let Ok(t) = self.mmu.translate(lookup, lent) else {
-            return now;
-        };
-        let low = va & (LINE_BYTES - 1);
-        let high = (low + u64::from(op.size.max(1)) - 1).min(LINE_BYTES - 1);
-        match self
-            .stores
-            .forward(va >> LINE_SHIFT, low as u8, high as u8, now)
-        {
+        match self.stores.forward(line, low as u8, high as u8, now) {
             Some(stored) => t.at.max(stored) + self.load_to_use,
-            None => self.request(Ask::Load, t.pa, op.pc, t.at, outside.below).at,
+            None => self.request(Ask::Load, t.pa, op.pc, t.at, below).at,
         }
     }
 }

@@ -7,6 +7,7 @@ mod fetch;
 mod pause;
 mod warm;
 mod window;
+mod wrong;
 
 use pagewalk_memory::{Below, Done, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
@@ -20,6 +21,7 @@ use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
 use crate::rob::Rob;
 use crate::store_queue::StoreQueue;
+use crate::wrong_path::WrongPath;
 use crate::{Atomics, CoreSpec};
 
 /// What a program on this core has of the machine around it, lent for the length
@@ -179,6 +181,8 @@ pub struct Core {
     /// Line where fetch goes on after a taken branch.
     target: u64,
     predictor: Predictor,
+    /// What it knows of wrong paths, if it follows them.
+    wrong: Option<Box<WrongPath>>,
 
     stack: CycleStack,
     /// When the front end was held up, and by what, in ascending order; they count
@@ -236,6 +240,7 @@ impl Core {
             line: NO_LINE,
             target: NO_LINE,
             predictor: Predictor::new(spec),
+            wrong: (spec.wrong_path.enabled).then(|| Box::new(WrongPath::new(&spec.wrong_path))),
             stack: CycleStack::default(),
             barriers: [Barrier {
                 from: 0,
@@ -300,6 +305,9 @@ impl Core {
         let outside = &mut outside;
         let until = until.saturating_mul(self.width);
         let limit = limit.saturating_sub(self.warmed);
+        if let Some(w) = &mut self.wrong {
+            w.begin(outside.asid, at);
+        }
         let stop = loop {
             if self.rob.count >= limit {
                 break Stop::Limit;
@@ -318,7 +326,7 @@ impl Core {
             }
             let done = match op.kind {
                 Kind::Compute => Ok(self.compute(op)),
-                Kind::Branch => Ok(self.branch(op)),
+                Kind::Branch => Ok(self.branch(ops, at, outside)),
                 Kind::Load => self.load(op, outside),
                 Kind::Store => self.store(op, outside),
                 Kind::Ask => break Stop::Ask,
@@ -341,6 +349,9 @@ impl Core {
                 }
             }
         };
+        if let Some(w) = &mut self.wrong {
+            w.end(ops, at);
+        }
         Ran { at, stop }
     }
 
@@ -385,6 +396,9 @@ impl Core {
         tree.add(&format!("{path}.cycles"), &slots.cycles(self.width));
         tree.add(&format!("{path}.slots"), &slots);
         tree.add(&format!("{path}.predictor"), &self.predictor.stats);
+        if let Some(w) = &self.wrong {
+            tree.add(&format!("{path}.wrong_path"), &w.stats);
+        }
         self.mmu.report(&format!("{path}.mmu"), tree);
         self.private.report(path, tree);
     }

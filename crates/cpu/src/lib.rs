@@ -12,6 +12,9 @@
 //! Everything is one pass over the program: the times of an op follow from
 //! those of older ops, and nothing is ever taken back.
 //!
+//! What a mispredicted branch would have led to is not in the program. A core may
+//! reconstruct its loads from what it has seen of the code (`core/wrong.rs`).
+//!
 //! Time inside is counted in slots, `width` to a cycle: instruction `i` has a
 //! dispatch slot and a retirement slot of its own.
 
@@ -22,8 +25,10 @@ mod rob;
 mod spec;
 mod store_queue;
 mod tage;
+mod wrong_path;
 
 pub use crate::core::{Core, CoreStats, Outside, Ran, Stop};
 pub use cycle_stack::{Cause, StackCycles, StackSlots};
 pub use predictor::PredictorStats;
-pub use spec::{Atomics, CoreSpec, PredictorSpec};
+pub use spec::{Atomics, CoreSpec, PredictorSpec, WrongPathSpec};
+pub use wrong_path::WrongPathStats;

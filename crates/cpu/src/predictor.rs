@@ -2,7 +2,7 @@
 
 use pagewalk_stream::{Op, flags};
 
-use crate::tage::Tage;
+use crate::tage::{Departed, Tage};
 use crate::{CoreSpec, PredictorSpec};
 
 pagewalk_stats::counters! {
@@ -24,6 +24,12 @@ const LONGEST: u64 = 15;
 struct Target {
     tag: u64,
     to: u64,
+}
+
+/// What a target leaves in the history.
+#[inline]
+fn target_bit(to: u64) -> bool {
+    (to >> 4 ^ to >> 7 ^ to >> 11) & 1 != 0
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +54,8 @@ pub(crate) struct Predictor {
     calls: Box<[u64]>,
     top: usize,
     held: usize,
+    /// Where the last indirect jump was foretold to go that went elsewhere; 0: nowhere.
+    foretold: u64,
     pub stats: PredictorStats,
 }
 
@@ -68,6 +76,7 @@ impl Predictor {
             calls: vec![0; spec.return_stack as usize].into(),
             top: 0,
             held: 0,
+            foretold: 0,
             stats: PredictorStats::default(),
         }
     }
@@ -125,25 +134,83 @@ impl Predictor {
         (1..=LONGEST).contains(&to.wrapping_sub(call)) || self.direction == Direction::Perfect
     }
 
+    /// Address and history mixed, and where the targets by both and by address alone are.
+    #[inline]
+    fn places(&self, pc: u64) -> (u64, usize, usize) {
+        let mask = self.targets.len() - 1;
+        let h = self.tage.history(1);
+        let mixed = (pc ^ u64::from(h) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (
+            mixed,
+            (mixed >> 40) as usize & mask,
+            (pc ^ pc >> 11) as usize & mask,
+        )
+    }
+
     /// The target seen with the same history, else the last one.
     fn jumps_to(&mut self, pc: u64, to: u64) -> bool {
         if self.direction == Direction::Perfect {
             return true;
         }
-        let mask = self.targets.len() - 1;
-        let h = self.tage.history(1);
-        let mixed = (pc ^ u64::from(h) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let by_history = &mut self.targets[(mixed >> 40) as usize & mask];
-        let by_address = &mut self.last[(pc ^ pc >> 11) as usize & mask];
-        let right = if by_history.tag == mixed {
-            by_history.to == to
+        let (mixed, at, last) = self.places(pc);
+        let by_history = &mut self.targets[at];
+        let by_address = &mut self.last[last];
+        let foretold = if by_history.tag == mixed {
+            Some(by_history.to)
         } else {
-            by_address.tag == pc && by_address.to == to
+            (by_address.tag == pc).then_some(by_address.to)
         };
+        let right = foretold == Some(to);
+        if !right {
+            self.foretold = foretold.unwrap_or(0);
+        }
         *by_history = Target { tag: mixed, to };
         *by_address = Target { tag: pc, to };
-        self.tage.push((to >> 4 ^ to >> 7 ^ to >> 11) & 1 != 0);
+        self.tage.push(target_bit(to));
         right
+    }
+
+    /// Begins the wrong path of the branch `op`, just mispredicted: the history goes
+    /// on as foretold. Gives where that was, of an indirect one; 0: not foretold.
+    pub fn depart(&mut self, op: &Op) -> (Departed, u64) {
+        if op.flags & flags::CONDITIONAL != 0 {
+            return (self.tage.depart(true), 0);
+        }
+        if op.flags & flags::RETURN != 0 || op.flags & flags::INDIRECT == 0 {
+            return (self.tage.depart(false), 0);
+        }
+        let flip = target_bit(self.foretold) != target_bit(op.va);
+        (self.tage.depart(flip), self.foretold)
+    }
+
+    /// Whether a conditional branch on a wrong path is foretold to be taken.
+    pub fn foretells(&mut self, pc: u64) -> bool {
+        let taken = match self.direction {
+            Direction::Tage => self.tage.peek(pc),
+            Direction::Bimodal | Direction::Perfect => self.tage.peek_bimodal(pc),
+        };
+        self.tage.push(taken);
+        taken
+    }
+
+    /// Where an indirect branch on a wrong path is foretold to go; 0: not foretold.
+    pub fn foretells_target(&mut self, pc: u64) -> u64 {
+        let (mixed, at, last) = self.places(pc);
+        let (by_history, by_address) = (self.targets[at], self.last[last]);
+        let to = if by_history.tag == mixed {
+            by_history.to
+        } else if by_address.tag == pc {
+            by_address.to
+        } else {
+            0
+        };
+        self.tage.push(target_bit(to));
+        to
+    }
+
+    /// Back where the wrong path began.
+    pub fn return_to(&mut self, departed: Departed) {
+        self.tage.return_to(departed);
     }
 
     /// Another thread comes: its returns do not pair with these calls.

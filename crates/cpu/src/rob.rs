@@ -31,6 +31,12 @@ pub(crate) struct Rob {
     closed_until: u64,
 }
 
+/// How far [`Rob::freed`] has looked.
+pub(crate) struct Freed {
+    head: Stretch,
+    first: usize,
+}
+
 impl Rob {
     /// A buffer of `size` instructions, empty.
     pub fn new(size: u32) -> Self {
@@ -73,6 +79,41 @@ impl Rob {
             }
         }
         (self.next - (self.count - k), self.count - k)
+    }
+
+    /// Instructions that it has room for.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where to look for [`Rob::freed`].
+    pub fn cursor(&self) -> Freed {
+        Freed {
+            head: self.head,
+            first: self.first,
+        }
+    }
+
+    /// When the instruction `ahead` places after the next one to be dispatched finds
+    /// room, if all before it take an entry and none retires. `None`: not before
+    /// the next one has retired. `ahead` must not fall from call to call.
+    pub fn freed(&self, cursor: &mut Freed, ahead: u64) -> Option<u64> {
+        let Some(k) = (self.count + ahead).checked_sub(self.size) else {
+            return Some(0);
+        };
+        if k >= self.count {
+            return None;
+        }
+        while k >= cursor.head.end && cursor.first != self.end {
+            cursor.head = self.closed.get(cursor.first);
+            cursor.first += 1;
+        }
+        let h = cursor.head;
+        Some(if k < h.end {
+            h.last - (h.end - 1 - k)
+        } else {
+            self.next - (self.count - k)
+        })
     }
 
     #[inline]

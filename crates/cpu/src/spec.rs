@@ -63,6 +63,28 @@ pub enum Atomics {
     Fence,
 }
 
+/// Loads on the wrong paths of mispredicted branches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WrongPathSpec {
+    /// Whether the core goes on down the wrong path until a mispredicted branch is resolved, as far as code and addresses are known from earlier executions. Default false: it waits.
+    pub enabled: bool,
+    /// Blocks of code that are known, from a branch to the next; a power of two. Default 32768.
+    pub blocks: u32,
+    /// Addresses of loads that are remembered by where their inputs came from; a power of two. 12 bytes of the host's memory each, a core. Default 8388608.
+    pub addresses: u32,
+}
+
+impl Default for WrongPathSpec {
+    fn default() -> Self {
+        WrongPathSpec {
+            enabled: false,
+            blocks: 1 << 15,
+            addresses: 1 << 23,
+        }
+    }
+}
+
 /// The window.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -89,6 +111,9 @@ pub struct CoreSpec {
     /// How atomic read-modify-writes order what is around them; fences and `cpuid` drain the window in any case.
     #[serde(default)]
     pub atomics: Atomics,
+    /// What happens on the wrong path of a mispredicted branch.
+    #[serde(default)]
+    pub wrong_path: WrongPathSpec,
 }
 
 impl CoreSpec {
@@ -107,11 +132,19 @@ impl CoreSpec {
         within("store_queue", self.store_queue, 1, 1 << 14)?;
         within("return_stack", self.return_stack, 1, 1 << 12)?;
         within("indirect_entries", self.indirect_entries, 1, 1 << 20)?;
-        if !self.indirect_entries.is_power_of_two() {
-            return Err(format!(
-                "core.indirect_entries is {}; expected a power of two",
-                self.indirect_entries
-            ));
+        let WrongPathSpec {
+            blocks, addresses, ..
+        } = self.wrong_path;
+        within("wrong_path.blocks", blocks, 1, 1 << 20)?;
+        within("wrong_path.addresses", addresses, 4, 1 << 28)?;
+        for (key, value) in [
+            ("indirect_entries", self.indirect_entries),
+            ("wrong_path.blocks", blocks),
+            ("wrong_path.addresses", addresses),
+        ] {
+            if !value.is_power_of_two() {
+                return Err(format!("core.{key} is {value}; expected a power of two"));
+            }
         }
         if self.mispredict_penalty > 1000 {
             return Err(format!(

@@ -23,6 +23,13 @@ struct Entry {
     useful: u8,
 }
 
+/// The history at the beginning of a wrong path.
+pub(crate) struct Departed {
+    folded: [u32; TABLES],
+    head: usize,
+    outcomes: Box<[u8; KEPT]>,
+}
+
 /// The predictor of directions, and the global history.
 #[derive(Clone, Debug)]
 pub(crate) struct Tage {
@@ -112,6 +119,54 @@ impl Tage {
             f ^= f >> FOLD_BITS;
             self.folded[i] = f & ((1 << FOLD_BITS) - 1);
         }
+    }
+
+    /// Begins a wrong path: the last bit noted turns out to be the other one if
+    /// `flip`, and what is noted from now on is forgotten by [`Tage::return_to`].
+    pub fn depart(&mut self, flip: bool) -> Departed {
+        let departed = Departed {
+            folded: self.folded,
+            head: self.head,
+            outcomes: self.outcomes.clone(),
+        };
+        if flip {
+            self.outcomes[self.head] ^= 1;
+            self.folded.iter_mut().for_each(|f| *f ^= 1);
+        }
+        departed
+    }
+
+    /// Back where the wrong path began.
+    pub fn return_to(&mut self, departed: Departed) {
+        self.folded = departed.folded;
+        self.head = departed.head;
+        self.outcomes = departed.outcomes;
+    }
+
+    /// What [`Tage::bimodal`] would predict; learns nothing.
+    pub fn peek_bimodal(&self, pc: u64) -> bool {
+        self.base[hash(pc) as usize & (self.base.len() - 1)] >= 0
+    }
+
+    /// What [`Tage::predict`] would predict; learns nothing.
+    pub fn peek(&self, pc: u64) -> bool {
+        let h = hash(pc);
+        let within = (1u32 << self.log) - 1;
+        let mut longest = self.peek_bimodal(pc);
+        let mut predicted = longest;
+        for (i, &f) in self.folded.iter().enumerate().take(self.tables) {
+            let index = (h ^ h >> (i + 3) ^ f) & within;
+            let tag =
+                ((h >> 18 ^ f >> (FOLD_BITS - TAG_BITS)) & ((1 << TAG_BITS) - 1)) as u16 | 1 << 15;
+            let e = &self.entries[(i << self.log) + index as usize];
+            if e.tag == tag {
+                // A fresh entry knows less than the one it was taken from.
+                let fresh = e.useful == 0 && (e.counter == 0 || e.counter == -1);
+                predicted = if fresh { longest } else { e.counter >= 0 };
+                longest = e.counter >= 0;
+            }
+        }
+        predicted
     }
 
     /// Predicts by two-bit counters alone; learns; notes the outcome.
@@ -246,5 +301,60 @@ fn learn(counter: i8, up: bool, low: i8, high: i8) -> i8 {
         (counter + 1).min(high)
     } else {
         (counter - 1).max(low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tage, hash};
+    use crate::PredictorSpec;
+
+    /// Branches with and without pattern.
+    fn outcome(i: u64) -> (u64, bool) {
+        let pc = 0x40_0000 + hash(i) as u64 % 40 * 4;
+        let taken = match pc / 4 % 4 {
+            0 => true,
+            1 => i.is_multiple_of(3),
+            2 => hash(i / 2) & 1 == 0,
+            _ => hash(i ^ 77) & 3 == 0,
+        };
+        (pc, taken)
+    }
+
+    #[test]
+    fn a_wrong_path_sees_what_the_right_one_would_and_leaves_no_trace() {
+        for tables in [4, 7] {
+            let spec = PredictorSpec::Tage {
+                log_entries: 8,
+                tables,
+                min_history: 4,
+                max_history: 1000,
+            };
+            let (mut one, mut other) = (Tage::new(&spec), Tage::new(&spec));
+            for i in 0..20_000 {
+                let (pc, taken) = outcome(i);
+                let peeked = one.peek(pc);
+                assert_eq!(one.peek_bimodal(pc), other.peek_bimodal(pc));
+                let predicted = one.predict(pc, taken);
+                assert_eq!(peeked, predicted, "branch {i}");
+                assert_eq!(other.predict(pc, taken), predicted, "branch {i}");
+                if predicted == taken {
+                    continue;
+                }
+                // The history as if the branch had gone the other way.
+                let departed = one.depart(true);
+                let mut flipped = other.clone();
+                let before = flipped.outcomes[flipped.head] ^ 1;
+                flipped.outcomes[flipped.head] = before;
+                flipped.folded.iter_mut().for_each(|f| *f ^= 1);
+                for k in 0..50 {
+                    let (pc, taken) = outcome(i * 31 + k);
+                    assert_eq!(one.peek(pc), flipped.peek(pc));
+                    one.push(taken);
+                    flipped.push(taken);
+                }
+                one.return_to(departed);
+            }
+        }
     }
 }

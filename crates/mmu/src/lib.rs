@@ -29,4 +29,4 @@ pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;
-pub use walk::{Leaf, NestedStats, Walked};
+pub use walk::{Leaf, NestedStats, Walked, is_mapped};

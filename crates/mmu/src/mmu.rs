@@ -340,6 +340,16 @@ impl Mmu {
         self.l2[second].as_ref().map_or(0, |level| level.latency)
     }
 
+    /// [`MmuStats::l1d_misses`] so far.
+    pub fn data_misses(&self) -> u64 {
+        self.l1[0].misses
+    }
+
+    /// [`MmuStats::walks`] so far.
+    pub fn walks(&self) -> u64 {
+        self.stats.walks
+    }
+
     /// Hands the filter's hits to their array.
     #[inline]
     fn settle(&mut self, s: usize) {

@@ -153,6 +153,11 @@ pub(crate) fn foresee(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> 
     }
 }
 
+/// Whether a read of `va` would find its page, and memory behind it.
+pub fn is_mapped(view: &View<'_>, va: VirtAddr) -> bool {
+    foresee(view, va).is_ok()
+}
+
 /// Where a walker's reads go.
 pub(crate) trait Port<A> {
     /// Reads the entry at `at` of a table's `level`, asked for at `now`; or the

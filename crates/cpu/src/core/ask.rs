@@ -35,6 +35,9 @@ impl Core {
             let retired = self.cycle(slot);
             self.request(Ask::Store, line, op.pc, retired, below);
         }
+        if let Some(w) = &mut self.wrong {
+            w.learn(std::slice::from_ref(op));
+        }
         self.done.set(self.op_count, done);
         self.op_count += 1;
         self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
@@ -62,6 +65,9 @@ impl Core {
                 pc: op.pc,
             };
             self.private.warm(request, below);
+        }
+        if let Some(w) = &mut self.wrong {
+            w.learn(std::slice::from_ref(op));
         }
         self.warmed += u64::from(op.insns);
         self.warm_rest += u64::from(op.insns) * cpi_milli;

@@ -1,9 +1,10 @@
 //! Arithmetic and branches.
 
+use pagewalk_memory::Below;
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::LINE_SHIFT;
 
-use super::{Core, NO_LINE};
+use super::{Core, NO_LINE, Outside};
 use crate::cycle_stack::Cause;
 
 impl Core {
@@ -76,7 +77,13 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn branch(&mut self, op: &Op) -> u64 {
+    pub(super) fn branch<B: Below>(
+        &mut self,
+        ops: &[Op],
+        number: usize,
+        outside: &mut Outside<'_, B>,
+    ) -> u64 {
+        let op = &ops[number];
         self.lead(op);
         let at = self.dispatch(op.insns);
         let inputs = self.input(op, 0).max(self.input(op, 1));
@@ -85,6 +92,9 @@ impl Core {
         self.stats.branches += 1;
         if !self.predictor.foresees(op, true) {
             self.stats.mispredictions += 1;
+            if self.wrong.is_some() {
+                self.go_wrong(ops, number, done, outside);
+            }
             self.hold(done + self.penalty, Cause::Branch);
         }
         if op.flags & flags::SERIALISING != 0 {

@@ -44,6 +44,9 @@ impl Core {
         self.done.fill(0);
         self.stores.forget();
         self.predictor.forget_calls();
+        if let Some(w) = &mut self.wrong {
+            w.switch();
+        }
         self.line = NO_LINE;
         self.target = NO_LINE;
         self.resumes = false;

@@ -29,6 +29,9 @@ impl Core {
         self.stores.forget();
         let before = self.warmed;
         let limit = limit.saturating_sub(self.rob.count);
+        if let Some(w) = &mut self.wrong {
+            w.begin(outside.asid, at);
+        }
         let stop = loop {
             if self.warmed >= limit {
                 break Stop::Limit;
@@ -53,6 +56,9 @@ impl Core {
                 }
             }
         };
+        if let Some(w) = &mut self.wrong {
+            w.end(ops, at);
+        }
         self.warm_rest += (self.warmed - before) * cpi_milli;
         let slots = self.warm_rest / 1000 * self.width;
         self.warm_rest %= 1000;

@@ -5,7 +5,9 @@
 pub mod mocks;
 
 pub use mocks::*;
-use pagewalk_cpu::{Atomics, Core, CoreSpec, CoreStats, Outside, PredictorSpec, Ran, Stop};
+use pagewalk_cpu::{
+    Atomics, Core, CoreSpec, CoreStats, Outside, PredictorSpec, Ran, Stop, WrongPathSpec,
+};
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
@@ -36,6 +38,7 @@ pub fn spec() -> CoreSpec {
         return_stack: 32,
         indirect_entries: 1024,
         atomics: Atomics::Drain,
+        wrong_path: WrongPathSpec::default(),
     }
 }
 

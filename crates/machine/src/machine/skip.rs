@@ -44,7 +44,8 @@ impl Machine {
             .expect("a thread on a core exists");
         let process = thread.process;
         let pid = self.processes[&process].pid;
-        let asid = self.os.asid(pid).0;
+        let space = self.os.asid(pid);
+        let asid = space.0;
         let item = thread.item.clone().expect("checked by step");
         let from = thread.at;
         let ops = &item.batch.ops;
@@ -79,6 +80,7 @@ impl Machine {
             };
             at += 1;
         }
+        self.cores[core].learn(space, &ops[from..at]);
         self.threads
             .get_mut(&id)
             .expect("a thread on a core exists")

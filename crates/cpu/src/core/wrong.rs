@@ -1,0 +1,390 @@
+//! The wrong path of a mispredicted branch: what it does until the branch is resolved.
+//!
+//! Its instructions are those that followed the branch when it last went the other
+//! way, block after block as the predictor has it. They enter the window behind
+//! the branch, take its room and that of the load queue, and wait for their producers;
+//! none retires, stores do nothing, and nothing is fetched from the instruction
+//! cache. A load whose inputs are there before the branch is resolved goes to the
+//! MMU and the caches like any other, if its address can be told and its page is mapped.
+
+use pagewalk_memory::{Below, Kind as Ask};
+use pagewalk_mmu::{Answer, Fault, is_mapped};
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_units::{Access, Asid, Cycle, LINE_BYTES, LINE_SHIFT, VirtAddr};
+
+use super::access::bytes;
+use super::{Core, Outside};
+use crate::rob::Freed;
+use crate::wrong_path::{
+    Calls, Input, Known, Learned, NOWHERE, Origin, Producer, WrongPath, after, result,
+};
+
+/// Slot of what waits for something that is there too late.
+const LATE: u64 = u64::MAX - 1;
+/// Slot of what waits for something that is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// Ops of the right path that are looked at.
+const AHEAD: usize = 1024;
+
+/// What an op of a wrong path has made.
+#[derive(Clone, Copy)]
+struct Made {
+    /// When, in slots.
+    at: u64,
+    /// The op of the right path that makes the same, counted from the branch.
+    same: Option<usize>,
+}
+
+/// A wrong path, as far as it has come.
+struct Path<'a> {
+    /// Ops of the right path.
+    right: &'a [Op],
+    /// Number of its first op.
+    base: u64,
+    /// The next slot to dispatch in, and the one of the branch's resolution.
+    slot: u64,
+    resolved: u64,
+    instructions: u64,
+    loads: u64,
+    freed: Freed,
+    calls: Calls,
+    made: Vec<Made>,
+}
+
+/// What an op waits for.
+struct Inputs {
+    /// Until this slot.
+    at: u64,
+    from: [Origin; 2],
+    producers: [Producer; 2],
+}
+
+/// Where an address comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    Converged,
+    Known(Known),
+}
+
+impl Core {
+    /// Learns ops that this core runs in no other way.
+    pub fn learn(&mut self, asid: Asid, ops: &[Op]) {
+        if let Some(w) = &mut self.wrong {
+            w.enter(asid);
+            w.learn(ops);
+        }
+    }
+
+    /// `ops[at]` is a mispredicted branch, resolved in slot `resolved`; the front
+    /// end goes on in slot `next`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_wrong<B: Below>(
+        &mut self,
+        ops: &[Op],
+        at: usize,
+        resolved: u64,
+        outside: &mut Outside<'_, B>,
+    ) {
+        let Some(mut w) = self.wrong.take() else {
+            return;
+        };
+        w.learn(&ops[w.until..at]);
+        w.until = at;
+        let branch = &ops[at];
+        let (departed, foretold) = self.predictor.depart(branch);
+        let (name, mut before) = w.branch(branch);
+        let mut calls = w.calls();
+        let other_way = branch.flags & flags::TAKEN == 0;
+        let goes = after(name, branch, other_way, foretold, &mut calls);
+        match goes.and_then(|key| w.block(key)) {
+            None => w.stats.unknown_episodes += 1,
+            Some(block) => {
+                w.stats.episodes += 1;
+                let right = self.right_path(&mut w, &ops[at + 1..], &mut before);
+                let mut path = Path {
+                    right,
+                    base: w.seen + 1,
+                    slot: self.next,
+                    resolved,
+                    instructions: 0,
+                    loads: 0,
+                    freed: self.rob.cursor(),
+                    calls,
+                    made: Vec::with_capacity(256),
+                };
+                self.follow(&mut w, &mut path, block, outside);
+                w.stats.instructions += path.instructions;
+                w.leave();
+            }
+        }
+        self.predictor.return_to(departed);
+        self.wrong = Some(w);
+    }
+
+    /// The ops after a branch that can be in the window with it; `before`: what
+    /// names the branch.
+    fn right_path<'a>(
+        &self,
+        w: &mut WrongPath,
+        ops: &'a [Op],
+        before: &mut (u64, u64),
+    ) -> &'a [Op] {
+        let mut room = self.rob.size();
+        let fits = ops.iter().take(AHEAD).take_while(|op| {
+            let fits = room > 0;
+            room = room.saturating_sub(u64::from(op.insns));
+            fits
+        });
+        let right = &ops[..fits.count()];
+        w.look_ahead(right, before);
+        right
+    }
+
+    /// Runs from `block` on until something ends the path.
+    fn follow<B: Below>(
+        &mut self,
+        w: &mut WrongPath,
+        path: &mut Path<'_>,
+        mut block: usize,
+        outside: &mut Outside<'_, B>,
+    ) {
+        let mut k = 0;
+        while let Some(learned) = w.op(block, k) {
+            let op = &learned.op;
+            k += 1;
+            if op.flags & flags::SERIALISING != 0 || op.kind == Kind::Ask {
+                return;
+            }
+            let Some(slot) = self.dispatch_wrong(op, path) else {
+                return;
+            };
+            self.execute_wrong(w, path, &learned, slot, outside);
+            if op.kind != Kind::Branch {
+                continue;
+            }
+            let conditional = op.flags & flags::CONDITIONAL != 0;
+            let taken = conditional && self.predictor.foretells(op.pc);
+            let indirect = op.flags & flags::INDIRECT != 0 && op.flags & flags::RETURN == 0;
+            let to = if indirect {
+                self.predictor.foretells_target(op.pc)
+            } else {
+                0
+            };
+            let goes = after(learned.name, op, taken, to, &mut path.calls);
+            match goes.and_then(|key| w.block(key)) {
+                Some(next) => (block, k) = (next, 0),
+                None => return,
+            }
+        }
+    }
+
+    /// The slot in which an op's own instruction is dispatched; `None`: it is not,
+    /// before the branch is resolved.
+    fn dispatch_wrong(&self, op: &Op, path: &mut Path<'_>) -> Option<u64> {
+        let n = u64::from(op.insns);
+        if n == 0 {
+            return Some(path.slot);
+        }
+        let mut at = path.slot + n - 1;
+        let free = self.rob.freed(&mut path.freed, path.instructions + n - 1)?;
+        at = at.max(free);
+        if op.kind == Kind::Load {
+            if path.loads == self.load_queue {
+                return None;
+            }
+            let oldest = (self.load_count + path.loads).checked_sub(self.load_queue);
+            at = at.max(oldest.map_or(0, |n| self.loads.get(n as usize)));
+        }
+        if at >= path.resolved {
+            return None;
+        }
+        path.slot = at + 1;
+        path.instructions += n;
+        path.loads += u64::from(op.kind == Kind::Load);
+        Some(at)
+    }
+
+    /// Executes an op that is dispatched in `slot`.
+    fn execute_wrong<B: Below>(
+        &mut self,
+        w: &mut WrongPath,
+        path: &mut Path<'_>,
+        learned: &Learned,
+        slot: u64,
+        outside: &mut Outside<'_, B>,
+    ) {
+        let (op, name) = (&learned.op, learned.name);
+        let n = path.base + path.made.len() as u64;
+        let inputs = self.inputs(w, path, learned, n);
+        let same = w.ahead.take(name).filter(|&j| path.agrees(op, &inputs, j));
+        let known = !inputs.from.contains(&0);
+        let start = inputs.at.max(slot);
+        let (at, origin) = match op.kind {
+            Kind::Compute => {
+                let done = start.saturating_add(u64::from(op.latency) * self.width);
+                let origin = if known && inputs.from != [NOWHERE; 2] {
+                    result(name, inputs.from, op.latency)
+                } else {
+                    0
+                };
+                (if start >= LATE { start } else { done }, origin)
+            }
+            Kind::Load => {
+                let address = match same {
+                    Some(j) => Some((path.right[j].va, Source::Converged)),
+                    None if known => w
+                        .address(name, inputs.from)
+                        .map(|(va, known)| (va, Source::Known(known))),
+                    None => None,
+                };
+                self.load_wrong(w, (op, address), (start, path.resolved), outside)
+            }
+            Kind::Store | Kind::Branch | Kind::Ask => (start, NOWHERE),
+        };
+        // The right path may read what it has written by then.
+        let load = op.kind == Kind::Load;
+        let same = same.filter(|&j| at != UNKNOWN && !(load && w.ahead.writes(path.right[j].va)));
+        path.made.push(Made { at, same });
+        w.pass(n, name, origin);
+    }
+
+    /// What the op of number `n` waits for.
+    fn inputs(&self, w: &WrongPath, path: &Path<'_>, learned: &Learned, n: u64) -> Inputs {
+        let mut inputs = Inputs {
+            at: 0,
+            from: [NOWHERE; 2],
+            producers: [Producer::Nobody; 2],
+        };
+        for k in 0..2 {
+            let input: &Input = &learned.inputs[k];
+            let producer = w.producer(input, n);
+            inputs.producers[k] = producer;
+            match producer {
+                Producer::Nobody => {}
+                Producer::Forgotten => inputs.from[k] = 0,
+                Producer::Op(m) => {
+                    let made = w.made(m);
+                    let latency = u64::from(learned.op.dep_latency[k]);
+                    inputs.from[k] = if made == 0 { 0 } else { made + (latency << 1) };
+                    let at = match m.checked_sub(path.base) {
+                        Some(i) => path.made[i as usize].at,
+                        None => self.done_before(path.base - 1 - m),
+                    };
+                    let ready = at.saturating_add(latency * self.width);
+                    inputs.at = inputs.at.max(if at >= LATE { at } else { ready });
+                }
+            }
+        }
+        inputs
+    }
+
+    /// When the op was done that is `distance` places before the branch.
+    fn done_before(&self, distance: u64) -> u64 {
+        let d = distance as usize;
+        if d == 0 || d >= self.done.len() || d > self.op_count {
+            return 0;
+        }
+        self.done.get(self.op_count - d)
+    }
+
+    /// A load whose inputs are there in slot `start`: when its data are, and what it gives.
+    fn load_wrong<B: Below>(
+        &mut self,
+        w: &mut WrongPath,
+        (op, address): (&Op, Option<(u64, Source)>),
+        (start, resolved): (u64, u64),
+        outside: &mut Outside<'_, B>,
+    ) -> (u64, Origin) {
+        let Some((va, source)) = address else {
+            w.stats.unknown_loads += 1;
+            return (UNKNOWN, 0);
+        };
+        if start >= resolved {
+            w.stats.late_loads += 1;
+            return (LATE, w.loads(va));
+        }
+        let op = Op { va, ..*op };
+        let (_, high) = bytes(&op);
+        let last = va.wrapping_add(high - (va & (LINE_BYTES - 1)));
+        let mapped = |va| is_mapped(outside.view, VirtAddr(va));
+        if !mapped(va) || last >> 12 != va >> 12 && !mapped(last) {
+            w.stats.unmapped_loads += 1;
+            return (UNKNOWN, 0);
+        }
+        let s = &mut w.stats;
+        s.loads += 1;
+        match source {
+            Source::Converged => s.converged_loads += 1,
+            Source::Known(Known::Constant) => s.constant_loads += 1,
+            Source::Known(Known::Remembered) => s.remembered_loads += 1,
+        }
+        let (misses, walks) = (self.mmu.data_misses(), self.mmu.walks());
+        let ask = self.cycle(start);
+        let at = self.read_wrong(&op, ask, outside).unwrap_or(ask);
+        w.stats.l1d_tlb_misses += self.mmu.data_misses() - misses;
+        w.stats.walks += self.mmu.walks() - walks;
+        (at * self.width, w.loads(va))
+    }
+
+    /// Reads at `now` what is mapped, from one line or two: when the last of it is there.
+    fn read_wrong<B: Below>(
+        &mut self,
+        op: &Op,
+        now: Cycle,
+        outside: &mut Outside<'_, B>,
+    ) -> Result<Cycle, Fault> {
+        let t = self.translate(op.va, Access::Read, op.pc, now, outside)?;
+        let (low, high) = bytes(op);
+        let line = op.va >> LINE_SHIFT;
+        if high < LINE_BYTES {
+            return Ok(self.read_line(op, &t, (line, low, high), now, outside.below));
+        }
+        let u = self.second(op, &t, Access::Read, now, outside)?;
+        let first = self.read_line(op, &t, (line, low, LINE_BYTES - 1), now, outside.below);
+        let rest = (line + 1, 0, high - LINE_BYTES);
+        let rest = self.read_line(op, &u, rest, now, outside.below);
+        Ok(first.max(rest))
+    }
+
+    /// Bytes of a line, from an older store if that has some of them, else from the caches.
+    fn read_line<B: Below>(
+        &mut self,
+        op: &Op,
+        t: &Answer,
+        (line, low, high): (u64, u64, u64),
+        now: Cycle,
+        below: &mut B,
+    ) -> Cycle {
+        match self.stores.forward(line, low as u8, high as u8, now) {
+            Some(stored) => t.at.max(stored) + self.load_to_use,
+            None => self.request(Ask::Load, t.pa, op.pc, t.at, below).at,
+        }
+    }
+}
+
+impl Path<'_> {
+    /// Whether op `j` of the right path gets the same inputs as `op`, an earlier
+    /// execution of the same, would here.
+    fn agrees(&self, op: &Op, inputs: &Inputs, j: usize) -> bool {
+        let right = &self.right[j];
+        right.kind == op.kind
+            && (0..2).all(|k| {
+                let d = u64::from(right.dep[k]);
+                match inputs.producers[k] {
+                    Producer::Nobody => d == 0,
+                    Producer::Forgotten => false,
+                    Producer::Op(m) => {
+                        let number = (self.base + j as u64).wrapping_sub(d);
+                        let made = match m.checked_sub(self.base) {
+                            None => m == number,
+                            Some(i) => self.made[i as usize]
+                                .same
+                                .is_some_and(|s| self.base + s as u64 == number),
+                        };
+                        d != 0 && made && right.dep_latency[k] == op.dep_latency[k]
+                    }
+                }
+            })
+    }
+}

@@ -1,0 +1,439 @@
+//! What a core knows of code and addresses, to follow wrong paths by.
+//!
+//! A program's stream holds the right path alone. What lies on the wrong one is
+//! learned from earlier executions of the same code, and so are the addresses that
+//! its loads ask for: nobody knows the values in registers, but an instruction
+//! whose inputs have the same [`Origin`] as before computes the same address as
+//! before, and instructions that access memory at fixed distances from one value do so
+//! from the next. The path itself is in `core/wrong.rs`.
+
+mod addresses;
+mod ahead;
+mod code;
+mod pointers;
+
+use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_structures::Ring;
+use pagewalk_units::Asid;
+
+use addresses::Addresses;
+pub(crate) use addresses::Known;
+pub(crate) use ahead::Ahead;
+use code::Code;
+pub(crate) use code::{Input, Learned};
+use pointers::Pointers;
+
+use crate::WrongPathSpec;
+
+pagewalk_stats::counters! {
+    /// What a core did on wrong paths. None of it is among the instructions, loads and
+    /// branches of the program; translations and accesses to caches are among
+    /// those that MMU and caches count, as in hardware.
+    pub struct WrongPathStats {
+        episodes: "mispredictions", "Mispredicted branches whose wrong path was known";
+        unknown_episodes: "mispredictions", "Mispredicted branches whose wrong path had never been executed, or was forgotten";
+        instructions: "instructions", "Instructions dispatched on wrong paths";
+        loads: "loads", "Loads on wrong paths that went to the MMU and the caches";
+        converged_loads: "loads", "Those of them whose address is that of the same load on the right path, whose inputs are the same";
+        constant_loads: "loads", "Those of them that have no inputs, and had the same address the last times";
+        remembered_loads: "loads", "Those of them whose address was seen when their inputs had the same origin: pointers that were followed before";
+        unknown_loads: "loads", "Loads on wrong paths whose address is not known, and which did nothing";
+        late_loads: "loads", "Loads on wrong paths whose inputs came only when the branch was resolved";
+        unmapped_loads: "loads", "Loads on wrong paths to pages that are not mapped, and which did nothing";
+        l1d_tlb_misses: "translations", "Misses of the first-level data TLB by loads on wrong paths; they are among mmu.l1d_misses";
+        walks: "walks", "Page walks of loads on wrong paths: their misses of the last TLB; they are among mmu.walks";
+    }
+}
+
+/// Where a value comes from, as a fingerprint: the same instructions on the same
+/// inputs, down to words of memory. 0: not known.
+pub(crate) type Origin = u64;
+
+/// The origin of what no op made: constants, and what was made too long ago.
+pub(crate) const NOWHERE: Origin = 1;
+
+/// Ops that are remembered: more than a distance to a producer can tell.
+const HISTORY: usize = 1 << 17;
+/// Entries of the table that says when an instruction was last executed.
+const LAST: usize = 1 << 15;
+/// Entries of the table of words in memory whose origin is known.
+const STORED: usize = 1 << 16;
+/// Calls that are remembered.
+const CALLS: usize = 64;
+
+/// An op of the right path, or of a wrong one.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Which instruction: see [`WrongPath::name`].
+    name: u64,
+    origin: Origin,
+}
+
+/// Return addresses by their calls, the youngest overwriting the oldest.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    at: [u64; CALLS],
+    top: usize,
+}
+
+impl Calls {
+    fn push(&mut self, call: u64) {
+        self.top = (self.top + 1) % CALLS;
+        self.at[self.top] = call;
+    }
+    fn pop(&mut self) -> u64 {
+        let call = std::mem::take(&mut self.at[self.top]);
+        self.top = (self.top + CALLS - 1) % CALLS;
+        call
+    }
+}
+
+/// Who makes an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Producer {
+    /// Nobody, or somebody long ago.
+    Nobody,
+    /// The op of this number.
+    Op(u64),
+    /// It was forgotten.
+    Forgotten,
+}
+
+/// What a core has learned, and what it counted.
+pub(crate) struct WrongPath {
+    code: Code,
+    addresses: Addresses,
+    pointers: Pointers,
+    history: Ring<Seen>,
+    /// Name and number of the last op of an instruction.
+    last: Box<[(u64, u64)]>,
+    /// Word of memory and origin of what was stored there.
+    stored: Box<[(u64, Origin)]>,
+    /// Ops learned.
+    pub seen: u64,
+    /// Numbers from which on ops belong to this thread.
+    floor: u64,
+    /// The instruction of the op before, and how many ops of it there were.
+    before: (u64, u64),
+    calls: Calls,
+    space: u64,
+    /// What [`crate::Core::run`] was given is learned so far.
+    pub until: usize,
+    pub ahead: Ahead,
+    names: Vec<u64>,
+    /// Entries of `last` that a wrong path has overwritten.
+    undo: Vec<(usize, (u64, u64))>,
+    pub stats: WrongPathStats,
+}
+
+/// Mixes `b` into `a`; never 0.
+#[inline]
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
+    let x = (a.rotate_left(23) ^ b).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (x ^ x >> 29) | 1 << 63
+}
+
+impl WrongPath {
+    /// One that has seen nothing. `spec` was checked.
+    pub fn new(spec: &WrongPathSpec) -> Self {
+        WrongPath {
+            code: Code::new(spec.blocks as usize),
+            addresses: Addresses::new(spec.addresses as usize),
+            pointers: Pointers::new(),
+            history: Ring::new(HISTORY, Seen::default()),
+            last: vec![(0, 0); LAST].into(),
+            stored: vec![(0, 0); STORED].into(),
+            seen: 1,
+            floor: 1,
+            before: (0, 0),
+            calls: Calls {
+                at: [0; CALLS],
+                top: 0,
+            },
+            space: 0,
+            until: 0,
+            ahead: Ahead::new(),
+            names: Vec::new(),
+            undo: Vec::new(),
+            stats: WrongPathStats::default(),
+        }
+    }
+
+    /// Another thread comes: registers and calls are its own.
+    pub fn switch(&mut self) {
+        self.floor = self.seen;
+        self.calls.at = [0; CALLS];
+        self.before = (0, 0);
+        self.code.leave();
+    }
+
+    /// What is run from `at` on, in this address space, is to be learned.
+    pub fn begin(&mut self, asid: Asid, at: usize) {
+        self.enter(asid);
+        self.until = at;
+    }
+
+    /// `ops` have run until `at`.
+    pub fn end(&mut self, ops: &[Op], at: usize) {
+        self.learn(&ops[self.until..at]);
+    }
+
+    /// Ops and their addresses are of this space from now on.
+    pub fn enter(&mut self, asid: Asid) {
+        self.space = u64::from(asid.0) << 50;
+    }
+
+    /// The name of an op's instruction, with which of its ops it is. `before`: name
+    /// and number of ops of the instruction so far; it is brought up to date.
+    #[inline]
+    fn name(&self, pc: u64, before: &mut (u64, u64)) -> u64 {
+        let instruction = (pc ^ self.space) << 3;
+        *before = match *before {
+            (b, n) if b == instruction => (b, n + 1),
+            _ => (instruction, 0),
+        };
+        instruction | before.1.min(7)
+    }
+
+    /// Origin of what producer `k` of the next op made.
+    #[inline]
+    fn origin(&self, op: &Op, k: usize) -> Origin {
+        let d = u64::from(op.dep[k]);
+        if d == 0 || d > self.seen - self.floor {
+            return NOWHERE;
+        }
+        let made = self.history.get((self.seen - d) as usize).origin;
+        made + (u64::from(op.dep_latency[k]) << 1)
+    }
+
+    #[inline]
+    fn word(&self, va: u64) -> u64 {
+        va ^ self.space << 8
+    }
+
+    /// Origin of the word at `va`.
+    #[inline]
+    fn loaded(&self, va: u64) -> Origin {
+        let word = self.word(va);
+        let (at, origin) = self.stored[addresses::hash(word) as usize % STORED];
+        if at == word { origin } else { mix(word, 3) }
+    }
+
+    /// Learns ops of the right path, in the order of the program.
+    pub fn learn(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.learn_op(op);
+        }
+    }
+
+    #[inline]
+    fn learn_op(&mut self, op: &Op) {
+        let mut before = self.before;
+        let name = self.name(op.pc, &mut before);
+        self.before = before;
+        let from = [self.origin(op, 0), self.origin(op, 1)];
+        let (seen, floor, history) = (self.seen, self.floor, &self.history);
+        self.code.learn(op, name, |d| {
+            let d = u64::from(d);
+            (d <= seen - floor).then(|| history.get((seen - d) as usize).name)
+        });
+        let origin = match op.kind {
+            // Of what no op made it may make anything: it may count.
+            Kind::Compute if from == [NOWHERE; 2] => mix(name, self.seen),
+            Kind::Compute | Kind::Ask => result(name, from, op.latency),
+            Kind::Load => {
+                self.learn_address(name, from, op.va);
+                self.loaded(op.va)
+            }
+            Kind::Store => {
+                if from[0] != NOWHERE {
+                    let by = (name, from[0]);
+                    self.pointers.learn(&mut self.addresses, by, op.va, true);
+                }
+                // What no op made may be anything.
+                let data = match from[1] {
+                    NOWHERE => mix(name, self.seen),
+                    made => made,
+                };
+                self.store(op.va, data);
+                NOWHERE
+            }
+            Kind::Branch => NOWHERE,
+        };
+        self.history.set(self.seen as usize, Seen { name, origin });
+        self.last[addresses::hash(name) as usize % LAST] = (name, self.seen);
+        self.seen += 1;
+        if op.kind == Kind::Branch {
+            let taken = op.flags & flags::TAKEN != 0;
+            match after(name, op, taken, op.va, &mut self.calls) {
+                Some(key) => self.code.enter(key),
+                None => self.code.leave(),
+            }
+        }
+    }
+
+    /// A load with inputs of these origins has asked for `va`.
+    #[inline]
+    fn learn_address(&mut self, name: u64, from: [Origin; 2], va: u64) {
+        let new = self.code.remembers() || self.seen.is_multiple_of(code::TRIED);
+        let mut before = false;
+        if let Some(origin) = single(from) {
+            let by = (name, origin);
+            let right;
+            (before, right) = self.pointers.learn(&mut self.addresses, by, va, new);
+            if right {
+                return self.code.seen(true);
+            }
+        }
+        before |= self.addresses.learn(address(name, from), va, new);
+        self.code.seen(before);
+    }
+
+    /// What is of this origin is stored at `va`.
+    #[inline]
+    fn store(&mut self, va: u64, data: Origin) {
+        let word = self.word(va);
+        let slot = addresses::hash(word) as usize % STORED;
+        let (other, was) = self.stored[slot];
+        if other != word && other != 0 {
+            // From now on it is known by where it lies.
+            self.pointers.copy(&mut self.addresses, was, mix(other, 3));
+        }
+        self.stored[slot] = (word, data);
+    }
+
+    /// The calls that have not returned yet.
+    pub fn calls(&self) -> Calls {
+        self.calls
+    }
+
+    /// Name of a branch that is next to be learned, and what [`WrongPath::look_ahead`]
+    /// wants of it.
+    pub fn branch(&self, op: &Op) -> (u64, (u64, u64)) {
+        let mut before = self.before;
+        (self.name(op.pc, &mut before), before)
+    }
+
+    /// The right path goes on with these ops after the branch.
+    pub fn look_ahead(&mut self, ops: &[Op], before: &mut (u64, u64)) {
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
+        names.extend(ops.iter().map(|op| self.name(op.pc, before)));
+        self.ahead.set(ops, &names);
+        self.names = names;
+    }
+
+    /// The block of this key, if it is known.
+    pub fn block(&self, key: u64) -> Option<usize> {
+        self.code.find(key)
+    }
+
+    /// Op `k` of a block.
+    pub fn op(&self, block: usize, k: usize) -> Option<Learned> {
+        self.code.op(block, k)
+    }
+
+    /// Who made what producer `input` of the op of number `n` stands for: of all
+    /// ops that ever did, the one that was executed last.
+    pub fn producer(&self, input: &Input, n: u64) -> Producer {
+        if input.inside > 0 {
+            return Producer::Op(n - u64::from(input.inside));
+        }
+        let mut youngest = 0;
+        let mut forgotten = false;
+        for &name in input.names.iter().filter(|&&n| n != 0) {
+            let (last, number) = self.last[addresses::hash(name) as usize % LAST];
+            if last == name {
+                youngest = youngest.max(number);
+            } else {
+                forgotten = true;
+            }
+        }
+        if youngest >= self.floor && n - youngest <= u64::from(u16::MAX) {
+            Producer::Op(youngest)
+        } else if forgotten {
+            Producer::Forgotten
+        } else {
+            Producer::Nobody
+        }
+    }
+
+    /// Origin of an op's result, of a right path or of this wrong one.
+    pub fn made(&self, number: u64) -> Origin {
+        self.history.get(number as usize).origin
+    }
+
+    /// What is known of the address of a load.
+    pub fn address(&self, name: u64, from: [Origin; 2]) -> Option<(u64, Known)> {
+        let pointer = single(from).and_then(|o| self.pointers.find(&self.addresses, name, o));
+        match pointer {
+            Some(va) => Some((va, Known::Remembered)),
+            None => self
+                .addresses
+                .find(address(name, from), from == [NOWHERE; 2]),
+        }
+    }
+
+    /// An op of a wrong path, of number `n`, with its result; forgotten by
+    /// [`WrongPath::leave`].
+    pub fn pass(&mut self, n: u64, name: u64, origin: Origin) {
+        self.history.set(n as usize, Seen { name, origin });
+        let slot = addresses::hash(name) as usize % LAST;
+        self.undo.push((slot, self.last[slot]));
+        self.last[slot] = (name, n);
+    }
+
+    /// Origin of what a wrong path's load of `va` gives.
+    pub fn loads(&self, va: u64) -> Origin {
+        self.loaded(va)
+    }
+
+    /// The wrong path has ended: what was executed last is what the right path did.
+    pub fn leave(&mut self) {
+        while let Some((slot, before)) = self.undo.pop() {
+            self.last[slot] = before;
+        }
+    }
+}
+
+/// Origin of a result.
+#[inline]
+pub(crate) fn result(name: u64, from: [Origin; 2], latency: u8) -> Origin {
+    mix(mix(mix(name, from[0]), from[1]), u64::from(latency))
+}
+
+/// The only input that anything made.
+#[inline]
+fn single(from: [Origin; 2]) -> Option<Origin> {
+    match from {
+        [NOWHERE, NOWHERE] => None,
+        [origin, NOWHERE] | [NOWHERE, origin] => Some(origin),
+        _ => None,
+    }
+}
+
+/// Under which an address is remembered.
+#[inline]
+fn address(name: u64, from: [Origin; 2]) -> u64 {
+    mix(mix(name, from[0]), from[1] ^ 5)
+}
+
+/// Key of the block that follows the branch `op`, called `name`, if that is `taken`
+/// or goes to `to`. `None`: it goes nowhere that is known.
+pub(crate) fn after(name: u64, op: &Op, taken: bool, to: u64, calls: &mut Calls) -> Option<u64> {
+    let bits = op.flags;
+    let way = if bits & flags::CONDITIONAL != 0 {
+        u64::from(taken)
+    } else if bits & flags::RETURN != 0 {
+        calls.pop()
+    } else if bits & flags::INDIRECT != 0 {
+        to
+    } else {
+        2
+    };
+    if bits & flags::CALL != 0 {
+        calls.push(op.pc);
+    }
+    let goes = way != 0 || bits & flags::CONDITIONAL != 0;
+    goes.then(|| mix(name, way))
+}

@@ -1,0 +1,79 @@
+//! The right path beyond a mispredicted branch, where the wrong one may meet it.
+
+use pagewalk_stream::{Kind, Op};
+
+/// Ops that are found by name.
+const SLOTS: usize = 2048;
+const FILTER: usize = 32;
+const NONE: u16 = u16::MAX;
+
+/// The ops after a branch, by instruction and in order.
+pub(crate) struct Ahead {
+    /// Name, episode, first op of that name which the wrong path has not come by.
+    slots: Box<[(u64, u32, u16)]>,
+    /// The op of the same name after each.
+    next: Vec<u16>,
+    episode: u32,
+    /// Words that they write, as a filter that never denies one.
+    written: [u64; FILTER],
+}
+
+/// Bit of a word's address in the filter.
+fn bit(va: u64) -> (usize, u64) {
+    let h = super::addresses::hash(va >> 3);
+    (h as usize % FILTER, 1 << (h >> 32 & 63))
+}
+
+impl Ahead {
+    pub fn new() -> Self {
+        Ahead {
+            slots: vec![(0, 0, NONE); SLOTS].into(),
+            next: Vec::new(),
+            episode: 0,
+            written: [0; FILTER],
+        }
+    }
+
+    fn slot(name: u64) -> usize {
+        super::addresses::hash(name) as usize % SLOTS
+    }
+
+    /// These are the ops after a branch, and their names.
+    pub fn set(&mut self, ops: &[Op], names: &[u64]) {
+        self.written = [0; FILTER];
+        for op in ops.iter().filter(|op| op.kind == Kind::Store) {
+            for va in [op.va, op.va.wrapping_add(u64::from(op.size.max(1)) - 1)] {
+                let (at, bit) = bit(va);
+                self.written[at] |= bit;
+            }
+        }
+        self.episode = self.episode.wrapping_add(1);
+        self.next.clear();
+        self.next.resize(names.len(), NONE);
+        for (j, &name) in names.iter().enumerate().rev() {
+            let slot = &mut self.slots[Self::slot(name)];
+            if (slot.0, slot.1) == (name, self.episode) {
+                self.next[j] = slot.2;
+            }
+            *slot = (name, self.episode, j as u16);
+        }
+    }
+
+    /// Whether one of them may write the word at `va`.
+    pub fn writes(&self, va: u64) -> bool {
+        let (at, bit) = bit(va);
+        self.written[at] & bit != 0
+    }
+
+    /// The op of this name that the wrong path comes to next, counted from the
+    /// branch: the first, then the second, and so on.
+    pub fn take(&mut self, name: u64) -> Option<usize> {
+        let slot = &mut self.slots[Self::slot(name)];
+        if (slot.0, slot.1) != (name, self.episode) || slot.2 == NONE {
+            return None;
+        }
+        let at = usize::from(slot.2);
+        slot.2 = self.next[at];
+        Some(at)
+    }
+}

@@ -1,0 +1,168 @@
+//! Blocks of code that were executed: what follows a branch, up to the next.
+
+use pagewalk_stream::{Kind, Op};
+
+/// Ops of a block at most; a longer one is known so far.
+const LONGEST: usize = 64;
+/// Ops that are known to make an input.
+const MAKERS: usize = 4;
+
+/// A load that never sees the same origins again is no longer remembered, but for
+/// one time in so many.
+pub(super) const TRIED: u64 = 16;
+/// How many times in a row it takes to find out, and to forget that.
+const AGAIN: u8 = 64;
+
+/// Who makes an input of an op.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Input {
+    /// The op so many places before, in the same block; 0: none.
+    pub inside: u16,
+    /// Those of earlier blocks, by name; 0: none.
+    pub names: [u64; MAKERS],
+}
+
+/// An op as it was executed last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Learned {
+    pub name: u64,
+    pub op: Op,
+    pub inputs: [Input; 2],
+    /// Of a load: how often, of late, its inputs' origins had been seen before.
+    pub again: u8,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    key: u64,
+    ops: Vec<Learned>,
+}
+
+/// A bounded number of blocks, direct-mapped.
+#[derive(Clone, Debug)]
+pub(super) struct Code {
+    blocks: Box<[Block]>,
+    /// The block that is being executed, and how far.
+    current: Option<(usize, usize)>,
+}
+
+impl Code {
+    /// Room for so many blocks, a power of two.
+    pub fn new(blocks: usize) -> Self {
+        Code {
+            blocks: vec![Block::default(); blocks].into(),
+            current: None,
+        }
+    }
+
+    #[inline]
+    fn slot(&self, key: u64) -> usize {
+        (super::addresses::hash(key) >> 7) as usize & (self.blocks.len() - 1)
+    }
+
+    pub fn find(&self, key: u64) -> Option<usize> {
+        let slot = self.slot(key);
+        (self.blocks[slot].key == key).then_some(slot)
+    }
+
+    pub fn op(&self, block: usize, k: usize) -> Option<Learned> {
+        self.blocks[block].ops.get(k).copied()
+    }
+
+    /// The block of this key begins.
+    #[inline]
+    pub fn enter(&mut self, key: u64) {
+        let slot = self.slot(key);
+        let block = &mut self.blocks[slot];
+        if block.key != key {
+            block.key = key;
+            block.ops.clear();
+        }
+        self.current = Some((slot, 0));
+    }
+
+    /// What comes next follows no branch.
+    pub fn leave(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether to remember the address of the load learned last.
+    #[inline]
+    pub fn remembers(&self) -> bool {
+        self.last().is_none_or(|l| l.again > 0)
+    }
+
+    /// Its inputs' origins had been seen before, or not.
+    #[inline]
+    pub fn seen(&mut self, before: bool) {
+        if let Some(at) = self.current {
+            let (slot, k) = (at.0, at.1 - 1);
+            let again = &mut self.blocks[slot].ops[k].again;
+            *again = if before {
+                (*again + 1).min(AGAIN)
+            } else {
+                again.saturating_sub(1)
+            };
+        }
+    }
+
+    #[inline]
+    fn last(&self) -> Option<&Learned> {
+        let (slot, k) = self.current?;
+        self.blocks[slot].ops.get(k.checked_sub(1)?)
+    }
+
+    /// The next op of the block. `named`: the op so many places before.
+    #[inline]
+    pub fn learn(&mut self, op: &Op, name: u64, named: impl Fn(u16) -> Option<u64>) {
+        let Some((slot, k)) = self.current else {
+            return;
+        };
+        if k == LONGEST {
+            self.current = None;
+            return;
+        }
+        self.current = Some((slot, k + 1));
+        let ops = &mut self.blocks[slot].ops;
+        if ops
+            .get(k)
+            .is_none_or(|l| l.name != name || l.op.kind != op.kind)
+        {
+            ops.truncate(k);
+            ops.push(Learned {
+                name,
+                op: *op,
+                inputs: [Input::default(); 2],
+                again: AGAIN,
+            });
+        }
+        let learned = &mut ops[k];
+        learned.op = *op;
+        // Stores do nothing on wrong paths.
+        if op.kind == Kind::Store {
+            return;
+        }
+        for (input, &d) in learned.inputs.iter_mut().zip(&op.dep) {
+            if d == 0 {
+                continue;
+            }
+            if usize::from(d) <= k {
+                input.inside = d;
+                continue;
+            }
+            if let Some(name) = named(d)
+                && !input.names.contains(&name)
+            {
+                input.inside = 0;
+                let free = input.names.iter().position(|&n| n == 0);
+                match free {
+                    Some(at) => input.names[at] = name,
+                    None => {
+                        input.names.rotate_left(1);
+                        input.names[MAKERS - 1] = name;
+                    }
+                }
+            }
+        }
+    }
+}

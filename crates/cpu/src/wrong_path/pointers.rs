@@ -1,0 +1,101 @@
+//! Pointers: values of one origin that several instructions go through, each with a
+//! distance of its own.
+
+use super::addresses::{Addresses, hash};
+use super::{Origin, mix};
+
+/// Instructions whose distance is known at a time.
+const INSTRUCTIONS: usize = 1 << 14;
+/// Times that a distance must have been right, and what is counted at most.
+const SURE: u8 = 2;
+const MOST: u8 = 7;
+
+/// How far from a pointer an instruction accesses memory.
+#[derive(Clone, Copy, Default, Debug)]
+struct Distance {
+    name: u64,
+    bytes: u64,
+    sure: u8,
+}
+
+/// What lies at a fixed distance from what. The value of a pointer is known but for a
+/// constant, which is that of the instruction that came by first.
+#[derive(Clone, Debug)]
+pub(super) struct Pointers {
+    distances: Box<[Distance]>,
+}
+
+#[inline]
+fn key(origin: Origin) -> u64 {
+    mix(origin, 9)
+}
+
+impl Pointers {
+    pub fn new() -> Self {
+        Pointers {
+            distances: vec![Distance::default(); INSTRUCTIONS].into(),
+        }
+    }
+
+    #[inline]
+    fn slot(name: u64) -> usize {
+        hash(name) as usize % INSTRUCTIONS
+    }
+
+    /// The instruction has accessed `va`, by an input of this origin. `new`: that may
+    /// be remembered. Gives whether the origin was known, and whether the address was.
+    #[inline]
+    pub fn learn(
+        &mut self,
+        addresses: &mut Addresses,
+        (name, origin): (u64, Origin),
+        va: u64,
+        new: bool,
+    ) -> (bool, bool) {
+        let d = &mut self.distances[Self::slot(name)];
+        if d.name != name {
+            *d = Distance {
+                name,
+                ..Distance::default()
+            };
+        }
+        let value = addresses.get(key(origin));
+        match value {
+            Some(v) if v.wrapping_add(d.bytes) == va => {
+                let right = d.sure >= SURE;
+                d.sure = (d.sure + 1).min(MOST);
+                return (true, right);
+            }
+            // The distance is not known yet.
+            Some(v) if d.sure < SURE => {
+                d.sure = d.sure.saturating_sub(1);
+                if d.sure == 0 {
+                    d.bytes = va.wrapping_sub(v);
+                }
+            }
+            // The value is another now, or it is no pointer.
+            _ => {
+                d.sure -= u8::from(value.is_some());
+                addresses.learn(key(origin), va.wrapping_sub(d.bytes), new);
+            }
+        }
+        (value.is_some(), false)
+    }
+
+    /// Where the instruction would access memory by an input of this origin.
+    pub fn find(&self, addresses: &Addresses, name: u64, origin: Origin) -> Option<u64> {
+        let d = &self.distances[Self::slot(name)];
+        if d.name != name || d.sure < SURE {
+            return None;
+        }
+        Some(addresses.get(key(origin))?.wrapping_add(d.bytes))
+    }
+
+    /// What is of the origin `from` is of the origin `to`, too.
+    #[inline]
+    pub fn copy(&self, addresses: &mut Addresses, from: Origin, to: Origin) {
+        if let Some(v) = addresses.get(key(from)) {
+            addresses.learn(key(to), v, true);
+        }
+    }
+}

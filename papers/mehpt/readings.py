@@ -25,7 +25,7 @@ from .common import (
 )
 
 THRESHOLDS = (0.6, 0.65, 0.7, 0.75)
-RATES = (1.0, 1.25, 1.35, 1.5, 2.0, 3.0)
+RATES = (1.0, 1.25, 1.35, 1.45, 1.5, 2.0, 3.0)
 RULES = ("finish", "wait")
 WITHIN = 0.03
 """Of the printed number; printed numbers are rounded to about a hundredth."""

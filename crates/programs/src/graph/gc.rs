@@ -33,7 +33,9 @@ use pagewalk_stream::{Program, ProgramError};
 use super::kernel::{Extras, Kernel, World, bounds, launch};
 use super::layout::{Field, Layout, Properties};
 use super::level_sync::{DIVIDE, gather};
-use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::params::{
+    DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, SCALE, SYMMETRIC, Setup, VERTICES, symmetric,
+};
 use super::source::mix;
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
@@ -55,7 +57,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
     params: &[
-        GRAPH, SCALE, VERTICES, DEGREE, SYMMETRIC, LAYOUT, POPULATE, REGION,
+        GRAPH, SCALE, VERTICES, DEGREE, DEGREES, SYMMETRIC, LAYOUT, ORDER, POPULATE, REGION,
     ],
 };
 

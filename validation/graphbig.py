@@ -58,7 +58,7 @@ KERNELS = {
         scale=12,
     ),
     "tc": Kernel("bench_triangleCount", "tc", scale=13),
-    "bc": Kernel("bench_betweennessCentr", "bc", scale=9),
+    "bc": Kernel("bench_betweennessCentr", "bc", scale=8),
 }
 
 

@@ -373,4 +373,54 @@ mod tests {
         }
         assert_eq!((loaded.count, STRIDE), (47, 272));
     }
+
+    /// The same classes' `load_csv_edges` without any vertex file: edges 7>2, 7>9, 2>7,
+    /// 2>4, 2>7, 4>2, 4>10 to 4>21, 9>7, 9>30, 30>4, named 0 to 16 as they come.
+    #[test]
+    fn vertices_that_edges_name_lie_between_them() {
+        let vertices = [
+            0, 592, 1408, 2544, 3952, 4816, 5680, 6544, 7408, 8272, 9136, 10_000, 11_488, 12_128,
+            12_880, 13_952, 14_976,
+        ];
+        let nodes = [
+            432, 1024, 1840, 2976, 4384, 5248, 6112, 6976, 7840, 8704, 9568, 10_432, 11_696,
+            12_448, 13_312, 14_272, 15_408,
+        ];
+        let edges: [(u32, Vec<(u32, u64)>); 5] = [
+            (0, vec![(1, 1184), (2, 2000)]),
+            (1, vec![(0, 2272), (3, 3136), (0, 3408)]),
+            (
+                3,
+                (std::iter::once(1).chain(4..16))
+                    .zip([
+                        3680, 4544, 5408, 6272, 7136, 8000, 8864, 9728, 11_216, 11_856, 12_608,
+                        13_472, 14_432,
+                    ])
+                    .collect(),
+            ),
+            (2, vec![(0, 14_704), (16, 15_568)]),
+            (16, vec![(3, 15_840)]),
+        ];
+        let list: Vec<(u32, u32, u32)> = (edges.iter())
+            .flat_map(|(source, row)| row.iter().map(|edge| (*source, edge.0, 1)))
+            .collect();
+        let graph = Graph::Held(Csr::from_edges(17, &list, Shape::default()));
+        let order = Order {
+            sources: edges.iter().map(|e| e.0).collect(),
+            interleaved: true,
+        };
+        let loaded = loaded(graph, order);
+        let first = loaded.vertices[0][0];
+        for (v, given) in loaded.vertices.iter().enumerate() {
+            let wanted = [vertices[v], nodes[v]];
+            assert_eq!(given.map(|at| at - first), wanted, "vertex {v}");
+        }
+        for (source, row) in &edges {
+            let mut cursor = loaded.edges.row(*source);
+            for (target, wanted) in row {
+                assert_eq!(cursor.at() - first, *wanted, "{source} to {target}");
+                loaded.edges.advance(&mut cursor);
+            }
+        }
+    }
 }

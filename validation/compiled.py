@@ -16,6 +16,7 @@ SOURCES holds, as far as they are wanted:
     torch/      lib/ and include/ of PyPI's torch 2.15.0 for CPython 3.11, unpacked, and in
                 lib/ libcudart.so.13 and libcupti.so.13 of nvidia-cuda-runtime and
                 nvidia-cuda-cupti, which the library asks for and does not use here
+    graphBIG/   github.com/graphbig/graphBIG
     root/       Debian's sysbench, libluajit-5.1-2, libmariadb3, libpq5, libaio1 and
                 mummer, unpacked: `apt-get download NAME`, `dpkg -x FILE root`
 
@@ -41,10 +42,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy
 
+import graphbig
 import marked
 
 ROOT = Path(__file__).parent.parent
@@ -463,6 +466,35 @@ def dlrm(work: Path) -> Iterator[Case]:
         )
 
 
+def of_graphbig(name: str, work: Path) -> Iterator[Case]:
+    """A kernel of GraphBIG, one thread, over its own lists of vertices and edges."""
+    kernel = graphbig.KERNELS[name]
+    folder = work / "graphBIG" / "benchmark" / kernel.folder
+    replace(
+        folder / f"{kernel.program}.cpp",
+        (kernel.begin, f"{kernel.begin} pagewalk_roi_begin();"),
+        (kernel.end, f"pagewalk_roi_end(); {kernel.end}"),
+    )
+    # Without the library that names a processor's own counters.
+    make(folder, "PFM=0", "all")
+    graph = work / "graph"
+    edges = graphbig.graph(kernel.scale, 8, graph)
+    options = (word for given in kernel.parameters for word in ("--param", given))
+    yield Case(
+        name,
+        f"GraphBIG's `{kernel.program}`",
+        f"Kronecker graph, 2^{kernel.scale} vertices, {edges} edges",
+        "edge",
+        kernel.passes * edges,
+        [str(folder / kernel.program), "--dataset", str(graph), *kernel.arguments],
+        {},
+        [
+            *("--workload", name, "--param", f"graph={graph}", "--param", "layout=graphbig"),
+            *options,
+        ],
+    )
+
+
 CASES: dict[str, Callable[[Path], Iterator[Case]]] = {
     "xsbench": xsbench,
     "bfs": bfs,
@@ -471,6 +503,7 @@ CASES: dict[str, Callable[[Path], Iterator[Case]]] = {
     "mummer": mummer,
     "kmer": kmer,
     "dlrm": dlrm,
+    **{f"graphbig-{name}": partial(of_graphbig, name) for name in graphbig.KERNELS},
 }
 FOLDERS = {
     "xsbench": "XSBench",
@@ -480,6 +513,7 @@ FOLDERS = {
     "mummer": "root",
     "kmer": "kmer-cnt",
     "dlrm": "torch",
+    **{f"graphbig-{name}": "graphBIG" for name in graphbig.KERNELS},
 }
 
 

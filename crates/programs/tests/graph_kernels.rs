@@ -181,6 +181,96 @@ fn page_rank_pulls_each_edge_with_five_instructions() {
     assert!((24.0..30.0).contains(&vertex), "{vertex}");
 }
 
+/// What `kind` has, and all instructions, of a run over a uniform graph of 4096 vertices.
+fn counts(name: &str, degree: &str, more: &[(&str, &str)]) -> [i64; 4] {
+    let mut params = vec![
+        ("graph", "uniform"),
+        ("scale", "12"),
+        ("layout", "graphbig"),
+        ("degree", degree),
+    ];
+    params.extend(more);
+    let given = run(
+        build(name, &options(1, 0, &params)).unwrap().as_mut(),
+        |_| 0,
+    );
+    let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as i64;
+    let [loads, stores, branches] = [Kind::Load, Kind::Store, Kind::Branch].map(count);
+    [instructions(&given) as i64, loads, stores, branches]
+}
+
+/// In g++'s listing of GraphBIG's page rank an edge is 27 instructions: the map's base and
+/// size are read again after `lock cmpxchg`, from the graph whose address is read, too.
+#[test]
+fn an_edge_of_page_rank_is_that_of_graphbigs_build() {
+    let once = [("iterations", "1")];
+    let (few, many) = (counts("pr", "8", &once), counts("pr", "24", &once));
+    let edges = 16 * 4096;
+    let each: [f64; 4] = std::array::from_fn(|i| (many[i] - few[i]) as f64 / edges as f64);
+    // `lock cmpxchg` is a load and the only store.
+    let wanted = [27.0, 11.0, 1.0, 6.0];
+    for (given, wanted) in std::iter::zip(each, wanted) {
+        assert!((given - wanted).abs() < 0.01, "{each:?}");
+    }
+}
+
+/// Of an edge of the triangle count the listing writes three words: both counts, and the
+/// vertex at its other end while the lists are merged.
+#[test]
+fn a_merge_of_the_triangle_count_keeps_a_vertex_on_the_stack() {
+    let (few, many) = (counts("tc", "4", &[]), counts("tc", "8", &[]));
+    // The graph is made symmetric, so that each of its edges is merged once; some were the same.
+    let merges = 4 * 4096;
+    let stores = (many[2] - few[2]) as f64 / f64::from(merges);
+    assert!((2.9..=3.0).contains(&stores), "{stores}");
+}
+
+/// A component of one vertex takes 390 instructions, 108 loads and 71 stores (callgrind
+/// over 20,000 of them): its queue is allocated and freed.
+#[test]
+fn a_lonely_vertex_costs_connected_components_its_queue() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let alone = |vertices: u32, file: &mut tempfile::NamedTempFile| {
+        file.as_file().set_len(0).unwrap();
+        let text = format!(
+            "%%MatrixMarket matrix coordinate pattern general\n{vertices} {vertices} 1\n1 2\n"
+        );
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        let params = [("graph", &*path), ("layout", "graphbig"), ("rounds", "1")];
+        let given = run(
+            build("cc", &options(1, 0, &params)).unwrap().as_mut(),
+            |_| 0,
+        );
+        let count = |kind| given[&0].ops.iter().filter(|o| o.kind == kind).count() as f64;
+        [
+            instructions(&given) as f64,
+            count(Kind::Load),
+            count(Kind::Store),
+        ]
+    };
+    let (few, many) = (alone(2000, &mut file), alone(4000, &mut file));
+    for (i, wanted) in [390.0, 108.0, 71.0].into_iter().enumerate() {
+        let each = (many[i] - few[i]) / 2000.0;
+        assert!(
+            (each / wanted - 1.0).abs() < 0.1,
+            "{i}: {each} for {wanted}"
+        );
+    }
+}
+
+#[test]
+fn orders_and_degrees_are_refused_where_there_are_none() {
+    let refused = |params: &[(&str, &str)]| match build("bfs", &options(1, 0, params)) {
+        Ok(_) => panic!("{params:?} was accepted"),
+        Err(e) => e.message,
+    };
+    let order = refused(&[("scale", "12"), ("order", "edges")]);
+    assert!(order.contains("GraphBIG's layout"), "{order}");
+    let degrees = refused(&[("scale", "12"), ("degrees", "graphbig")]);
+    assert!(degrees.contains("ldbc"), "{degrees}");
+}
+
 #[test]
 fn files_are_read_and_their_mistakes_named() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -37,7 +37,9 @@ use pagewalk_stream::{Program, ProgramError};
 
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
-use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::params::{
+    DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, SCALE, SYMMETRIC, Setup, VERTICES, symmetric,
+};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -66,8 +68,10 @@ const INFO: WorkloadInfo = WorkloadInfo {
         SCALE,
         VERTICES,
         DEGREE,
+        DEGREES,
         SYMMETRIC,
         LAYOUT,
+        ORDER,
         ParamInfo {
             name: "sources",
             unit: "vertices",

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use pagewalk_stream::ProgramError;
 use pagewalk_stream::flags::TAKEN;
 
-use super::containers::Deque;
+use super::containers::{self, Deque, From};
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
@@ -63,8 +63,10 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::SCALE,
         params::VERTICES,
         params::DEGREE,
+        params::DEGREES,
         params::SYMMETRIC,
         params::LAYOUT,
+        params::ORDER,
         ParamInfo {
             name: "rounds",
             unit: "runs",
@@ -256,11 +258,20 @@ async fn component<L: Layout>(
     queue.free(heap);
 }
 
-/// The queue's constructor: two allocations and ten members.
+/// The function's start and the queue's constructor: five registers saved, ten
+/// members set to nothing, two allocations, and the members for the first node.
 fn construct(t: &mut Thread, frame: u64) {
-    let memory = t.compute(0x40, 60, 40, [NONE; 2]);
+    for i in 0..5 {
+        t.store(2 + 3 * i, 2, frame + 0x68 + 8 * i, 8, NONE, NONE);
+    }
     for (i, pc) in [0x1b, 0x24, 0x29, 0x2e, 0x33].into_iter().enumerate() {
-        t.store(pc, 2, frame + 16 * i as u64, 16, NONE, memory);
+        t.store(pc, 1, frame + 16 * i as u64, 16, NONE, NONE);
+    }
+    containers::allocate(t, 0x38, From::List, None);
+    t.store(0x42, 2, frame, 8, NONE, NONE);
+    containers::allocate(t, 0x4a, From::List, None);
+    for (i, pc) in [0x58, 0x7c, 0x84, 0x92, 0x97].into_iter().enumerate() {
+        t.store(pc, 2, frame + 16 * i as u64, 16, NONE, NONE);
     }
 }
 
@@ -269,7 +280,13 @@ fn destroy(t: &mut Thread, frame: u64) {
     for (pc, at) in [(0x237, 0), (0x241, 0x48), (0x246, 0x28)] {
         t.load(pc, 2, frame + at, 8, [NONE; 2]);
     }
-    t.compute(0x260, 50, 20, [NONE; 2]);
+    t.load(0x254, 1, frame + 0x28, 8, [NONE; 2]);
+    containers::release(t, 0x25b, From::List, None);
+    t.branch(0x263, 0x254, 3, false, [NONE; 2]);
+    containers::release(t, 0x274, From::List, None);
+    for i in 0..5 {
+        t.load(0x268 + 2 * i, 1, frame + 0x68 + 8 * i, 8, [NONE; 2]);
+    }
 }
 
 /// Label and level of a vertex that is found.

@@ -50,7 +50,9 @@ const INFO: WorkloadInfo = WorkloadInfo {
         params::SCALE,
         params::VERTICES,
         params::DEGREE,
+        params::DEGREES,
         params::LAYOUT,
+        params::ORDER,
         ParamInfo {
             name: "rounds",
             unit: "passes",

@@ -21,8 +21,9 @@
 //! g++ 12.2 -O3: 40 `mov (%r15,%rdx,8),%r9` ; find_vertex ; 93 edges_begin, with
 //! 9b `movzwl rand` ; a8 target, find_vertex ; d7 `cmp %bp,color` ; jb f2 ; dd
 //! `movzwl rand` ; cmp ; e5 jb 13d ; cmp ; eb jne f2 ; cmp ; f0 jb 13d ; f2 next
-//! edge ; fa `mov %bp,color` ; ff five loads, stores and tests ; 11f jb 40 ; 13d
-//! `div`, the vector's end and capacity, `mov %r9,(%rsi)`, its new end ; jmp ff.
+//! edge ; fa `mov %bp,color` ; ff the vector's length ; 11f jb 3c ; 13d
+//! `div`, the vector's end and capacity, `mov %r9,(%rsi)`, its new end and that of the
+//! input ; jmp ff.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -33,7 +34,9 @@ use pagewalk_stream::{Program, ProgramError};
 use super::kernel::{Extras, Kernel, World, bounds, launch};
 use super::layout::{Field, Layout, Properties};
 use super::level_sync::{DIVIDE, gather};
-use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::params::{
+    DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, SCALE, SYMMETRIC, Setup, VERTICES, symmetric,
+};
 use super::source::mix;
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
@@ -55,7 +58,7 @@ const INFO: WorkloadInfo = WorkloadInfo {
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
     params: &[
-        GRAPH, SCALE, VERTICES, DEGREE, SYMMETRIC, LAYOUT, POPULATE, REGION,
+        GRAPH, SCALE, VERTICES, DEGREE, DEGREES, SYMMETRIC, LAYOUT, ORDER, POPULATE, REGION,
     ],
 };
 
@@ -156,18 +159,22 @@ async fn round<L: Layout>(
     found: &Colors,
 ) {
     let (memory, graph, lists) = (world.memory(), &world.graph, world.lists());
-    let (list, header) = lists.input(thread);
+    let (list, own_header) = lists.input(thread);
     let frame = t.stack - 0x200;
-    let start = bounds(t, 0x0e, header);
+    let start = bounds(t, 0x0e, own_header);
     t.branch(0x24, 0x125, 4, input.is_empty(), start);
     for (i, &vertex) in input.iter().enumerate() {
+        let shared = t.load(0x3c, 1, frame, 8, [NONE; 2]);
         let id = t.load(0x40, 1, list + 8 * i as u64, 8, [NONE; 2]);
-        t.store(0x51, 1, frame + 0x38, 8, NONE, id);
+        t.load(0x43, 2, t.stack - 0x80, 8, [shared, NONE]);
         let u = memory.find(t, 0x44, vertex, id, false);
         let (va, from) = memory.field(u, RAND);
         let own = t.load(0x9b, 1, va, 2, [from, NONE]);
         let number = found.number(vertex);
         let mut edges = memory.edges(t, 0x93, 0xfa, graph, u);
+        if edges.is_some() {
+            t.store(0xa1, 1, frame + 0x10, 8, NONE, u.value);
+        }
         let mut larger = false;
         while let Some(present) = &mut edges {
             let (target, id) = memory.target(t, 0xa8, graph, present);
@@ -206,21 +213,22 @@ async fn round<L: Layout>(
             let at = [id.plus(DIVIDE), vectors];
             let base = t.load(0x155, 3, frame + 0x20, 8, [NONE; 2]);
             t.load(0x15a, 1, frame + 0x70, 8, [base, NONE]);
+            t.load(0x15d, 1, frame + 0x28, 8, [NONE; 2]);
             let end = t.load(0x161, 2, header + 8, 8, at);
             let capacity = t.load(0x165, 1, header + 16, 8, at);
             t.branch(0x169, 0x184, 1, false, [end, capacity]);
             t.store(0x16b, 1, list + 8 * length, 8, end, id);
+            let input = t.load(0x16e, 1, frame + 0x18, 8, [NONE; 2]);
             t.store(0x172, 2, header + 8, 8, at[0], end.plus(1));
+            t.load(0x174, 1, own_header + 8, 8, [input, NONE]);
             t.jump(0x176, 0xff, 1, TAKEN, [NONE; 2]);
         } else {
+            t.load(0xf5, 1, frame + 0x10, 8, [NONE; 2]);
             let (va, from) = memory.field(u, COLOR);
             t.store(0xfa, 1, va, 2, from, NONE);
             found.colors[vertex as usize].store(color, Relaxed);
         }
-        t.load(0xff, 1, frame + 0x10, 8, [NONE; 2]);
-        let end = t.load(0x10c, 3, header + 8, 8, [NONE; 2]);
-        t.store(0x110, 1, frame + 8, 8, NONE, end);
-        t.branch(0x11f, 0x40, 4, i + 1 < input.len(), [end, NONE]);
+        t.branch(0x11f, 0x3c, 7, i + 1 < input.len(), [NONE; 2]);
         if t.full() {
             t.pause().await;
         }

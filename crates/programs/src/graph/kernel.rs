@@ -237,6 +237,7 @@ fn launch_in<L: Layout, K: Kernel>(
         ..Facts::default()
     };
     let threads = setup.threads;
+    let mut order = Some(setup.order);
     let world = Arc::new(World::<L> {
         graph: setup.graph,
         threads,
@@ -253,10 +254,12 @@ fn launch_in<L: Layout, K: Kernel>(
     let mut code = Code::new(facts, setup.start);
     for (thread, stack) in (0..).zip(stacks) {
         let (world, kernel, heap) = (world.clone(), kernel.clone(), heap.take());
+        // For the thread that loads.
+        let order = order.take().unwrap_or_default();
         code.thread(stack, move |mut t| async move {
             if let Some(mut heap) = heap {
                 t.enter().await;
-                let memory = L::load(&world.graph, properties, &mut heap, &mut t).await;
+                let memory = L::load(&world.graph, &order, properties, &mut heap, &mut t).await;
                 let _ = world.memory.set(memory);
                 if extras.sets {
                     world.allocate_sets(&mut heap, &mut t).await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pagewalk_stream::ProgramError;
 
 use super::layout::{Csr, Layout as _, OpenG, Properties};
-use super::source::{self, Generated, Graph, Model, Shape, ldbc, load};
+use super::source::{self, Degrees, Generated, Graph, Model, Order, Shape, ldbc, load};
 use crate::entry::Values;
 use crate::host;
 use crate::info::ParamInfo;
@@ -68,6 +68,22 @@ pub const DIRECTION: ParamInfo = ParamInfo {
     range: "top-down or optimizing",
     meaning: "Of a search over csr: each level from the vertices that were found last, or, as GAP does, from those that are not yet found where that takes fewer edges; one thread, and a graph with each edge both ways (symmetric=yes).",
 };
+/// `--param order=…`
+pub const ORDER: ParamInfo = ParamInfo {
+    name: "order",
+    unit: "",
+    default: "sorted",
+    range: "sorted, shuffled or edges",
+    meaning: "How GraphBIG's layout is loaded: all vertices, then edges by ascending sources; the same with sources in a random order, as GraphBIG's own LDBC files have them; or from edges in that order alone (its build with EDGES=1), where a vertex is made when an edge first names it, so that vertices and edges lie interleaved, and vertices without edges do not exist.",
+};
+/// `--param degrees=…`
+pub const DEGREES: ParamInfo = ParamInfo {
+    name: "degrees",
+    unit: "",
+    default: "facebook",
+    range: "facebook or graphbig",
+    meaning: "Of graph=ldbc: how many friends persons have beside the mean. Facebook's distribution, in which one in a hundred has seven times the mean, or that of the graph of a thousand persons that GraphBIG ships, in which nobody has more than 3.3 times the mean.",
+};
 /// `--param roots=…`
 pub const ROOTS: ParamInfo = ParamInfo {
     name: "roots",
@@ -83,9 +99,9 @@ const LEAST_VERTICES: u64 = 1000;
 
 /// Host memory for each vertex of GraphBIG's layout, in bytes: its addresses and those
 /// of its maps (32), edges into it (4), and at least one run of its edges and of each
-/// of their other objects (12 each).
+/// of their other objects (16 each).
 fn objects_bytes(properties: &Properties) -> u64 {
-    36 + 12 * if properties.weights { 3 } else { 1 }
+    36 + 16 * if properties.weights { 3 } else { 1 }
 }
 
 /// How a graph lies in memory.
@@ -103,6 +119,8 @@ pub struct Setup {
     pub graph: Graph,
     /// Its layout.
     pub kind: Kind,
+    /// In which order it is loaded.
+    pub order: Order,
     /// How its memory is initialised.
     pub start: Start,
     /// From 1.
@@ -149,15 +167,26 @@ impl Setup {
         if graph.edges() == 0 {
             return Err(values.refuse("graph", "a graph without any edge"));
         }
+        let mut loaded = (graph, Order::default());
         if kind == Kind::OpenG {
-            let what = format!("{name}: the objects of {} vertices", graph.vertices());
-            host::fits(objects_bytes(properties) * graph.vertices(), &what)?;
+            let what = format!("{name}: the objects of {} vertices", loaded.0.vertices());
+            host::fits(objects_bytes(properties) * loaded.0.vertices(), &what)?;
             name += " --param layout=graphbig";
         }
+        let order = values.choice("order", &ORDERS, ORDERS[0])?;
+        if order != ORDERS[0] {
+            if kind == Kind::Csr {
+                return Err(values.refuse("order", "only GraphBIG's layout is loaded in an order"));
+            }
+            loaded = in_order(loaded.0, order, shape, seed, &name)?;
+            name += &format!(" --param order={order}");
+        }
+        let (graph, order) = loaded;
         name += &format!(" --threads {threads}");
         Ok(Setup {
             graph,
             kind,
+            order,
             start,
             threads,
             seed,
@@ -193,6 +222,32 @@ pub fn symmetric(values: &Values<'_>) -> Result<Shape, ProgramError> {
 }
 
 const GRAPHS: [&str; 3] = ["kronecker", "uniform", "ldbc"];
+const ORDERS: [&str; 3] = ["sorted", "shuffled", "edges"];
+
+/// The graph as it is when it is loaded in the order that was chosen, and the order.
+fn in_order(
+    graph: Graph,
+    order: &str,
+    shape: Shape,
+    seed: u64,
+    name: &str,
+) -> Result<(Graph, Order), ProgramError> {
+    let vertices = graph.vertices();
+    if order == "shuffled" {
+        host::fits(
+            4 * vertices,
+            &format!("{name}: an order of {vertices} vertices"),
+        )?;
+        let order = source::shuffled(&graph, seed);
+        return Ok((graph, order));
+    }
+    let edges = graph.edges();
+    let bytes = if shape.weighted { 8 } else { 4 };
+    let what = format!("{name}: {vertices} vertices and {edges} edges, named anew");
+    host::fits(bytes * edges + 32 * vertices, &what)?;
+    let (graph, order) = source::by_edges(&graph, shape, seed);
+    Ok((Graph::Held(graph), order))
+}
 
 /// The user's file, if the graph is one.
 fn file(values: &Values<'_>) -> Result<Option<PathBuf>, ProgramError> {
@@ -207,7 +262,7 @@ fn file(values: &Values<'_>) -> Result<Option<PathBuf>, ProgramError> {
         }
         return Err(values.refuse("graph", "there is no such file"));
     }
-    for size in ["scale", "vertices", "degree"] {
+    for size in ["scale", "vertices", "degree", "degrees"] {
         if values.text(size).is_some() {
             return Err(values.refuse(size, "given together with a file, which has its own"));
         }
@@ -227,6 +282,13 @@ fn generate(
     name: &mut String,
 ) -> Result<Graph, ProgramError> {
     let graph = values.choice("graph", &GRAPHS, "kronecker")?;
+    let degrees = match values.choice("degrees", &["facebook", "graphbig"], "facebook")? {
+        "graphbig" => Degrees::GraphBig,
+        _ => Degrees::Facebook,
+    };
+    if degrees != Degrees::Facebook && graph != "ldbc" {
+        return Err(values.refuse("degrees", "only graph=ldbc has a choice of them"));
+    }
     let usual = if graph == "ldbc" { 29 } else { 16 };
     let degree = values.number_in("degree", 1..=1024, usual)?;
     // Social networks have each edge both ways already.
@@ -249,6 +311,9 @@ fn generate(
         *name += &format!(" --param vertices={vertices}");
     }
     *name += &format!(" --param degree={degree}");
+    if degrees != Degrees::Facebook {
+        *name += " --param degrees=graphbig";
+    }
     if shape.symmetric {
         *name += " --param symmetric=yes";
     }
@@ -261,7 +326,10 @@ fn generate(
     }
     let seed = values.options.seed;
     let model = match graph {
-        "ldbc" => return Ok(Graph::Held(ldbc(vertices as u32, degree as f64, seed))),
+        "ldbc" => {
+            let graph = ldbc(vertices as u32, degree as f64, seed, degrees);
+            return Ok(Graph::Held(graph));
+        }
         "uniform" => Model::Uniform,
         _ => Model::Kronecker,
     };

@@ -16,7 +16,7 @@
 //!
 //! g++ 12.2 -O3: the push itself is 158 `mov 0x18(%rax),%edx` ; lea ; movd ; mov ;
 //! `addss %xmm0,%xmm3` ; movd ; 16d `lock cmpxchg %edi,(%rcx)` ; jne, also where
-//! there is one thread.
+//! there is one thread. The map's base and size are read again after it.
 //!
 //! Pull:
 //!
@@ -37,7 +37,9 @@ use pagewalk_stream::{Program, ProgramError};
 
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
-use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, SYMMETRIC, Setup, VERTICES, symmetric};
+use super::params::{
+    DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, SCALE, SYMMETRIC, Setup, VERTICES, symmetric,
+};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -62,8 +64,10 @@ const INFO: WorkloadInfo = WorkloadInfo {
         SCALE,
         VERTICES,
         DEGREE,
+        DEGREES,
         SYMMETRIC,
         LAYOUT,
+        ORDER,
         ParamInfo {
             name: "direction",
             unit: "",
@@ -262,8 +266,15 @@ async fn push<L: Layout>(
     mine: std::ops::Range<u64>,
 ) {
     let (memory, graph) = (world.memory(), &world.graph);
+    let objects = memory.vertex(0, NONE).at > 0;
+    // What OpenMP hands the thread: the graph's address is its first member.
+    let shared = t.stack - 0x80;
+    let last = if objects { 0x1a6 } else { 0x196 };
     let end = mine.end;
     for v in mine {
+        if objects {
+            t.load(0x9c, 1, shared, 8, [NONE; 2]);
+        }
         let vertex = memory.find(t, 0xa0, v as u32, NONE, false);
         let degree = memory.degree(t, 0xe4, vertex);
         let (old, at) = memory.field(vertex, OLD);
@@ -275,21 +286,21 @@ async fn push<L: Layout>(
             / graph.row(v as u32).degree as f64) as f32;
         while let Some(present) = &mut edges {
             let (target, id) = memory.target(t, 0x120, graph, present);
-            let found = memory.find(t, 0x124, target, id, false);
+            let found = memory.find(t, 0x124, target, id, objects);
             let (pr, at) = memory.field(found, PR);
             t.load(0x168, 2, pr, 4, [at, part]);
             t.atomic(0x17d, 5, pr, 4, [at, NONE]);
             t.branch(0x181, 0x1da, 1, false, [NONE; 2]);
             let sum = rank_of(&ranks.pr, target) + given;
             ranks.pr[target as usize].store(sum.to_bits(), Relaxed);
-            if !memory.advance(t, 0x183, 0x120, present) {
+            if !memory.advance_rereading(t, 0x183, 0x120, shared, present) {
                 edges = None;
             }
             if t.full() {
                 t.pause().await;
             }
         }
-        t.branch(0x196, 0xa0, 5, v + 1 < end, [NONE; 2]);
+        t.branch(last, 0xa0, 5, v + 1 < end, [NONE; 2]);
         if t.full() {
             t.pause().await;
         }

@@ -19,7 +19,7 @@
 //! expanded again. g++ 12.2 -O3: 401 top ; 412 `jg 650` (pop, see `queue`) ; 418
 //! find_vertex ; 460 edges_begin ; 471 target, find_vertex ; 4a8 the weight, with
 //! 4ac `movzwl distance(u)` ; add ; 4ce `movzwl distance(v)` ; cltq ; cmp ; 4d8 jb
-//! 530 ; 4da next edge ; 530 predecessor, distance, push ; 600 next edge.
+//! 530 ; 4da next edge, with the map's base and size again ; 530 predecessor, distance, push ; 600 next edge.
 //!
 //! Several threads: see `rounds`.
 
@@ -32,7 +32,8 @@ use self::queue::Queue;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
 use super::params::{
-    DEGREE, GRAPH, LAYOUT, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file, symmetric,
+    DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, ROOTS, SCALE, SYMMETRIC, Setup, VERTICES, is_file,
+    symmetric,
 };
 use super::search::Roots;
 use super::source::{Graph, Shape, mix};
@@ -63,8 +64,10 @@ const INFO: WorkloadInfo = WorkloadInfo {
         SCALE,
         VERTICES,
         DEGREE,
+        DEGREES,
         SYMMETRIC,
         LAYOUT,
+        ORDER,
         ROOTS,
         ParamInfo {
             name: "weights",
@@ -253,6 +256,7 @@ async fn reset<L: Layout>(world: &World<L>, t: &mut Thread, thread: u32, found: 
 async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &Distances) {
     let (memory, graph) = (world.memory(), &world.graph);
     let mut heap = world.heap();
+    let objects = memory.vertex(0, NONE).at > 0;
     let frame = t.stack - 0x600;
     let mut queue = Queue::new(frame + 0x20);
     let v = memory.find(t, 0x2ea, root, NONE, false);
@@ -261,6 +265,9 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &D
     found.distances[root as usize].store(0, Relaxed);
     queue.push(t, &mut heap, (root, 0), NONE).await;
     while let Some((u, id)) = queue.pop(t).await {
+        if objects {
+            t.load(0x414, 1, frame + 0x18, 8, [NONE; 2]);
+        }
         let vertex = memory.find(t, 0x418, u, id, false);
         t.store(0x427, 1, frame + 0x28, 8, NONE, NONE);
         let row = graph.row(u);
@@ -268,7 +275,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &D
         let mut place = row.start;
         while let Some(present) = &mut edges {
             let (target, id) = memory.target(t, 0x471, graph, present);
-            let v = memory.find(t, 0x475, target, id, false);
+            let v = memory.find(t, 0x475, target, id, objects);
             let weight = memory.weight(t, 0x4a8, present, 2);
             let (va, from) = memory.field(vertex, DISTANCE);
             let near = t.load(0x4ac, 1, va, 2, [from, NONE]);
@@ -287,7 +294,7 @@ async fn alone<L: Layout>(world: &World<L>, t: &mut Thread, root: u32, found: &D
                 queue.push(t, &mut heap, (target, alternative), sum).await;
             }
             place += 1;
-            if !memory.advance(t, 0x4da, 0x471, present) {
+            if !memory.advance_rereading(t, 0x4da, 0x471, frame + 0x18, present) {
                 edges = None;
             }
             if t.full() {

@@ -14,9 +14,9 @@
 //! measured part; with compressed sparse rows they are the rows themselves.
 //!
 //! g++ 12.2 -O3: 7bc `mov 0x18(%r8),%rsi` ; cmp ; jb 7b0 ; find_vertex ; 808 both
-//! vectors ; 851 `cmp %rcx,%r12` ; jne 830 ; 830 `mov (%rax),%rdx` ; 833 `mov
+//! vectors ; cmp ; je ; 81a `mov %r9,8(%rsp)` (v) ; 851 `cmp %rcx,%r12` ; jne 830 ; 830 `mov (%rax),%rdx` ; 833 `mov
 //! (%rcx),%rsi` ; cmp ; 839 jb 848 ; add ; cmp ; 842 jb 84c ; add ; 848 add ; 84c
-//! cmp ; 84f je 856 ; 856 `add %r13w,count(u)` ; 85b `add %r13w,count(v)` (with
+//! cmp ; 84f je 851 ; 851 `mov 8(%rsp),%r9` ; 856 `add %r13w,count(u)` ; 85b `add %r13w,count(v)` (with
 //! several threads `lock add`) ; 860 next edge.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use pagewalk_stream::{Program, ProgramError};
 
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
-use super::params::{DEGREE, GRAPH, LAYOUT, SCALE, Setup, VERTICES};
+use super::params::{DEGREE, DEGREES, GRAPH, LAYOUT, ORDER, SCALE, Setup, VERTICES};
 use super::source::{Graph, Shape};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
@@ -47,7 +47,9 @@ const INFO: WorkloadInfo = WorkloadInfo {
     default_size: 128 << 20,
     size_range: "a size that a graph of scale 12 to 31 fits in",
     max_threads: 16,
-    params: &[GRAPH, SCALE, VERTICES, DEGREE, LAYOUT, POPULATE, REGION],
+    params: &[
+        GRAPH, SCALE, VERTICES, DEGREE, DEGREES, LAYOUT, ORDER, POPULATE, REGION,
+    ],
 };
 
 const COUNT: usize = 0;
@@ -226,7 +228,14 @@ async fn edges_of<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, found:
         t.branch(0x7c3, 0x7b0, 2, skip, [number, id]);
         if !skip {
             let v = memory.find(t, 0x7c5, target, number, false);
+            let objects = v.at > 0;
+            if objects {
+                t.store(0x81a, 1, t.stack - 0x110, 8, NONE, v.value);
+            }
             let same = intersect(world, t, u, v).await;
+            if objects {
+                t.load(0x851, 1, t.stack - 0x110, 8, [NONE; 2]);
+            }
             for (vertex, pc) in [(u, 0x856), (v, 0x85b)] {
                 let (va, from) = memory.field(vertex, COUNT);
                 if world.threads > 1 {
@@ -308,7 +317,7 @@ async fn intersect<L: Layout>(world: &World<L>, t: &mut Thread, u: Vertex, v: Ve
 #[cfg(test)]
 mod tests {
     use super::{ENTRY, program, read, workset};
-    use crate::graph::source::Graph;
+    use crate::graph::source::{Degrees, Graph};
     use crate::graph::test::{Run, run};
 
     /// All triples.
@@ -355,7 +364,7 @@ mod tests {
 
     #[test]
     fn worksets_cover_all_vertices_once() {
-        let graph = Graph::Held(crate::graph::source::ldbc(5000, 9.0, 1));
+        let graph = Graph::Held(crate::graph::source::ldbc(5000, 9.0, 1, Degrees::Facebook));
         for threads in [1, 2, 7, 16] {
             let mut at = 0;
             for thread in 0..threads {

@@ -1,5 +1,6 @@
 //! One thread's side arrays of Brandes's algorithm, and where they lie.
 
+use crate::graph::containers::{From, allocate, release};
 use crate::heap::{Heap, chunk};
 use crate::thread::{NONE, Thread, Value};
 
@@ -9,9 +10,7 @@ pub(super) const UNKNOWN: u32 = u32::MAX;
 const NIL: u32 = u32::MAX;
 /// `std::_List_node<size_t>`
 const NODE: u64 = 24;
-/// Code of `operator new`, `operator delete` and `_List_node_base::_M_hook`.
-const NEW: u64 = 0xd300;
-const DELETE: u64 = 0xd380;
+/// Code of `_List_node_base::_M_hook`.
 const HOOK: u64 = 0xd400;
 
 /// Addresses of one thread's arrays.
@@ -123,10 +122,7 @@ impl Side {
                 let va = at.node(place);
                 link = t.load(0x143, 2, va, 8, [link, NONE]);
                 // To the head of the free chunks of its size.
-                t.call(0x14c, DELETE, 2, 0x400);
-                let size = t.load(DELETE + 0x20, 12, va - 8, 8, [link, NONE]);
-                t.store(DELETE + 0x40, 10, va, 8, size, NONE);
-                t.ret(DELETE + 0x50, 0x14c, 4, 0x400);
+                release(t, 0x14c, From::Bin, Some([va - 8, va]));
                 self.nodes[place as usize][1] = self.free;
                 self.free = place;
                 node = next;
@@ -204,22 +200,18 @@ impl Side {
     /// `operator new(24)`: the chunk freed last, else the next of the arena.
     #[inline(always)]
     fn allocate(&mut self, t: &mut Thread) -> u32 {
-        t.call(0x327, NEW, 2, 0x400);
-        let place = if self.free == NIL {
+        let (place, words);
+        if self.free == NIL {
             self.nodes.push([NIL; 2]);
-            let place = self.nodes.len() as u32 - 1;
-            // Splits the top chunk: its new size, and the node's.
-            let va = self.at.node(place);
-            t.store(NEW + 0x50, 30, va - 8, 8, NONE, NONE);
-            place
+            place = self.nodes.len() as u32 - 1;
+            // Splits the top chunk: the node's size is new.
+            words = [t.stack - 0x280, self.at.node(place) - 8];
         } else {
-            let place = self.free;
+            place = self.free;
             self.free = self.nodes[place as usize][1];
-            let next = t.load(NEW + 0x30, 16, self.at.node(place), 8, [NONE; 2]);
-            t.store(NEW + 0x40, 6, t.stack - 0x280, 8, NONE, next);
-            place
-        };
-        t.ret(NEW + 0x60, 0x327, 5, 0x400);
+            words = [0, 8].map(|word| self.at.node(place) + word);
+        }
+        allocate(t, 0x327, From::Bin, Some(words));
         place
     }
 }

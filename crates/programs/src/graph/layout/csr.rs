@@ -2,7 +2,7 @@
 //! 4-byte neighbours (with a weight 8 bytes), and one for each property.
 
 use super::{Field, Layout, Properties, Vertex};
-use crate::graph::source::{Graph, Row};
+use crate::graph::source::{Graph, Order, Row};
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
 
@@ -37,7 +37,13 @@ impl Layout for Csr {
         vertices * (8 + fields) + edges * edge_bytes(properties)
     }
 
-    async fn load(graph: &Graph, properties: &Properties, heap: &mut Heap, t: &mut Thread) -> Self {
+    async fn load(
+        graph: &Graph,
+        _: &Order,
+        properties: &Properties,
+        heap: &mut Heap,
+        t: &mut Thread,
+    ) -> Self {
         let vertices = graph.vertices();
         let edge_bytes = edge_bytes(properties);
         let offsets = heap.malloc(8 * (vertices + 1));
@@ -127,6 +133,19 @@ impl Layout for Csr {
         debug_assert!(self.edge_bytes == 8);
         let at = self.neighbours + self.edge_bytes * (edges.row.start + edges.i);
         t.load(pc, 1, at + 4, 4, [edges.start.plus(1 + edges.i), NONE])
+    }
+
+    /// There is no map.
+    #[inline(always)]
+    fn advance_rereading(
+        &self,
+        t: &mut Thread,
+        pc: u64,
+        again: u64,
+        _: u64,
+        edges: &mut Edges,
+    ) -> bool {
+        self.advance(t, pc, again, edges)
     }
 
     #[inline(always)]

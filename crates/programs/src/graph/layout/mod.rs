@@ -8,7 +8,7 @@ mod load;
 mod open_g;
 mod runs;
 
-use super::source::Graph;
+use super::source::{Graph, Order};
 use crate::heap::Heap;
 use crate::thread::{Thread, Value};
 
@@ -54,9 +54,10 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// Bytes that `vertices` and `edges` take, about.
     fn footprint(vertices: u64, edges: u64, properties: &Properties) -> u64;
 
-    /// Puts `graph` into memory as the program does when it starts.
+    /// Puts `graph` into memory as the program does when it reads it in this order.
     fn load<'a>(
         graph: &'a Graph,
+        order: &'a Order,
         properties: &'a Properties,
         heap: &'a mut Heap,
         thread: &'a mut Thread,
@@ -99,6 +100,18 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// Goes on to the next edge; branches to `again`, or falls through and gives
     /// false after the last.
     fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Self::Edges) -> bool;
+
+    /// [`advance`](Self::advance) where the compiler cannot keep the map's base and
+    /// size over what the loop writes: they are read again, from the graph whose
+    /// address lies at `pointer`, before the jump to `again`. At most 0x20 bytes of code.
+    fn advance_rereading(
+        &self,
+        t: &mut Thread,
+        pc: u64,
+        again: u64,
+        pointer: u64,
+        edges: &mut Self::Edges,
+    ) -> bool;
 
     /// Where the neighbours of `vertex` lie side by side, 4 bytes each, if they do.
     fn row_at(&self, _: &Graph, _: Vertex) -> Option<u64> {

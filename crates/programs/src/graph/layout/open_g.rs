@@ -19,10 +19,12 @@
 //!
 //! Numbers ascend from 0 and hash to themselves, so that no bucket holds two.
 
+use pagewalk_stream::flags::TAKEN;
+
 use super::load::{self, Loaded};
 use super::runs::Cursor;
 use super::{Layout, Properties, Vertex};
-use crate::graph::source::Graph;
+use crate::graph::source::{Graph, Order};
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Value};
 
@@ -53,6 +55,25 @@ pub struct Edges {
     value: Value,
 }
 
+impl OpenG {
+    /// Reads where the next edge is; whether there is one.
+    #[inline(always)]
+    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
+        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
+        edges.i += 1;
+        let more = edges.i < edges.row.degree;
+        if more {
+            self.loaded.edges.advance(&mut edges.edge);
+            if let (Some(places), Some(cursors)) = (&self.loaded.properties, &mut edges.details) {
+                for (place, cursor) in places.iter().zip(cursors) {
+                    place.advance(cursor);
+                }
+            }
+        }
+        more
+    }
+}
+
 impl Layout for OpenG {
     type Edges = Edges;
 
@@ -60,10 +81,16 @@ impl Layout for OpenG {
         load::footprint(vertices, edges, properties)
     }
 
-    async fn load(graph: &Graph, properties: &Properties, heap: &mut Heap, t: &mut Thread) -> Self {
+    async fn load(
+        graph: &Graph,
+        order: &Order,
+        properties: &Properties,
+        heap: &mut Heap,
+        t: &mut Thread,
+    ) -> Self {
         OpenG {
             graph: t.stack - GRAPH,
-            loaded: load::load(graph, properties, heap, t).await,
+            loaded: load::load(graph, order, properties, heap, t).await,
             out_edges: load::vertex_bytes(properties) - 72,
             offsets: properties.fields.iter().map(|f| 0x18 + f.offset).collect(),
         }
@@ -174,17 +201,29 @@ impl Layout for OpenG {
 
     #[inline(always)]
     fn advance(&self, t: &mut Thread, pc: u64, again: u64, edges: &mut Edges) -> bool {
-        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
-        edges.i += 1;
-        let more = edges.i < edges.row.degree;
+        let more = self.follow(t, pc, edges);
         t.branch(pc + 6, again, 2, more, [edges.value, NONE]);
+        more
+    }
+
+    /// `mov (%rdi),%rdi ; cmp ; je` (the end) ` ; f mov pointer,%rsi ; mov 0x20(%rsi),%r9 ;
+    /// mov 0x28(%rsi),%r8 ; 1b jmp again`.
+    #[inline(always)]
+    fn advance_rereading(
+        &self,
+        t: &mut Thread,
+        pc: u64,
+        again: u64,
+        pointer: u64,
+        edges: &mut Edges,
+    ) -> bool {
+        let more = self.follow(t, pc, edges);
+        t.branch(pc + 6, pc + 0x20, 2, !more, [edges.value, NONE]);
         if more {
-            self.loaded.edges.advance(&mut edges.edge);
-            if let (Some(places), Some(cursors)) = (&self.loaded.properties, &mut edges.details) {
-                for (place, cursor) in places.iter().zip(cursors) {
-                    place.advance(cursor);
-                }
-            }
+            let graph = t.load(pc + 0xc, 1, pointer, 8, [NONE; 2]);
+            t.load(pc + 0x10, 1, self.graph + 0x20, 8, [graph, NONE]);
+            t.load(pc + 0x14, 1, self.graph + 0x28, 8, [graph, NONE]);
+            t.jump(pc + 0x18, again, 1, TAKEN, [NONE; 2]);
         }
         more
     }

@@ -9,8 +9,10 @@ const ADDRESS_BITS: u32 = 36;
 /// Addresses of the edges' objects, row by row.
 pub struct Runs {
     stride: u64,
-    /// Where each vertex's runs begin in `runs`, and one more.
-    first: Vec<u32>,
+    /// Where each vertex's runs begin in `runs`, and where they end.
+    rows: Vec<[u32; 2]>,
+    /// Where those of the row under way begin.
+    begun: u32,
     /// Number of the run's first edge in its row, and address.
     runs: Vec<u64>,
     /// Of the edge to come, when it continues the run.
@@ -29,11 +31,10 @@ pub struct Cursor {
 
 impl Runs {
     pub fn new(stride: u64, vertices: u64) -> Self {
-        let mut first = Vec::with_capacity(vertices as usize + 1);
-        first.push(0);
         Runs {
             stride,
-            first,
+            rows: vec![[0; 2]; vertices as usize],
+            begun: 0,
             runs: Vec::new(),
             expected: 0,
         }
@@ -49,16 +50,17 @@ impl Runs {
         self.expected = at + self.stride;
     }
 
-    /// Ends a row.
-    pub fn end_row(&mut self) {
-        self.first.push(self.runs.len() as u32);
+    /// Ends the row under way, which is that of `vertex`.
+    pub fn end_row(&mut self, vertex: u32) {
+        let end = self.runs.len() as u32;
+        self.rows[vertex as usize] = [self.begun, end];
+        self.begun = end;
     }
 
     /// The first edge of `vertex`, which must have one.
     #[inline(always)]
     pub fn row(&self, vertex: u32) -> Cursor {
-        let first = self.first[vertex as usize];
-        let end = self.first[vertex as usize + 1];
+        let [first, end] = self.rows[vertex as usize];
         Cursor {
             at: self.address(first),
             next: first + 1,
@@ -107,11 +109,12 @@ mod tests {
             vec![5000 * 16 + 544, 16, 32, 48],
         ];
         let mut places = Runs::new(272, 3);
-        for row in &rows {
-            for (i, at) in row.iter().enumerate() {
+        // In any order of the vertices.
+        for v in [2, 0, 1] {
+            for (i, at) in rows[v].iter().enumerate() {
                 places.push(i as u64, HEAP + at);
             }
-            places.end_row();
+            places.end_row(v as u32);
         }
         for (v, row) in rows.iter().enumerate().filter(|r| !r.1.is_empty()) {
             let mut cursor = places.row(v as u32);

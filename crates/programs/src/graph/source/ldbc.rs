@@ -30,11 +30,36 @@ const MEDIAN: f64 = 99.0;
 const MEAN: f64 = 190.0;
 const MOST: f64 = 5000.0;
 
+/// How many of the thousand persons of the LDBC graph that GraphBIG ships have 0, 1, 2,
+/// … friends (`dataset/small`, by the reference output of its degree centrality).
+const SHIPPED: [u16; 100] = [
+    2, 154, 55, 31, 29, 22, 20, 26, 34, 19, 4, 15, 12, 9, 18, 13, 13, 6, 9, 10, 8, 10, 6, 10, 11,
+    8, 14, 6, 9, 7, 7, 10, 4, 8, 8, 7, 11, 6, 8, 11, 7, 8, 6, 6, 6, 7, 13, 11, 8, 5, 10, 2, 9, 3,
+    5, 8, 6, 4, 2, 4, 6, 6, 8, 1, 5, 4, 8, 10, 8, 5, 4, 8, 5, 5, 4, 2, 3, 3, 6, 0, 10, 9, 8, 3, 1,
+    4, 8, 8, 2, 2, 6, 3, 6, 6, 4, 2, 8, 2, 4, 3,
+];
+/// Friendships a person there, counted from both ends.
+const SHIPPED_MEAN: f64 = 29.79;
+
+/// From which distribution persons draw how many friends they want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Degrees {
+    /// Facebook's, as Datagen has it now.
+    #[default]
+    Facebook,
+    /// That of the graph which GraphBIG ships: no person has many more friends than
+    /// three times the mean.
+    GraphBig,
+}
+
 /// A network of `persons` with `degree` friends each in the mean; every friendship
 /// is an edge both ways, rows are sorted.
-pub fn ldbc(persons: u32, degree: f64, seed: u64) -> Csr {
+pub fn ldbc(persons: u32, degree: f64, seed: u64, degrees: Degrees) -> Csr {
     let mut rng = pagewalk_units::rng(seed, "workload.graph.ldbc");
-    let wanted = wanted_degrees(persons, degree, &mut rng);
+    let wanted = match degrees {
+        Degrees::Facebook => wanted_degrees(persons, degree, &mut rng),
+        Degrees::GraphBig => shipped_degrees(persons, degree, &mut rng),
+    };
     // A row is as long as its person wants; what stays free is squeezed out.
     let mut starts = vec![0u64; persons as usize + 1];
     for (v, d) in wanted.iter().enumerate() {
@@ -84,13 +109,31 @@ fn wanted_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec
         .collect()
 }
 
+/// The same by [`SHIPPED`], scaled to the mean.
+fn shipped_degrees(persons: u32, mean: f64, rng: &mut pagewalk_units::Rng) -> Vec<u32> {
+    let all: Vec<u32> = (0..)
+        .zip(SHIPPED)
+        .flat_map(|(degree, persons)| std::iter::repeat_n(degree, usize::from(persons)))
+        .collect();
+    let most = f64::from(persons.saturating_sub(1));
+    (0..persons)
+        .map(|_| {
+            let one = all[(unit(rng) * all.len() as f64) as usize];
+            let friends = f64::from(one) * mean / SHIPPED_MEAN;
+            // Rounded up or down at random, so that the mean is kept.
+            let friends = (friends + unit(rng)).floor();
+            friends.max(1.0).min(most) as u32
+        })
+        .collect()
+}
+
 /// Uniform in [0, 1).
 fn unit(rng: &mut pagewalk_units::Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Fisher and Yates.
-fn shuffle(items: &mut [u32], rng: &mut pagewalk_units::Rng) {
+pub(super) fn shuffle(items: &mut [u32], rng: &mut pagewalk_units::Rng) {
     for i in (1..items.len()).rev() {
         let j = ((u128::from(rng.next_u64()) * (i as u128 + 1)) >> 64) as usize;
         items.swap(i, j);
@@ -182,13 +225,13 @@ fn threshold(probability: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{MEAN, MEDIAN, MOST, ldbc};
+    use super::{Degrees, MEAN, MEDIAN, MOST, SHIPPED, SHIPPED_MEAN, ldbc};
 
     #[test]
     fn friendships_go_both_ways_and_repeat_with_the_seed() {
-        let graph = ldbc(3000, 20.0, 4);
-        assert_eq!(graph, ldbc(3000, 20.0, 4));
-        assert_ne!(graph, ldbc(3000, 20.0, 5));
+        let graph = ldbc(3000, 20.0, 4, Degrees::Facebook);
+        assert_eq!(graph, ldbc(3000, 20.0, 4, Degrees::Facebook));
+        assert_ne!(graph, ldbc(3000, 20.0, 5, Degrees::Facebook));
         for v in 0..3000 {
             let row = graph.neighbours(v);
             assert!(row.windows(2).all(|w| w[0] < w[1]), "sorted, each once");
@@ -202,7 +245,7 @@ mod tests {
     #[test]
     fn degrees_have_facebooks_median_mean_and_largest() {
         let persons = 40_000;
-        let graph = ldbc(persons, 58.0, 1);
+        let graph = ldbc(persons, 58.0, 1, Degrees::Facebook);
         let mut degrees: Vec<u64> = (0..persons)
             .map(|v| {
                 let row = graph.row(v);
@@ -223,10 +266,35 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_graph_has_as_many_persons_and_friendships_as_its_output_says() {
+        let counts = || (0u64..).zip(SHIPPED.map(u64::from));
+        assert_eq!(counts().map(|(_, n)| n).sum::<u64>(), 1000);
+        let friends: u64 = counts().map(|(d, n)| d * n).sum();
+        assert_eq!((friends, SHIPPED_MEAN), (29_790, 29.79));
+    }
+
+    /// What a list is long that an edge leads to, over the mean: 1.96 in the shipped
+    /// graph and 3.4 with Facebook's distribution (cut at 5,000).
+    #[test]
+    fn lists_that_edges_lead_to_are_as_unequal_as_in_the_shipped_graph() {
+        let unequal = |degrees| {
+            let graph = ldbc(30_000, 29.0, 1, degrees);
+            let rows = (0..30_000).map(|v| graph.row(v).end - graph.row(v).start);
+            let squares: u64 = rows.map(|d| d * d).sum();
+            let mean = graph.edges() as f64 / 30_000.0;
+            assert!((mean / 29.0 - 1.0).abs() < 0.04, "{mean}");
+            squares as f64 / 30_000.0 / mean / mean
+        };
+        let [shipped, facebook] = [Degrees::GraphBig, Degrees::Facebook].map(unequal);
+        assert!((1.85..2.05).contains(&shipped), "{shipped}");
+        assert!(facebook > 3.0, "{facebook}");
+    }
+
+    #[test]
     fn friends_of_friends_are_friends() {
         // Triangles a wedge, against the chance that two persons know each other.
         let persons = 20_000;
-        let graph = ldbc(persons, 20.0, 2);
+        let graph = ldbc(persons, 20.0, 2, Degrees::Facebook);
         let (mut closed, mut wedges) = (0u64, 0u64);
         for v in (0..persons).step_by(10) {
             let row = graph.neighbours(v);
@@ -245,7 +313,7 @@ mod tests {
     #[test]
     fn tiny_networks_have_no_more_friends_than_persons() {
         for persons in [1, 2, 3, 10] {
-            let graph = ldbc(persons, 50.0, 1);
+            let graph = ldbc(persons, 50.0, 1, Degrees::Facebook);
             assert_eq!(graph.vertices(), u64::from(persons));
             assert!(graph.edges() <= u64::from(persons) * (u64::from(persons) - 1));
         }

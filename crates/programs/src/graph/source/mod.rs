@@ -7,11 +7,13 @@ mod generated;
 mod ldbc;
 mod lines;
 mod names;
+mod order;
 
-pub use self::csr::{Csr, Shape};
+pub use self::csr::{Builder, Csr, Shape};
 pub use self::file::load;
 pub use self::generated::{Generated, Model};
-pub use self::ldbc::ldbc;
+pub use self::ldbc::{Degrees, ldbc};
+pub use self::order::{Order, by_edges, shuffled};
 
 /// A directed graph: rows of neighbours, as compressed sparse rows hold them.
 pub enum Graph {

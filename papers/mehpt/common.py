@@ -106,6 +106,7 @@ TIMED_VARIANTS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 """The same for what is timed, where GUPS has to be itself."""
 
+RATE = "how many slots an insertion migrates was chosen by the ways of this table"
 CHOSEN = "its size was chosen to yield the printed ways"
 CHOSEN_SIZES = "the sizes of five applications were chosen to yield the printed ways"
 """Why rows agree that are not there as they are in table I (`Row.by_construction`)."""

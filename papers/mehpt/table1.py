@@ -13,6 +13,7 @@ from .common import (
     GB,
     KB,
     MB,
+    RATE,
     TABLE_1,
     TABLE_1_DATA_GB,
     TABLE_1_ECPT_MB,
@@ -68,11 +69,21 @@ class Table1(Figure):
                 note = ""
                 if column == "contiguous, ECPT":
                     note = fits(TABLE_1_DATA_GB[app], printed[app])
-                rows.append(Row(app, column, value, printed[app], unit, PLACE, note, outcome.why))
+                rows.append(
+                    Row(
+                        app, column, value, printed[app], unit, PLACE, note, outcome.why,
+                        by_construction=RATE if design == "ECPT" else "",
+                    )
+                )  # fmt: skip
         printed_means = {column: (mean, unit) for column, _, _, _, unit, _, mean in COLUMNS}
         for column, values in columns.items():
             mean, unit = printed_means.get(column, (13.9, "GB"))
-            rows.append(Row("GeoMean", column, geometric(values), mean, unit, PLACE, average=True))
+            rows.append(
+                Row(
+                    "GeoMean", column, geometric(values), mean, unit, PLACE, average=True,
+                    by_construction=RATE if column.endswith(", ECPT") else "",
+                )
+            )  # fmt: skip
         for suffix, words, percent in (("", "without THP", 138.0), ("+THP", "with THP", 128.0)):
             for variant, other in VARIANTS:
                 tree, ecpt = (

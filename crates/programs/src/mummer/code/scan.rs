@@ -84,10 +84,10 @@ impl Matcher<'_> {
                 return Some(place.left);
             };
             let Child::Node(inner) = child else {
-                return self.into_leaf(t, at, place, (child, read), called).await;
+                return self.down_to_leaf(t, at, place, (child, read), called).await;
             };
             let to = (inner, pointer, read);
-            let whole = self.into_node(t, at, place, to, called).await;
+            let whole = self.down_to_node(t, at, place, to, called).await;
             place.left += (at.length - place.depth) as usize;
             let out = place.left >= self.query.len();
             if !whole {
@@ -253,7 +253,7 @@ impl Matcher<'_> {
 
     /// Along the edge to an inner node, whose first letter is right; whether it comes to
     /// the node.
-    async fn into_node(
+    async fn down_to_node(
         &self,
         t: &mut Thread,
         at: &mut Location,
@@ -327,7 +327,7 @@ impl Matcher<'_> {
     }
 
     /// Along the edge to a leaf, whose first letter is right: the way ends on it.
-    async fn into_leaf(
+    async fn down_to_leaf(
         &self,
         t: &mut Thread,
         at: &mut Location,

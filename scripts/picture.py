@@ -1,6 +1,6 @@
 r"""Draws docs/images/compare.svg from a result: the picture of real output in the README.
 
-pagewalk compare --workload bfs --instructions 60M \
+pagewalk compare --workload kv-dense --instructions 60M \
     --designs radix,thp,l2tlb-128k,perfect-tlb --json result.json
 python scripts/picture.py result.json
 """

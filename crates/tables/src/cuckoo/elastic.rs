@@ -23,7 +23,7 @@ use pagewalk_units::{Addr, Asid, PageSize, Rng};
 use super::hash::Hash;
 use super::l2p::L2p;
 use super::line::Format;
-use super::spec::{ElasticSpec, MAX_WAYS, WhenDue};
+use super::spec::{ElasticSpec, MAX_WAYS};
 use super::stats::ElasticStats;
 use super::storage::Storage;
 use crate::cluster::Line;
@@ -405,7 +405,8 @@ impl<F: Format, A: Addr> Elastic<F, A> {
         self.stats.removed += 1;
         let due = self.downsizes_due();
         let flying = self.in_flight();
-        if due & flying != 0 && self.spec.when_due == WhenDue::Finish {
+        if due & flying != 0 {
+            // Under either rule; see `WhenDue`.
             self.finish_now(due & flying, env, landed);
         }
         if due & !flying != 0 && self.lines <= self.downsize_from {

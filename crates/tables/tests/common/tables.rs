@@ -2,7 +2,7 @@
 
 use pagewalk_tables::{
     Choice, ElasticCuckooSpec, HashDontCacheSpec, LevelHashingSpec, MemoryEfficientSpec, Owner,
-    PageTableSpec, RadixSpec, WaitFor,
+    PageTableSpec, RadixSpec, WaitFor, WhenDue,
 };
 use pagewalk_units::Asid;
 
@@ -108,6 +108,16 @@ pub fn cases() -> Vec<Case> {
         merge_counts: true,
         ..elastic_small.clone()
     };
+    let finished = ElasticCuckooSpec {
+        when_due: WhenDue::Finish,
+        migrated_per_insertion: 1.0,
+        ..elastic_small.clone()
+    };
+    let efficient_finished = MemoryEfficientSpec {
+        when_due: WhenDue::Finish,
+        migrated_per_insertion: 2.0,
+        ..efficient_small.clone()
+    };
     let (elastic, efficient) = Default::default();
     let open = HashDontCacheSpec::default();
     let level = LevelHashingSpec::default();
@@ -144,6 +154,7 @@ pub fn cases() -> Vec<Case> {
         cramped(ecpt("elastic, chunks", chunked)),
         cramped(ecpt("elastic, in place", in_place)),
         cramped(ecpt("elastic, per way", per_way)),
+        cramped(ecpt("elastic, finished at once", finished)),
         Case {
             reads: 12,
             slack: 8.0,
@@ -151,6 +162,7 @@ pub fn cases() -> Vec<Case> {
         },
         mehpt("efficient", efficient),
         cramped(mehpt("efficient, small", efficient_small)),
+        cramped(mehpt("efficient, finished at once", efficient_finished)),
         // A run of used lines has no bound but the table's size. 16,384 lines lie in 65,536.
         hdc("open", open, 4.1),
         small(hdc("open, small", open_small, 2.1)),

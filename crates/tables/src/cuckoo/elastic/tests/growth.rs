@@ -1,10 +1,13 @@
 //! When ways grow and shrink, and what a resize does with their lines.
 
-use super::{Bench, key};
+use pagewalk_units::PageSize;
+use proptest::prelude::*;
+use rand::RngExt;
+
+use super::{Bench, finishing, key, waiting};
 use crate::cuckoo::spec::{
     ElasticCuckooSpec, ElasticSpec, HashFunction, MemoryEfficientSpec, WhenDue,
 };
-use pagewalk_units::PageSize;
 
 fn ecpt() -> ElasticSpec {
     ElasticSpec::from(&ElasticCuckooSpec::default())
@@ -17,65 +20,117 @@ fn slots(b: &Bench) -> Vec<u64> {
     (0..3).map(|way| b.table.slots_of(way)).collect()
 }
 
+/// Every upsize begins at its threshold, and is over before the next is due.
+fn prompt(spec: ElasticSpec) -> ElasticSpec {
+    ElasticSpec {
+        migrated_per_insertion: 2.0,
+        when_due: WhenDue::Finish,
+        ..spec
+    }
+}
+
+/// What a resize of the whole table has still to migrate, by its definition.
+struct Left {
+    slots: f64,
+    owed: f64,
+    migrated: f64,
+}
+
+impl Left {
+    fn go_on(&mut self) {
+        if self.slots > 0.0 {
+            self.owed += self.migrated;
+            self.slots = (self.slots - self.owed.floor()).max(0.0);
+            self.owed = self.owed.fract();
+        }
+    }
+}
+
 #[test]
 fn the_whole_table_has_the_size_that_its_lines_and_the_thresholds_say() {
-    let mut b = Bench::new(&ecpt(), 1);
-    let mut expected = 3 * 128;
-    for n in 0..100_000u64 {
-        b.insert(key(n, 1 << 24)).unwrap();
-        // 0.6 exactly: more than three fifths of the slots.
-        if 5 * (n + 1) > 3 * expected {
-            expected *= 2;
+    for spec in [ecpt(), prompt(ecpt())] {
+        let mut b = Bench::new(&spec, 1);
+        let (mut expected, mut late) = (3 * 128, 0);
+        let mut left = Left {
+            slots: 0.0,
+            owed: 0.0,
+            migrated: spec.migrated_per_insertion,
+        };
+        for n in 0..100_000u64 {
+            b.insert(key(n, 1 << 24)).unwrap();
+            // 0.6 exactly: more than three fifths of the slots.
+            let due = 5 * (n + 1) > 3 * expected;
+            if due && left.slots == 0.0 {
+                left.slots = expected as f64;
+                expected *= 2;
+            } else if due {
+                // Nothing else waits, and nothing that is in time has to be finished.
+                assert_eq!(spec.when_due, WhenDue::Wait, "{n}");
+                late += 1;
+            }
+            left.go_on();
+            assert_eq!(slots(&b), [expected / 3; 3], "{n}");
+            assert_eq!(b.table.resizing(), left.slots > 0.0, "{n}");
         }
-        assert_eq!(slots(&b), [expected / 3; 3], "{n}");
-    }
-    assert_eq!(b.table.stats().forced_upsizes, 0);
-    for n in (0..100_000u64).rev() {
-        let flying = b.table.resizing();
-        b.remove(key(n, 1 << 24));
-        // A downsize that is due while a resize is under way waits for its end.
-        if !flying && 5 * n < expected && expected > 3 * 128 {
-            expected /= 2;
+        assert_eq!(late > 0, spec.when_due == WhenDue::Wait);
+        let s = b.table.stats();
+        assert_eq!((s.forced_upsizes, s.drained), (0, 0));
+        for n in (0..100_000u64).rev() {
+            let flying = b.table.resizing();
+            b.remove(key(n, 1 << 24));
+            // A downsize that is due while a resize is under way has that finished,
+            // and begins with the next removal.
+            if !flying && 5 * n < expected && expected > 3 * 128 {
+                expected /= 2;
+            }
+            assert_eq!(slots(&b), [expected / 3; 3], "{n}");
         }
-        assert_eq!(slots(&b), [expected / 3; 3], "{n}");
-    }
-    for n in 0..400 {
-        b.insert(key(n, 1 << 24)).unwrap();
-        if n > 200 && !b.table.resizing() {
-            break;
+        assert_eq!(expected, 3 * 128, "all the way, whatever upsizes do");
+        for n in 0..400 {
+            b.insert(key(n, 1 << 24)).unwrap();
+            if n > 200 && !b.table.resizing() {
+                break;
+            }
         }
+        assert!(b.table.bytes() <= 4 * 3 * 128 * 64);
     }
-    assert!(b.table.bytes() <= 4 * 3 * 128 * 64);
 }
 
 #[test]
 fn a_way_grows_exactly_when_it_is_full_and_no_larger_than_another() {
-    let mut b = Bench::new(&mehpt(), 1);
-    b.insert(0).unwrap();
-    for n in 1..100_000u64 {
-        let (before, lines): (Vec<_>, Vec<_>) = (0..3)
-            .map(|way| (b.table.slots_of(way), b.table.lines_of(way)))
-            .unzip();
-        let flying: Vec<_> = b.table.ways.iter().map(|w| w.flight.is_some()).collect();
-        b.insert(key(n, 1 << 24)).unwrap();
-        let least = *before.iter().min().unwrap();
-        for way in 0..3 {
-            let due = 5 * (lines[way] + 1) > 3 * before[way] && before[way] == least;
-            let grown = if due && !flying[way] { 2 } else { 1 };
-            assert_eq!(
-                b.table.slots_of(way),
-                grown * before[way],
-                "way {way}, line {n}"
-            );
+    for spec in [mehpt(), prompt(mehpt())] {
+        let (mut b, mut late) = (Bench::new(&spec, 1), 0);
+        b.insert(0).unwrap();
+        for n in 1..100_000u64 {
+            let (before, lines): (Vec<_>, Vec<_>) = (0..3)
+                .map(|way| (b.table.slots_of(way), b.table.lines_of(way)))
+                .unzip();
+            let flying: Vec<_> = b.table.ways.iter().map(|w| w.flight.is_some()).collect();
+            b.insert(key(n, 1 << 24)).unwrap();
+            let least = *before.iter().min().unwrap();
+            for way in 0..3 {
+                let due = 5 * (lines[way] + 1) > 3 * before[way] && before[way] == least;
+                let grown = if due && !flying[way] { 2 } else { 1 };
+                late += u64::from(due && flying[way]);
+                assert_eq!(
+                    b.table.slots_of(way),
+                    grown * before[way],
+                    "way {way}, line {n}"
+                );
+            }
         }
+        assert_eq!(b.table.stats().forced_upsizes, 0);
+        let total: u64 = slots(&b).iter().sum();
+        if spec.when_due == WhenDue::Wait {
+            assert!(late > 0);
+            continue;
+        }
+        // No way can take what the thresholds would let all of them have.
+        assert!(
+            100_000 * 5 <= 3 * total && total <= 3 * 2 * 100_000 * 5 / 3,
+            "{total}"
+        );
     }
-    assert_eq!(b.table.stats().forced_upsizes, 0);
-    // No way can take what the thresholds would let all of them have.
-    let total: u64 = slots(&b).iter().sum();
-    assert!(
-        100_000 * 5 <= 3 * total && total <= 3 * 2 * 100_000 * 5 / 3,
-        "{total}"
-    );
 }
 
 #[test]
@@ -116,6 +171,68 @@ fn upsizes_never_displace_a_line() {
     assert_eq!(u64::from(b.work.moved), s.moved + s.moved_out_of_place);
 }
 
+/// Ways whose occupancy asks for a downsize, and their slots.
+fn to_halve(b: &Bench) -> Vec<(usize, u64)> {
+    let spec = &b.table.spec;
+    let (sizes, ways) = (slots(b), 0..3);
+    let sparse = |lines: u64, slots: u64| (lines as f64) < spec.downsize_at * slots as f64;
+    let total = sizes.iter().sum::<u64>();
+    let largest = *sizes.iter().max().unwrap();
+    let due = |&way: &usize| {
+        sizes[way] > spec.initial_slots
+            && match spec.per_way {
+                true => sizes[way] == largest && sparse(b.table.lines_of(way), sizes[way]),
+                false => sparse(b.table.lines(), total),
+            }
+    };
+    ways.filter(due).map(|way| (way, sizes[way])).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The one that is due finishes what is under way, and the next removal begins it.
+    #[test]
+    fn a_downsize_that_is_due_is_begun_by_the_next_removal_under_either_rule(
+        per_way: bool,
+        wait: bool,
+        rate in 0.3f64..4.0,
+        seed: u64,
+        runs in prop::collection::vec((300usize..4000, 0usize..200), 1..4),
+    ) {
+        let mut spec = if per_way { mehpt() } else { ecpt() };
+        let rule = if wait { waiting } else { finishing };
+        rule(&mut spec, rate);
+        let (mut b, mut rng) = (Bench::new(&spec, seed), pagewalk_units::rng(seed, "test"));
+        for (most, least) in runs {
+            while b.oracle.len() < most {
+                let key = key(rng.random(), 1 << 24);
+                if !b.oracle.contains_key(&key) {
+                    b.insert(key).unwrap();
+                }
+            }
+            // The downsizes that stay due after a removal, and how many lines have
+            // found no place by then: such a downsize turns round.
+            let mut due = (vec![], b.table.stats().exhausted);
+            while b.oracle.len() > least {
+                let any = b.oracle.range(key(rng.random(), 1 << 24)..).next();
+                let key = *any.or(b.oracle.iter().next()).unwrap().0;
+                b.remove(key);
+                let now = (to_halve(&b), b.table.stats().exhausted);
+                if now.1 == due.1 && b.table.downsize_from == u64::MAX {
+                    prop_assert!(now.0.iter().all(|way| !due.0.contains(way)), "{:?} {:?}", now, due);
+                }
+                due = now;
+            }
+            b.check_all();
+            if b.table.stats().exhausted == 0 && least < 64 {
+                let sum: u64 = slots(&b).iter().sum();
+                prop_assert!(sum <= 2 * 3 * spec.initial_slots, "{} lines in {} slots", least, sum);
+            }
+        }
+    }
+}
+
 /// Part of the insertions during which two tables live side by side, averaged
 /// over the sizes at which a program may stop growing.
 fn coexistence(spec: &ElasticSpec) -> (f64, u64) {
@@ -137,11 +254,11 @@ fn coexistence(spec: &ElasticSpec) -> (f64, u64) {
 }
 
 #[test]
-fn two_slots_an_insertion_come_nearest_to_the_coexistence_that_the_paper_measures() {
+fn finished_at_once_two_slots_come_nearest_to_the_coexistence_that_the_paper_measures() {
     let of = |migrated: f64| {
         coexistence(&ElasticSpec {
             migrated_per_insertion: migrated,
-            ..ecpt()
+            ..prompt(ecpt())
         })
     };
     let (one, drained) = of(1.0);
@@ -153,7 +270,21 @@ fn two_slots_an_insertion_come_nearest_to_the_coexistence_that_the_paper_measure
     assert!((two - 0.873).abs() < 0.03 && drained == 0, "{two}");
     let (three, _) = of(3.0);
     assert!(three < 0.70, "{three}");
-    assert_eq!(ecpt().migrated_per_insertion, 2.0);
+}
+
+#[test]
+fn by_default_two_tables_live_side_by_side_from_the_first_upsize_on() {
+    for spec in [ecpt(), mehpt()] {
+        assert_eq!(spec.migrated_per_insertion, 1.45);
+        assert_eq!(spec.when_due, WhenDue::Wait);
+    }
+    let mut b = Bench::new(&ecpt(), 1);
+    for n in 0..20_000 {
+        b.insert(key(n, 1 << 24)).unwrap();
+    }
+    // 230 lines fit three ways of 128 slots, and each later upsize is due before the
+    // last is over: at 1 / 1.45 of the slots instead of 0.6.
+    assert_eq!(b.table.stats().coexisting_insertions, 20_000 - 230);
 }
 
 /// The loads at which a table that only grows begins its upsizes, largest last.
@@ -183,7 +314,7 @@ fn a_table_that_waits_settles_at_the_load_that_its_migration_leaves() {
         assert_eq!(b.table.stats().forced_upsizes, 0, "{migrated}");
         (found[8], b.table.stats().drained)
     };
-    for migrated in [1.25, 1.4, 1.5, 1.6] {
+    for migrated in [1.25, 1.4, 1.45, 1.5, 1.6] {
         let (load, drained) = at(migrated, WhenDue::Wait);
         assert!((load * migrated - 1.0).abs() < 0.005, "{migrated}: {load}");
         assert_eq!(drained, 0);
@@ -261,7 +392,8 @@ fn without_room_for_a_line_the_table_grows_before_its_threshold() {
 
 #[test]
 fn chunks_change_as_a_way_outgrows_its_table() {
-    let mut b = Bench::new(&mehpt(), 1);
+    // At a rate at which a way has gone over before it grows again.
+    let mut b = Bench::new(&prompt(mehpt()), 1);
     let (mut n, mut sizes) = (0, vec![]);
     let chunk = |b: &Bench, way: usize| {
         let w = &b.table.ways[way];

@@ -366,7 +366,7 @@ def test_running_out_of_simulated_memory_is_a_result(cli: Cli) -> None:
 
 
 PIECES = (
-    *("--workload", "gups", "--size", "1GiB", "--instructions", "10K"),
+    *("--workload", "gups", "--size", "2GiB", "--instructions", "10K"),
     *("--machine", "mehpt-table3", "--set", "os.fragmentation.unusable_free_index=1.0"),
     *("--set", "os.compaction.fails_from_mb=2"),
 )

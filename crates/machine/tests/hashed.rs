@@ -30,7 +30,7 @@ fn memory_in_pieces_ends_a_run_that_asks_for_one_whole() {
         "os.compaction.fails_from_mb=2",
     ];
     let designs = ["radix", "ecpt", "mehpt", "thp"];
-    let r = run(MACHINE, &designs, "gups 1GiB", 100_000, &set);
+    let r = run(MACHINE, &designs, "gups 2GiB", 100_000, &set);
     assert!(r.partial);
     for (i, d) in r.designs.iter().enumerate() {
         if i != 1 {

@@ -146,7 +146,7 @@ pub fn cases() -> Vec<Case> {
             5,
             1,
         ),
-        // The 16,384 lines are a third to 0.6 of the slots, and the old table is
+        // The 16,384 lines are a third to two thirds of the slots, and the old table is
         // still there; or chunks of 1 MB, and old ones of 8 KB. A walk that the
         // walk caches sent to the wrong place begins anew, once.
         ecpt("elastic", elastic),

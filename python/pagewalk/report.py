@@ -473,6 +473,8 @@ def _print_stacks(result: Result, out: Console) -> None:
     out.print(legend)
 
 
+_WIDE = 80
+"""Columns from which on a part's dynamic and static energy stand beside its bar."""
 _MINIMUM_ENERGY = 0.001
 """Share of the whole below which a part of the machine has no line of its own."""
 
@@ -485,15 +487,16 @@ def _print_energy(design: DesignResult, out: Console) -> None:
     _print_title(f"Where the energy went ({joules(energy.total_nj)})", out)
     parts = sorted(energy.parts, key=lambda p: -p.total_nj)
     shown = [p for p in parts if p.total_nj >= _MINIMUM_ENERGY * energy.total_nj]
-    width = max(10, min(30, out.width - _LABEL - 42))
+    wide = out.width >= _WIDE
+    width = max(10, min(30, out.width - _LABEL - (44 if wide else 12)))
     for p in shown:
         share, most = p.total_nj / energy.total_nj, shown[0].total_nj
-        text = f" {share * 100:4.1f} %  dynamic {joules(p.dynamic_nj)}, static "
+        text = f" {share * 100:.1f} %"
+        if wide:
+            text = f"{text:8} dynamic {joules(p.dynamic_nj)}, static {joules(p.static_nj)}"
         filled = bar(p.total_nj / most, width)
         out.print(
-            line("  ")
-            + label(p.part, _LABEL)
-            + line((filled, colours.ENERGY[p.group]), text, joules(p.static_nj))
+            line("  ") + label(p.part, _LABEL) + line((filled, colours.ENERGY[p.group]), text)
         )
     if rest := [p for p in parts if p.total_nj and p not in shown]:
         total = joules(sum(p.total_nj for p in rest))

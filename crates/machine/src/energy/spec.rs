@@ -13,16 +13,18 @@ use serde::{Deserialize, Serialize};
 pub struct EnergySpec {
     /// The core without caches and TLBs.
     pub core: CoreEnergy,
-    /// First-level caches by size; between two sizes and beyond them log-log. Default
-    /// CACTI 7's of 8 ways, read 8 bytes at a time, all ways at once.
+    /// First-level caches by size, each with `size_kb`, `read_pj`, `write_pj` and
+    /// `static_mw`; between two sizes and beyond them log-log. Default CACTI 7's of 8
+    /// ways, read 8 bytes at a time, all ways at once.
     pub l1: Vec<CacheEnergy>,
     /// Second-level and shared caches by size, likewise: tags first, then one way.
     /// Default CACTI 7's; what leaks is that of low-standby-power cells.
     pub l2_l3: Vec<CacheEnergy>,
-    /// TLBs, walk caches, tags and directories by entries and ways; log-log between
+    /// TLBs, walk caches, tags and directories, each with `entries`, `ways`, `read_pj`
+    /// (a lookup), `write_pj` (an entry put in) and `static_mw`; log-log between
     /// entries and between ways, along the last two beyond; fewer or more ways than
     /// the table has count as its fewest and most. Default CACTI 7's, of which
-    /// those of 32 and 64 entries are extended.
+    /// those of 32 and 64 entries are extended (ours).
     pub tlb: Vec<ArrayEnergy>,
     /// How many times as much a fully associative array takes as one of the fewest
     /// ways. Default 2 (ours: within what is published for searched arrays).

@@ -496,7 +496,9 @@ def _print_energy(design: DesignResult, out: Console) -> None:
             text = f"{text:8} dynamic {joules(p.dynamic_nj)}, static {joules(p.static_nj)}"
         filled = bar(p.total_nj / most, width)
         out.print(
-            line("  ") + label(p.part, _LABEL) + line((filled, colours.ENERGY[p.group]), text)
+            line("  ")
+            + label(p.part, _LABEL)
+            + line((filled, colours.ENERGY.get(p.group, "")), text)
         )
     if rest := [p for p in parts if p.total_nj and p not in shown]:
         total = joules(sum(p.total_nj for p in rest))

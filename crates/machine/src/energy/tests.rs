@@ -141,7 +141,8 @@ fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
         assert_eq!(idle.dynamic_nj, 0.0, "{what}");
         let milliwatts = idle.parts.iter().map(|p| p.static_mw * p.number as f64);
         let nanojoules = milliwatts.sum::<f64>() * 1e6 / config.frequency_ghz / 1e3;
-        assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-9, "{what}");
+        // What leaks in a cycle is whole attojoules.
+        assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-7, "{what}");
         let r = account.result(&counted(&tree, 12_345), 1_000_000);
         let sum = |of: fn(&super::PartEnergy) -> f64| r.parts.iter().map(of).sum::<f64>();
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{what}: {a} {b}");
@@ -172,7 +173,8 @@ fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
 #[test]
 fn each_kind_of_access_costs_what_it_should() {
     let config = config("revelator-table1", "radix", &[]);
-    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} and {b}");
+    // Prices are whole attojoules.
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} and {b}");
     // An L2 of 1 MB: 10 accesses, of which 6 miss, one of them on a line on its way;
     // 4 prefetches from above, of which 3 miss; 8 fills, 2 dirty lines in, 1 out.
     let l2 = CacheStats {

@@ -169,8 +169,12 @@ fn a_dirty_line_that_goes_down_is_written_over_a_copy_or_brought_in() {
     let mut m = machine(&private(), &shared());
     let mut random = rng(5, "test.writes");
     let mut now = 0;
-    for _ in 0..100_000 {
-        let at = random.random_range(0u64..1 << 22);
+    for i in 0..100_000u64 {
+        // What is used all the time stays in the first level while the second drops it.
+        let at = match random.random_range(0..2) {
+            0 => (1 << 30) + (i / 20_000) * 8192 + random.random_range(0..8192),
+            _ => random.random_range(0u64..1 << 22),
+        };
         now = if random.random_range(0..3) == 0 {
             m.store(at, now).at
         } else {

@@ -67,6 +67,34 @@ def design_result(name: str, cycles: int, speedup: float, **changes: Any) -> dic
                 "value": 1_225_000,
             }
         ],
+        "energy_ratio": cycles / 100_000_000,
+        "energy": {
+            "total_nj": 3500.0,
+            "dynamic_nj": 1000.0,
+            "static_nj": 2500.0,
+            "seconds": 0.01,
+            "parts": [
+                {
+                    "part": part,
+                    "group": group,
+                    "total_nj": dynamic + static,
+                    "dynamic_nj": dynamic,
+                    "static_nj": static,
+                    "static_mw": 41.0,
+                    "number": 1,
+                    "source": f"energy.{group}",
+                    "events": [
+                        {"event": "read", "count": 10, "each_pj": 19.0, "total_nj": dynamic}
+                    ],
+                }
+                for part, group, dynamic, static in (
+                    ("core", "core", 300.0, 1500.0),
+                    ("l1d", "caches", 600.0, 499.0),
+                    ("mmu.pwc.2", "walk_caches", 0.5, 1.0),
+                    ("dram", "dram", 99.5, 500.0),
+                )
+            ],
+        },
         "histograms": [
             {
                 "path": "core.0.mmu",

@@ -10,6 +10,7 @@ import polars as pl
 import vl_convert
 
 from pagewalk import colours, histograms
+from pagewalk.energy import GROUPS
 from pagewalk.quantities import significant
 from pagewalk.visible import visible, visible_lines
 
@@ -130,6 +131,35 @@ def cycles(result: Result) -> str | None:
             y=alt.Y("design:N", sort=None, title=None),
             x=alt.X("cost:Q", title=f"cycles {result.per}"),
             color=alt.Color("cause:N", sort=None, scale=scale),
+            order="order:Q",
+        )
+        .properties(width=_WIDTH, height=alt.Step(_STEP))
+    )
+    return svg(chart)
+
+
+def energies(result: Result) -> str | None:
+    """A stacked bar a design: energy for an instruction, or a request, by kind of part."""
+    rows = [
+        (d.name, GROUPS[group], nanojoules / work, order)
+        for d in result.designs
+        if d.energy and (work := d.get(f"{result.speedup_by}s"))
+        for order, (group, nanojoules) in enumerate(d.energy.groups.items())
+    ]
+    if not rows:
+        return None
+    there = [group for group in GROUPS if any(row[1] == GROUPS[group] for row in rows)]
+    scale = alt.Scale(
+        domain=[GROUPS[group] for group in there], range=[colours.ENERGY[g] for g in there]
+    )
+    frame = pl.DataFrame(rows, schema=["design", "part", "energy", "order"], orient="row")
+    chart = (
+        alt.Chart(frame)
+        .mark_bar(height={"band": 0.66})
+        .encode(
+            y=alt.Y("design:N", sort=None, title=None),
+            x=alt.X("energy:Q", title=f"nJ {result.per}"),
+            color=alt.Color("part:N", sort=None, scale=scale),
             order="order:Q",
         )
         .properties(width=_WIDTH, height=alt.Step(_STEP))

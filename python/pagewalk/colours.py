@@ -23,6 +23,16 @@ _CAUSES = {
     "store_queue": "#9775fa",
     "idle": "#dee2e6",
 }
+ENERGY = {
+    "core": "#adb5bd",
+    "caches": "#74c0fc",
+    "tlbs": "#ffa94d",
+    "walk_caches": "#e8590c",
+    "engine": "#9775fa",
+    "dram": "#1864ab",
+}
+"""A colour for each kind of part that takes energy."""
+
 _OTHERS = ["#fcc419", "#be4bdb", "#20c997", "#f783ac", "#5c7cfa"]
 
 DESIGNS = [

@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from pagewalk import charts, histograms
-from pagewalk.quantities import count, duration, significant, size, with_unit
+from pagewalk.energy import GROUPS
+from pagewalk.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.visible import visible_lines
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def _charts(result: Result) -> str:
     drawn = [
         ("Speedup", charts.speedups(result)),
         ("Where the cycles went", charts.cycles(result)),
+        ("Where the energy went", f"{charts.energies(result) or ''}{_energies(result)}"),
         (
             "Misses of the L2 TLB",
             charts.bars(result, "l2_tlb_mpki", "misses a kilo-instruction"),
@@ -169,6 +171,40 @@ def _times(result: Result) -> str:
     )
 
 
+def _energies(result: Result) -> str:
+    """One row a part of the machine, one column a design; sums of each kind first."""
+    known = [(d, e) for d in result.designs if (e := d.energy) is not None]
+    if not known:
+        return ""
+
+    def row(name: str, values: list[float | None], what: str) -> str:
+        cells = "".join(f"<td>{'–' if v is None else escape(joules(v))}</td>" for v in values)
+        return f"<tr><td>{escape(name)}</td>{cells}<td class=text>{escape(what)}</td></tr>"
+
+    head = "".join(f"<th>{escape(d.name)}</th>" for d, _ in known)
+    body = row("all", [e.total_nj for _, e in known], "")
+    body += row("dynamic", [e.dynamic_nj for _, e in known], "what accesses took")
+    body += row("static", [e.static_nj for _, e in known], "what leaked and ticked")
+    for group, name in GROUPS.items():
+        if any(group in e.groups for _, e in known):
+            body += row(name, [e.groups.get(group) for _, e in known], "")
+    parts = {p.part: p for _, e in known for p in e.parts}
+    rows = "".join(
+        row(
+            name,
+            [next((p.total_nj for p in e.parts if p.part == name), None) for _, e in known],
+            part.source,
+        )
+        for name, part in parts.items()
+    )
+    table = f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead><tbody>"
+    return (
+        f"{table}{body}</tbody></table>"
+        f"<details><summary>Part by part, with the keys of its numbers</summary>"
+        f"{table}{rows}</tbody></table></details>"
+    )
+
+
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
     rows = {q.name: q for d in result.designs for q in d.told}
@@ -185,6 +221,12 @@ def _table(result: Result) -> str:
         body += (
             f"<tr><td>translation_cost</td>{costs}<td class=text>"
             "Of the cycles, what perfect TLBs would save for the same instructions</td></tr>"
+        )
+    if any(d.energy_ratio is not None for d in result.designs):
+        ratios = "".join(f"<td>{_ratio(d.energy_ratio)}</td>" for d in result.designs)
+        body += (
+            f"<tr><td>energy_ratio</td>{ratios}<td class=text>Energy {result.per}, "
+            "over the first design's</td></tr>"
         )
     for name, quantity in rows.items():
         cells = "".join(

@@ -93,6 +93,17 @@ def significant(value: float, digits: int = 3) -> str:
     return text
 
 
+def joules(nanojoules: float) -> str:
+    """An energy: ``812 nJ``, ``43.1 mJ``, ``2.50 J``."""
+    value, unit = nanojoules, "nJ"
+    for larger in ("uJ", "mJ", "J", "kJ"):
+        # 999.96 would round to 1000.
+        if abs(value) < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{significant(value)} {unit}"
+
+
 def duration(seconds: float) -> str:
     """A time that somebody waits: ``0.4 s``, ``12 s``, ``3:05``, ``1:02:03``."""
     if seconds < 10:
@@ -110,6 +121,8 @@ def with_unit(value: float | None, unit: str) -> str:
         return "–"
     if unit == "bytes":
         return size(value)
+    if unit == "nJ":
+        return joules(value)
     if unit in ("%", "percent"):
         return f"{significant(value)} %"
     if unit in ("share", "fraction"):

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pagewalk import colours, histograms, native
-from pagewalk.quantities import count, duration, significant, size, with_unit
+from pagewalk.energy import GROUPS
+from pagewalk.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
 from pagewalk.visible import visible
 
@@ -157,6 +158,7 @@ def run(result: Result, out: Console) -> None:
     _print_costs(result, out)
     _print_title("Where the cycles went", out)
     _print_stack(design, out)
+    _print_energy(design, out)
     _print_end(result, out)
 
 
@@ -191,6 +193,7 @@ def compare(result: Result, out: Console) -> None:
     _print_costs(result, out)
     _print_speedups(result, out)
     _print_stacks(result, out)
+    _print_energies(result, out)
     _print_end(result, out)
 
 
@@ -468,6 +471,56 @@ def _print_stacks(result: Result, out: Console) -> None:
         legend += entry
     legend.rstrip()
     out.print(legend)
+
+
+_WIDE = 80
+"""Columns from which on a part's dynamic and static energy stand beside its bar."""
+_MINIMUM_ENERGY = 0.001
+"""Share of the whole below which a part of the machine has no line of its own."""
+
+
+def _print_energy(design: DesignResult, out: Console) -> None:
+    """A bar a part of the machine, the largest first, with its dynamic and static energy."""
+    energy = design.energy
+    if energy is None or not energy.total_nj:
+        return
+    _print_title(f"Where the energy went ({joules(energy.total_nj)})", out)
+    parts = sorted(energy.parts, key=lambda p: -p.total_nj)
+    shown = [p for p in parts if p.total_nj >= _MINIMUM_ENERGY * energy.total_nj]
+    wide = out.width >= _WIDE
+    width = max(10, min(30, out.width - _LABEL - (44 if wide else 12)))
+    for p in shown:
+        share, most = p.total_nj / energy.total_nj, shown[0].total_nj
+        text = f" {share * 100:.1f} %"
+        if wide:
+            text = f"{text:8} dynamic {joules(p.dynamic_nj)}, static {joules(p.static_nj)}"
+        filled = bar(p.total_nj / most, width)
+        out.print(
+            line("  ")
+            + label(p.part, _LABEL)
+            + line((filled, colours.ENERGY.get(p.group, "")), text)
+        )
+    if rest := [p for p in parts if p.total_nj and p not in shown]:
+        total = joules(sum(p.total_nj for p in rest))
+        out.print(line(f"  {len(rest)} smaller parts together: {total}", style="dim"))
+
+
+def _print_energies(result: Result, out: Console) -> None:
+    """A row a design: energy, relative to the first, and what kinds of parts took."""
+    known = [(d, e) for d in result.designs if (e := d.energy) is not None]
+    if not known:
+        return
+    groups = [g for g in GROUPS if any(g in e.groups for _, e in known)]
+    _print_title(f"Where the energy went (ratio: {result.per})", out)
+    cells: list[list[Any]] = [[line(d.name, style="cyan") for d, _ in known]]
+    cells.append([joules(e.total_nj) for _, e in known])
+    cells.append([_ratio(d.energy_ratio) for d, _ in known])
+    cells.append([joules(e.dynamic_nj) for _, e in known])
+    cells.append([joules(e.static_nj) for _, e in known])
+    for group in groups:
+        cells.append([joules(e.groups[group]) if group in e.groups else "–" for _, e in known])
+    titles = ["design", "energy", "over the\nfirst", "dynamic", "static"]
+    _print_blocks([*titles, *(GROUPS[g].replace(" ", "\n") for g in groups)], cells, out)
 
 
 def _stacked(row: Text, stack: list[Share], ink: dict[str, tuple[str, str]], width: float) -> None:

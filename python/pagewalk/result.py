@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import files
+from pagewalk.energy import Energy
 from pagewalk.histograms import TOLD, Histogram
 from pagewalk.intervals import Intervals
 from pagewalk.quantities import count
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
+_OF_PARTS = {
+    "dynamic": "Energy that accesses to this part of the machine took",
+    "static": "Energy that leaked and ticked in this part of the machine",
+}
 _OF_REQUESTS = ("requests", "cycles_per_request", "instructions_per_request")
 
 
@@ -105,6 +110,9 @@ class DesignResult:
     `speedup` compares these sums, since designs do not have the same share of each program behind
     them when the slowest is done.
 
+    `energy` says where the energy of the measured part went; `energy_ratio` is it relative to the
+    first design, for an instruction or a request as `speedup_by` says.
+
     `translation_cost` is the share of the cycles that perfect TLBs would save for the same
     instructions, where that was measured and is defined: `Result.translation_reference`.
     """
@@ -126,6 +134,8 @@ class DesignResult:
     weighted_speedup: float | None = None
     translation_cost: float | None = None
     histograms: list[Histogram] = field(default_factory=list)
+    energy: Energy | None = None
+    energy_ratio: float | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -150,6 +160,8 @@ class DesignResult:
             weighted_speedup=data.get("weighted_speedup"),
             translation_cost=data.get("translation_cost"),
             histograms=[Histogram.from_json(h) for h in data.get("histograms") or []],
+            energy=Energy.from_json(data.get("energy")),
+            energy_ratio=data.get("energy_ratio"),
         )
 
     @property
@@ -285,6 +297,7 @@ class Result:
                 "design": d.name,
                 "status": d.status,
                 "speedup": d.speedup,
+                "energy_ratio": d.energy_ratio,
                 **({"weighted_speedup": d.weighted_speedup} if is_mix else {}),
                 **({"translation_cost": d.translation_cost} if costed else {}),
                 **{q.name: None if q.value is None else float(q.value) for q in d.quantities},
@@ -316,11 +329,12 @@ class Result:
         return polars.DataFrame(rows, schema=schema, orient="row")
 
     def frame(self) -> polars.DataFrame:
-        """One row a statistic and design: every counter, the summary, and the histograms.
+        """One row a statistic and design: every counter, the summary, energy and the histograms.
 
         Columns: design, path, name, value, unit, gauge, meaning. The numbers
         of the summary have the path ``summary``; those of a histogram are named
-        ``walk_latency.p99`` and so on, with count, mean and largest.
+        ``walk_latency.p99`` and so on, with count, mean and largest. The energy of a part of the
+        machine has a path such as ``energy.mmu.l2.main``, named ``dynamic`` and ``static``.
         """
         import polars
 
@@ -341,6 +355,12 @@ class Result:
             for d in self.designs
             for h in d.histograms
             for part in TOLD
+        ]
+        rows += [
+            (d.name, f"energy.{p.part}", name, value, "nJ", False, _OF_PARTS[name])
+            for d in self.designs
+            for p in (d.energy.parts if d.energy else [])
+            for name, value in (("dynamic", p.dynamic_nj), ("static", p.static_nj))
         ]
         schema = {
             "design": polars.String(),

@@ -7,6 +7,7 @@ use pagewalk_units::distance;
 use serde::Serialize;
 
 use crate::config::{DataDir, Shipped, keys};
+use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
 use crate::summary::metrics;
@@ -14,7 +15,8 @@ use crate::summary::metrics;
 /// One meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// `statistic`, `metric`, `config`, `design`, `machine` or `workload`.
+    /// `statistic`, `metric`, `config`, `design`, `machine` or `workload`; of energy
+    /// also `model` and `number`.
     pub kind: &'static str,
     /// Full name.
     pub name: String,
@@ -151,6 +153,32 @@ fn matches(full: &str, name: &str) -> bool {
             })
 }
 
+/// The name that stands for all that energy is computed with.
+const ENERGY: &str = "energy";
+
+/// How energy comes about: the model, its keys, and every number with its source.
+fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
+    let told = |kind, name: &str, text: &str, source: &str| Explanation {
+        kind,
+        name: name.to_owned(),
+        text: text.to_owned(),
+        unit: String::new(),
+        source: source.to_owned(),
+        workload: None,
+    };
+    let mut out = vec![told("model", ENERGY, MODEL, MODEL_SOURCE)];
+    out.extend(all.into_iter().filter(|e| {
+        let below = e.name.strip_prefix(ENERGY);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('.'))
+    }));
+    out.extend(
+        numbers()
+            .iter()
+            .map(|n| told("number", &n.name, &n.text, n.source)),
+    );
+    out
+}
+
 /// All meanings of `name`; if there is none, at most three names that are near.
 ///
 /// # Errors
@@ -160,6 +188,9 @@ pub fn explain(
     name: &str,
 ) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
     let all = everything(data)?;
+    if name == ENERGY {
+        return Ok(Ok(energy(all)));
+    }
     let exact: Vec<Explanation> = all.iter().filter(|e| e.name == name).cloned().collect();
     let found = if exact.is_empty() {
         all.iter()

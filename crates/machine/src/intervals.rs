@@ -6,6 +6,7 @@ use pagewalk_stats::{Bucket, Definition, Distribution, Tree};
 use pagewalk_units::Cycle;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
+use crate::energy::Prices;
 use crate::summary;
 use crate::work::Work;
 
@@ -58,7 +59,7 @@ impl Intervals {
     }
 
     /// As they are told; nothing if there are none.
-    pub(crate) fn result(&self) -> Option<IntervalsResult> {
+    pub(crate) fn result(&self, prices: Option<&Prices>) -> Option<IntervalsResult> {
         let n = self.first.len();
         if n == 0 {
             return None;
@@ -71,6 +72,7 @@ impl Intervals {
             ..Tree::default()
         };
         let width = tree.rows.len();
+        let account = prices.map(|p| p.account(&tree));
         for at in 0..n {
             let own = &self.values[at * width..(at + 1) * width];
             for (row, value) in tree.rows.iter_mut().zip(own) {
@@ -82,7 +84,9 @@ impl Intervals {
                 ..self.work[at]
             };
             instructions.push(work.instructions);
-            for m in summary::summarise(&tree, None, work, self.cycles[at]) {
+            let cycles = self.cycles[at];
+            let energy = account.as_ref().map(|a| a.totals(&tree, cycles));
+            for m in summary::summarise(&tree, None, work, cycles, energy) {
                 values.entry(m.name).or_default().push(m.value);
             }
         }

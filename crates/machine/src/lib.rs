@@ -2,6 +2,7 @@
 //! all the others.
 
 pub mod config;
+mod energy;
 mod explain;
 mod hub;
 mod intervals;
@@ -19,6 +20,10 @@ mod thread;
 mod warnings;
 mod work;
 
+pub use energy::{
+    ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
+    OwnEnergy, PartEnergy,
+};
 pub use explain::{Explanation, explain, statistics};
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample};

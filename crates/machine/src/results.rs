@@ -6,6 +6,7 @@ use pagewalk_stream::Facts;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::energy::{EnergyResult, Prices};
 use crate::intervals::{HistogramResult, IntervalsResult, histograms};
 use crate::limits::Limits;
 use crate::machine::{Machine, Outcome};
@@ -119,8 +120,15 @@ pub struct DesignResult {
     /// Tullsen, ASPLOS 2000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weighted_speedup: Option<f64>,
+    /// Energy relative to the first design: for an instruction or a request, as
+    /// `speedup_by` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_ratio: Option<f64>,
     /// Where the cycles went.
     pub cycle_stack: Vec<Share>,
+    /// Where the energy went; nothing where nothing was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<EnergyResult>,
     /// Every counter.
     pub stats: Vec<Stat>,
     /// The counters of the operating system and of the page tables since the
@@ -259,6 +267,8 @@ fn statistics(tree: &Tree) -> Vec<Stat> {
 
 const BY_INSTRUCTION: &str = "instruction";
 const BY_REQUEST: &str = "request";
+const CYCLES: &str = "cycles";
+const ENERGY: &str = "energy";
 
 fn is_by_instruction(by: &&'static str) -> bool {
     *by == BY_INSTRUCTION
@@ -291,6 +301,16 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
             },
             confidence: 0.95,
         });
+    // A configuration that ran has passed this.
+    let prices = Prices::new(&design.config).ok();
+    let energy = prices.as_ref().filter(|_| m.tree.is_some()).map(|p| {
+        let account = p.account(tree);
+        (
+            account.totals(tree, m.cycles),
+            account.result(tree, m.cycles),
+        )
+    });
+    let (totals, energy) = energy.unzip();
     DesignResult {
         name: design.name.clone(),
         description: design.description.clone(),
@@ -298,7 +318,7 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         message,
         config: design.config.clone(),
         summary: if m.tree.is_some() {
-            summary::summarise(tree, Some(&since_boot), m.work, m.cycles)
+            summary::summarise(tree, Some(&since_boot), m.work, m.cycles, totals)
         } else {
             vec![]
         },
@@ -307,11 +327,13 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         translation_cost: None,
         programs: programs(machine),
         weighted_speedup: None,
+        energy_ratio: None,
         cycle_stack: summary::cycle_stack(tree),
+        energy,
         stats: statistics(tree),
         since_boot: statistics(&since_boot),
         histograms: histograms(tree),
-        intervals: m.intervals.result(),
+        intervals: m.intervals.result(prices.as_ref()),
         sampling,
         stream,
         impossible: summary::impossible(tree),
@@ -390,8 +412,8 @@ pub(crate) fn run_result<'a>(
     }
 }
 
-/// Cycles of a design an instruction, or a request.
-fn cost(d: &DesignResult, by: &str) -> Option<f64> {
+/// A number of the summary for each instruction, or each request.
+fn cost(d: &DesignResult, what: &str, by: &str) -> Option<f64> {
     let get = |n: &str| d.summary.iter().find(|m| m.name == n).and_then(|m| m.value);
     // What a design did until it could not go on is not the same work.
     let compared = matches!(d.status, "complete" | "partial");
@@ -400,7 +422,7 @@ fn cost(d: &DesignResult, by: &str) -> Option<f64> {
     } else {
         "instructions"
     });
-    let cost = get("cycles")? / work.filter(|&n| n > 0.0)?;
+    let cost = get(what)? / work.filter(|&n| n > 0.0)?;
     (compared && cost > 0.0).then_some(cost)
 }
 
@@ -415,7 +437,7 @@ fn cost_translation(
     let reference = reference.ok_or_else(|| {
         format!("{PERFECT} shares no program with these designs, or was set not to be perfect")
     })?;
-    let own = cost(reference, BY_INSTRUCTION).ok_or_else(|| {
+    let own = cost(reference, CYCLES, BY_INSTRUCTION).ok_or_else(|| {
         let why = reference.message.as_deref().unwrap_or("it did nothing");
         format!("{PERFECT}: {why}")
     })?;
@@ -427,12 +449,12 @@ fn cost_translation(
     };
     let stream = reference.stream;
     for d in designs.iter_mut().filter(|d| d.stream == stream) {
-        d.translation_cost = cost(d, BY_INSTRUCTION).map(|c| 1.0 - own / c);
+        d.translation_cost = cost(d, CYCLES, BY_INSTRUCTION).map(|c| 1.0 - own / c);
     }
     Ok(made)
 }
 
-/// Gives each design its speed relative to the first.
+/// Gives each design its speed and its energy relative to the first.
 fn compare(designs: &mut [DesignResult]) {
     // Each stream is one program, but not what it does.
     let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
@@ -440,10 +462,16 @@ fn compare(designs: &mut [DesignResult]) {
     } else {
         BY_INSTRUCTION
     };
-    let base = designs.first().and_then(|d| cost(d, by));
+    let [cycles, energy] =
+        [CYCLES, ENERGY].map(|what| designs.first().and_then(|d| cost(d, what, by)));
     for d in designs {
         d.speedup_by = by;
-        d.speedup = base.zip(cost(d, by)).map(|(base, own)| base / own);
+        d.speedup = cycles
+            .zip(cost(d, CYCLES, by))
+            .map(|(base, own)| base / own);
+        d.energy_ratio = energy
+            .zip(cost(d, ENERGY, by))
+            .map(|(base, own)| own / base);
     }
 }
 

@@ -5,6 +5,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
 use serde::Serialize;
 
+use crate::energy::Totals;
 use crate::work::Work;
 
 /// One number of the summary.
@@ -59,6 +60,8 @@ struct Counted<'a> {
     instructions: f64,
     requests: f64,
     cycles: f64,
+    /// All, dynamic and static energy, nJ.
+    energy: Option<[f64; 3]>,
 }
 
 /// `core.3`, and nothing below it.
@@ -232,6 +235,30 @@ const GENERAL: &[MetricDefinition] = &[
         meaning: "Largest contiguous block that a page table asked for",
         value: Value::Measured(|c| Some(c.os("largest_contiguous_bytes"))),
     },
+    MetricDefinition {
+        name: "energy",
+        unit: "nJ",
+        meaning: "Energy of the measured part: of cores, caches, TLBs, walk caches, speculation engines and DRAM",
+        value: Value::Measured(|c| Some(c.energy?[0])),
+    },
+    MetricDefinition {
+        name: "dynamic_energy",
+        unit: "nJ",
+        meaning: "The part of it that accesses and instructions took",
+        value: Value::Measured(|c| Some(c.energy?[1])),
+    },
+    MetricDefinition {
+        name: "static_energy",
+        unit: "nJ",
+        meaning: "The part of it that leaked and ticked for as long as the slowest core took",
+        value: Value::Measured(|c| Some(c.energy?[2])),
+    },
+    MetricDefinition {
+        name: "energy_per_instruction",
+        unit: "nJ/instruction",
+        meaning: "Energy for each instruction of the measured part",
+        value: Value::Measured(|c| ratio(c.energy?[0], c.instructions)),
+    },
 ];
 
 /// The metrics after those of the page tables.
@@ -276,12 +303,14 @@ pub(crate) fn summarise(
     since_boot: Option<&Tree>,
     work: Work,
     cycles: u64,
+    energy: Option<Totals>,
 ) -> Vec<Metric> {
     let c = Counted {
         tree,
         instructions: work.instructions as f64,
         requests: work.requests as f64,
         cycles: cycles as f64,
+        energy: energy.map(Totals::nanojoules),
     };
     metrics()
         .map(|m| Metric {
@@ -336,6 +365,7 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
         instructions: 0.0,
         requests: 0.0,
         cycles: 0.0,
+        energy: None,
     };
     let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");
     let walked = c.mmu("walks") > 0.0 || c.mmu("walks_merged") > 0.0;
@@ -379,7 +409,7 @@ mod tests {
             instructions: 12_000,
             requests: 0,
         };
-        let summary = summarise(&tree, None, work, 1);
+        let summary = summarise(&tree, None, work, 1, None);
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(10.0));
     }
 
@@ -402,7 +432,7 @@ mod tests {
             instructions: 1000,
             requests: 0,
         };
-        let summary = summarise(&tree, None, work, 1);
+        let summary = summarise(&tree, None, work, 1, None);
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(50.0));
         assert_eq!(value(&summary, "l1i_tlb_mpki"), Some(20.0));
         assert_eq!(value(&summary, "l2_tlb_mpki"), Some(30.0));
@@ -420,7 +450,7 @@ mod tests {
             ..OsStats::default()
         };
         tree.add("os", &os);
-        let summary = summarise(&tree, None, Work::default(), 0);
+        let summary = summarise(&tree, None, Work::default(), 0, None);
         assert_eq!(value(&summary, "page_faults"), Some(40.0));
     }
 
@@ -431,7 +461,7 @@ mod tests {
                 instructions: 600,
                 requests,
             };
-            let summary = summarise(&Tree::default(), None, work, 300);
+            let summary = summarise(&Tree::default(), None, work, 300, None);
             ["requests", "cycles_per_request", "instructions_per_request"]
                 .map(|name| value(&summary, name))
         };

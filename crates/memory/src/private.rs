@@ -318,7 +318,10 @@ impl Private {
         if victim.dirty() {
             self.l1d.counts.writebacks += u64::from(TIMED);
             match self.l2.find(line) {
-                Some(at) => self.l2.set_flags(at, DIRTY | OWNED),
+                Some(at) => {
+                    self.l2.counts.updates += u64::from(TIMED);
+                    self.l2.set_flags(at, DIRTY | OWNED);
+                }
                 None => self.fill_second::<TIMED, B>(
                     line,
                     DIRTY | OWNED,
@@ -629,6 +632,7 @@ impl Report for Private {
             "store",
             "walk",
             "upgrades",
+            "updates",
             "writebacks",
             "prefetch_",
             "speculative",
@@ -637,7 +641,7 @@ impl Report for Private {
             !starts(n, &not_of_l1i)
         });
         let walks = self.walks_enter == Enter::L1d;
-        let not_of_l1d = ["fetch", "prefetch_", "speculative"];
+        let not_of_l1d = ["fetch", "prefetch_", "speculative", "updates"];
         tree.add_some(&join(path, "l1d"), &self.l1d.stats(), |n| {
             !starts(n, &not_of_l1d) && (walks || !n.starts_with("walk"))
         });

@@ -155,7 +155,10 @@ impl Shared {
     /// Dirty data comes to the L3 at `now`.
     fn put_dirty<const TIMED: bool>(&mut self, line: u64, now: Cycle) {
         match self.l3.find(line) {
-            Some(at) => self.l3.set_flags(at, DIRTY),
+            Some(at) => {
+                self.l3.counts.updates += u64::from(TIMED);
+                self.l3.set_flags(at, DIRTY);
+            }
             None => self.put::<TIMED>(line, DIRTY, now, now),
         }
     }

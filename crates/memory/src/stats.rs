@@ -25,6 +25,7 @@ pagewalk_stats::counters! {
         fills: "lines", "Lines brought in, for whatever reason";
         evictions: "lines", "Lines that made room for others";
         writebacks: "lines", "Dirty lines sent to the level below";
+        updates: "lines", "Dirty lines from the level above that were written over the copy here; one that is not here is a fill";
         invalidated: "lines", "Lines given up because another core writes them";
         upgrades: "accesses", "Stores to a line that is here but that other cores may hold, and so had to ask first";
         prefetches_issued: "lines", "Lines that this cache's prefetcher asked for";

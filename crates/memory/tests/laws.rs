@@ -165,6 +165,39 @@ fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
 }
 
 #[test]
+fn a_dirty_line_that_goes_down_is_written_over_a_copy_or_brought_in() {
+    let mut m = machine(&private(), &shared());
+    let mut random = rng(5, "test.writes");
+    let mut now = 0;
+    for i in 0..100_000u64 {
+        // What is used all the time stays in the first level while the second drops it.
+        let at = match random.random_range(0..2) {
+            0 => (1 << 30) + (i / 20_000) * 8192 + random.random_range(0..8192),
+            _ => random.random_range(0u64..1 << 22),
+        };
+        now = if random.random_range(0..3) == 0 {
+            m.store(at, now).at
+        } else {
+            m.load(at, now).at
+        };
+    }
+    let (mut written_over, mut brought_in) = (0, 0);
+    for (above, cache) in [("core.0.l1d", "core.0.l2"), ("core.0.l2", "l3")] {
+        let get = |name| m.get(cache, name);
+        let (came, over) = (m.get(above, "writebacks"), get("updates"));
+        let asked = get("misses") - get("merged");
+        assert_eq!(get("fills"), asked + came - over, "{cache}");
+        written_over += over;
+        brought_in += came - over;
+    }
+    // Both happen.
+    assert!(
+        written_over > 0 && brought_in > 0,
+        "{written_over} {brought_in}"
+    );
+}
+
+#[test]
 fn taking_hardware_away_never_helps() {
     let time = |change: &dyn Fn(&mut PrivateSpec, &mut SharedSpec)| {
         let (mut p, mut s) = (private(), shared());

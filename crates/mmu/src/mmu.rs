@@ -119,6 +119,7 @@ pagewalk_stats::counters! {
     pub struct PwcStats {
         lookups: "lookups", "Lookups in the page-walk cache of this level";
         hits: "lookups", "Lookups that found an entry that was ready";
+        fills: "entries", "Entries put in";
     }
 }
 
@@ -452,11 +453,13 @@ impl Mmu {
 fn report_caches(uses: WalkCacheKind, pwc: &WalkCacheSet, path: &str, tree: &mut Tree) {
     match uses {
         WalkCacheKind::Levels => {
-            for (i, &[lookups, hits]) in pwc.counts.iter().enumerate() {
-                tree.add(
-                    &format!("{path}.pwc.{}", i + 2),
-                    &PwcStats { lookups, hits },
-                );
+            for (i, &[lookups, hits, fills]) in pwc.counts.iter().enumerate() {
+                let stats = PwcStats {
+                    lookups,
+                    hits,
+                    fills,
+                };
+                tree.add(&format!("{path}.pwc.{}", i + 2), &stats);
             }
         }
         WalkCacheKind::Cuckoo => {

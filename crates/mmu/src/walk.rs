@@ -328,6 +328,7 @@ pagewalk_stats::counters! {
     pub struct NestedStats {
         lookups: "lookups", "Guest-physical addresses looked up in the nested TLB: those of the guest's page-table entries and of what they point to";
         hits: "lookups", "Lookups that found a translation that was ready";
+        fills: "entries", "Translations put into the nested TLB";
         host_walks: "walks", "Walks of the host's page table, those that found nothing among them";
     }
 }
@@ -392,6 +393,7 @@ impl Nesting {
         if let Some(tlb) = &mut self.tlb {
             let pa = PhysAddr(backing.pa.0 & !0xfff);
             tlb.insert(page, page, Some((Backing { pa, ..backing }, end)));
+            self.stats.fills += counted;
         }
         Ok((backing, end))
     }

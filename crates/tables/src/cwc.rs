@@ -105,6 +105,7 @@ pagewalk_stats::counters! {
     pub struct CwcStats {
         lookups: "lookups", "Lookups in this cache of a cuckoo walk table";
         hits: "lookups", "Lookups that found a line that was ready";
+        fills: "lines", "Lines put in";
     }
 }
 
@@ -224,9 +225,17 @@ impl CuckooWalk {
     }
 
     /// Puts a line in that answers from `ready` on.
-    pub(crate) fn keep(&mut self, cwt: Cwt, key: u64, headers: [u64; 8], ready: Cycle) {
+    pub(crate) fn keep(
+        &mut self,
+        cwt: Cwt,
+        key: u64,
+        headers: [u64; 8],
+        ready: Cycle,
+        counted: bool,
+    ) {
         if let Some(array) = &mut self.arrays[cwt as usize] {
             array.insert(key, key, Line { headers, ready });
+            self.counts[cwt as usize].fills += u64::from(counted);
         }
     }
 

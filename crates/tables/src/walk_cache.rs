@@ -49,9 +49,9 @@ pub struct WalkCacheSet {
     /// 1 if the latency is spent by each lookup, 0 if once by all of them.
     serial: Cycle,
     cuckoo: CuckooWalk,
-    /// Lookups and hits of each array.
-    pub counts: Vec<[u64; 2]>,
-    /// Whether lookups are counted: not while warming.
+    /// Lookups, hits and fills of each array.
+    pub counts: Vec<[u64; 3]>,
+    /// Whether lookups and fills are counted: not while warming.
     pub counting: bool,
     /// When each read of the last group on a walk's path was back.
     pub arrived: [Cycle; MOST_PARALLEL],
@@ -68,7 +68,7 @@ impl WalkCacheSet {
             latency: if n == 0 { 0 } else { spec.latency },
             serial: u64::from(spec.serial),
             cuckoo: CuckooWalk::none(),
-            counts: vec![[0; 2]; n],
+            counts: vec![[0; 3]; n],
             counting: true,
             arrived: [0; MOST_PARALLEL],
         }
@@ -152,7 +152,7 @@ impl<'a> WalkCaches<'a> {
         let k = self.key(key);
         let counted = u64::from(self.set.counting);
         let array = self.set.arrays.get_mut(id)?;
-        let [lookups, hits] = &mut self.set.counts[id];
+        let [lookups, hits, _] = &mut self.set.counts[id];
         *lookups += counted;
         match array.lookup(key, k) {
             Some(e) if e.ready <= self.now => {
@@ -170,6 +170,7 @@ impl<'a> WalkCaches<'a> {
         let ready = self.now;
         if let Some(array) = self.set.arrays.get_mut(id) {
             array.insert(key, k, Entry { payload, ready });
+            self.set.counts[id][2] += u64::from(self.set.counting);
         }
     }
 
@@ -195,8 +196,8 @@ impl<'a> WalkCaches<'a> {
 
     /// Keeps a line of a cuckoo walk table that has been read off the path.
     pub(crate) fn keep_line(&mut self, cwt: Cwt, key: u64, headers: [u64; 8]) {
-        let k = self.key(key);
-        self.set.cuckoo.keep(cwt, k, headers, self.back);
+        let (k, counted) = (self.key(key), self.set.counting);
+        self.set.cuckoo.keep(cwt, k, headers, self.back, counted);
     }
 
     /// Whether probes that do not match leave nothing in the core's caches.

@@ -59,8 +59,8 @@ fn the_deepest_walk_cache_that_hits_wins() {
     }
     assert_eq!(
         set.set.counts[0],
-        [5, 1],
-        "lookups and hits of the deepest array"
+        [5, 1, 4],
+        "lookups, hits and fills of the deepest array"
     );
     set.set.invalidate(Asid(7));
     assert_eq!(reads(&table, va, &mut set), 4);

@@ -20,6 +20,8 @@ use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::energy::{EnergySpec, Prices};
+
 /// A machine and the design that runs on it: everything a result depends on,
 /// but for the program and the seed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +55,9 @@ pub struct Config {
     pub virtual_machine: Option<VirtualSpec>,
     /// How simulated time is shared out.
     pub schedule: ScheduleSpec,
+    /// What accesses cost, and what leaks.
+    #[serde(default)]
+    pub energy: EnergySpec,
 }
 
 /// How cores and threads take turns.
@@ -118,6 +123,7 @@ impl Config {
                 self.memory.l3.latency, self.caches.l2.latency
             ));
         }
-        Ok(())
+        self.energy.check()?;
+        Prices::new(self).map(drop)
     }
 }

@@ -1,0 +1,16 @@
+//! Energy, computed after a run from what each array counted: no part of the
+//! simulation knows of it, and nothing is simulated for it.
+
+mod account;
+mod prices;
+pub(crate) mod sources;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use account::Totals;
+pub use account::{EnergyResult, EventEnergy, PartEnergy};
+pub use prices::Group;
+pub(crate) use prices::Prices;
+pub use spec::{ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergySpec, OwnEnergy};

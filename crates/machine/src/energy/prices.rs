@@ -1,0 +1,516 @@
+//! The parts of a machine that take energy: what of which counter, and for how much.
+
+use std::collections::BTreeMap;
+
+use pagewalk_memory::{CacheSpec, DramSpec};
+use pagewalk_mmu::{EngineSpec, TlbSpec};
+use pagewalk_os::PageTableSpec;
+use pagewalk_tables::WalkCacheKind;
+use pagewalk_units::{LINE_BYTES, nearest};
+use serde::Serialize;
+
+use super::spec::{EnergySpec, OwnEnergy};
+use super::table::{Cost, array, cache};
+use crate::config::Config;
+
+/// What kind of thing a part is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Cores without caches and TLBs.
+    Core,
+    /// Caches and the directory.
+    Caches,
+    /// TLBs.
+    Tlbs,
+    /// What walkers have of their own.
+    WalkCaches,
+    /// Speculation engines.
+    Engine,
+    /// Main memory.
+    Dram,
+}
+
+/// Attojoules in a picojoule: energies are whole numbers of these, so that sums are exact.
+const FINE: f64 = 1e6;
+
+/// A counter that an event is counted by: its place ([`place`]), its name, and its sign.
+#[derive(Clone, Debug)]
+pub(super) struct Count {
+    pub place: String,
+    pub counter: &'static str,
+    pub sign: i128,
+}
+
+/// Something that takes energy each time.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub what: &'static str,
+    pub each_pj: f64,
+    pub counts: Vec<Count>,
+}
+
+impl Event {
+    /// Attojoules each.
+    pub fn each(&self) -> i128 {
+        (self.each_pj * FINE).round() as i128
+    }
+}
+
+/// A part of the machine, of all cores together.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub name: String,
+    pub group: Group,
+    /// How many of it the machine has.
+    pub number: u64,
+    /// What each takes by time, mW.
+    pub static_mw: f64,
+    /// Where its numbers are from.
+    pub source: String,
+    pub events: Vec<Event>,
+}
+
+/// What the parts of a machine cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Prices {
+    pub(super) parts: Vec<Part>,
+    pub(super) frequency_ghz: f64,
+}
+
+impl Part {
+    /// Attojoules that all of it take in a cycle.
+    pub fn static_each(&self, frequency_ghz: f64) -> i128 {
+        let picojoules = self.static_mw * self.number as f64 / frequency_ghz;
+        (picojoules * FINE).round() as i128
+    }
+}
+
+/// Where a counter belongs: its path without the number of the core or channel.
+pub(super) fn place(path: &str) -> &str {
+    if let Some(rest) = path.strip_prefix("core.") {
+        let below = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        return below.strip_prefix('.').unwrap_or("core");
+    }
+    if path.starts_with("dram.") {
+        return "dram";
+    }
+    path
+}
+
+/// Places whose counters cost nothing of their own, since they count what other
+/// places' counters say again, or what software and not an array does.
+#[cfg(test)]
+pub(super) fn costs_nothing(at: &str) -> bool {
+    matches!(
+        at,
+        "mmu"
+            | "mmu.cuckoo"
+            | "mmu.nested.cuckoo"
+            | "mmu.engine.data"
+            | "mmu.engine.entries"
+            | "cycles"
+            | "predictor"
+    ) || ["os", "host", "page_table"].iter().any(|&software| {
+        at == software
+            || at
+                .strip_prefix(software)
+                .is_some_and(|r| r.starts_with('.'))
+    })
+}
+
+/// `+a` and `-b` at a place.
+fn counts(at: &str, names: &[&'static str]) -> Vec<Count> {
+    let count = |name: &&'static str| {
+        let (sign, counter) = match name.strip_prefix('-') {
+            Some(counter) => (-1, counter),
+            None => (1, *name),
+        };
+        Count {
+            place: at.to_owned(),
+            counter,
+            sign,
+        }
+    };
+    names.iter().map(count).collect()
+}
+
+fn event(what: &'static str, each_pj: f64, counts: Vec<Count>) -> Event {
+    Event {
+        what,
+        each_pj,
+        counts,
+    }
+}
+
+/// Collects the parts of a machine.
+struct Parts<'a> {
+    spec: &'a EnergySpec,
+    cores: u64,
+    list: Vec<Part>,
+    /// Arrays whose own numbers may be given.
+    arrays: Vec<String>,
+}
+
+impl Parts<'_> {
+    /// What an array takes, by the tables or by the user.
+    fn own(&mut self, name: &str, table: Cost, source: String) -> (Cost, String) {
+        self.arrays.push(name.to_owned());
+        let Some(&own) = self.spec.arrays.get(name) else {
+            return (table, source);
+        };
+        let OwnEnergy {
+            read_pj,
+            write_pj,
+            tag_pj,
+            static_mw,
+        } = own;
+        let cost = Cost {
+            read_pj: read_pj.unwrap_or(table.read_pj),
+            write_pj: write_pj.unwrap_or(table.write_pj),
+            tag_pj: tag_pj.unwrap_or(table.tag_pj),
+            static_mw: static_mw.unwrap_or(table.static_mw),
+        };
+        (
+            cost,
+            format!("energy.arrays.{name}, and of what it leaves out {source}"),
+        )
+    }
+
+    /// An array that is looked up and filled: `place` is where its counters are.
+    fn lookups(&mut self, name: &str, group: Group, geometry: (u64, u64), lit: bool) {
+        let (cost, source) = self.tlb_like(name, geometry);
+        let events = vec![
+            event("lookup", cost.read_pj, counts(name, &["lookups"])),
+            event("fill", cost.write_pj, counts(name, &["fills"])),
+        ];
+        self.list.push(Part {
+            name: name.to_owned(),
+            group,
+            number: self.cores,
+            static_mw: if lit { cost.static_mw } else { 0.0 },
+            source,
+            events,
+        });
+    }
+
+    fn tlb_like(&mut self, name: &str, (entries, ways): (u64, u64)) -> (Cost, String) {
+        let spec = self.spec;
+        let cost = array(&spec.tlb, entries, ways, spec.fully_associative);
+        let how = if ways >= entries {
+            format!("{entries} entries, fully associative")
+        } else {
+            format!("{entries} entries, {ways} ways")
+        };
+        self.own(name, cost, format!("energy.tlb for {how}"))
+    }
+
+    /// A first-level cache, which reads all ways at once.
+    fn first_level(&mut self, name: &str, spec: &CacheSpec, [reads, writes]: [&[&'static str]; 2]) {
+        let table = cache(&self.spec.l1, spec.size_kb);
+        let source = format!("energy.l1 for {} KB", spec.size_kb);
+        let (cost, source) = self.own(name, table, source);
+        self.list.push(Part {
+            name: name.to_owned(),
+            group: Group::Caches,
+            number: self.cores,
+            static_mw: cost.static_mw,
+            source,
+            events: vec![
+                event("read", cost.read_pj, counts(name, reads)),
+                event("write", cost.write_pj, counts(name, writes)),
+            ],
+        });
+    }
+
+    /// A cache behind it, which looks at its tags first: those are an array of as many
+    /// entries as it has lines.
+    fn behind(&mut self, name: &str, spec: &CacheSpec, number: u64) {
+        let tags = array(&self.spec.tlb, lines(spec), u64::from(spec.ways), 1.0);
+        let table = Cost {
+            tag_pj: tags.read_pj,
+            ..cache(&self.spec.l2_l3, spec.size_kb)
+        };
+        let source = format!(
+            "energy.l2_l3 for {} KB; its tags energy.tlb for {} entries, {} ways",
+            spec.size_kb,
+            lines(spec),
+            spec.ways
+        );
+        let (cost, source) = self.own(name, table, source);
+        let mut reads = counts(
+            name,
+            &[
+                "hits",
+                "merged",
+                "prefetch_accesses",
+                "-prefetch_misses",
+                "speculative_accesses",
+                "-speculative_misses",
+                "writebacks",
+            ],
+        );
+        if name == "l2" {
+            // Another core's dirty line is read where it is.
+            reads.extend(counts("l3.directory", &["remote_hits"]));
+        }
+        let tags = [
+            "misses",
+            "-merged",
+            "prefetch_misses",
+            "speculative_misses",
+            "invalidated",
+        ];
+        self.list.push(Part {
+            name: name.to_owned(),
+            group: Group::Caches,
+            number,
+            static_mw: cost.static_mw,
+            source,
+            events: vec![
+                event("read", cost.read_pj, reads),
+                event("tags", cost.tag_pj, counts(name, &tags)),
+                event("write", cost.write_pj, counts(name, &["fills", "updates"])),
+            ],
+        });
+    }
+
+    /// The directory has an entry for each line of a private cache; each request
+    /// reads one and writes it.
+    fn directory(&mut self, private_lines: u64, ways: u32) {
+        let name = "l3.directory";
+        let (cost, source) = self.tlb_like(name, (private_lines, u64::from(ways)));
+        let mut asked = counts(
+            "l3",
+            &["accesses", "prefetch_accesses", "speculative_accesses"],
+        );
+        asked.extend(counts(name, &["remote_hits", "upgrades"]));
+        self.list.push(Part {
+            name: name.to_owned(),
+            group: Group::Caches,
+            number: 1,
+            static_mw: cost.static_mw,
+            source,
+            events: vec![
+                event("lookup", cost.read_pj, asked.clone()),
+                event("write", cost.write_pj, asked),
+            ],
+        });
+    }
+
+    /// What a walker of one table has; `at` is where the MMU reports it.
+    fn walk_caches(&mut self, at: &str, config: &Config, table: &PageTableSpec) {
+        let mmu = &config.mmu;
+        let lit = !mmu.perfect;
+        match table.walk_caches() {
+            WalkCacheKind::Levels => {
+                let w = &mmu.walk_caches;
+                // All arrays report; those of levels that the table has not got leak nothing.
+                let levels = table.address_bits().saturating_sub(12) / 9;
+                for level in (2..=5).filter(|_| w.entries > 0) {
+                    let geometry = (w.entries.into(), w.ways.into());
+                    let name = format!("{at}.pwc.{level}");
+                    self.lookups(&name, Group::WalkCaches, geometry, lit && level <= levels);
+                }
+            }
+            WalkCacheKind::Cuckoo => {
+                let c = &mmu.cuckoo;
+                for (name, entries) in [("pmd", c.pmd_cwc_entries), ("pud", c.pud_cwc_entries)] {
+                    if entries > 0 {
+                        let geometry = (entries.into(), entries.into());
+                        self.lookups(
+                            &format!("{at}.cwc.{name}"),
+                            Group::WalkCaches,
+                            geometry,
+                            lit,
+                        );
+                    }
+                }
+                self.l2p(at, table, lit);
+            }
+            WalkCacheKind::Nothing => {}
+        }
+    }
+
+    /// Of ways in chunks: each probe is led to its chunk by an entry, which is indexed.
+    fn l2p(&mut self, at: &str, table: &PageTableSpec, lit: bool) {
+        let (ways, entries, chunked) = match table {
+            PageTableSpec::ElasticCuckoo(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
+            PageTableSpec::MemoryEfficient(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
+            PageTableSpec::Radix(_)
+            | PageTableSpec::HashDontCache(_)
+            | PageTableSpec::LevelHashing(_) => return,
+        };
+        if !chunked {
+            return;
+        }
+        let name = format!("{at}.l2p");
+        // Of each way and page size; the fewest ways that the table has.
+        let (cost, source) = self.tlb_like(&name, (u64::from(ways) * u64::from(entries) * 3, 1));
+        let probes = counts(&format!("{at}.cuckoo"), &["probes"]);
+        self.list.push(Part {
+            name,
+            group: Group::WalkCaches,
+            number: self.cores,
+            static_mw: if lit { cost.static_mw } else { 0.0 },
+            source,
+            events: vec![event("lookup", cost.read_pj, probes)],
+        });
+    }
+
+    fn tlbs(&mut self, level: &str, arrays: &BTreeMap<String, TlbSpec>, lit: bool) {
+        for (name, spec) in arrays {
+            let geometry = (spec.entries.into(), spec.ways.into());
+            self.lookups(&format!("mmu.{level}.{name}"), Group::Tlbs, geometry, lit);
+        }
+    }
+}
+
+/// Lines of a cache.
+fn lines(spec: &CacheSpec) -> u64 {
+    u64::from(spec.size_kb) * 1024 / LINE_BYTES
+}
+
+fn core(config: &Config) -> Part {
+    let c = &config.energy.core;
+    let kernel = c.instruction_pj * c.kernel_ipc / f64::from(config.core.width);
+    let wrong = counts("wrong_path", &["instructions"]);
+    Part {
+        name: "core".to_owned(),
+        group: Group::Core,
+        number: config.cores.into(),
+        static_mw: c.static_mw,
+        source: "energy.core".to_owned(),
+        events: vec![
+            event(
+                "instruction",
+                c.instruction_pj,
+                counts("core", &["instructions"]),
+            ),
+            event("instruction of a wrong path", c.instruction_pj, wrong),
+            event("slot of the kernel", kernel, counts("slots", &["kernel"])),
+        ],
+    }
+}
+
+/// Nanojoules as picojoules.
+const NANO: f64 = 1e3;
+
+fn dram(config: &Config) -> Part {
+    let d = &config.energy.dram;
+    let (ranks, activations) = match config.memory.dram {
+        DramSpec::Ddr {
+            channels, ranks, ..
+        } => (
+            u64::from(channels) * u64::from(ranks),
+            &["row_misses", "row_conflicts"],
+        ),
+        DramSpec::Fixed { .. } => (u64::from(d.fixed_ranks), &["reads", "writes"]),
+    };
+    Part {
+        name: "dram".to_owned(),
+        group: Group::Dram,
+        number: ranks,
+        // Nanojoules a microsecond are milliwatts.
+        static_mw: d.background_mw + d.refresh_nj / d.refresh_interval_us,
+        source: "energy.dram".to_owned(),
+        events: vec![
+            event(
+                "activation",
+                d.activate_nj * NANO,
+                counts("dram", activations),
+            ),
+            event("read", d.read_nj * NANO, counts("dram", &["reads"])),
+            event("write", d.write_nj * NANO, counts("dram", &["writes"])),
+            event(
+                "line on the channel",
+                d.io_nj * NANO,
+                counts("dram", &["reads", "writes"]),
+            ),
+        ],
+    }
+}
+
+fn engine(config: &Config, spec: &EngineSpec) -> Part {
+    // An engine that has arrays of its own, as this has not, gets events for them here.
+    let events = match spec {
+        EngineSpec::Perfect(_) => vec![],
+    };
+    Part {
+        name: "mmu.engine".to_owned(),
+        group: Group::Engine,
+        number: config.cores.into(),
+        static_mw: config.energy.engine_mw,
+        source: "energy.engine_mw".to_owned(),
+        events,
+    }
+}
+
+impl Prices {
+    /// Of the machine and design that `config` describes.
+    ///
+    /// # Errors
+    /// Own numbers for an array that it has not got, as one sentence with the key.
+    pub(crate) fn new(config: &Config) -> Result<Self, String> {
+        let (mmu, caches) = (&config.mmu, &config.caches);
+        let cores = u64::from(config.cores);
+        let mut parts = Parts {
+            spec: &config.energy,
+            cores,
+            list: vec![core(config)],
+            arrays: vec![],
+        };
+        let fetched = [&["accesses", "invalidated"][..], &["fills"]];
+        parts.first_level("l1i", &caches.l1i, fetched);
+        let data = [
+            &["accesses", "-stores", "writebacks", "invalidated"][..],
+            &["stores", "fills"],
+        ];
+        parts.first_level("l1d", &caches.l1d, data);
+        parts.behind("l2", &caches.l2, cores);
+        parts.behind("l3", &config.memory.l3, 1);
+        if cores > 1 {
+            let private = lines(&caches.l1i) + lines(&caches.l1d) + lines(&caches.l2);
+            parts.directory(private * cores, config.memory.l3.ways);
+        }
+        // A perfect MMU looks nothing up, and has nothing that leaks.
+        let lit = !mmu.perfect;
+        for (level, arrays) in [
+            ("l1i", &mmu.l1i),
+            ("l1d", &mmu.l1d),
+            ("l2", &mmu.l2),
+            ("l2i", &mmu.l2i),
+        ] {
+            parts.tlbs(level, arrays, lit);
+        }
+        parts.walk_caches("mmu", config, &config.page_table);
+        if let Some(host) = &config.virtual_machine {
+            let entries = u64::from(mmu.nested_tlb.entries);
+            parts.lookups(
+                "mmu.nested",
+                Group::Tlbs,
+                (entries, entries),
+                lit && entries > 0,
+            );
+            parts.walk_caches("mmu.nested", config, &host.page_table);
+        }
+        if let Some(spec) = &config.engine {
+            parts.list.push(engine(config, spec));
+        }
+        parts.list.push(dram(config));
+        for name in config.energy.arrays.keys() {
+            if !parts.arrays.contains(name) {
+                let near = nearest(name, parts.arrays.iter().map(String::as_str));
+                return Err(format!(
+                    "energy.arrays.{name} is no array of this machine; expected one of {}{}",
+                    parts.arrays.join(", "),
+                    near.map_or(String::new(), |n| format!("; did you mean {n}?"))
+                ));
+            }
+        }
+        Ok(Prices {
+            parts: parts.list,
+            frequency_ghz: config.frequency_ghz,
+        })
+    }
+}

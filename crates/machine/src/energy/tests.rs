@@ -1,0 +1,244 @@
+//! The account against machines and against counters made up by hand.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use pagewalk_memory::{CacheStats, DramStats};
+use pagewalk_mmu::TlbStats;
+use pagewalk_stats::{Counters, Tree};
+use pagewalk_stream::Facts;
+
+use super::{Prices, Totals};
+use crate::config::{Config, DataDir, Shipped};
+use crate::machine::Machine;
+use crate::options::{Design, Options};
+
+fn config(machine: &str, design: &str, set: &[&str]) -> Config {
+    let data = DataDir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let set: Vec<String> = set.iter().map(|&s| s.to_owned()).collect();
+    let resolved = data.resolve(machine, design, &set);
+    resolved
+        .unwrap_or_else(|e| panic!("{machine} {design}: {e}"))
+        .config
+}
+
+fn shipped(kind: Shipped) -> Vec<String> {
+    let data = DataDir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let files = data.list(kind).expect("the folder is there");
+    files.into_iter().map(|f| f.name).collect()
+}
+
+/// What such a machine counts, before it has done anything.
+fn tree_of(config: &Config) -> Tree {
+    let design = Design {
+        name: "design".to_owned(),
+        description: String::new(),
+        config: config.clone(),
+        shortcut: None,
+        beside: false,
+    };
+    let facts = Facts {
+        deterministic: true,
+        ..Facts::default()
+    };
+    let built = Machine::new(&design, &Options::default(), &facts).expect("it was resolved");
+    built.tree()
+}
+
+/// All shipped machines with a design, and a machine with all shipped designs, of two
+/// cores, small memory, and what no shipped file has.
+fn all() -> impl Iterator<Item = (String, Config)> {
+    let (machines, designs) = (shipped(Shipped::Machine), shipped(Shipped::Design));
+    let first = machines[0].clone();
+    let plain = machines.into_iter().map(|m| (m, "radix".to_owned()));
+    let pairs = plain.chain(designs.into_iter().map(move |d| (first.clone(), d)));
+    pairs.map(|(machine, design)| {
+        let set = ["cores=2", "core.wrong_path.enabled=true"];
+        let config = config(&machine, &design, &set);
+        (format!("{design} on {machine}"), config)
+    })
+}
+
+#[test]
+fn every_array_of_every_machine_has_a_price() {
+    for (what, config) in all() {
+        let prices = Prices::new(&config).expect("it was resolved");
+        let mut tree = tree_of(&config);
+        assert_eq!(prices.forgotten(&tree), BTreeSet::new(), "{what}");
+        tree.add("core.0.mmu.l2.another", &TlbStats::default());
+        tree.add("core.1.mmu.engine.table", &TlbStats::default());
+        tree.add("l4", &CacheStats::default());
+        let forgotten: Vec<String> = prices.forgotten(&tree).into_iter().collect();
+        assert_eq!(forgotten, ["l4", "mmu.engine.table", "mmu.l2.another"]);
+    }
+}
+
+#[test]
+fn every_counter_with_a_price_is_one_of_a_machine() {
+    let (mut wanted, mut there) = (BTreeSet::new(), BTreeSet::new());
+    for (_, config) in all() {
+        wanted.extend(Prices::new(&config).expect("it was resolved").counters());
+        for row in tree_of(&config).rows {
+            let at = super::prices::place(&row.path).to_owned();
+            there.insert((at, row.definition.name));
+        }
+    }
+    // Levels of five-level tables, and TLBs, differ by design: no design lacks them all.
+    let unknown: Vec<_> = wanted.difference(&there).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// A tree with the rows of `like` and numbers made of `seed`.
+fn counted(like: &Tree, seed: u64) -> Tree {
+    let mut tree = like.clone();
+    for (i, row) in tree.rows.iter_mut().enumerate() {
+        row.value = (i as u64 + 1).wrapping_mul(seed) % 1_000_003;
+    }
+    tree
+}
+
+#[test]
+fn stretches_and_cores_add_up_to_the_last_attojoule() {
+    for (what, config) in all() {
+        let prices = Prices::new(&config).expect("it was resolved");
+        let shape = tree_of(&config);
+        let account = prices.account(&shape);
+        let parts = [3, 7_654_321, 99_991].map(|seed| (counted(&shape, seed), seed % 10_007));
+        let mut whole = shape.clone();
+        let (mut cycles, mut sum) = (0, Totals::default());
+        for (part, own) in &parts {
+            for (row, part) in whole.rows.iter_mut().zip(&part.rows) {
+                row.value += part.value;
+            }
+            cycles += own;
+            let of = account.totals(part, *own);
+            sum.dynamic += of.dynamic;
+            sum.fixed += of.fixed;
+        }
+        assert_eq!(account.totals(&whole, cycles), sum, "{what}");
+        // The same by core: what one core counted, and the rest.
+        let only = |mine: bool| {
+            let mut tree = whole.clone();
+            for row in &mut tree.rows {
+                if row.path.starts_with("core.1") != mine {
+                    row.value = 0;
+                }
+            }
+            account.totals(&tree, 0).dynamic
+        };
+        assert_eq!(only(true) + only(false), sum.dynamic, "{what}");
+        assert!(only(true) != 0 && only(false) != 0, "{what}");
+    }
+}
+
+#[test]
+fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
+    for (what, config) in all() {
+        let prices = Prices::new(&config).expect("it was resolved");
+        let tree = tree_of(&config);
+        let account = prices.account(&tree);
+        let idle = account.result(&counted(&tree, 0), 1_000_000);
+        assert_eq!(idle.dynamic_nj, 0.0, "{what}");
+        let milliwatts = idle.parts.iter().map(|p| p.static_mw * p.number as f64);
+        let nanojoules = milliwatts.sum::<f64>() * 1e6 / config.frequency_ghz / 1e3;
+        // What leaks in a cycle is whole attojoules.
+        assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-7, "{what}");
+        let r = account.result(&counted(&tree, 12_345), 1_000_000);
+        let sum = |of: fn(&super::PartEnergy) -> f64| r.parts.iter().map(of).sum::<f64>();
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{what}: {a} {b}");
+        near(sum(|p| p.total_nj), r.total_nj);
+        near(sum(|p| p.dynamic_nj), r.dynamic_nj);
+        near(sum(|p| p.static_nj), r.static_nj);
+        near(r.dynamic_nj + r.static_nj, r.total_nj);
+        near(
+            sum(|p| p.events.iter().map(|e| e.total_nj).sum::<f64>()),
+            r.dynamic_nj,
+        );
+        assert_eq!(idle.static_nj, r.static_nj, "{what}");
+    }
+}
+
+/// Dynamic energy in pJ of a part, where `at` has counted `stats` and nothing else anything.
+fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
+    let prices = Prices::new(config).expect("it was resolved");
+    let mut tree = Tree::default();
+    tree.add(at, stats);
+    let r = prices.account(&tree).result(&tree, 0);
+    let own = r.parts.iter().find(|p| p.part == part);
+    let own = own.unwrap_or_else(|| panic!("no part {part}")).dynamic_nj;
+    assert_eq!(r.total_nj, own, "{at} costs {part} only");
+    own * 1e3
+}
+
+#[test]
+fn each_kind_of_access_costs_what_it_should() {
+    let config = config("revelator-table1", "radix", &[]);
+    // Prices are whole attojoules.
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} and {b}");
+    // An L2 of 1 MB: 10 accesses, of which 6 miss, one of them on a line on its way;
+    // 4 prefetches from above, of which 3 miss; 8 fills, 2 dirty lines in, 1 out.
+    let l2 = CacheStats {
+        accesses: 10,
+        hits: 4,
+        misses: 6,
+        merged: 1,
+        prefetch_accesses: 4,
+        prefetch_misses: 3,
+        fills: 8,
+        updates: 2,
+        writebacks: 1,
+        ..CacheStats::default()
+    };
+    // Tags of 16,384 lines: a fifth of the way, log-log, is what 2,048 to 65,536 entries are apart.
+    let tags = 26.0 * (109f64 / 26.0).powf(3.0 / 5.0);
+    let expected = (4 + 1 + 1 + 1) as f64 * 342.0 + (8 + 2) as f64 * 253.0 + (5 + 3) as f64 * tags;
+    near(alone(&config, "core.0.l2", &l2, "l2"), expected);
+    // A first-level cache: stores and fills write, all else reads.
+    let l1d = CacheStats {
+        accesses: 100,
+        hits: 90,
+        misses: 10,
+        loads: 70,
+        stores: 30,
+        fills: 9,
+        writebacks: 3,
+        ..CacheStats::default()
+    };
+    let expected = (70 + 3) as f64 * 19.0 + (30 + 9) as f64 * 23.0;
+    near(alone(&config, "core.0.l1d", &l1d, "l1d"), expected);
+    let dram = DramStats {
+        reads: 5,
+        writes: 3,
+        row_hits: 4,
+        row_misses: 1,
+        row_conflicts: 3,
+        ..DramStats::default()
+    };
+    let expected = 1e3 * (4.0 * 3.46 + 5.0 * 2.94 + 3.0 * 2.56 + 8.0 * 1.5);
+    near(alone(&config, "dram.0", &dram, "dram"), expected);
+    let tlb = TlbStats {
+        lookups: 50,
+        hits: 40,
+        misses: 10,
+        fills: 7,
+        ..TlbStats::default()
+    };
+    let place = "core.0.mmu.l2.main";
+    near(
+        alone(&config, place, &tlb, "mmu.l2.main"),
+        50.0 * 26.0 + 7.0 * 53.0,
+    );
+}
+
+#[test]
+fn a_memory_without_rows_opens_one_for_each_access() {
+    let config = config("stlt-table3", "radix", &[]);
+    let dram = DramStats {
+        reads: 5,
+        writes: 3,
+        ..DramStats::default()
+    };
+    let expected = 1e3 * (8.0 * 3.46 + 5.0 * 2.94 + 3.0 * 2.56 + 8.0 * 1.5);
+    let is = alone(&config, "dram.0", &dram, "dram");
+    assert!((is - expected).abs() < 1e-6, "{is} and {expected}");
+}

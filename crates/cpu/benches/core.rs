@@ -41,6 +41,7 @@ fn run(c: &mut Criterion, name: &str, warm: bool, batches: Vec<Vec<Op>>) {
             next = (next + 1) % batches.len();
             let outside = Outside {
                 asid: Asid(1),
+                tiers: None,
                 view: &view,
                 below: &mut below,
             };

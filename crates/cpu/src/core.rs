@@ -13,7 +13,7 @@ use pagewalk_memory::{Below, Done, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_structures::Ring;
+use pagewalk_structures::{Ring, Tiers};
 use pagewalk_tables::View;
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
@@ -31,6 +31,8 @@ pub struct Outside<'a, B> {
     pub asid: Asid,
     /// The tables of that.
     pub view: &'a View<'a>,
+    /// By which hashes the kernel places frames, if it does: for speculation engines.
+    pub tiers: Option<&'a Tiers>,
     /// The memory that the cores share.
     pub below: &'a mut B,
 }

@@ -377,6 +377,7 @@ fn two_cores_share_the_bus() {
             let until = core.now() + 100;
             let outside = Outside {
                 asid: Asid(1),
+                tiers: None,
                 view: &view,
                 below: &mut below,
             };

@@ -131,7 +131,7 @@ impl Machine {
             }
             let mut private = Private::new(&config.caches, core)?;
             if let Some(engine) = &config.engine {
-                mmu = mmu.with_engine(engine.build());
+                mmu = mmu.with_engine(engine.build(config.frequency_ghz));
                 private = private.with_speculation();
             }
             cores.push(Core::new(&config.core, mmu, private, core)?);

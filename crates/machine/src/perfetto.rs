@@ -1,12 +1,14 @@
 //! Single walks in time, as a Chrome JSON trace that Perfetto opens.
 //!
 //! One process a design, one track a lane: walks that overlap lie in different
-//! lanes of their core. A walk's reads lie inside it.
+//! lanes of their core. A walk's reads lie inside it; what was guessed beside it lies in
+//! lanes of its own, since a fetch may outlast the walk.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use pagewalk_mmu::WalkRecord;
+use pagewalk_memory::Speculated;
+use pagewalk_mmu::{GuessRecord, WalkRecord, What};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -28,25 +30,45 @@ pub(crate) fn take(design: &str, frequency_ghz: f64, machine: &mut Machine) -> R
 }
 
 /// Tracks of one core: more than accesses of a window that can wait for walks at once.
+/// Those of guesses begin half-way.
 const LANES: usize = 1 << 16;
+
+/// Lanes in which no two events overlap.
+#[derive(Default)]
+struct Lanes(Vec<u64>);
+
+impl Lanes {
+    /// The first that is free at `start`, which is then taken until `end`.
+    fn place(&mut self, start: u64, end: u64) -> usize {
+        let free = self.0.iter().position(|&taken| taken <= start);
+        let lane = free.unwrap_or_else(|| {
+            self.0.push(0);
+            self.0.len() - 1
+        });
+        self.0[lane] = end;
+        lane
+    }
+}
+
+/// When the line of a guess was there, and what became of it in words.
+fn outcome(guess: &GuessRecord) -> (u64, &'static str) {
+    match guess.became {
+        Speculated::Fetched(ready) => (ready, "fetched"),
+        Speculated::UnderWay(ready) => (ready, "under way already"),
+        Speculated::Present => (guess.asked, "in a cache already"),
+        Speculated::Dropped => (guess.asked, "dropped: no miss register"),
+    }
+}
 
 fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
     out.push(json!({"ph": "M", "name": "process_name", "pid": process, "args": {"name": recording.design}}));
     let at = |cycle: u64| cycle as f64 * recording.scale;
     for (core, walks) in recording.cores.iter().enumerate() {
-        let mut lanes: Vec<u64> = Vec::new();
+        let [mut walkers, mut guessed] = [Lanes::default(), Lanes::default()];
         let mut walks: Vec<&WalkRecord> = walks.iter().collect();
         walks.sort_by_key(|w| (w.start, w.end));
         for walk in walks {
-            let lane = lanes
-                .iter()
-                .position(|&end| end <= walk.start)
-                .unwrap_or_else(|| {
-                    lanes.push(0);
-                    lanes.len() - 1
-                });
-            lanes[lane] = walk.end;
-            let tid = core * LANES + lane;
+            let tid = core * LANES + walkers.place(walk.start, walk.end);
             let name = match (walk.merged, walk.faulted) {
                 (true, _) => "waits for a walk",
                 (false, true) => "walk, fault",
@@ -69,12 +91,37 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
                     "args": {"entry": format!("{}", read.at), "cycles": read.end - read.start},
                 }));
             }
+            for guess in &walk.guesses {
+                let (end, became) = outcome(guess);
+                let tid = core * LANES + LANES / 2 + guessed.place(guess.asked, end);
+                let what = match guess.what {
+                    What::Data => "data",
+                    What::Entry => "entry",
+                };
+                let right = if guess.right { "right" } else { "wrong" };
+                out.push(json!({
+                    "ph": "X", "cat": "guess", "name": format!("guess: {what}, {right}"),
+                    "pid": process, "tid": tid,
+                    "ts": at(guess.asked), "dur": at(end) - at(guess.asked),
+                    "args": {
+                        "address": format!("{}", guess.at), "for": format!("{}", walk.va),
+                        "became": became, "start_cycle": guess.asked, "cycles": end - guess.asked,
+                    },
+                }));
+            }
         }
-        for lane in 0..lanes.len() {
-            out.push(json!({
-                "ph": "M", "name": "thread_name", "pid": process, "tid": core * LANES + lane,
-                "args": {"name": format!("core {core}, walker lane {lane}")},
-            }));
+        let named = [
+            (walkers, 0, "walker lane"),
+            (guessed, LANES / 2, "guess lane"),
+        ];
+        for (lanes, first, name) in named {
+            for lane in 0..lanes.0.len() {
+                out.push(json!({
+                    "ph": "M", "name": "thread_name", "pid": process,
+                    "tid": core * LANES + first + lane,
+                    "args": {"name": format!("core {core}, {name} {lane}")},
+                }));
+            }
         }
     }
 }
@@ -110,4 +157,95 @@ pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()
         drop(std::fs::remove_file(&temporary));
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_memory::Speculated;
+    use pagewalk_mmu::{GuessRecord, WalkRecord, What};
+    use pagewalk_units::{Access, Asid, PhysAddr, VirtAddr};
+    use serde_json::{Value, json};
+
+    use super::{LANES, Recording, events};
+
+    fn guess(frame: u64, what: What, became: Speculated, right: bool) -> GuessRecord {
+        GuessRecord {
+            at: PhysAddr(frame << 12),
+            what,
+            asked: 109,
+            became,
+            right,
+        }
+    }
+
+    /// The lines of Revelator's worked example (section 5.4) beside their walk: frame 0
+    /// for the entry, 2 and 7 for the data.
+    #[test]
+    fn guesses_lie_beside_their_walk_in_lanes_of_their_own() {
+        let fetched = Speculated::Fetched(309);
+        let walk = WalkRecord {
+            asid: Asid(1),
+            va: VirtAddr(0x1234_56a8),
+            pc: 0,
+            access: Access::Read,
+            start: 107,
+            end: 309,
+            merged: false,
+            faulted: false,
+            reads: Vec::new(),
+            guesses: vec![
+                guess(0, What::Entry, fetched, true),
+                guess(2, What::Data, fetched, false),
+                guess(7, What::Data, Speculated::Dropped, true),
+            ],
+        };
+        let recording = Recording {
+            design: "revelator".to_owned(),
+            scale: 1e-3,
+            cores: vec![Vec::new(), vec![walk]],
+        };
+        let mut out = Vec::new();
+        events(1, &recording, &mut out);
+        let of = |event: &Value| {
+            let field = |name: &str| event["args"][name].clone();
+            let (name, lane) = (event["name"].clone(), event["tid"].clone());
+            [
+                name,
+                lane,
+                field("address"),
+                field("start_cycle"),
+                field("cycles"),
+                field("became"),
+            ]
+        };
+        let guesses: Vec<[Value; 6]> = out.iter().filter(|e| e["cat"] == "guess").map(of).collect();
+        let lane = |n: usize| json!(LANES + LANES / 2 + n);
+        let fetched = |name: &str, n: usize, at: &str| {
+            [
+                json!(name),
+                lane(n),
+                json!(at),
+                json!(109),
+                json!(200),
+                json!("fetched"),
+            ]
+        };
+        assert_eq!(guesses[0], fetched("guess: entry, right", 0, "0x0"));
+        assert_eq!(guesses[1], fetched("guess: data, wrong", 1, "0x2000"));
+        let dropped = json!("dropped: no miss register");
+        assert_eq!(guesses[2][0], json!("guess: data, right"));
+        assert_eq!(guesses[2][4..], [json!(0), dropped]);
+        let names: Vec<&Value> = out
+            .iter()
+            .filter(|e| e["ph"] == "M")
+            .map(|e| &e["args"]["name"])
+            .collect();
+        for name in [
+            "core 1, walker lane 0",
+            "core 1, guess lane 0",
+            "core 1, guess lane 2",
+        ] {
+            assert!(names.contains(&&json!(name)), "{name}");
+        }
+    }
 }

@@ -80,6 +80,12 @@ impl Private {
         self.l1d.latency()
     }
 
+    /// Load-to-use of an L2 hit.
+    #[inline]
+    pub fn l2_latency(&self) -> Cycle {
+        self.l2.latency()
+    }
+
     /// Load-to-use of an L1I hit.
     #[inline]
     pub fn l1i_latency(&self) -> Cycle {

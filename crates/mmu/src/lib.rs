@@ -24,9 +24,12 @@ mod tlb;
 mod walk;
 
 pub use engine::registry::*;
-pub use engine::{Engine, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectWhat, What};
+pub use engine::{
+    DegreeFilter, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses, MOST_GUESSES,
+    Miss, Seen, Verdict, What,
+};
 pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
-pub use record::{ReadRecord, WalkRecord};
+pub use record::{GuessRecord, ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

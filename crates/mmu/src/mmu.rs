@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
-use pagewalk_structures::Occupancy;
+use pagewalk_structures::{Occupancy, Tiers};
 use pagewalk_tables::{View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
@@ -41,6 +41,8 @@ pub struct Lookup {
 pub struct Lent<'a, B> {
     /// The tables that it reads.
     pub view: &'a View<'a>,
+    /// By which hashes the kernel places frames, if it does: for speculation engines.
+    pub tiers: Option<&'a Tiers>,
     /// The core's caches, where its reads enter.
     pub private: &'a mut Private,
     /// The memory below them.

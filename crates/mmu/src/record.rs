@@ -1,7 +1,9 @@
 //! Single walks, for those who want to see them in time.
 
-use pagewalk_memory::Level;
+use pagewalk_memory::{Level, Speculated};
 use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+
+use crate::What;
 
 /// One read of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +18,21 @@ pub struct ReadRecord {
     pub end: Cycle,
     /// Which part of the memory system had it.
     pub served: Level,
+}
+
+/// One guess of a speculation engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuessRecord {
+    /// The guessed address.
+    pub at: PhysAddr,
+    /// What is said to lie there.
+    pub what: What,
+    /// When its line was asked for.
+    pub asked: Cycle,
+    /// What became of that.
+    pub became: Speculated,
+    /// The walk proved it right.
+    pub right: bool,
 }
 
 /// One walk, or one access that waited for another's walk.
@@ -39,4 +56,6 @@ pub struct WalkRecord {
     pub faulted: bool,
     /// In the order asked for; empty when merged.
     pub reads: Vec<ReadRecord>,
+    /// What was guessed beside it, in the order asked for.
+    pub guesses: Vec<GuessRecord>,
 }

@@ -92,6 +92,7 @@ impl Bench {
         };
         let lent = Lent {
             view: &view,
+            tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
         };

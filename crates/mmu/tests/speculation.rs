@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use common::{FLIP, Flat, L2, L2_TLB, Memory, caches, mmu};
 use pagewalk_memory::{Kind, Private, Report, Request};
 use pagewalk_mmu::{
-    Answer, Engine, EngineSpec, Fault, Guess, Guesses, Lent, Lookup, Miss, Mmu, PerfectSpec,
-    PerfectWhat, Walked, What,
+    Answer, Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lent, Lookup, Miss, Mmu,
+    PerfectSpec, Seen, Walked, What,
 };
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, Invalidation, View};
@@ -47,13 +47,13 @@ impl Bench {
     fn plain() -> Self {
         Self::with(None, 64)
     }
-    fn perfect(what: PerfectWhat) -> Self {
+    fn perfect(what: GuessedLines) -> Self {
         Self::late(what, 0)
     }
     /// An engine that takes its time.
-    fn late(what: PerfectWhat, latency: Cycle) -> Self {
+    fn late(what: GuessedLines, latency: Cycle) -> Self {
         let spec = EngineSpec::Perfect(PerfectSpec { what, latency });
-        Self::with(Some(spec.build()), 64)
+        Self::with(Some(spec.build(2.0)), 64)
     }
     fn nested(mut self) -> Self {
         self.host = Some(Flat::new(1 << 46));
@@ -80,6 +80,7 @@ impl Bench {
         };
         let lent = Lent {
             view: &view,
+            tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
         };
@@ -128,7 +129,7 @@ fn a_walk_longer_than_the_fetch_leaves_an_l2_hit() {
         let walk = of(Bench::plain()).ask(COLD, 1000).at;
         assert!(walk > 1000 + L2_TLB + DRAM);
         assert_eq!(of(Bench::plain()).load(COLD, 1000), walk + DRAM);
-        let mut b = of(Bench::perfect(PerfectWhat::Data));
+        let mut b = of(Bench::perfect(GuessedLines::Data));
         assert_eq!(b.load(COLD, 1000), walk + L2);
         assert_eq!((b.data("right"), b.data("late")), (1, 0));
         assert_eq!(b.get("l2", "speculative_useful"), 1);
@@ -147,7 +148,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
             };
             let (mut plain, now) = warm(Bench::plain());
             let known = plain.ask(COLD + 4096, now).at;
-            let (mut b, same) = warm(Bench::late(PerfectWhat::Data, engine));
+            let (mut b, same) = warm(Bench::late(GuessedLines::Data, engine));
             // The neighbour's entries are in the L2, its data in memory.
             let fetched = same + L2_TLB + engine + latency;
             let known = same + (known - now);
@@ -161,7 +162,7 @@ fn a_fetch_longer_than_the_walk_leaves_what_is_left_of_the_l2_hit() {
 fn a_guessed_entry_shortens_the_walk_by_its_read() {
     let walk = |b: &mut Bench, va: u64, now: Cycle| b.ask(va, now).at - now - L2_TLB;
     // Cold: the entry is there long before the walk comes to it.
-    let mut b = Bench::perfect(PerfectWhat::Entries);
+    let mut b = Bench::perfect(GuessedLines::Entries);
     assert_eq!(walk(&mut Bench::plain(), COLD, 0), PWC + 4 * DRAM);
     assert_eq!(walk(&mut b, COLD, 0), PWC + 3 * DRAM + L2);
     // A walk of one read: only the lookup of the walk caches is gained.
@@ -182,10 +183,10 @@ fn a_guessed_entry_shortens_the_walk_by_its_read() {
 #[test]
 fn in_a_virtual_machine_the_guests_entry_and_the_hosts_are_guessed() {
     let plain = Bench::plain().nested().ask(COLD, 0).at;
-    let mut b = Bench::perfect(PerfectWhat::Entries).nested();
+    let mut b = Bench::perfect(GuessedLines::Entries).nested();
     assert_eq!(b.ask(COLD, 0).at, plain - 2 * (DRAM - L2));
     assert_eq!((b.entries("right"), b.entries("fetched")), (2, 2));
-    let mut both = Bench::perfect(PerfectWhat::Both).nested();
+    let mut both = Bench::perfect(GuessedLines::Both).nested();
     assert_eq!(both.load(COLD, 0), plain - 2 * (DRAM - L2) + L2);
 }
 
@@ -193,7 +194,7 @@ fn in_a_virtual_machine_the_guests_entry_and_the_hosts_are_guessed() {
 fn an_access_that_waits_for_anothers_walk_gets_a_line_of_its_own() {
     // Where walks are recorded, requests that merge take a way of their own.
     for recorded in [false, true] {
-        let mut b = Bench::perfect(PerfectWhat::Both);
+        let mut b = Bench::perfect(GuessedLines::Both);
         b.mmu.record_walks(recorded);
         let first = b.ask(0x5000, 100).at;
         let asked = b.memory.asked;
@@ -228,7 +229,7 @@ impl Engine for Told {
     fn makes(&self, _: What) -> bool {
         true
     }
-    fn guess(&mut self, _: &Miss, _: &View<'_>) -> Guesses {
+    fn guess(&mut self, _: &Miss, _: &Seen<'_>) -> Guesses {
         self.guesses.iter().copied().collect()
     }
     fn learn(&mut self, miss: &Miss, walked: &Walked) {
@@ -337,10 +338,10 @@ fn program(seed: u64, n: usize) -> Vec<(u64, Access, Cycle)> {
 fn guesses_add_up_and_a_perfect_engine_is_never_wrong() {
     for (nested, mshrs) in [(false, 64), (false, 1), (true, 2)] {
         let spec = EngineSpec::Perfect(PerfectSpec {
-            what: PerfectWhat::Both,
+            what: GuessedLines::Both,
             latency: 1,
         });
-        let mut b = Bench::with(Some(spec.build()), mshrs);
+        let mut b = Bench::with(Some(spec.build(2.0)), mshrs);
         if nested {
             b = b.nested();
         }
@@ -395,10 +396,11 @@ fn an_engine_that_guesses_nothing_changes_nothing() {
 
 #[test]
 fn warming_counts_no_guesses() {
-    let mut b = Bench::perfect(PerfectWhat::Both);
+    let mut b = Bench::perfect(GuessedLines::Both);
     for (va, access, _) in program(3, 5000) {
         let lent = Lent {
             view: &View::Native(&b.guest),
+            tiers: None,
             private: &mut b.private,
             below: &mut b.memory,
         };
@@ -412,7 +414,7 @@ fn warming_counts_no_guesses() {
 #[test]
 fn an_impossible_engine_is_refused_by_key() {
     let spec = EngineSpec::Perfect(PerfectSpec {
-        what: PerfectWhat::Data,
+        what: GuessedLines::Data,
         latency: 1 << 40,
     });
     let message = spec.check().expect_err("too slow");

@@ -43,6 +43,7 @@ impl Bench {
     fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
         let lent = Lent {
             view: &View::Native(&self.table),
+            tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
         };
@@ -54,6 +55,7 @@ impl Bench {
     fn warm(&mut self, va: u64) -> PhysAddr {
         let lent = Lent {
             view: &View::Native(&self.table),
+            tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
         };
@@ -519,6 +521,7 @@ impl Virtual {
         };
         let lent = Lent {
             view: &view,
+            tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
         };

@@ -1,5 +1,7 @@
 //! Which frame a wish gets.
 
+use pagewalk_stats::Tree;
+use pagewalk_structures::Tiers;
 use pagewalk_tables::Want;
 
 use crate::memory::Memory;
@@ -11,6 +13,15 @@ pub trait FrameChoice: Send + Sync {
     /// is none. A choice that wants a certain frame tries [`Memory::alloc_at`],
     /// and [`Memory::take`] when that is not free.
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64>;
+
+    /// The hashes by which it chooses, if it does, and with what success: what hardware
+    /// that guesses frames is told.
+    fn tiers(&self) -> Option<&Tiers> {
+        None
+    }
+
+    /// Adds what it counts below `path`.
+    fn report(&self, _path: &str, _tree: &mut Tree) {}
 }
 
 /// What the buddy allocator gives.

@@ -1,6 +1,7 @@
 //! What all address spaces share, and the one way to get a frame.
 
-use pagewalk_stats::Histogram;
+use pagewalk_stats::{Histogram, Tree};
+use pagewalk_structures::Tiers;
 use pagewalk_tables::{FrameSource, GuestUse, MapWork, NoFrames, Purpose, Want};
 use pagewalk_units::{Addr, Cycle, Frame, VirtAddr};
 
@@ -79,6 +80,16 @@ impl Kernel {
         self.choice
             .take(&want, &mut self.memory)
             .ok_or(NoFrames { bytes })
+    }
+
+    /// See [`FrameChoice::tiers`].
+    #[inline]
+    pub fn tiers(&self) -> Option<&Tiers> {
+        self.choice.tiers()
+    }
+    /// See [`FrameChoice::report`].
+    pub fn report_choice(&self, path: &str, tree: &mut Tree) {
+        self.choice.report(path, tree);
     }
 
     /// One owner less for the block of `order` at `frame`; frames without an

@@ -31,6 +31,7 @@ mod vma;
 use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, Limit, Looked, Shortcut, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
@@ -39,8 +40,8 @@ pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
-pub use crate::placement::ThpMode;
 pub use crate::placement::registry::*;
+pub use crate::placement::{HashedTables, ThpMode};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
@@ -52,7 +53,7 @@ use crate::kernel::Kernel;
 use crate::khugepaged::Khugepaged;
 use crate::memory::HUGE_ORDER;
 use crate::object::Objects;
-use crate::placement::Placement;
+use crate::placement::{Booted, Placement};
 use crate::space::Space;
 use crate::table::{Role, Table};
 
@@ -180,13 +181,15 @@ impl Os {
         let mut gone = Tree::default();
         let empty = Table::build(table, role, Asid(0), seed)?;
         empty.report(role.tables(), &mut gone);
+        let memory = Memory::new(spec, seed);
+        let choice = placement.choice(&Booted {
+            kernel: role.name(),
+            memory: &memory,
+            seed,
+        });
         Ok(Os {
             gone,
-            kernel: Kernel::new(
-                Memory::new(spec, seed),
-                placement.choice(),
-                Prices::new(&spec.prices, frequency_ghz),
-            ),
+            kernel: Kernel::new(memory, choice, Prices::new(&spec.prices, frequency_ghz)),
             spaces: Vec::new(),
             objects: Objects::default(),
             placement,
@@ -222,6 +225,14 @@ impl Os {
             },
             _ => panic!("process {pid} has a table of the wrong kind"),
         }
+    }
+
+    /// The hashes by which frames are chosen, if they are, and with what success so far:
+    /// lent to the hardware beside the page table, as the paper's registers (Revelator,
+    /// section 5.3.1).
+    #[inline]
+    pub fn tiers(&self) -> Option<&Tiers> {
+        self.kernel.tiers()
     }
 
     /// From now on programs that ask are answered by `shortcut`.
@@ -306,12 +317,13 @@ impl Os {
 
     /// Adds the counters under `path`, and what the page tables of all processes
     /// count themselves under `page_table`: those of processes that are gone too.
-    /// khugepaged's are below `path`. A host's follow under `host` and `host.page_table`.
+    /// khugepaged's and those of the choice of frames are below `path`. A host's follow under `host` and `host.page_table`.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         tree.add(path, &self.stats());
         if let Some(stats) = self.khugepaged_stats() {
             tree.add(&format!("{path}.khugepaged"), &stats);
         }
+        self.kernel.report_choice(path, tree);
         tree.add_values(path, &FAULT_COST, self.kernel.fault_cost.distribution());
         let mut tables = self.gone.clone();
         for space in self.alive_spaces() {

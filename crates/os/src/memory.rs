@@ -1,5 +1,7 @@
 //! Physical memory: who has which frame, and the state it was in at boot.
 
+use std::ops::Range;
+
 use pagewalk_tables::{GuestUse, Purpose, Want};
 use pagewalk_units::{PageSize, Rng, rng};
 use rand::RngExt;
@@ -292,6 +294,10 @@ impl Memory {
         self.shares.any(frame, order)
     }
 
+    /// The frames beside the kernel's.
+    pub fn frames(&self) -> Range<u64> {
+        self.kernel_frames..self.buddy.frames()
+    }
     /// Free frames.
     pub fn free_frames(&self) -> u64 {
         self.buddy.free_frames()

@@ -19,6 +19,13 @@ pub enum Role {
 }
 
 impl Role {
+    /// Which of the kernels of a machine it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Native | Role::Guest => "os",
+            Role::Host => "host",
+        }
+    }
     /// Where the counters of its page tables hang.
     pub fn tables(self) -> &'static str {
         match self {

@@ -39,6 +39,9 @@ impl VirtualSpec {
         let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
         below(self.page_table.check())?;
         below(self.placement.check())?;
+        if let PlacementSpec::TieredHash(_) = self.placement {
+            return Err("virtual.placement is tiered_hash, which knows pages of programs only; expected a policy of the host, such as buddy or thp".to_owned());
+        }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
             return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));

@@ -1,13 +1,17 @@
-//! What hardware is made of: arrays, occupancy, free intervals, rings.
+//! What hardware is made of: arrays, occupancy, free intervals, rings, hashes.
 
 mod free_intervals;
 mod occupancy;
 mod ring;
 mod scan;
 mod set_assoc;
+mod tiered_hash;
+mod tiers;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, Slot};
 pub use ring::Ring;
 pub use scan::{equal_bytes, first_byte_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
+pub use tiered_hash::{MOST_TIERS, TieredHash, mix};
+pub use tiers::{Placed, Tiers};

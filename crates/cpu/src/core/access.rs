@@ -145,6 +145,7 @@ impl Core {
         };
         let lent = Lent {
             view: outside.view,
+            tiers: outside.tiers,
             private: &mut self.private,
             below: &mut *outside.below,
         };

@@ -46,6 +46,7 @@ impl Core {
             };
             let lent = Lent {
                 view: outside.view,
+                tiers: outside.tiers,
                 private: &mut self.private,
                 below: &mut *outside.below,
             };

@@ -110,6 +110,7 @@ impl Core {
     ) -> Result<(), Fault> {
         let lent = Lent {
             view: outside.view,
+            tiers: outside.tiers,
             private: &mut self.private,
             below: &mut *outside.below,
         };

@@ -66,6 +66,7 @@ impl Bench {
         let view = View::Native(&self.table);
         let outside = Outside {
             asid: Asid(1),
+            tiers: None,
             view: &view,
             below: &mut self.memory,
         };
@@ -83,6 +84,7 @@ impl Bench {
         let view = View::Native(&self.table);
         let outside = Outside {
             asid: Asid(1),
+            tiers: None,
             view: &view,
             below: &mut self.memory,
         };

@@ -113,6 +113,9 @@ impl Config {
         }
         if let Some(engine) = &self.engine {
             engine.check()?;
+            if let EngineSpec::Revelator(_) = engine {
+                self.check_hashed()?;
+            }
             if self.caches.walks_enter == Enter::L3 {
                 return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());
             }
@@ -125,5 +128,16 @@ impl Config {
         }
         self.energy.check()?;
         Prices::new(self).map(drop)
+    }
+
+    /// Whether there are hashes for an engine that hashes as the kernel does.
+    fn check_hashed(&self) -> Result<(), String> {
+        if self.virtual_machine.is_some() {
+            return Err("engine is revelator, which hashes to physical addresses, and virtual is set, where the kernel's are a guest's; expected a design without virtual".to_owned());
+        }
+        match self.placement {
+            PlacementSpec::TieredHash(_) => Ok(()),
+            _ => Err("engine is revelator, which guesses the frames that the kernel's hashes name, and placement has none; expected placement.tiered_hash".to_owned()),
+        }
     }
 }

@@ -133,6 +133,7 @@ impl Machine {
         let outside = Outside {
             asid,
             view: &view,
+            tiers: self.os.tiers(),
             below: &mut self.shared,
         };
         let ran = if self.plan.phase == Phase::SampleWarm {

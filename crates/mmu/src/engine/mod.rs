@@ -4,15 +4,20 @@
 
 mod perfect;
 pub mod registry;
+mod revelator;
 mod speculation;
 
 use arrayvec::ArrayVec;
+use pagewalk_stats::Tree;
+use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-pub use self::perfect::PerfectWhat;
-pub use self::speculation::GuessStats;
-pub(crate) use self::speculation::Speculation;
+pub use self::revelator::{DegreeFilter, FilterStats};
+pub use self::speculation::{GuessStats, Verdict};
+pub(crate) use self::speculation::{Outcome, Speculation};
 use crate::Walked;
 
 /// A lookup that missed all TLBs.
@@ -42,6 +47,29 @@ pub enum What {
     Entry,
 }
 
+/// Lines that an engine has fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GuessedLines {
+    /// What the program asked for.
+    Data,
+    /// The page-table entry that the walk ends at; in a virtual machine the
+    /// guest's and the host's.
+    Entries,
+    /// Both, entries first, since the walk waits for them.
+    Both,
+}
+
+impl GuessedLines {
+    /// Whether lines of this kind are among them.
+    pub fn has(self, what: What) -> bool {
+        match what {
+            What::Data => self != GuessedLines::Entries,
+            What::Entry => self != GuessedLines::Data,
+        }
+    }
+}
+
 /// A line that will be wanted, perhaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guess {
@@ -51,11 +79,23 @@ pub struct Guess {
     pub what: What,
 }
 
-/// Most guesses for one miss.
-pub const MOST_GUESSES: usize = 8;
+/// Most guesses for one miss: an entry and data for each of six tiers.
+pub const MOST_GUESSES: usize = 12;
 
 /// Guesses for one miss, in the order in which their lines are asked for.
 pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;
+
+/// What an engine may look at when it guesses.
+pub struct Seen<'a> {
+    /// The tables: for engines that know the answer; the hardware of others does not
+    /// have it.
+    pub view: &'a View<'a>,
+    /// The hashes by which the kernel places frames, if it does, and with what success.
+    pub tiers: Option<&'a Tiers>,
+    /// How many cycles longer than on an idle memory a DRAM access to the line of an
+    /// address would take, asked for when the guesses are.
+    pub delay: &'a dyn Fn(PhysAddr) -> Cycle,
+}
 
 /// A speculation engine of one core.
 pub trait Engine: Send + Sync {
@@ -65,13 +105,18 @@ pub trait Engine: Send + Sync {
     /// Whether it ever makes guesses of this kind: only these are reported.
     fn makes(&self, what: What) -> bool;
 
-    /// What it guesses for a miss, before the walk begins. `view` is for engines
-    /// that know the answer; the hardware of others does not have it.
-    fn guess(&mut self, miss: &Miss, view: &View<'_>) -> Guesses;
+    /// What it guesses for a miss, before the walk begins.
+    fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses;
+
+    /// What became of guess number `n`, from 0 on, of those for the last miss.
+    fn judged(&mut self, _n: usize, _verdict: &Verdict) {}
 
     /// The walk for a miss has found its translation.
     fn learn(&mut self, _miss: &Miss, _walked: &Walked) {}
 
     /// Translations that the kernel has changed.
     fn invalidate(&mut self, _what: &Invalidation) {}
+
+    /// Adds what it counts itself below `path`.
+    fn report(&self, _path: &str, _tree: &mut Tree) {}
 }

@@ -1,12 +1,11 @@
 //! An engine that is never wrong.
 
-use pagewalk_tables::View;
 use pagewalk_units::Cycle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, Guesses, Miss, What};
+use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, What};
 use crate::spec::MAX_LATENCY;
 use crate::walk::foresee;
 
@@ -15,23 +14,10 @@ use crate::walk::foresee;
 #[serde(deny_unknown_fields)]
 pub struct PerfectSpec {
     /// Which lines it has fetched.
-    pub what: PerfectWhat,
+    pub what: GuessedLines,
     /// Cycles from a miss of all TLBs to its guesses. Default 0.
     #[serde(default)]
     pub latency: Cycle,
-}
-
-/// Lines that a perfect engine has fetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PerfectWhat {
-    /// What the program asked for.
-    Data,
-    /// The page-table entry that the walk ends at; in a virtual machine the
-    /// guest's and the host's.
-    Entries,
-    /// Both, entries first, since the walk waits for them.
-    Both,
 }
 
 impl EngineKind for PerfectSpec {
@@ -44,7 +30,7 @@ impl EngineKind for PerfectSpec {
         }
         Ok(())
     }
-    fn build(&self) -> Box<dyn Engine> {
+    fn build(&self, _: f64) -> Box<dyn Engine> {
         Box::new(Perfect {
             what: self.what,
             latency: self.latency,
@@ -54,7 +40,7 @@ impl EngineKind for PerfectSpec {
 
 /// It asks the tables themselves.
 struct Perfect {
-    what: PerfectWhat,
+    what: GuessedLines,
     latency: Cycle,
 }
 
@@ -64,14 +50,12 @@ impl Engine for Perfect {
     }
 
     fn makes(&self, what: What) -> bool {
-        match what {
-            What::Data => self.what != PerfectWhat::Entries,
-            What::Entry => self.what != PerfectWhat::Data,
-        }
+        self.what.has(what)
     }
 
     /// Nothing for a miss that ends in a fault for want of a page.
-    fn guess(&mut self, miss: &Miss, view: &View<'_>) -> Guesses {
+    fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
+        let view = seen.view;
         let mut guesses = Guesses::new();
         let Ok(walked) = foresee(view, miss.va) else {
             return guesses;

@@ -9,15 +9,15 @@ use super::Engine;
 pub(crate) trait EngineKind {
     /// Whether the values make sense; an error begins with the key.
     fn check(&self) -> Result<(), String>;
-    /// The engine of one core, which has learned nothing yet.
-    fn build(&self) -> Box<dyn Engine>;
+    /// The engine of one core of this clock, which has learned nothing yet.
+    fn build(&self, frequency_ghz: f64) -> Box<dyn Engine>;
 }
 
 /// Each line: the name in configurations, the variant, and its parameters.
 macro_rules! engines {
     ($($(#[$doc:meta])* $name:literal => $variant:ident($file:ident::$spec:ident),)*) => {
         /// Which speculation engine each core has.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub enum EngineSpec {
             $($(#[$doc])* #[serde(rename = $name)] $variant(super::$file::$spec),)*
@@ -34,10 +34,10 @@ macro_rules! engines {
                 done.map_err(|what| format!("engine.{name}.{what}"))
             }
 
-            /// The engine of one core, which has learned nothing yet.
-            pub fn build(&self) -> Box<dyn Engine> {
+            /// The engine of one core of this clock, which has learned nothing yet.
+            pub fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
                 match self {
-                    $(EngineSpec::$variant(spec) => spec.build(),)*
+                    $(EngineSpec::$variant(spec) => spec.build(frequency_ghz),)*
                 }
             }
         }
@@ -47,4 +47,7 @@ macro_rules! engines {
 engines! {
     /// Knows each translation when it is asked for: the most that speculation could gain.
     "perfect" => Perfect(perfect::PerfectSpec),
+    /// Hashes as the kernel does that places by `placement.tiered_hash` (Revelator,
+    /// section 5.3).
+    "revelator" => Revelator(revelator::RevelatorSpec),
 }

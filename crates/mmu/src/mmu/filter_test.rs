@@ -64,6 +64,7 @@ fn run(
         };
         let lent = Lent {
             view: &View::Native(&table),
+            tiers: None,
             private: &mut private,
             below: &mut memory,
         };

@@ -5,7 +5,7 @@ use pagewalk_units::Cycle;
 
 use super::miss::Missed;
 use super::{Answer, Fault, Lent, Lookup, Mmu};
-use crate::engine::Miss;
+use crate::engine::{Miss, Outcome};
 use crate::walk::foresee;
 
 impl Miss {
@@ -32,11 +32,26 @@ impl Mmu {
         lent: &mut Lent<'_, B>,
     ) -> Result<Answer, Fault> {
         let miss = Miss::of(lookup, missed.asked, false);
-        let issued = self.speculation.as_mut().map(|s| s.issue(&miss, lent));
-        let ended = self.walk(lookup, missed.asked, lent);
-        if let (Some(speculation), Some(issued)) = (&mut self.speculation, issued) {
-            let walked = ended.found.as_ref().ok();
-            speculation.judge(&miss, &issued, walked, lent.view, ended.end);
+        let Some(speculation) = &mut self.speculation else {
+            unreachable!("only a core with an engine comes here");
+        };
+        let issued = speculation.issue(&miss, lent);
+        let notes = std::mem::take(&mut speculation.reads);
+        let mut ended = self.walk(lookup, missed.asked, Some(notes), lent);
+        let recorded = self.records.is_some();
+        if let Some(speculation) = &mut self.speculation {
+            let outcome = Outcome {
+                walked: ended.found.as_ref().ok(),
+                reads: &ended.reads,
+                end: ended.end,
+                hit: lent.private.l2_latency(),
+                recorded,
+            };
+            speculation.judge(&miss, &issued, &outcome, lent.view);
+            if !recorded {
+                ended.reads.clear();
+                speculation.reads = std::mem::take(&mut ended.reads);
+            }
         }
         self.finish(lookup, missed, ended)
     }
@@ -51,10 +66,18 @@ impl Mmu {
         lent: &mut Lent<'_, B>,
     ) {
         let miss = Miss::of(lookup, asked, true);
+        let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
             let issued = speculation.issue(&miss, lent);
             let walked = foresee(lent.view, lookup.va).ok();
-            speculation.judge(&miss, &issued, walked.as_ref(), lent.view, end);
+            let outcome = Outcome {
+                walked: walked.as_ref(),
+                reads: &[],
+                end,
+                hit: lent.private.l2_latency(),
+                recorded,
+            };
+            speculation.judge(&miss, &issued, &outcome, lent.view);
         }
     }
 }

@@ -183,6 +183,8 @@ impl Mmu {
         faulted: bool,
         reads: Vec<ReadRecord>,
     ) {
+        let guesses = self.speculation.as_mut();
+        let guesses = guesses.map_or_else(Vec::new, |s| std::mem::take(&mut s.recorded));
         let record = WalkRecord {
             asid: lookup.asid,
             va: lookup.va,
@@ -193,6 +195,7 @@ impl Mmu {
             merged,
             faulted,
             reads,
+            guesses,
         };
         self.records.get_or_insert_default().push(record);
     }

@@ -25,8 +25,8 @@ pub(super) struct Ended {
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
-    /// Empty unless walks are recorded.
-    reads: Vec<ReadRecord>,
+    /// Empty unless they were to be noted.
+    pub reads: Vec<ReadRecord>,
 }
 
 impl Mmu {
@@ -119,7 +119,8 @@ impl Mmu {
         if self.speculation.is_some() {
             return self.walk_and_guess(lookup, &missed, lent);
         }
-        let ended = self.walk(lookup, missed.asked, lent);
+        let notes = self.records.as_ref().map(|_| Vec::new());
+        let ended = self.walk(lookup, missed.asked, notes, lent);
         self.finish(lookup, &missed, ended)
     }
 
@@ -201,12 +202,14 @@ impl Mmu {
         s & usize::from(self.l2[1].is_some())
     }
 
-    /// A walk from the time on at which a walker is free, which is asked for at `asked`.
+    /// A walk from the time on at which a walker is free, which is asked for at `asked`;
+    /// its reads are added to `notes`, if someone wants them.
     #[inline(always)]
     pub(super) fn walk<B: Below>(
         &mut self,
         lookup: &Lookup,
         asked: Cycle,
+        mut notes: Option<Vec<ReadRecord>>,
         lent: &mut Lent<'_, B>,
     ) -> Ended {
         let &Lookup { asid, va, .. } = lookup;
@@ -215,13 +218,12 @@ impl Mmu {
         }
         let walker = self.walkers.admit(asked);
         let start = walker.start;
-        let mut record = self.records.as_ref().map(|_| Vec::new());
         let mut port = Physical {
             private: lent.private,
             below: lent.below,
             core: self.core,
             served: &mut self.walk_reads,
-            record: record.as_mut(),
+            record: notes.as_mut(),
         };
         let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
         self.walkers.hold(walker, end);
@@ -238,7 +240,7 @@ impl Mmu {
             start,
             end,
             found,
-            reads: record.unwrap_or_default(),
+            reads: notes.unwrap_or_default(),
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Memory {
     pub gap: Cycle,
     pub free: Cycle,
     pub asked: u64,
+    /// What it says that an access would wait.
+    pub delay: Cycle,
     /// Lines that were asked for once are in a shared cache of this latency.
     pub remembers: Option<Cycle>,
     pub known: std::collections::BTreeSet<u64>,
@@ -119,6 +121,7 @@ impl Memory {
             gap: 0,
             free: 0,
             asked: 0,
+            delay: 0,
             remembers: None,
             known: Default::default(),
         }
@@ -142,7 +145,7 @@ impl Below for Memory {
     fn write_back(&mut self, _: PhysAddr, _: u8, _: Cycle) {}
     fn dropped(&mut self, _: PhysAddr, _: u8) {}
     fn delay(&self, _: PhysAddr, _: Cycle) -> Cycle {
-        0
+        self.delay
     }
     fn warm(&mut self, request: Request) {
         if self.remembers.is_some() {

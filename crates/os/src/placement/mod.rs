@@ -4,9 +4,11 @@ mod buddy;
 pub mod registry;
 mod reservation;
 mod thp;
+mod tiered_hash;
 
 pub use self::registry::*;
 pub use self::thp::ThpMode;
+pub use self::tiered_hash::HashedTables;
 
 use pagewalk_tables::Refusal;
 use pagewalk_units::{PageSize, VirtAddr};
@@ -14,8 +16,19 @@ use pagewalk_units::{PageSize, VirtAddr};
 use crate::Effects;
 use crate::choice::{AsItComes, FrameChoice};
 use crate::kernel::Kernel;
+use crate::memory::Memory;
 use crate::space::Space;
 use crate::touch::Touch;
+
+/// What a policy sees of the machine when it has booted.
+pub struct Booted<'a> {
+    /// Whose kernel it is: where random streams are named after.
+    pub kernel: &'static str,
+    /// Its physical memory.
+    pub memory: &'a Memory,
+    /// What random choices come from.
+    pub seed: u64,
+}
 
 /// A policy. It says of what size the pages are; the frames are those of its
 /// [`Placement::choice`], asked by [`Kernel::frame`] for whatever is handed out.
@@ -31,7 +44,7 @@ pub trait Placement: Send + Sync {
     ) -> Result<PageSize, Refusal>;
 
     /// Which frames pages, page tables and all else get.
-    fn choice(&self) -> Box<dyn FrameChoice> {
+    fn choice(&self, _booted: &Booted<'_>) -> Box<dyn FrameChoice> {
         Box::new(AsItComes)
     }
 

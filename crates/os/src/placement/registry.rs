@@ -68,4 +68,8 @@ placements! {
     /// region sets a block aside, 4 KB pages go to their place in it, and it
     /// becomes a 2 MB page when more than a share of it is in use.
     "reservation" => Reservation(reservation::ReservationSpec),
+    /// Revelator's (sections 5.1 and 5.2): the frame that a hash of the page's number
+    /// names, or another hash, and what the buddy allocator has where all of them are in
+    /// use.
+    "tiered_hash" => TieredHash(tiered_hash::TieredHashSpec),
 }

@@ -5,6 +5,7 @@ mod khugepaged;
 mod reservations;
 mod spaces;
 mod system;
+mod tiered_hash;
 mod virtual_machines;
 
 use pagewalk_os::{

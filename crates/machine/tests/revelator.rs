@@ -1,0 +1,192 @@
+//! What holds for tiered placement and the engine that guesses by it, in whole machines.
+
+mod common;
+
+use common::{metric, one, run_spec, spec, sum};
+use pagewalk_machine::DesignResult;
+
+const MACHINE: &str = "revelator-table1";
+const N: u64 = 400_000;
+const WORKLOADS: [&str; 3] = ["gups 256MB", "bfs 64MB", "kv-hash 64MB"];
+
+/// No prefetching and plain LRU: where less hardware can never be faster.
+const PLAIN: [&str; 2] = ["caches.l2.replacement=lru", "os.memory_gb=16"];
+
+fn at(design: &str, workload: &str, set: &[&str]) -> DesignResult {
+    one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat())
+}
+
+fn cycles(d: &DesignResult) -> f64 {
+    metric(d, "cycles")
+}
+
+fn guesses(d: &DesignResult, kind: &str, name: &str) -> u64 {
+    sum(d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")))
+}
+
+/// The frames of Revelator and nothing that guesses.
+fn placed(workload: &str, set: &[&str]) -> DesignResult {
+    let hashed = ["placement.tiered_hash.tiers=6"];
+    at("radix", workload, &[&hashed[..], set].concat())
+}
+
+#[test]
+fn who_knows_the_answer_is_never_slower_than_who_guesses() {
+    for workload in WORKLOADS {
+        for what in ["data", "entries", "both"] {
+            for denied in ["0", "0.7"] {
+                let pressure = format!("placement.tiered_hash.denied={denied}");
+                let kinds = format!("engine.revelator.what={what}");
+                let guessed = at("revelator", workload, &[&pressure, &kinds]);
+                let known = format!("engine.perfect={{what=\"{what}\",latency=2}}");
+                let known = at("revelator", workload, &[&pressure, &known]);
+                assert!(
+                    cycles(&guessed) >= cycles(&known) * 0.995,
+                    "{workload}, {what}, {denied} denied: {} cycles guessed, {} known",
+                    cycles(&guessed),
+                    cycles(&known)
+                );
+            }
+        }
+    }
+}
+
+/// Every wrong line takes its time on the bus, and its bank for as long as a row that has
+/// to be closed and opened; that is all that guesses may cost.
+#[test]
+fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
+    for workload in WORKLOADS {
+        for (denied, rate) in [("0.9", "2400"), ("0.5", "400")] {
+            let pressure = format!("placement.tiered_hash.denied={denied}");
+            let memory = format!("memory.dram.ddr.data_rate_mts={rate}");
+            let without = placed(workload, &[&pressure, &memory]);
+            let set = [&*pressure, &memory, "engine.revelator.filter=off"];
+            let with = at("revelator", workload, &set);
+            let wasted = sum(&with, "speculative_useless", |p| p.ends_with(".l2"));
+            assert!(wasted > 0);
+            // 64 bytes over 8, at 2.9 GHz.
+            let line = 8000.0 / rate.parse::<f64>().unwrap() * 2.9;
+            let most = cycles(&without) * 1.005 + wasted as f64 * line;
+            assert!(
+                cycles(&with) <= most,
+                "{workload}, {denied} denied, {rate} MT/s: {} cycles, {} without, {wasted} lines wasted",
+                cycles(&with),
+                cycles(&without)
+            );
+        }
+    }
+}
+
+#[test]
+fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
+    for denied in [0.0, 0.5, 0.9] {
+        let pressure = format!("placement.tiered_hash.denied={denied}");
+        let set = [&*pressure, "engine.revelator.filter=off"];
+        let d = at("revelator", "gups 256MB", &set);
+        // GUPS touches all pages alike; with six tries at most 1 - p^6 of them are hashed.
+        let misses = sum(&d, "walks", |p| p.ends_with(".mmu"))
+            + sum(&d, "walks_merged", |p| p.ends_with(".mmu"));
+        let of = |name: &str| {
+            d.since_boot
+                .iter()
+                .filter(|s| s.path.starts_with("os.tiered_hash") && s.name == name)
+                .map(|s| s.value)
+                .sum::<u64>() as f64
+        };
+        let hashed = of("data_hits") / (of("data_hits") + of("data_fallbacks"));
+        let right = guesses(&d, "data", "right") as f64 / misses as f64;
+        assert!(
+            (right - hashed).abs() < 0.02,
+            "{denied} denied: {right} of the misses guessed, {hashed} of the pages hashed"
+        );
+    }
+}
+
+#[test]
+fn an_engine_without_anything_to_guess_changes_nothing() {
+    let set = [
+        "placement.tiered_hash.page_tables=none",
+        "engine.revelator.what=entries",
+    ];
+    for workload in WORKLOADS {
+        let (with, without) = (at("revelator", workload, &set), placed(workload, &set[..1]));
+        let rows = |d: &DesignResult| -> Vec<(String, &str, u64)> {
+            let own = |s: &&pagewalk_machine::Stat| {
+                !s.path.contains("engine") && !s.name.starts_with("speculative")
+            };
+            let row = |s: &pagewalk_machine::Stat| (s.path.clone(), s.name, s.value);
+            d.stats.iter().filter(own).map(row).collect()
+        };
+        assert_eq!(rows(&with), rows(&without), "{workload}");
+        assert_eq!(guesses(&with, "entries", "guesses"), 0);
+    }
+}
+
+#[test]
+fn every_guess_of_every_tier_is_judged_and_every_fetch_is_the_caches() {
+    for set in [
+        &["engine.revelator.filter=off"][..],
+        &["placement.tiered_hash.denied=0.5"],
+        &[
+            "engine.revelator.filter=perfect",
+            "placement.tiered_hash.denied=0.5",
+        ],
+        &["cores=2"],
+    ] {
+        let mut s = spec(MACHINE, &["revelator"], "bfs 64MB", N, set);
+        s.options.limits.warmup = 100_000;
+        let d = run_spec(&s).unwrap().designs.remove(0);
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+        let mut fetched = 0;
+        for kind in ["data", "entries"] {
+            let whole = |name: &str| guesses(&d, kind, name);
+            let parts = |name: &str| sum(&d, name, |p| p.contains(&format!("mmu.engine.{kind}.")));
+            for name in [
+                "guesses", "right", "wrong", "fetched", "merged", "useless", "dropped",
+            ] {
+                assert_eq!(whole(name), parts(name), "{kind} {name} {set:?}");
+            }
+            let kept = [
+                "withheld_by_share",
+                "withheld_by_delay",
+                "withheld_by_oracle",
+                "repeated",
+            ];
+            let kept: u64 = kept.into_iter().map(parts).sum();
+            assert_eq!(
+                parts("candidates"),
+                parts("guesses") + kept,
+                "{kind} {set:?}"
+            );
+            assert_eq!(whole("guesses"), whole("right") + whole("wrong"));
+            fetched += whole("fetched");
+            assert!(whole("right") > 0, "{kind} {set:?}");
+        }
+        assert_eq!(
+            fetched,
+            sum(&d, "speculative_issued", |p| p.ends_with(".l2"))
+        );
+    }
+}
+
+#[test]
+fn an_engine_that_cannot_guess_is_refused_with_a_sentence() {
+    for (design, set, key) in [
+        ("radix", "engine.revelator={}", "placement.tiered_hash"),
+        ("revelator", "caches.walks_enter=l3", "caches.walks_enter"),
+        (
+            "revelator",
+            "virtual={placement={buddy={}},page_table={radix={levels=4}}}",
+            "virtual",
+        ),
+        (
+            "radix-virtual",
+            "virtual.placement.tiered_hash.tiers=6",
+            "virtual.placement",
+        ),
+    ] {
+        let refused = run_spec(&spec(MACHINE, &[design], "gups 64MB", 1000, &[set]));
+        let what = refused.expect_err(set).to_string();
+        assert!(what.contains(key), "{design} {set}: {what}");
+    }
+}

@@ -1,0 +1,417 @@
+//! Tiered hash-based placement (Revelator, sections 5.1 and 5.2): the frame of a page is
+//! that which a hash of its number names, if it is free, so that hardware can guess it.
+
+use std::ops::Range;
+
+use pagewalk_stats::Tree;
+use pagewalk_structures::{MOST_TIERS, Placed, TieredHash, Tiers, mix};
+use pagewalk_tables::{Purpose, Refusal, Want};
+use pagewalk_units::{PageSize, rng};
+use rand::RngExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::registry::PolicySpec;
+use super::{Booted, Placement, small};
+use crate::Effects;
+use crate::choice::FrameChoice;
+use crate::kernel::Kernel;
+use crate::memory::Memory;
+use crate::space::Space;
+use crate::spec::share;
+use crate::touch::Touch;
+
+/// 4 KB pages in frames that hashes of their numbers name. Pages of files and of shared
+/// memory are hashed by the process that touches them first, copies by the one that
+/// writes; blocks, ways of hashed tables and upper levels of trees come from the buddy
+/// allocator. No time is charged for a try: the paper measured less than 0.2 % of a page
+/// fault (Revelator, section 6.2).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TieredHashSpec {
+    /// Hash functions that are tried in turn before the buddy allocator is asked, 1 to 6.
+    /// Default 6 (Revelator, table 1).
+    pub tiers: u8,
+    /// Which of them are tried for the last-level frames of page tables, which are hashed
+    /// by the number of the 2 MB region that they map. Default `all` (our choice: it fits
+    /// figure 15 of Revelator and its introduction; section 5.2 has `first`).
+    pub page_tables: HashedTables,
+    /// Share of the frames that the hash may not take although they are free, 0 to 1:
+    /// which ones they are is drawn at random for each. The buddy allocator may, so that
+    /// memory pressure can be anything with programs that fill the memory ("the system
+    /// allows allocating between 10-20 % (70-80 %) of the total pages", Revelator,
+    /// section 6.3). Frames that are really in use are `os.occupied`. Default 0.
+    pub denied: f64,
+    /// Which of the generated seeds each tier takes, 1 for the first: each number up to
+    /// `tiers` once. Default: in the order in which they are generated.
+    pub order: Vec<u8>,
+    /// What the seeds are generated from. Default: drawn from the seed of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// Tiers that are tried for frames of page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HashedTables {
+    /// As many as for pages.
+    #[default]
+    All,
+    /// The first (Revelator, section 5.2).
+    First,
+    /// None: the frames come from the buddy allocator.
+    None,
+}
+
+impl Default for TieredHashSpec {
+    fn default() -> Self {
+        TieredHashSpec {
+            tiers: MOST_TIERS as u8,
+            page_tables: HashedTables::default(),
+            denied: 0.0,
+            order: Vec::new(),
+            seed: None,
+        }
+    }
+}
+
+impl TieredHashSpec {
+    /// Numbers of the seeds, a tier each.
+    fn order(&self) -> Vec<u8> {
+        if self.order.is_empty() {
+            (1..=self.tiers).collect()
+        } else {
+            self.order.clone()
+        }
+    }
+}
+
+impl PolicySpec for TieredHashSpec {
+    fn check(&self) -> Result<(), String> {
+        if !(1..=MOST_TIERS).contains(&usize::from(self.tiers)) {
+            return Err(format!(
+                "tiers is {}; expected 1 to {MOST_TIERS}",
+                self.tiers
+            ));
+        }
+        let mut numbers = self.order();
+        numbers.sort_unstable();
+        if !numbers.into_iter().eq(1..=self.tiers) {
+            return Err(format!(
+                "order is {:?}; expected each number from 1 to tiers ({}) once, or none",
+                self.order, self.tiers
+            ));
+        }
+        share("denied", self.denied)
+    }
+    fn build(&self) -> Box<dyn Placement> {
+        Box::new(Hashed(self.clone()))
+    }
+}
+
+/// Every page is a 4 KB page.
+struct Hashed(TieredHashSpec);
+
+impl Placement for Hashed {
+    fn place(
+        &mut self,
+        touch: &Touch<'_>,
+        space: &mut Space,
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<PageSize, Refusal> {
+        small(touch, space, k, fx)
+    }
+
+    fn choice(&self, booted: &Booted<'_>) -> Box<dyn FrameChoice> {
+        let mut stream = rng(booted.seed, &format!("{}.tiered_hash", booted.kernel));
+        let (drawn, denied) = (stream.random(), stream.random());
+        let frames = booted.memory.frames();
+        Box::new(ByHash::new(&self.0, drawn, denied, frames))
+    }
+}
+
+/// Frames that only the hash may not take: a hash of the frame below a bound, so that
+/// nothing has to be remembered.
+struct Denied {
+    share: f64,
+    seed: u64,
+}
+
+impl Denied {
+    #[inline]
+    fn has(&self, frame: u64) -> bool {
+        // 53 bits are a fraction from 0 to below 1 that is exact.
+        self.share > 0.0
+            && ((mix(frame ^ self.seed) >> 11) as f64) < self.share * (1u64 << 53) as f64
+    }
+}
+
+/// The frame that a tier names, or what the buddy allocator has.
+struct ByHash {
+    tiers: Tiers,
+    denied: Denied,
+}
+
+impl ByHash {
+    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to.
+    fn new(spec: &TieredHashSpec, drawn: u64, denied: u64, frames: Range<u64>) -> Self {
+        let table_tiers = match spec.page_tables {
+            HashedTables::All => usize::from(spec.tiers),
+            HashedTables::First => 1,
+            HashedTables::None => 0,
+        };
+        let seed = spec.seed.unwrap_or(drawn);
+        let hash = TieredHash::new(seed, &spec.order(), frames);
+        ByHash {
+            tiers: Tiers::new(hash, table_tiers),
+            denied: Denied {
+                share: spec.denied,
+                seed: denied,
+            },
+        }
+    }
+}
+
+impl FrameChoice for ByHash {
+    fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
+        let Tiers {
+            hash,
+            table_tiers,
+            data,
+            tables,
+        } = &mut self.tiers;
+        let (number, placed, tiers) = match want.purpose {
+            Purpose::Leaf { vpn }
+            | Purpose::File { vpn }
+            | Purpose::Shared { vpn }
+            | Purpose::Copy { vpn }
+                if want.order() == 0 =>
+            {
+                (vpn, data, hash.tiers())
+            }
+            Purpose::Node { level: 1, vpn } if *table_tiers > 0 => (vpn >> 9, tables, *table_tiers),
+            _ => return memory.take(want),
+        };
+        let range = hash.range();
+        let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
+        let hashed = placed.place(tiers, free, |tier| {
+            let frame = hash.frame(tier, want.asid, number);
+            (!self.denied.has(frame) && memory.alloc_at(frame, 0)).then_some(frame)
+        });
+        hashed.or_else(|| memory.take(want))
+    }
+
+    fn tiers(&self) -> Option<&Tiers> {
+        Some(&self.tiers)
+    }
+
+    fn report(&self, path: &str, tree: &mut Tree) {
+        let Tiers {
+            hash,
+            table_tiers,
+            data,
+            tables,
+        } = &self.tiers;
+        let path = format!("{path}.tiered_hash");
+        let kept = |name: &str| {
+            // What the hash has taken is among the frames that are not denied, so the
+            // model's p is not the share of frames in use.
+            let known = self.denied.share == 0.0 || !name.ends_with("_expected");
+            known && (*table_tiers > 0 || !name.starts_with("table_"))
+        };
+        let fallbacks = FallbackStats {
+            data_fallbacks: data.fallbacks,
+            table_fallbacks: tables.fallbacks,
+        };
+        tree.add_some(&path, &fallbacks, kept);
+        for tier in 0..hash.tiers() {
+            let stats = TierStats::of(tier, data, tables);
+            let kept =
+                |name: &str| kept(name) && (tier < *table_tiers || !name.starts_with("table_"));
+            tree.add_some(&format!("{path}.{}", tier + 1), &stats, kept);
+        }
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one tier of the hash was asked for and placed.
+    pub struct TierStats {
+        data_tries: "tries", "Pages of programs for which this tier was asked: no earlier one had a free frame";
+        data_hits: "pages", "Pages of programs in the frame that this tier names";
+        data_expected: "pages", "Pages of programs that the model places by this tier: the sum of (1 - p) p^(i - 1) over all that were placed, with the share p of frames that was in use at that time (Revelator, section 5.1.1)";
+        table_tries: "tries", "Last-level frames of page tables for which this tier was asked";
+        table_hits: "frames", "Last-level frames of page tables that this tier names";
+        table_expected: "frames", "Last-level frames of page tables that the model places by this tier";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What no tier placed.
+    pub struct FallbackStats {
+        data_fallbacks: "pages", "Pages of programs for which no tier had a free frame: the buddy allocator's";
+        table_fallbacks: "frames", "Last-level frames of page tables for which no tier that is tried for them had a free frame";
+    }
+}
+
+impl TierStats {
+    fn of(tier: usize, data: &Placed, tables: &Placed) -> Self {
+        TierStats {
+            data_tries: data.tries[tier],
+            data_hits: data.hits[tier],
+            data_expected: data.expected[tier].round() as u64,
+            table_tries: tables.tries[tier],
+            table_hits: tables.hits[tier],
+            table_expected: tables.expected[tier].round() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_structures::Placed;
+    use pagewalk_tables::{Purpose, Want};
+    use pagewalk_units::Asid;
+
+    use super::{ByHash, TieredHashSpec};
+    use crate::choice::FrameChoice;
+    use crate::memory::Memory;
+    use crate::placement::HashedTables;
+    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
+
+    fn memory() -> Memory {
+        let spec = OsSpec {
+            memory_gb: 1,
+            kernel_reserved: 0.0,
+            occupied: 0.0,
+            fragmentation: FragmentationSpec::None,
+            compaction: CompactionSpec::default(),
+            inferred_pages: InferredPages::default(),
+            prices: PriceSpec::default(),
+        };
+        Memory::new(&spec, 1)
+    }
+
+    fn want(purpose: Purpose) -> Want {
+        Want {
+            bytes: 4096,
+            asid: Asid(1),
+            purpose,
+        }
+    }
+
+    const VPN: u64 = 0x12345;
+
+    /// Revelator, section 5.4.1, with eight frames and a hash whose seed was looked for:
+    /// frame 0 for the page table by the first tier, 2 and 7 for the page, of which 2 is
+    /// in use.
+    #[test]
+    fn the_papers_worked_example() {
+        let spec = |seed| TieredHashSpec {
+            tiers: 2,
+            seed: Some(seed),
+            ..TieredHashSpec::default()
+        };
+        let frames = |c: &ByHash| {
+            let of = |tier, number| c.tiers.hash.frame(tier, Asid(1), number);
+            [of(0, VPN >> 9), of(0, VPN), of(1, VPN)]
+        };
+        let mut hashed = (0..)
+            .map(|seed| ByHash::new(&spec(seed), 0, 0, 0..8))
+            .find(|c| frames(c) == [0, 2, 7])
+            .expect("one in 512");
+        let mut memory = memory();
+        assert!(memory.alloc_at(2, 0), "somebody else's");
+        let node = Purpose::Node {
+            level: 1,
+            vpn: VPN & !511,
+        };
+        assert_eq!(hashed.take(&want(node), &mut memory), Some(0));
+        let page = Purpose::Leaf { vpn: VPN };
+        assert_eq!(hashed.take(&want(page), &mut memory), Some(7));
+        let tiers = hashed.tiers().expect("it places by hash");
+        let of =
+            |placed: &Placed| [&placed.tries, &placed.hits].map(|counts| [counts[0], counts[1]]);
+        assert_eq!(of(&tiers.tables), [[1, 0], [1, 0]]);
+        assert_eq!(of(&tiers.data), [[1, 1], [0, 1]]);
+        // Again, and both frames are in use: what the buddy allocator has.
+        let again = hashed
+            .take(&want(page), &mut memory)
+            .expect("memory is plenty");
+        assert!(![0, 2, 7].contains(&again));
+        assert_eq!(hashed.tiers.data.fallbacks, 1);
+    }
+
+    #[test]
+    fn page_tables_are_tried_with_as_many_tiers_as_they_are_said_to() {
+        for (page_tables, most) in [
+            (HashedTables::All, 3),
+            (HashedTables::First, 1),
+            (HashedTables::None, 0),
+        ] {
+            let spec = TieredHashSpec {
+                tiers: 3,
+                page_tables,
+                ..TieredHashSpec::default()
+            };
+            let mut hashed = ByHash::new(&spec, 5, 0, 0..1 << 18);
+            let mut memory = memory();
+            let node = |level| Purpose::Node {
+                level,
+                vpn: VPN & !511,
+            };
+            let mut got = Vec::new();
+            for _ in 0..4 {
+                got.push(hashed.take(&want(node(1)), &mut memory).expect("free"));
+            }
+            let named: Vec<u64> = (0..most)
+                .map(|tier| hashed.tiers.hash.frame(tier, Asid(1), VPN >> 9))
+                .collect();
+            assert_eq!(got[..most], named);
+            assert_eq!(
+                hashed.tiers.tables.fallbacks,
+                if most > 0 { 4 - most as u64 } else { 0 }
+            );
+            // Of the levels above nobody asks the hash.
+            hashed.take(&want(node(2)), &mut memory).expect("free");
+            let tries: u64 = hashed.tiers.tables.tries.iter().sum();
+            assert_eq!(tries, [0, 4, 0, 4 + 3 + 2][most]);
+        }
+    }
+
+    /// The share is met, whichever they are is always the same, and the buddy allocator
+    /// has them all.
+    #[test]
+    fn denied_frames_are_denied_to_the_hash_only() {
+        for share in [0.0, 0.3, 1.0] {
+            let spec = TieredHashSpec {
+                tiers: 1,
+                denied: share,
+                ..TieredHashSpec::default()
+            };
+            let mut hashed = ByHash::new(&spec, 5, 77, 0..1 << 18);
+            let denied = (0..1 << 18).filter(|&f| hashed.denied.has(f)).count() as f64;
+            let frames = f64::from(1 << 18);
+            let deviation = (frames * share * (1.0 - share)).sqrt();
+            assert!(
+                (denied - share * frames).abs() <= 5.0 * deviation,
+                "{share}: {denied}"
+            );
+            let mut memory = memory();
+            for vpn in 0..1 << 18 {
+                let page = Purpose::Leaf { vpn };
+                let before = hashed.tiers.data.hits[0];
+                let frame = hashed
+                    .take(&want(page), &mut memory)
+                    .expect("memory is plenty");
+                if hashed.tiers.data.hits[0] > before {
+                    assert_eq!(frame, hashed.tiers.hash.frame(0, Asid(1), vpn));
+                    assert!(!hashed.denied.has(frame));
+                }
+            }
+            assert_eq!(memory.free_frames(), 0, "every one has been handed out");
+            let hits = hashed.tiers.data.hits[0];
+            assert_eq!(hits == 0, share == 1.0);
+        }
+    }
+}

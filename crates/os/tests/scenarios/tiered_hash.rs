@@ -1,0 +1,393 @@
+//! Tiered hash-based placement: how much each tier places, and where things then lie.
+
+use super::{GB, HEAP, MB, World, spec};
+use pagewalk_os::{
+    FragmentationSpec, HashedTables, Os, OsError, OsSpec, PageTableSpec, Pid, PlacementSpec,
+    TieredHashSpec,
+};
+use pagewalk_stats::Tree;
+use pagewalk_tables::{MemoryEfficientSpec, View};
+use pagewalk_units::{Access, Asid, Backing, VirtAddr};
+
+fn tiered(tiers: u8, denied: f64) -> TieredHashSpec {
+    TieredHashSpec {
+        tiers,
+        denied,
+        ..TieredHashSpec::default()
+    }
+}
+
+fn world(os: &OsSpec, hash: TieredHashSpec) -> World {
+    World::new(os, &PlacementSpec::TieredHash(hash))
+}
+
+/// Touches as many pages from [`HEAP`] on in each of so many processes.
+fn touch(w: &mut World, pages: u64, processes: u64) -> Vec<Pid> {
+    let mut pids = vec![w.pid];
+    while (pids.len() as u64) < processes {
+        pids.push(w.os.spawn(false).expect("a process"));
+    }
+    for &pid in &pids {
+        let all = Backing::Anonymous;
+        let done = w.os.map(pid, HEAP, pages << 12, true, all, &mut w.fx);
+        done.expect("mmap");
+        let done = w.os.populate(pid, HEAP, pages << 12, &mut w.fx);
+        done.expect("memory is plenty");
+    }
+    pids
+}
+
+/// The model of Revelator, section 5.1.1, integrated over a run's allocations: which
+/// frames are in use changes with each.
+struct Model {
+    tiers: usize,
+    frames: f64,
+    /// In use, whoever took them.
+    used: f64,
+    /// Those that the hash took: none of them is denied.
+    hashed: f64,
+    denied: f64,
+}
+
+impl Model {
+    /// A wish that is hashed adds what each tier is expected to place, the last cell what
+    /// none does.
+    fn place(&mut self, cells: &mut [f64]) {
+        let others = self.used - self.hashed;
+        let free = ((1.0 - self.denied) * (self.frames - others) - self.hashed) / self.frames;
+        let mut left = 1.0;
+        for cell in &mut cells[..self.tiers] {
+            *cell += left * free;
+            left *= 1.0 - free;
+        }
+        cells[self.tiers] += left;
+        self.hashed += 1.0 - left;
+        self.used += 1.0;
+    }
+
+    /// What [`touch`] is expected to place, page frames and nodes of the last level.
+    fn touch(&mut self, pages: u64, processes: u64) -> [Vec<f64>; 2] {
+        let mut cells = [vec![0.0; self.tiers + 1], vec![0.0; self.tiers + 1]];
+        for _ in 0..processes {
+            for page in 0..pages {
+                self.place(&mut cells[0]);
+                if page == 0 {
+                    // Root and two levels below it, of the buddy allocator.
+                    self.used += 3.0;
+                }
+                if page % 512 == 0 {
+                    self.place(&mut cells[1]);
+                }
+            }
+        }
+        cells
+    }
+}
+
+/// Pearson's statistic over the cells in which at least five are expected, the others
+/// taken together.
+fn chi_square(expected: &[f64], got: &[u64]) -> f64 {
+    let (mut x, mut rest) = (0.0, (0.0, 0.0));
+    for (&e, &g) in expected.iter().zip(got) {
+        if e >= 5.0 {
+            x += (g as f64 - e).powi(2) / e;
+        } else {
+            rest = (rest.0 + e, rest.1 + g as f64);
+        }
+    }
+    if rest.0 > 0.0 {
+        x += (rest.1 - rest.0).powi(2) / rest.0.max(1.0);
+    }
+    x
+}
+
+/// Six degrees of freedom exceed it once in 100,000 times.
+const MOST: f64 = 33.0;
+
+#[test]
+fn tiers_place_what_the_model_says_for_every_number_and_pressure() {
+    let (pages, processes) = (15_000, 2);
+    for tiers in 1..=6u8 {
+        for (occupied, denied) in [
+            (0.0, 0.0),
+            (0.4, 0.0),
+            (0.8, 0.0),
+            (0.0, 0.3),
+            (0.0, 0.8),
+            (0.3, 0.5),
+            (0.0, 1.0),
+        ] {
+            let os = OsSpec {
+                occupied,
+                kernel_reserved: 0.125,
+                ..spec(FragmentationSpec::None)
+            };
+            let mut w = world(&os, tiered(tiers, denied));
+            let frames = (GB - GB / 8) >> 12;
+            let free = w.stats().free_bytes >> 12;
+            touch(&mut w, pages, processes);
+            let placed = w.os.tiers().expect("it places by hash");
+            let mut model = Model {
+                tiers: usize::from(tiers),
+                frames: frames as f64,
+                used: (frames - free) as f64,
+                hashed: 0.0,
+                denied,
+            };
+            let expected = model.touch(pages, processes);
+            let what = format!("{tiers} tiers, {occupied} occupied, {denied} denied");
+            for (expected, got) in expected.iter().zip([&placed.data, &placed.tables]) {
+                let mut cells = got.hits[..usize::from(tiers)].to_vec();
+                cells.push(got.fallbacks);
+                let x = chi_square(expected, &cells);
+                assert!(x < MOST, "{what}: {x}, {cells:?} for {expected:?}");
+                if denied == 0.0 {
+                    for (own, e) in got.expected.iter().zip(&expected[..usize::from(tiers)]) {
+                        assert!((own - e).abs() < 1e-6 * e, "{what}: {own} and {e}");
+                    }
+                }
+            }
+            let used = frames - (w.stats().free_bytes >> 12);
+            assert_eq!(
+                model.used, used as f64,
+                "{what}: the model knows every frame"
+            );
+        }
+    }
+}
+
+/// The numbers that the paper quotes, beside its own formula (Revelator, section 6.2):
+/// "65 % ... 32 %" at 40 % pressure is not what (1 - p) p^(i - 1) is.
+#[test]
+fn at_forty_percent_the_first_two_tiers_place_sixty_and_twenty_four() {
+    let os = OsSpec {
+        occupied: 0.4,
+        ..spec(FragmentationSpec::None)
+    };
+    let mut w = world(&os, tiered(3, 0.0));
+    touch(&mut w, 2000, 1);
+    let data = w.os.tiers().expect("it places by hash").data;
+    let share = |tier: usize| data.hits[tier] as f64 / 2000.0;
+    assert!((share(0) - 0.6).abs() < 0.04 && (share(1) - 0.24).abs() < 0.04);
+}
+
+/// Where each thing lies is where a tier says, as often as the tiers were successful.
+fn lies(os: &Os, pid: Pid, pages: u64) -> ([u64; 7], [u64; 7]) {
+    let tiers = os.tiers().expect("it places by hash");
+    let (hash, asid) = (&tiers.hash, os.asid(pid));
+    let View::Native(table) = os.view(pid) else {
+        unreachable!("no virtual machine");
+    };
+    let tier_of = |frame: u64, number: u64, tiers: usize| {
+        (0..tiers)
+            .find(|&tier| hash.frame(tier, asid, number) == frame)
+            .unwrap_or(6)
+    };
+    let (mut data, mut nodes) = ([0; 7], [0; 7]);
+    for page in 0..pages {
+        let at = HEAP.offset(page << 12);
+        let found = table.translate(at).expect("mapped");
+        data[tier_of(found.frame.base.0 >> 12, at.0 >> 12, hash.tiers())] += 1;
+        if page % 512 == 0 {
+            nodes[tier_of(found.leaf.0 >> 12, at.0 >> 21, tiers.table_tiers)] += 1;
+            assert_eq!(found.leaf.0 & 0xfff, 8 * (at.0 >> 12 & 511));
+        }
+    }
+    (data, nodes)
+}
+
+#[test]
+fn hits_are_pages_and_nodes_in_the_frames_that_the_tiers_name() {
+    for page_tables in [HashedTables::All, HashedTables::First, HashedTables::None] {
+        let os = OsSpec {
+            occupied: 0.5,
+            ..spec(FragmentationSpec::None)
+        };
+        let hash = TieredHashSpec {
+            page_tables,
+            ..tiered(3, 0.0)
+        };
+        let mut w = world(&os, hash);
+        let pages = 20_000;
+        let pids = touch(&mut w, pages, 3);
+        let mut seen = ([0; 7], [0; 7]);
+        for pid in pids {
+            let (data, nodes) = lies(&w.os, pid, pages);
+            for cell in 0..7 {
+                seen.0[cell] += data[cell];
+                seen.1[cell] += nodes[cell];
+            }
+        }
+        let t = w.os.tiers().expect("it places by hash");
+        assert_eq!(
+            (&t.data.hits[..], t.data.fallbacks),
+            (&seen.0[..6], seen.0[6])
+        );
+        let nodes = 3 * pages.div_ceil(512);
+        let hit: u64 = t.tables.hits.iter().sum();
+        assert_eq!(&t.tables.hits[..], &seen.1[..6]);
+        let tried = if page_tables == HashedTables::None {
+            0
+        } else {
+            nodes
+        };
+        assert_eq!(
+            (t.tables.tries[0], hit + t.tables.fallbacks),
+            (tried, tried)
+        );
+        // What one tier does not place the next one tries.
+        for p in [&t.data, &t.tables] {
+            let most = if std::ptr::eq(p, &t.data) {
+                3
+            } else {
+                t.table_tiers
+            };
+            for tier in 0..most {
+                let left = p.tries[tier] - p.hits[tier];
+                let next = if tier + 1 < most {
+                    p.tries[tier + 1]
+                } else {
+                    p.fallbacks
+                };
+                assert_eq!(left, next);
+            }
+        }
+        assert_eq!(t.data.tries[0], w.stats().faults_4kb);
+        // The same counts are what results tell.
+        let mut tree = Tree::default();
+        w.os.report("os", &mut tree);
+        let row = |path: &str, name| tree.get(&format!("os.tiered_hash{path}"), name);
+        assert_eq!(row(".2", "data_tries"), Some(t.data.tries[1]));
+        assert_eq!(row(".3", "data_hits"), Some(t.data.hits[2]));
+        assert_eq!(row("", "data_fallbacks"), Some(t.data.fallbacks));
+        let tables = (page_tables != HashedTables::None).then_some(t.tables.hits[0]);
+        assert_eq!(row(".1", "table_hits"), tables);
+    }
+}
+
+/// Were the address space not hashed, the first tier would serve the first process only.
+#[test]
+fn processes_that_use_the_same_addresses_do_not_take_each_others_frames() {
+    let mut w = world(&spec(FragmentationSpec::None), tiered(1, 0.0));
+    let pages = 4096;
+    for pid in touch(&mut w, pages, 4) {
+        let (data, _) = lies(&w.os, pid, pages);
+        assert!(data[0] as f64 > 0.92 * pages as f64, "{pid}: {data:?}");
+    }
+}
+
+#[test]
+fn a_copy_is_hashed_by_the_process_that_writes_and_a_shared_page_by_the_first() {
+    let mut w = world(&spec(FragmentationSpec::None), tiered(6, 0.0));
+    w.heap(MB);
+    w.write(HEAP);
+    let at = VirtAddr(HEAP.0 + (64 << 20));
+    w.map(at, MB, true, Backing::Shared);
+    w.write(at);
+    let child = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
+    let named = |w: &World, tier, asid: Asid, at: VirtAddr| {
+        let tiers = w.os.tiers().expect("it places by hash");
+        tiers.hash.frame(tier, asid, at.0 >> 12) << 12
+    };
+    let own = [w.pid, child].map(|pid| w.os.asid(pid));
+    // Both have the parent's frames until one writes.
+    for pid in [w.pid, child] {
+        assert_eq!(w.pa(pid, HEAP), named(&w, 0, own[0], HEAP));
+        assert_eq!(w.pa(pid, at), named(&w, 0, own[0], at));
+    }
+    let done = w.os.fault(child, HEAP, Access::Write, &mut w.fx);
+    done.expect("a write that is allowed");
+    assert_eq!(w.pa(child, HEAP), named(&w, 0, own[1], HEAP));
+    assert_eq!(w.pa(w.pid, HEAP), named(&w, 0, own[0], HEAP));
+    // A copy that the parent makes finds its first frame taken: by the page itself.
+    let again = HEAP.offset(4096);
+    w.write(again);
+    let other = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
+    w.write(again);
+    assert_eq!(w.pa(w.pid, again), named(&w, 1, own[0], again));
+    assert_eq!(w.pa(other, again), named(&w, 0, own[0], again));
+}
+
+#[test]
+fn all_frames_are_handed_out_and_come_back() {
+    let mut small = spec(FragmentationSpec::None);
+    small.kernel_reserved = 1.0 - 8.0 / 1024.0;
+    for denied in [0.0, 0.5, 1.0] {
+        let mut w = world(&small, tiered(6, denied));
+        w.heap(16 * MB);
+        let done = w.os.populate(w.pid, HEAP, 16 * MB, &mut w.fx);
+        let wanted = 4096;
+        assert_eq!(done, Err(OsError::OutOfMemory { wanted, free: 0 }));
+        let s = w.stats();
+        assert_eq!(s.mapped_4kb_bytes + s.page_table_bytes, 8 * MB);
+        w.os.exit(w.pid, &mut w.fx);
+        assert_eq!(w.stats().free_bytes, 8 * MB);
+    }
+}
+
+#[test]
+fn ways_of_hashed_tables_are_blocks_of_the_buddy_allocator() {
+    let table = PageTableSpec::MemoryEfficient(MemoryEfficientSpec::default());
+    let hash = PlacementSpec::TieredHash(tiered(6, 0.0));
+    let mut w = World::with(&spec(FragmentationSpec::None), &hash, &table);
+    touch(&mut w, 10_000, 1);
+    let tiers = w.os.tiers().expect("it places by hash");
+    assert_eq!(tiers.data.tries[0], 10_000);
+    assert_eq!(tiers.tables.tries[0], 0);
+    assert!(w.stats().page_table_bytes > 0);
+}
+
+#[test]
+fn the_same_seed_places_the_same_and_a_seed_of_the_designs_own_does_not_change() {
+    let table = PageTableSpec::Radix(pagewalk_tables::RadixSpec { levels: 4 });
+    let run = |seed, own| {
+        let hash = TieredHashSpec {
+            seed: own,
+            ..tiered(6, 0.25)
+        };
+        let hash = PlacementSpec::TieredHash(hash);
+        let os = Os::new(&spec(FragmentationSpec::None), &hash, &table, 2.0, seed);
+        let mut w = World {
+            os: os.expect("a valid system"),
+            pid: 0,
+            fx: Default::default(),
+        };
+        w.pid = w.os.spawn(false).expect("a process");
+        touch(&mut w, 1000, 1);
+        let hash = w.os.tiers().expect("it places by hash").hash.clone();
+        let at = |page: u64| w.pa(w.pid, HEAP.offset(page << 12));
+        (hash, (0..1000).map(at).collect::<Vec<_>>())
+    };
+    assert_eq!(run(1, None), run(1, None));
+    assert_ne!(run(1, None).1, run(2, None).1);
+    // The hash is the design's; which frames are denied is still drawn.
+    assert_eq!(run(1, Some(7)).0, run(2, Some(7)).0);
+    assert_ne!(run(1, Some(7)).1, run(2, Some(7)).1);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_key() {
+    let refused = |hash: TieredHashSpec, key: &str| {
+        let what = PlacementSpec::TieredHash(hash).check().expect_err(key);
+        assert!(
+            what.starts_with(&format!("placement.tiered_hash.{key} is ")),
+            "{what}"
+        );
+    };
+    refused(tiered(0, 0.0), "tiers");
+    refused(tiered(7, 0.0), "tiers");
+    refused(tiered(6, 1.5), "denied");
+    refused(tiered(6, f64::NAN), "denied");
+    for order in [vec![1, 2], vec![1, 2, 2], vec![0, 1, 2]] {
+        let wrong = TieredHashSpec {
+            order,
+            ..tiered(3, 0.0)
+        };
+        refused(wrong, "order");
+    }
+    let right = TieredHashSpec {
+        order: vec![3, 1, 2],
+        ..tiered(3, 0.0)
+    };
+    assert_eq!(PlacementSpec::TieredHash(right).check(), Ok(()));
+}

@@ -1,0 +1,169 @@
+//! The one hash function by which a kernel places pages and hardware guesses where
+//! they lie (Revelator, sections 5.1 and 5.3.1).
+
+use std::ops::Range;
+
+use pagewalk_units::Asid;
+
+/// Most tiers there can be (Revelator, table 1).
+pub const MOST_TIERS: usize = 6;
+
+/// Bits of a page number that are hashed: more than any virtual address has.
+const NUMBER_BITS: u32 = 48;
+
+/// Every input bit changes half of the output bits; no two inputs have the same output
+/// (the finaliser of MurmurHash3).
+#[inline]
+pub fn mix(value: u64) -> u64 {
+    let mut h = value;
+    h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    h ^ h >> 33
+}
+
+/// Seed number `n` that the generator makes of `seed` (SplitMix64: Steele, Lea and
+/// Flood, OOPSLA 2014).
+fn generated(seed: u64, n: u8) -> u64 {
+    mix(seed.wrapping_add(u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+/// Frames by hash: a tier is the hash function with a seed of its own.
+///
+/// Kernel and hardware agree on the function; number, order and seeds of the tiers are
+/// what configuration registers hold. The address space is part of what is hashed, and no
+/// two pages of different ones have the same hash: they meet in a frame by chance only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TieredHash {
+    seeds: [u64; MOST_TIERS],
+    tiers: usize,
+    range: Range<u64>,
+}
+
+impl TieredHash {
+    /// A tier for each number in `order`, which are those of the seeds that are made of
+    /// `seed`, from 1 on; `range` are the frames that it chooses from.
+    ///
+    /// # Panics
+    /// More than [`MOST_TIERS`], or no frames.
+    pub fn new(seed: u64, order: &[u8], range: Range<u64>) -> Self {
+        assert!(!range.is_empty(), "there are frames to choose from");
+        let mut seeds = [0; MOST_TIERS];
+        for (of_tier, &n) in seeds[..order.len()].iter_mut().zip(order) {
+            *of_tier = generated(seed, n);
+        }
+        TieredHash {
+            seeds,
+            tiers: order.len(),
+            range,
+        }
+    }
+
+    /// How many tiers there are.
+    #[inline]
+    pub fn tiers(&self) -> usize {
+        self.tiers
+    }
+
+    /// The frames that it chooses from.
+    pub fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// The frame that a tier, from 0 on, has for a page of `asid`: `number` is its virtual
+    /// page number, or that of its region where the frame is a page table's.
+    #[inline]
+    pub fn frame(&self, tier: usize, asid: Asid, number: u64) -> u64 {
+        let number = number & ((1 << NUMBER_BITS) - 1);
+        let hash = mix((u64::from(asid.0) << NUMBER_BITS | number) ^ self.seeds[tier]);
+        // A multiplication instead of a remainder: frames are no power of two.
+        let frames = self.range.end - self.range.start;
+        self.range.start + ((u128::from(hash) * u128::from(frames)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{MOST_TIERS, TieredHash, mix};
+    use pagewalk_units::Asid;
+
+    const ALL: [u8; MOST_TIERS] = [1, 2, 3, 4, 5, 6];
+
+    /// Pearson's statistic of equally likely cells.
+    fn chi_square(counts: &[u64]) -> f64 {
+        let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        let terms = counts.iter().map(|&c| (c as f64 - mean).powi(2) / mean);
+        terms.sum()
+    }
+
+    /// Neighbouring pages, as programs have them, over frames that are no power of two:
+    /// each tier spreads them as chance would, and so does each pair of tiers.
+    #[test]
+    fn every_frame_is_as_likely_in_every_tier_whatever_the_others_say() {
+        let cells = 96;
+        // Of chi-square with n degrees of freedom: mean n, deviation sqrt(2 n).
+        let most = |cells: f64| cells + 5.0 * (2.0 * cells).sqrt();
+        for stride in [1, 512] {
+            let h = TieredHash::new(7, &ALL, 1000..1000 + 96 * 1013);
+            let cell = |tier, n: u64| ((h.frame(tier, Asid(3), n * stride) - 1000) / 1013) as usize;
+            for a in 0..MOST_TIERS {
+                let mut alone = vec![0; cells];
+                (0..200_000).for_each(|n| alone[cell(a, n)] += 1);
+                let x = chi_square(&alone);
+                assert!(x < most(96.0), "tier {a}, stride {stride}: {x}");
+                for b in 0..a {
+                    let mut pairs = vec![0; cells * cells];
+                    (0..200_000).for_each(|n| pairs[cell(a, n) * cells + cell(b, n)] += 1);
+                    let x = chi_square(&pairs);
+                    assert!(x < most(9216.0), "tiers {a} and {b}, stride {stride}: {x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn frames_lie_in_the_range() {
+        let h = TieredHash::new(1, &ALL, 40..43);
+        let got: BTreeSet<u64> = (0..500)
+            .map(|n| h.frame(n as usize % 6, Asid(0), n))
+            .collect();
+        assert_eq!(got, BTreeSet::from([40, 41, 42]));
+    }
+
+    /// With as many frames as there are hashes, the frame is the hash: none is there twice.
+    #[test]
+    fn pages_of_different_address_spaces_never_have_the_same_hash() {
+        let h = TieredHash::new(5, &[1], 0..u64::MAX);
+        let numbers = (0..2000).chain((1 << 36) - 5..(1 << 36) + 5);
+        let mut seen = BTreeSet::new();
+        for number in numbers {
+            for asid in [0, 1, 2, 3, 255, 256, u16::MAX] {
+                let frame = h.frame(0, Asid(asid), number);
+                assert!(seen.insert(frame), "address space {asid}, page {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_says_which_seed_a_tier_takes() {
+        let made = |seed, order: &[u8]| TieredHash::new(seed, order, 0..1 << 20);
+        let (as_made, other) = (made(9, &[1, 2, 3]), made(9, &[3, 1, 2]));
+        let mut differ = 0;
+        for n in 0..100 {
+            let of = |h: &TieredHash| [0, 1, 2].map(|t| h.frame(t, Asid(1), n));
+            let [a, b, c] = of(&as_made);
+            assert_eq!(of(&other), [c, a, b]);
+            assert_eq!(of(&made(9, &[1, 2, 3])), [a, b, c]);
+            differ += u64::from(of(&made(10, &[1, 2, 3])) != [a, b, c]);
+        }
+        assert_eq!(differ, 100, "another seed, other frames");
+    }
+
+    #[test]
+    fn the_mixing_is_murmurs() {
+        // fmix64 of MurmurHash3, computed by hand from its constants.
+        assert_eq!(mix(0), 0);
+        assert_eq!(mix(1), 0xb456_bcfc_34c2_cb2c);
+    }
+}

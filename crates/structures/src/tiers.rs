@@ -1,0 +1,108 @@
+//! Which tier placed how much: what a kernel that places by hash tells the hardware.
+
+use crate::{MOST_TIERS, TieredHash};
+
+/// The registers of tiered placement: kept by the kernel, read by speculation engines.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tiers {
+    /// The hash of 4 KB pages and of page-table frames.
+    pub hash: TieredHash,
+    /// How many of its tiers are tried for a frame of a page table.
+    pub table_tiers: usize,
+    /// How the pages of programs were placed.
+    pub data: Placed,
+    /// How the last-level frames of page tables were placed.
+    pub tables: Placed,
+}
+
+impl Tiers {
+    /// Nothing is placed yet.
+    pub fn new(hash: TieredHash, table_tiers: usize) -> Self {
+        Tiers {
+            hash,
+            table_tiers,
+            data: Placed::default(),
+            tables: Placed::default(),
+        }
+    }
+}
+
+/// What became of wishes that were hashed; tiers from 0 on.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Placed {
+    /// Times that each tier was asked.
+    pub tries: [u64; MOST_TIERS],
+    /// Times that its frame was free.
+    pub hits: [u64; MOST_TIERS],
+    /// Hits that the model expects of it: (1 - p) p^i at each wish, with the share of
+    /// frames that was occupied then for p (Revelator, section 5.1.1).
+    pub expected: [f64; MOST_TIERS],
+    /// Wishes that no tier had a frame for.
+    pub fallbacks: u64,
+}
+
+impl Placed {
+    /// Tries the first `tiers` of them in turn until `take` gets the frame that one has;
+    /// `free` is the share of frames that are free.
+    #[inline]
+    pub fn place(
+        &mut self,
+        tiers: usize,
+        free: f64,
+        mut take: impl FnMut(usize) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut here = free;
+        for expected in &mut self.expected[..tiers] {
+            *expected += here;
+            here *= 1.0 - free;
+        }
+        for tier in 0..tiers {
+            self.tries[tier] += 1;
+            if let Some(frame) = take(tier) {
+                self.hits[tier] += 1;
+                return Some(frame);
+            }
+        }
+        self.fallbacks += 1;
+        None
+    }
+
+    /// Whether `tier` placed at least `share` of what the hash placed.
+    #[inline]
+    pub fn serves(&self, tier: usize, share: f64) -> bool {
+        let all: u64 = self.hits.iter().sum();
+        self.hits[tier] as f64 >= share * all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placed;
+
+    #[test]
+    fn each_wish_is_a_hit_of_one_tier_or_a_fallback() {
+        let mut p = Placed::default();
+        for n in 0..4 {
+            let got = p.place(3, 0.75, |tier| (tier == n).then_some(10 + n as u64));
+            assert_eq!(got, (n < 3).then_some(10 + n as u64));
+        }
+        assert_eq!(p.tries[..4], [4, 3, 2, 0]);
+        assert_eq!(p.hits[..4], [1, 1, 1, 0]);
+        assert_eq!(p.fallbacks, 1);
+        assert_eq!(p.expected[..4], [3.0, 0.75, 0.1875, 0.0]);
+    }
+
+    #[test]
+    fn a_tier_serves_its_share_of_what_was_hashed() {
+        let p = Placed {
+            hits: [90, 9, 1, 0, 0, 0],
+            fallbacks: 1000,
+            ..Placed::default()
+        };
+        let serve = |share| [0, 1, 2, 3].map(|tier| p.serves(tier, share));
+        assert_eq!(serve(0.1), [true, false, false, false]);
+        assert_eq!(serve(0.09), [true, true, false, false]);
+        assert_eq!(serve(0.0), [true; 4]);
+        assert!(Placed::default().serves(5, 0.1), "nothing is placed yet");
+    }
+}

@@ -104,19 +104,16 @@ pub(super) fn place(path: &str) -> &str {
 pub(super) fn costs_nothing(at: &str) -> bool {
     matches!(
         at,
-        "mmu"
-            | "mmu.cuckoo"
-            | "mmu.nested.cuckoo"
-            | "mmu.engine.data"
-            | "mmu.engine.entries"
-            | "cycles"
-            | "predictor"
-    ) || ["os", "host", "page_table"].iter().any(|&software| {
-        at == software
-            || at
-                .strip_prefix(software)
-                .is_some_and(|r| r.starts_with('.'))
-    })
+        "mmu" | "mmu.cuckoo" | "mmu.nested.cuckoo" | "cycles" | "predictor"
+    ) || [
+        "os",
+        "host",
+        "page_table",
+        "mmu.engine.data",
+        "mmu.engine.entries",
+    ]
+    .iter()
+    .any(|&counted| at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.')))
 }
 
 /// `+a` and `-b` at a place.
@@ -432,9 +429,9 @@ fn dram(config: &Config) -> Part {
 }
 
 fn engine(config: &Config, spec: &EngineSpec) -> Part {
-    // An engine that has arrays of its own, as this has not, gets events for them here.
+    // An engine that has arrays of its own, as these have not, gets events for them here.
     let events = match spec {
-        EngineSpec::Perfect(_) => vec![],
+        EngineSpec::Perfect(_) | EngineSpec::Revelator(_) => vec![],
     };
     Part {
         name: "mmu.engine".to_owned(),

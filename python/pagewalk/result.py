@@ -83,6 +83,23 @@ class ProgramResult:
     speedup: float | None
 
 
+@dataclass(frozen=True)
+class MappedPage:
+    """A page of a process: its virtual address, the physical one, and its size in bytes.
+
+    Of a guest's process, `at` is where it lies in the guest's physical memory.
+    """
+
+    process: int
+    address: int
+    at: int
+    bytes: int
+
+
+def _mappings(rows: list[Json] | None) -> list[MappedPage] | None:
+    return None if rows is None else [MappedPage(**row) for row in rows]
+
+
 def _statistics(rows: list[Json]) -> list[Statistic]:
     return [
         Statistic(s["path"], s["name"], s["value"], s["unit"], s["meaning"], s["gauge"])
@@ -126,6 +143,7 @@ class DesignResult:
     weighted_speedup: float | None = None
     translation_cost: float | None = None
     histograms: list[Histogram] = field(default_factory=list)
+    mappings: list[MappedPage] | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -150,6 +168,7 @@ class DesignResult:
             weighted_speedup=data.get("weighted_speedup"),
             translation_cost=data.get("translation_cost"),
             histograms=[Histogram.from_json(h) for h in data.get("histograms") or []],
+            mappings=_mappings(data.get("mappings")),
         )
 
     @property

@@ -113,6 +113,15 @@ def accuracy(outcome: Outcome, what: str = "data") -> float | None:
     return 100 * right / (right + wrong)
 
 
+def covered(outcome: Outcome) -> float | None:
+    """Per cent of the misses of all TLBs for which one of the guesses of data was right."""
+    right = total(outcome, "mmu.engine.data.right")
+    walks, merged = total(outcome, "mmu.walks"), total(outcome, "mmu.walks_merged")
+    if right is None or walks is None or merged is None or not walks + merged:
+        return None
+    return 100 * right / (walks + merged)
+
+
 def spectlb_miss_rate(outcome: Outcome) -> float | None:
     """Per cent of the L2 TLB's misses for which SpecTLB had nothing."""
     lookups = total(outcome, "mmu.engine.spectlb.lookups")

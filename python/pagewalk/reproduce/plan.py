@@ -193,7 +193,9 @@ class Run:
     @property
     def seconds(self) -> float:
         """About what it takes on one host core, without the program's start."""
-        return self.extra + ((self.instructions or 0) + self.warmup + self.skip / 10) / 10e6
+        # Each program of a mix has as many instructions.
+        measured = (self.instructions or 0) * self.program.programs
+        return self.extra + (measured + self.warmup + self.skip / 10) / 10e6
 
     @property
     def stream(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.plan import keys
-from pagewalk.reproduce.report import difference, ours
+from pagewalk.reproduce.report import difference, ours, printed
+from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -419,3 +422,68 @@ def test_what_agrees_by_construction_says_so() -> None:
     assert ("table1", "BFS", "total, tree") not in marked
     assert ("text", "mean", "two tables side by side") not in marked
     assert ("fig8", "reduction", "without THP") not in marked
+
+
+@pytest.mark.parametrize(
+    ("row", "status", "shown", "off"),
+    [
+        (Row("a", "b", 60.0, 50.0, up_to=100.0), "agrees", "50 to 100", "0"),
+        (Row("a", "b", 104.0, 50.0, up_to=100.0), "agrees", "50 to 100", "+4 (+4.0 %)"),
+        (Row("a", "b", 40.0, 50.0, up_to=100.0, deviation="x"), "differs", "50 to 100", None),
+        (Row("a", "b", 96.0, 80.0, bound="at least"), "agrees", "≥ 80", "0"),
+        (Row("a", "b", 40.0, 80.0, bound="at least"), "differs, no reason given", "≥ 80", None),
+        (Row("a", "b", 0.0, 0.1, bound="at most"), "agrees", "≤ 0.100", "0"),
+        (Row("a", "b", 0.2, 0.1, bound="at most", deviation="x"), "differs", "≤ 0.100", None),
+        (Row("a", "b", None, 0.1, bound="at most"), "missing", "≤ 0.100", ""),
+    ],
+)
+def test_a_paper_may_give_a_range_or_a_bound(
+    row: Row, status: str, shown: str, off: str | None
+) -> None:
+    assert row.status == status
+    assert printed(row) == shown
+    if off is not None:
+        assert difference(row) == off
+
+
+def test_a_figure_may_have_more_seeds_than_its_scale(folder: Path, invoke: Invoke) -> None:
+    text = COUNTS.replace("timing = True", "timing = True\n    seeds = 3")
+    (folder / "counts.py").write_text(text)
+    data = _reproduced(invoke, folder, "--scale", "tiny")
+    assert data["seeds"] == [1]
+    (counts,) = data["figures"]
+    assert {row["seeds"] for row in counts["rows"]} == {3}
+    assert {run["seed"] for run in counts["runs"]} == {1, 2, 3}
+    # Who asks for a number gets it.
+    data = _reproduced(invoke, folder, "--scale", "tiny", "--seeds", "1")
+    assert {row["seeds"] for row in data["figures"][0]["rows"]} == {1}
+
+
+def test_a_run_may_tell_where_pages_lie(folder: Path, tmp_path: Path) -> None:
+    paper = papers.load(str(folder), "tiny")
+    run = paper.run("GUPS", "A")
+    told = replace(run, mappings=True)
+    found, _ = keys([run, told], tmp_path)
+    assert found[run.identity] != found[told.identity]
+    outcomes = simulate([run, told], Cache(tmp_path / "cache"))
+    assert outcomes(run).result.mappings is None
+    pages = outcomes(told).result.mappings
+    assert pages
+    assert sum(page.bytes for page in pages) == outcomes(told).get("mapped_4kb")
+
+
+def test_what_is_kept_of_a_mix_depends_on_nothing_beside_it(folder: Path, tmp_path: Path) -> None:
+    paper = papers.load(str(folder), "tiny")
+    runs = [paper.run("pair", name, timing=True) for name in ("A", "B")]
+    for number, order in enumerate((runs, runs[::-1], runs[1:])):
+        kept = simulate(order, Cache(tmp_path / str(number)))(runs[1]).result
+        assert kept.weighted_speedup is None
+        assert all(p.ipc and p.ipc_alone is None for p in kept.programs)
+
+
+def test_a_histogram_s_mean_is_read_by_its_path(folder: Path, tmp_path: Path) -> None:
+    run = papers.load(str(folder), "tiny").run("GUPS", "A", timing=True)
+    outcome = simulate([run], Cache(tmp_path / "cache"))(run)
+    loads = outcome.get("core.0.load_to_use.count")
+    assert loads == outcome.get("core.0.loads")
+    assert (outcome.get("core.0.load_to_use.mean") or 0) > 4

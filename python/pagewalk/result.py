@@ -88,6 +88,23 @@ class ProgramResult:
     speedup: float | None
 
 
+@dataclass(frozen=True)
+class MappedPage:
+    """A page of a process: its virtual address, the physical one, and its size in bytes.
+
+    Of a guest's process, `at` is where it lies in the guest's physical memory.
+    """
+
+    process: int
+    address: int
+    at: int
+    bytes: int
+
+
+def _mappings(rows: list[Json] | None) -> list[MappedPage] | None:
+    return None if rows is None else [MappedPage(**row) for row in rows]
+
+
 def _statistics(rows: list[Json]) -> list[Statistic]:
     return [
         Statistic(s["path"], s["name"], s["value"], s["unit"], s["meaning"], s["gauge"])
@@ -136,6 +153,7 @@ class DesignResult:
     histograms: list[Histogram] = field(default_factory=list)
     energy: Energy | None = None
     energy_ratio: float | None = None
+    mappings: list[MappedPage] | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -162,6 +180,7 @@ class DesignResult:
             histograms=[Histogram.from_json(h) for h in data.get("histograms") or []],
             energy=Energy.from_json(data.get("energy")),
             energy_ratio=data.get("energy_ratio"),
+            mappings=_mappings(data.get("mappings")),
         )
 
     @property

@@ -9,7 +9,7 @@ mod warm;
 mod window;
 mod wrong;
 
-use pagewalk_memory::{Below, Done, Private, Report};
+use pagewalk_memory::{Below, Done, Level, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
@@ -78,6 +78,30 @@ pagewalk_stats::counters! {
         forwarded_loads: "loads", "Loads that took their data from an older store in the queue";
         split_accesses: "operands", "Loads and stores that touched two lines";
         fetched_lines: "lines", "Lines that instruction fetch asked for";
+        load_translation_cycles: "cycles", "Time that loads waited for their translations: the part of load_to_use before the line is asked for";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// Where the two halves of loads that no TLB translated came from (Revelator,
+    /// figure 2); a line on its way counts as where it comes from.
+    pub struct WalkedLoads {
+        entries_cached_data_cached: "loads", "Loads whose walk, own or waited for, read page-table entries from caches only, and whose data a cache or an older store had";
+        entries_cached_data_memory: "loads", "Loads whose walk read entries from caches only, and whose data DRAM had";
+        entries_memory_data_cached: "loads", "Loads whose walk read an entry from DRAM, and whose data a cache or an older store had";
+        entries_memory_data_memory: "loads", "Loads whose walk read an entry from DRAM, and whose data DRAM had";
+    }
+}
+
+impl WalkedLoads {
+    #[inline]
+    fn count(&mut self, entries_from_memory: bool, data: Level) {
+        *match (entries_from_memory, data == Level::Memory) {
+            (false, false) => &mut self.entries_cached_data_cached,
+            (false, true) => &mut self.entries_cached_data_memory,
+            (true, false) => &mut self.entries_memory_data_cached,
+            (true, true) => &mut self.entries_memory_data_memory,
+        } += 1;
     }
 }
 
@@ -198,6 +222,7 @@ pub struct Core {
     stats: CoreStats,
     /// Times of the loads that took another time than a hit of the first-level cache.
     long_loads: Histogram,
+    walked_loads: WalkedLoads,
     /// Requests after which [`Core::run`] and [`Core::warm`] come back.
     most_requests: u64,
     /// Instructions that were warmed, not timed.
@@ -255,6 +280,7 @@ impl Core {
             fault_at: 0,
             stats: CoreStats::default(),
             long_loads: Histogram::default(),
+            walked_loads: WalkedLoads::default(),
             most_requests: u64::MAX,
             warmed: 0,
             warmed_requests: 0,
@@ -395,6 +421,7 @@ impl Core {
         loads.add(self.load_to_use, self.load_count - loads.count());
         tree.add_values(path, &LOAD_TO_USE, loads);
         let slots = self.slots();
+        tree.add(&format!("{path}.walked_loads"), &self.walked_loads);
         tree.add(&format!("{path}.cycles"), &slots.cycles(self.width));
         tree.add(&format!("{path}.slots"), &slots);
         tree.add(&format!("{path}.predictor"), &self.predictor.stats);

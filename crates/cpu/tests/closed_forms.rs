@@ -55,7 +55,10 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
     let n = 2 * pages;
     let ops: Vec<Op> = (0..n).map(chain).collect();
     let each = L2_TLB + 4 * L2 + L2;
+    let before = b.core.stats().load_translation_cycles;
     assert_eq!(b.run(&ops), n * each + 1);
+    let translation = b.core.stats().load_translation_cycles - before;
+    assert_eq!(translation, n * (L2_TLB + 4 * L2));
 }
 
 #[test]

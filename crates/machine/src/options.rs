@@ -48,6 +48,10 @@ pub struct Options {
     /// Say what translation costs each design, against the shipped design of perfect
     /// TLBs, which runs beside them unless it is one of them.
     pub translation_cost: bool,
+    /// Tell where every page lies at the end.
+    pub mappings: bool,
+    /// Run the programs of a mix alone as well, for their weighted speedup.
+    pub alone: bool,
 }
 
 impl Default for Options {
@@ -61,6 +65,8 @@ impl Default for Options {
             perfetto: None,
             perfetto_walks: 10_000,
             translation_cost: false,
+            mappings: false,
+            alone: true,
         }
     }
 }

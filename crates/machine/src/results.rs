@@ -1,6 +1,7 @@
 //! Results: every statistic, the resolved configuration, and the few numbers
 //! that answer the question.
 
+use pagewalk_os::MappedPage;
 use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
 use serde::Serialize;
@@ -137,6 +138,9 @@ pub struct DesignResult {
     pub since_boot: Vec<Stat>,
     /// Histograms of times.
     pub histograms: Vec<HistogramResult>,
+    /// Where every page lies at the end, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<Vec<MappedPage>>,
     /// Interval statistics, if they were asked for.
     pub intervals: Option<IntervalsResult>,
     /// The estimate from samples.
@@ -274,7 +278,12 @@ fn is_by_instruction(by: &&'static str) -> bool {
     *by == BY_INSTRUCTION
 }
 
-fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignResult {
+fn design_result(
+    design: &Design,
+    machine: &Machine,
+    stream: usize,
+    mappings: bool,
+) -> DesignResult {
     let m = &machine.measured;
     let empty = Tree::default();
     let tree = m.tree.as_ref().unwrap_or(&empty);
@@ -333,6 +342,7 @@ fn design_result(design: &Design, machine: &Machine, stream: usize) -> DesignRes
         stats: statistics(tree),
         since_boot: statistics(&since_boot),
         histograms: histograms(tree),
+        mappings: mappings.then(|| machine.os.mappings()),
         intervals: m.intervals.result(prices.as_ref()),
         sampling,
         stream,
@@ -370,7 +380,7 @@ pub(crate) fn run_result<'a>(
         } else {
             &mut designs
         };
-        into.push(design_result(design, machine, stream));
+        into.push(design_result(design, machine, stream, options.mappings));
     }
     compare(&mut designs);
     let mut warnings = warnings(facts, &designs);

@@ -367,13 +367,17 @@ impl Installation {
         }
         let mut result = run(&designs, streams, &spec.options(), progress)?;
         if let SourceSpec::Mix { programs } = source {
-            // What is measured is not lost with what it is compared with.
-            let alone = self.alone(spec, programs, &designs[0], progress);
-            let alone = alone.unwrap_or_else(|e| {
-                let why = format!("the programs could not be run alone: {e}");
-                result.warnings.push(why);
-                vec![None; programs.len()]
-            });
+            let mut alone = vec![None; programs.len()];
+            if spec.options.alone {
+                // What is measured is not lost with what it is compared with.
+                match self.alone(spec, programs, &designs[0], progress) {
+                    Ok(found) => alone = found,
+                    Err(e) => {
+                        let why = format!("the programs could not be run alone: {e}");
+                        result.warnings.push(why);
+                    }
+                }
+            }
             compare_programs(&mut result.designs, &alone);
         }
         Ok(result)

@@ -183,6 +183,8 @@ struct Flight {
     began: Cycle,
     end: Cycle,
     mapping: Mapping,
+    /// Whether it read something from DRAM.
+    memory: bool,
 }
 
 /// The MMU of one core.
@@ -218,6 +220,8 @@ pub struct Mmu {
     perfect_translations: u64,
     /// Reads of walks by the level of the memory system that served them.
     walk_reads: [u64; LEVELS],
+    /// Whether the walk that the last translation took or waited for read DRAM.
+    walk_read_memory: bool,
     stats: MmuStats,
     walk_latency: Histogram,
     /// Of the walks that had to wait.
@@ -244,6 +248,7 @@ impl Mmu {
                 size: PageSize::K4,
                 writable: false,
             },
+            memory: false,
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [TlbLevel::new(&spec.l1d), TlbLevel::new(&spec.l1i)];
@@ -269,6 +274,7 @@ impl Mmu {
             core,
             perfect_translations: 0,
             walk_reads: [0; LEVELS],
+            walk_read_memory: false,
             stats: MmuStats::default(),
             walk_latency: Histogram::default(),
             walker_wait: Histogram::default(),
@@ -308,6 +314,13 @@ impl Mmu {
         for side in 0..2 {
             self.exceeds[side] = self.l1[side].latency.saturating_sub(load_to_use);
         }
+    }
+
+    /// Whether the walk behind the last answer, its own or the one that it waited for,
+    /// read an entry from DRAM. Means nothing after an answer that took no walk.
+    #[inline]
+    pub fn walk_read_memory(&self) -> bool {
+        self.walk_read_memory
     }
 
     /// Translates an address. Inlined where it is called as far as the page of the

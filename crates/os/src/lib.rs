@@ -35,6 +35,7 @@ use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
 use pagewalk_tables::{Invalidation, Limit, Looked, Shortcut, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+use serde::Serialize;
 
 pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
@@ -120,6 +121,19 @@ pub enum OsError {
     /// A call that makes no sense; one sentence says why.
     #[error("{0}")]
     Bad(String),
+}
+
+/// A page of a process, and the memory behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct MappedPage {
+    /// Whose.
+    pub process: Pid,
+    /// Its virtual address.
+    pub address: u64,
+    /// Its physical address.
+    pub at: u64,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// A process inside the OS; numbers are never used again.
@@ -233,6 +247,24 @@ impl Os {
     #[inline]
     pub fn tiers(&self) -> Option<&Tiers> {
         self.kernel.tiers()
+    }
+
+    /// Every page that is mapped, process by process and in ascending order of address; of a
+    /// guest, where it lies in guest-physical memory.
+    pub fn mappings(&self) -> Vec<MappedPage> {
+        let mut found = Vec::new();
+        for (process, space) in (0..).zip(&self.spaces) {
+            let Some(space) = space else { continue };
+            space.table.for_each(&mut |page, frame| {
+                found.push(MappedPage {
+                    process,
+                    address: page.base.0,
+                    at: frame << 12,
+                    bytes: page.size.bytes(),
+                });
+            });
+        }
+        found
     }
 
     /// From now on programs that ask are answered by `shortcut`.

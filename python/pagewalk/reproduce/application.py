@@ -97,7 +97,9 @@ def _less(whole: Json, reduced: Json) -> str:
     before = {**whole, **whole.get("params", {})}
     after = {**reduced, **reduced.get("params", {})}
     return ", ".join(
-        f"{key} {value} instead of {before.get(key, 'its default')}"
+        "other programs"
+        if key == "mix"
+        else f"{key} {value} instead of {before.get(key, 'its default')}"
         for key, value in after.items()
         if key not in {"params", "host_memory", "start_seconds"}
     )

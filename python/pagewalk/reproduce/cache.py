@@ -12,6 +12,7 @@ from typing import Any
 
 from pagewalk import files
 from pagewalk.errors import Failure
+from pagewalk.histograms import TOLD
 from pagewalk.result import DesignResult
 
 Json = dict[str, Any]
@@ -51,16 +52,23 @@ class Outcome:
         return DesignResult.from_json(self.data["design"])
 
     @cached_property
-    def _statistics(self) -> dict[str, int]:
-        return {f"{s.path}.{s.name}": s.value for s in self.result.statistics}
+    def _statistics(self) -> dict[str, float]:
+        found: dict[str, float] = {f"{s.path}.{s.name}": s.value for s in self.result.statistics}
+        for h in self.result.histograms:
+            parts = {f"{h.path}.{h.name}.{part}": getattr(h, part) for part in TOLD}
+            found |= {name: value for name, value in parts.items() if value is not None}
+        return found
 
     def get(self, name: str, default: float | None = None) -> float | None:
-        """A number of the summary, or a statistic by its whole path."""
+        """A number of the summary, or a statistic by its whole path.
+
+        Of a histogram, ``core.0.load_to_use.mean`` and what else reports tell of it.
+        """
         if self.data is None:
             return default
         value = self._statistics.get(name)
         if value is None:
-            value = self.result.get(name)  # type: ignore[assignment]
+            value = self.result.get(name)
         return default if value is None else float(value)
 
     @cached_property

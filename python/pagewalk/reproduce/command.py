@@ -18,7 +18,7 @@ from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.plan import Runs
-from pagewalk.reproduce.report import Finished, Reproduction, difference, number, ours
+from pagewalk.reproduce.report import Finished, Reproduction, difference, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
 from pagewalk.terminal import console, line, names, numbers
@@ -37,15 +37,21 @@ def reproduce(
 ) -> Reproduction:
     """Simulates what the named figures (or all) need, with each seed, and makes them."""
     figures = paper.figures(chosen)
-    papers = [paper.at_seed(seed) for seed in paper.seeds(seeds)]
-    needed = {name: [fig.runs(each) for each in papers] for name, fig in figures.items()}
+    drawn = {name: paper.seeds(seeds, fig.seeds) for name, fig in figures.items()}
+    papers = {
+        name: [paper.at_seed(seed) for seed in of_figure] for name, of_figure in drawn.items()
+    }
+    needed = {name: [fig.runs(each) for each in papers[name]] for name, fig in figures.items()}
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr, visible=progress) as bar:
         results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
-        [_finished(papers, name, fig, needed[name], results) for name, fig in figures.items()],
-        [each.seed for each in papers],
+        [
+            _finished(papers[name], name, fig, needed[name], results)
+            for name, fig in figures.items()
+        ],
+        paper.seeds(seeds),
     )
 
 
@@ -175,7 +181,7 @@ def _show_figure(finished: Finished, out: Console) -> None:
         table.add_row(
             label,
             "cannot finish" if row.value is None and row.failed else ours(row),
-            number(row.paper, row.unit),
+            printed(row),
             difference(row),
             row.status,
         )

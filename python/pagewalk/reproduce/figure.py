@@ -17,6 +17,9 @@ AGREES, BY_CONSTRUCTION = "agrees", "agrees by construction"
 DIFFERS, UNEXPLAINED, MISSING = "differs", "differs, no reason given", "missing"
 """What a row's `status` may be."""
 
+AT_LEAST, AT_MOST = "at least", "at most"
+"""What a row's `bound` may be beside nothing."""
+
 Results = Callable[[Run], "Outcome"]
 """Looks up what became of a run."""
 
@@ -33,7 +36,9 @@ class Row:
     `by_construction` says why ours has to agree, where sizes or constants were chosen so
     that it does. `deviation` is the anchor in the paper's list of deviations that says why
     ours differs by more than `tolerance`, a share of the paper's number. A value that is
-    `saved` is in per cent of something; its error is that of what remains.
+    `saved` is in per cent of something; its error is that of what remains. Where the paper
+    gives a range, it is from `paper` to `up_to`; where it says no more than that a quantity
+    is `bound`, "at least" or "at most" `paper`, anything beyond agrees.
     """
 
     group: str
@@ -51,6 +56,8 @@ class Row:
     deviation: str = ""
     tolerance: float = 0.05
     saved: bool = False
+    up_to: float | None = None
+    bound: str = ""
     low: float | None = None
     """Smallest value of several seeds."""
     high: float | None = None
@@ -59,16 +66,26 @@ class Row:
     """Seeds that gave a value, whose mean it is."""
 
     @property
+    def stated(self) -> float | None:
+        """Of what the paper gives, the number that ours is nearest to."""
+        if self.value is None or self.paper is None:
+            return self.paper
+        if self.bound:
+            return (max if self.bound == AT_LEAST else min)(self.value, self.paper)
+        return min(max(self.value, self.paper), self.paper if self.up_to is None else self.up_to)
+
+    @property
     def difference(self) -> float | None:
         """Ours less the paper's."""
-        return None if self.value is None or self.paper is None else self.value - self.paper
+        paper = self.stated
+        return None if self.value is None or paper is None else self.value - paper
 
     @property
     def ratio(self) -> float | None:
         """Ours over the paper's; of what is saved, what remains over what remains in the paper."""
-        if self.value is None or self.paper is None:
+        ours, paper = self.value, self.stated
+        if ours is None or paper is None:
             return None
-        ours, paper = self.value, self.paper
         if self.saved:
             ours, paper = 100 - ours, 100 - paper
         return ours / paper if paper else None
@@ -81,7 +98,7 @@ class Row:
         if self.value is None:
             return MISSING
         near = self.ratio is not None and abs(self.ratio - 1) <= self.tolerance
-        if near or self.value == self.paper:
+        if near or self.value == self.stated:
             return BY_CONSTRUCTION if self.by_construction else AGREES
         return DIFFERS if self.deviation else UNEXPLAINED
 
@@ -131,7 +148,8 @@ class Figure(ABC):
 
     `place` is where the paper has it, `about` what a reader has to know, and
     `timing` whether its values depend on how many instructions are measured. `deviation` is
-    the anchor of what holds for all of its rows that differ and name none.
+    the anchor of what holds for all of its rows that differ and name none. `seeds` are the
+    fewest that it is simulated with at every scale, where chance decides and a few cost little.
     """
 
     title: ClassVar[str]
@@ -140,6 +158,7 @@ class Figure(ABC):
     timing: ClassVar[bool] = False
     deviation: ClassVar[str] = ""
     panels: ClassVar[Sequence[Panel]] = ()
+    seeds: ClassVar[int] = 1
 
     def runs(self, _paper: Paper) -> Runs:
         """What has to be simulated; nothing for what is computed."""

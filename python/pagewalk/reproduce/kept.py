@@ -11,7 +11,7 @@ from typing import Any
 from pagewalk import files
 from pagewalk.errors import UserError
 from pagewalk.reproduce.figure import DIFFERS, Row
-from pagewalk.reproduce.report import difference, label, number, ours
+from pagewalk.reproduce.report import difference, label, number, ours, printed
 from pagewalk.reproduce.seeds import placed
 
 Json = dict[str, Any]
@@ -161,7 +161,7 @@ class Kept:
                 if status == DIFFERS:
                     status = f"[{status}]({self.about['deviations']}#{row.deviation})"
                 shown = (
-                    name, label(row), ours(row), number(row.paper, row.unit), difference(row),
+                    name, label(row), ours(row), printed(row), difference(row),
                     status, row.by_construction,
                 )  # fmt: skip
                 lines.append("| " + " | ".join(shown) + " |")

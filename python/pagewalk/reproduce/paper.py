@@ -105,9 +105,9 @@ class Paper:
         twin.seed = seed
         return twin
 
-    def seeds(self, count: int | None = None) -> list[int]:
-        """So many seeds from the paper's on, or as many as the scale has."""
-        number = self.scale.seeds if count is None else _seeds(count, "--seeds")
+    def seeds(self, count: int | None = None, least: int = 1) -> list[int]:
+        """So many seeds from the paper's on, or as many as the scale has, at `least` so many."""
+        number = max(self.scale.seeds, least) if count is None else _seeds(count, "--seeds")
         return list(range(self.seed, self.seed + number))
 
     def note(self, figure: Figure) -> str:

@@ -161,6 +161,7 @@ class Run:
     """One design on one program, for so many instructions or to the end of its region of interest.
 
     `extra` is what it takes beside its instructions, in seconds; it steers the order of runs.
+    With `mappings` its result tells where every page lies at the end.
     """
 
     program: Program
@@ -171,6 +172,7 @@ class Run:
     seed: int = 1
     extra: float = 1.0
     skip: int = 0
+    mappings: bool = False
 
     @property
     def name(self) -> str:
@@ -191,12 +193,16 @@ class Run:
     @property
     def seconds(self) -> float:
         """About what it takes on one host core, without the program's start."""
-        return self.extra + ((self.instructions or 0) + self.warmup + self.skip / 10) / 10e6
+        # Each program of a mix has as many instructions.
+        measured = (self.instructions or 0) * self.program.programs
+        return self.extra + (measured + self.warmup + self.skip / 10) / 10e6
 
     @property
     def stream(self) -> str:
         """Equal for runs that can be simulated over one stream of the program."""
-        return json.dumps([self.machine, self.program.source(), self.limits, self.seed])
+        return json.dumps(
+            [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
+        )
 
     @property
     def identity(self) -> str:
@@ -256,7 +262,7 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
         except UserError as error:
             wrong[run.identity] = str(error)
             continue
-        whole = [build(), resolved, program, run.limits, run.seed]
+        whole = [build(), resolved, program, run.limits, run.seed, run.mappings]
         text = json.dumps(whole, sort_keys=True)
         found[run.identity] = hashlib.sha256(text.encode()).hexdigest()[:32]
     return found, wrong

@@ -13,7 +13,7 @@ from pagewalk.errors import Failure
 from pagewalk.page import STYLE, escape
 from pagewalk.quantities import significant
 from pagewalk.reproduce import drawing
-from pagewalk.reproduce.figure import DIFFERS, Figure, Row
+from pagewalk.reproduce.figure import AT_LEAST, AT_MOST, DIFFERS, Figure, Row
 
 if TYPE_CHECKING:
     import polars
@@ -106,7 +106,8 @@ class Reproduction:
         schema: dict[str, polars.DataType] = {
             "figure": text, "panel": text, "group": text, "series": text, "part": text,
             "average": polars.Boolean(), "value": number, "low": number, "high": number,
-            "seeds": polars.Int64(), "paper": number, "difference": number,
+            "seeds": polars.Int64(), "paper": number, "up_to": number, "bound": text,
+            "difference": number,
             "ratio": number, "unit": text, "status": text, "by_construction": text,
             "deviation": text, "place": text, "note": text, "failed": text, "scale": text,
         }  # fmt: skip
@@ -281,7 +282,7 @@ def _grid(rows: list[Row]) -> str:
                 continue
             unit = "" if units[column] else row.unit
             shown = "✗" if row.value is None and row.failed else ours(row, unit)
-            paper = number(row.paper, unit)
+            paper = printed(row, unit)
             below = "" if row.paper is None else f"<small>{escape(paper)}</small>"
             cells.append(
                 f'<td title="{escape(row.failed or row.note)}">{escape(shown)}{below}</td>'
@@ -321,7 +322,7 @@ _SHORT = 24
 
 def _numbers(row: Row, deviations: str) -> str:
     cells = [f"<td>{escape(ours(row))}</td>"]
-    cells.append(f"<td>{escape(number(row.paper, row.unit))}</td>")
+    cells.append(f"<td>{escape(printed(row))}</td>")
     shown = difference(row)
     distance = abs(row.ratio - 1) if row.ratio is not None else None
     kind = ""
@@ -347,6 +348,17 @@ def ours(row: Row, unit: str | None = None) -> str:
     if row.low == row.high:
         return shown
     return f"{shown} ({number(row.low, '')} to {number(row.high, '')})"
+
+
+_BOUNDS = {AT_LEAST: "≥ ", AT_MOST: "≤ "}
+
+
+def printed(row: Row, unit: str | None = None) -> str:
+    """What the paper gives: a number, a range, or what it says is the least or the most."""
+    unit = row.unit if unit is None else unit
+    if row.up_to is not None:
+        return f"{number(row.paper, '')} to {number(row.up_to, unit)}"
+    return _BOUNDS.get(row.bound, "") + number(row.paper, unit)
 
 
 def number(value: float | None, unit: str) -> str:

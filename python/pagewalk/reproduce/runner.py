@@ -53,6 +53,9 @@ class Batch:
             "limits": {**first.limits, "sample": None},
             "seed": first.seed,
             "host_threads": 1,
+            "mappings": first.mappings,
+            # What is kept must not depend on which designs happened to run together.
+            "alone": False,
         }
 
 

@@ -40,6 +40,11 @@ impl Core {
         // Nearly all take the time of a hit: only the others are recorded.
         if data.at != ask + self.load_to_use {
             self.long_loads.record(data.at - ask);
+            self.stats.load_translation_cycles += translated.known - ask;
+            if translated.began < translated.known {
+                let entries = self.mmu.walk_read_memory();
+                self.walked_loads.count(entries, data.level);
+            }
         }
         let done = data.at * self.width;
         let waits = Waits {

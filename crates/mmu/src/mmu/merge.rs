@@ -125,6 +125,7 @@ impl Mmu {
             flight.began = asked + (flight.began - flight.asked);
             flight.asked = asked;
         }
+        self.walk_read_memory = flight.memory;
         self.stats.walks_merged += 1;
         self.stats.walks_merged_fetches += s as u64;
         let began = flight.began.max(asked);

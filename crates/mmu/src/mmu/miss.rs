@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use pagewalk_memory::Below;
+use pagewalk_memory::{Below, Level};
 use pagewalk_units::{Access, Cycle, PageSize};
 
 use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, NO_PAGE, Source, side};
@@ -218,6 +218,7 @@ impl Mmu {
         }
         let walker = self.walkers.admit(asked);
         let start = walker.start;
+        let before = self.walk_reads[Level::Memory as usize];
         let mut port = Physical {
             private: lent.private,
             below: lent.below,
@@ -226,6 +227,7 @@ impl Mmu {
             record: notes.as_mut(),
         };
         let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        self.walk_read_memory = self.walk_reads[Level::Memory as usize] > before;
         self.walkers.hold(walker, end);
         self.latest = self.latest.max(end);
         let st = &mut self.stats;
@@ -273,6 +275,7 @@ impl Mmu {
                     began,
                     end,
                     mapping,
+                    memory: self.walk_read_memory,
                 };
                 self.remember(key(asid, PageSize::K4, va.0), flight);
                 if access == Access::Write && !mapping.writable {

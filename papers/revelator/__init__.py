@@ -1,0 +1,1 @@
+"""Revelator (MICRO 2025): a file a figure."""

@@ -1,0 +1,140 @@
+"""What the figures read of a result beside its summary, each in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pagewalk.reproduce import Outcome
+
+MOST_HASHES = 6
+
+# Where the counters of the hashed placement and of the engine hang.
+TIERS = "os.tiered_hash"
+ENERGY = "energy"
+
+
+def total(outcome: Outcome, last: str) -> float | None:
+    """Sum over all cores of a counter below `core.N`, such as ``mmu.walks``."""
+    if outcome.data is None:
+        return None
+    values: list[float] = []
+    while (value := outcome.get(f"core.{len(values)}.{last}")) is not None:
+        values.append(value)
+    return sum(values) if values else None
+
+
+def per_kilo(outcome: Outcome, value: float | None) -> float | None:
+    """For a thousand instructions."""
+    instructions = outcome.get("instructions")
+    return 1000 * value / instructions if value is not None and instructions else None
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Mean cycles of a load: until its address is translated, and from then to its data."""
+
+    translation: float
+    data: float
+
+    @property
+    def whole(self) -> float:
+        """From the address to the data."""
+        return self.translation + self.data
+
+
+def latency(outcome: Outcome) -> Latency | None:
+    """Of the program's loads."""
+    whole = outcome.get("core.0.load_to_use.mean")
+    loads = outcome.get("core.0.loads")
+    translation = outcome.get("core.0.load_translation_cycles")
+    if outcome.failed or whole is None or translation is None or not loads:
+        return None
+    return Latency(translation / loads, whole - translation / loads)
+
+
+def l2_mpki(outcome: Outcome) -> float | None:
+    """Demand misses of the L2 cache that found no line on its way either."""
+    misses, merged = total(outcome, "l2.misses"), total(outcome, "l2.merged")
+    if misses is None or merged is None:
+        return None
+    return per_kilo(outcome, misses - merged)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Pages since boot: by the hash that placed them, and by the buddy allocator."""
+
+    hits: tuple[float, ...]
+    fallback: float
+
+    @property
+    def pages(self) -> float:
+        """All that were wanted."""
+        return sum(self.hits) + self.fallback
+
+    def shares(self) -> list[float]:
+        """Per cent placed by each hash."""
+        return [100 * hits / self.pages for hits in self.hits] if self.pages else []
+
+    @property
+    def hashed(self) -> float | None:
+        """Per cent placed by any hash."""
+        return 100 * sum(self.hits) / self.pages if self.pages else None
+
+
+def placed(outcome: Outcome, what: str = "data") -> Placed | None:
+    """Pages of ``data``, or last-level frames of page tables (``table``), since boot."""
+    return _placed(outcome, f"{what}_hits", f"{what}_fallbacks")
+
+
+def expected(outcome: Outcome) -> Placed | None:
+    """What the model places, with the occupancy at each of the run's own allocations."""
+    found = _placed(outcome, "data_expected", "data_fallbacks")
+    really = placed(outcome)
+    if found is None or really is None:
+        return None
+    return Placed(found.hits, really.pages - sum(found.hits))
+
+
+def _placed(outcome: Outcome, name: str, fallbacks: str) -> Placed | None:
+    fallback = outcome.since_boot(f"{TIERS}.{fallbacks}")
+    hits: list[float] = []
+    while (value := outcome.since_boot(f"{TIERS}.{len(hits) + 1}.{name}")) is not None:
+        hits.append(value)
+    return None if fallback is None or not hits else Placed(tuple(hits), fallback)
+
+
+def accuracy(outcome: Outcome, what: str = "data") -> float | None:
+    """Per cent of the guesses of `data` or `entries` that walks proved right."""
+    right = total(outcome, f"mmu.engine.{what}.right")
+    wrong = total(outcome, f"mmu.engine.{what}.wrong")
+    if right is None or wrong is None or not right + wrong:
+        return None
+    return 100 * right / (right + wrong)
+
+
+def covered(outcome: Outcome) -> float | None:
+    """Per cent of the misses of all TLBs for which one of the guesses of data was right."""
+    right = total(outcome, "mmu.engine.data.right")
+    walks, merged = total(outcome, "mmu.walks"), total(outcome, "mmu.walks_merged")
+    if right is None or walks is None or merged is None or not walks + merged:
+        return None
+    return 100 * right / (walks + merged)
+
+
+def spectlb_miss_rate(outcome: Outcome) -> float | None:
+    """Per cent of the L2 TLB's misses for which SpecTLB had nothing."""
+    lookups = total(outcome, "mmu.engine.spectlb.lookups")
+    hits = total(outcome, "mmu.engine.spectlb.hits")
+    if not lookups or hits is None:
+        return None
+    return 100 * (1 - hits / lookups)
+
+
+def energy(outcome: Outcome) -> dict[str, float]:
+    """Millijoules by kind of part; empty where a result has none."""
+    found = outcome.data["design"].get(ENERGY) if outcome.data else None
+    kinds: dict[str, float] = {}
+    for part in found["parts"] if found and not outcome.failed else ():
+        kinds[part["group"]] = kinds.get(part["group"], 0.0) + part["total_nj"] / 1e6
+    return kinds

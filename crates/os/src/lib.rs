@@ -18,6 +18,7 @@ mod populate;
 mod price;
 mod process;
 mod region;
+mod shadow;
 mod share;
 mod space;
 mod spec;
@@ -33,7 +34,7 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, Limit, Looked, Shortcut, View};
+use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Shortcut, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 use serde::Serialize;
 
@@ -227,6 +228,15 @@ impl Os {
     /// What the walker of a thread of `pid` sees. Panics if the process is gone:
     /// its threads are gone with it.
     pub fn view(&self, pid: Pid) -> View<'_> {
+        match self.space(pid).map(|s| &s.table) {
+            Ok(Table::Shadowed(table)) => View::Native(table.shadow()),
+            _ => self.layers(pid),
+        }
+    }
+
+    /// The tables that the kernels keep for `pid`: of a guest its own and the host's, also
+    /// where the hardware walks neither of them. Panics as [`Os::view`].
+    pub fn layers(&self, pid: Pid) -> View<'_> {
         let Ok(space) = self.space(pid) else {
             panic!("process {pid} is gone and has no address space");
         };
@@ -234,6 +244,10 @@ impl Os {
         match (&space.table, host.map(|s| &s.table)) {
             (Table::Native(table), _) => View::Native(table.hardware()),
             (Table::Guest(guest), Some(Table::Host(host))) => View::Nested {
+                guest: guest.hardware(),
+                host: host.hardware(),
+            },
+            (Table::Shadowed(guest), Some(Table::Host(host))) => View::Nested {
                 guest: guest.hardware(),
                 host: host.hardware(),
             },

@@ -1,10 +1,11 @@
 //! What can be set of a virtual machine.
 
-use pagewalk_tables::PageTableSpec;
+use pagewalk_tables::{PageTableSpec, RadixSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::PlacementSpec;
+use crate::shadow::levels;
 use crate::spec::{FragmentationSpec, OsSpec};
 
 /// A virtual machine: the program, its operating system and its page tables lie in
@@ -27,6 +28,11 @@ pub struct VirtualSpec {
     /// of the host's page fault. Default 500 (our choice: as much again as a trap).
     #[serde(default = "exit_ns")]
     pub exit_ns: f64,
+    /// Ideal shadow paging: the hardware walks one radix table from guest-virtual to physical
+    /// addresses, which holds what guest and host say together; a page is 2 MB in it if it is
+    /// in both. Keeping it takes no time (Revelator, section 7.3). Default false.
+    #[serde(default)]
+    pub shadow: bool,
 }
 
 fn exit_ns() -> f64 {
@@ -34,6 +40,13 @@ fn exit_ns() -> f64 {
 }
 
 impl VirtualSpec {
+    /// The table that the hardware walks in place of `guest` and of the host's, if there is one.
+    pub fn shadow_table(&self, guest: &PageTableSpec) -> Option<PageTableSpec> {
+        let levels = levels(guest);
+        self.shadow
+            .then_some(PageTableSpec::Radix(RadixSpec { levels }))
+    }
+
     /// Whether the values make sense; an error names the key and what was expected.
     pub fn check(&self) -> Result<(), String> {
         let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));

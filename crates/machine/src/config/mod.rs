@@ -130,6 +130,18 @@ impl Config {
         Prices::new(self).map(drop)
     }
 
+    /// The page table that walks begin in, and the host's where they are nested.
+    pub(crate) fn walked(&self) -> (PageTableSpec, Option<PageTableSpec>) {
+        let own = &self.page_table;
+        match &self.virtual_machine {
+            None => (own.clone(), None),
+            Some(v) => match v.shadow_table(own) {
+                Some(shadow) => (shadow, None),
+                None => (own.clone(), Some(v.page_table.clone())),
+            },
+        }
+    }
+
     /// Whether there are hashes for an engine that hashes as the kernel does.
     fn check_hashed(&self) -> Result<(), String> {
         if self.virtual_machine.is_some() {

@@ -480,8 +480,9 @@ impl Prices {
         ] {
             parts.tlbs(level, arrays, lit);
         }
-        parts.walk_caches("mmu", config, &config.page_table);
-        if let Some(host) = &config.virtual_machine {
+        let (walked, host) = config.walked();
+        parts.walk_caches("mmu", config, &walked);
+        if let Some(host) = &host {
             let entries = u64::from(mmu.nested_tlb.entries);
             parts.lookups(
                 "mmu.nested",
@@ -489,7 +490,7 @@ impl Prices {
                 (entries, entries),
                 lit && entries > 0,
             );
-            parts.walk_caches("mmu.nested", config, &host.page_table);
+            parts.walk_caches("mmu.nested", config, host);
         }
         if let Some(spec) = &config.engine {
             parts.list.push(engine(config, spec));

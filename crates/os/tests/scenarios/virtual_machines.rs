@@ -17,6 +17,7 @@ fn on(placement: PlacementSpec) -> VirtualSpec {
         memory_gb: None,
         fragmentation: FragmentationSpec::None,
         exit_ns: 500.0,
+        shadow: false,
     }
 }
 
@@ -378,5 +379,117 @@ fn guests_and_hosts_each_have_a_khugepaged() {
         for i in 0..if of_guest { 512 } else { 33 } {
             w.at(HEAP.offset(i * 4096));
         }
+    }
+}
+
+fn shadowed(placement: PlacementSpec) -> VirtualSpec {
+    VirtualSpec {
+        shadow: true,
+        ..on(placement)
+    }
+}
+
+impl Guest {
+    /// What the hardware finds in the shadow.
+    fn shadow(&self, at: VirtAddr) -> Translation<PhysAddr> {
+        let View::Native(shadow) = self.os.view(self.pid) else {
+            panic!("the hardware walks one table");
+        };
+        shadow.translate(at).expect("it is mapped")
+    }
+}
+
+/// A page of the shadow is as large as it is in both layers, and the host's counters tell that
+/// nobody left the guest for it.
+#[test]
+fn a_page_of_the_shadow_is_as_large_as_it_is_in_both() {
+    let small = || PlacementSpec::Buddy(BuddySpec {});
+    for (guest, host, size) in [
+        (small(), small(), PageSize::K4),
+        (thp(), small(), PageSize::K4),
+        (small(), thp(), PageSize::K4),
+        (thp(), thp(), PageSize::M2),
+    ] {
+        let boot = |machine: &VirtualSpec| {
+            let mut w = boot(&spec(FragmentationSpec::None), &guest, machine);
+            w.heap(8 * MB);
+            for page in [0, 1, 700, 2047] {
+                w.write(VirtAddr(HEAP.0 + page * 4096));
+            }
+            w
+        };
+        let (nested, w) = (boot(&on(host.clone())), boot(&shadowed(host.clone())));
+        for page in [0, 1, 700, 2047] {
+            let at = VirtAddr(HEAP.0 + page * 4096);
+            let found = w.shadow(at);
+            assert_eq!(found.size, size);
+            let View::Nested { guest, host } = w.os.layers(w.pid) else {
+                panic!("a guest has two layers");
+            };
+            let g = guest.translate(at).expect("the guest maps it");
+            let gpa = g.frame.base.0 + (at.0 & (g.size.bytes() - 1));
+            let h = host
+                .translate(GuestPhysAddr(gpa))
+                .expect("the host backs it");
+            let behind = h.frame.base.0 + (gpa & (h.size.bytes() - 1));
+            assert_eq!(found.frame.base.0 + (at.0 & (size.bytes() - 1)), behind);
+        }
+        assert_eq!(w.fx.cycles, nested.fx.cycles, "keeping it takes no time");
+        let cost = |w: &Guest| {
+            let host = w.os.host_stats().expect("there is a host");
+            (host.fault_cycles, host.faults_4kb, host.faults_2mb)
+        };
+        assert_eq!(cost(&w), cost(&nested));
+        // Its nodes are the host's: a root and three levels below.
+        let tables = |w: &Guest| w.os.host_stats().map_or(0, |s| s.page_table_bytes);
+        let nodes = if size == PageSize::K4 { 3 + 4 - 1 } else { 3 };
+        assert_eq!(tables(&w) - tables(&nested), nodes * 4096);
+    }
+}
+
+/// What the host collapses grows in the shadow; what goes away leaves nothing behind.
+#[test]
+fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
+    let collapsing = |settled| {
+        let khugepaged = KhugepagedSpec {
+            settled,
+            ..KhugepagedSpec::default()
+        };
+        PlacementSpec::Thp(ThpSpec {
+            mode: ThpMode::Always,
+            giant: false,
+            khugepaged,
+        })
+    };
+    // Every block of the host's is broken, and compaction can mend it.
+    let host = OsSpec {
+        memory_gb: 2,
+        ..spec(FragmentationSpec::Available2mb(0.0))
+    };
+    for settled in [true, false] {
+        let mut w = boot(&host, &thp(), &shadowed(collapsing(settled)));
+        w.heap(64 * MB);
+        for region in 0..32 {
+            w.write(VirtAddr(HEAP.0 + region * 2 * MB));
+        }
+        let huge = |w: &Guest| {
+            let of = |r: u64| w.shadow(VirtAddr(HEAP.0 + r * 2 * MB)).size == PageSize::M2;
+            (0..32).filter(|&r| of(r)).count()
+        };
+        let before = huge(&w);
+        assert_eq!(before, 0);
+        w.os.settle(&mut w.fx).expect("memory is plenty");
+        assert_eq!(huge(&w), if settled { 32 } else { 0 });
+        let tables = |w: &Guest| w.os.host_stats().map_or(0, |s| s.page_table_bytes);
+        let full = tables(&w);
+        let child = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
+        let forked = tables(&w);
+        assert!(forked > full);
+        w.os.exec(child, &mut w.fx);
+        w.os.exit(child, &mut w.fx);
+        w.os.exit(w.pid, &mut w.fx);
+        assert!(tables(&w) < full);
+        let again = w.os.spawn(false).expect("a process");
+        assert!(matches!(w.os.view(again), View::Native(_)));
     }
 }

@@ -43,7 +43,7 @@ pub use crate::choice::FrameChoice;
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::placement::registry::*;
-pub use crate::placement::{HashedTables, ThpMode};
+pub use crate::placement::{HashOf, HashedTables, ThpMode};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
@@ -198,7 +198,8 @@ impl Os {
         empty.report(role.tables(), &mut gone);
         let memory = Memory::new(spec, seed);
         let choice = placement.choice(&Booted {
-            kernel: role.name(),
+            role,
+            page_table: table,
             memory: &memory,
             seed,
         });
@@ -255,12 +256,15 @@ impl Os {
         }
     }
 
-    /// The hashes by which frames are chosen, if they are, and with what success so far:
-    /// lent to the hardware beside the page table, as the paper's registers (Revelator,
-    /// section 5.3.1).
+    /// The hashes by which physical frames are chosen, if they are, and with what success so
+    /// far: the host's where there is one. Lent to the hardware beside the page table, as the
+    /// paper's registers (Revelator, section 5.3.1).
     #[inline]
     pub fn tiers(&self) -> Option<&Tiers> {
-        self.kernel.tiers()
+        match &self.host {
+            None => self.kernel.tiers(),
+            Some(host) => host.os.kernel.tiers(),
+        }
     }
 
     /// Every page that is mapped, process by process and in ascending order of address; of a

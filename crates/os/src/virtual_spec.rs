@@ -16,7 +16,7 @@ pub struct VirtualSpec {
     /// The host's page table, from guest-physical to physical addresses.
     pub page_table: PageTableSpec,
     /// How the host chooses frames and page sizes for the guest's memory: `buddy` for
-    /// 4 KB pages, `thp` for 2 MB ones.
+    /// 4 KB pages, `thp` for 2 MB ones, `tiered_hash` for 4 KB pages where a hash says.
     pub placement: PlacementSpec,
     /// The guest's physical memory, GB (2^30 bytes). Default: as much as the host has.
     #[serde(default)]
@@ -52,9 +52,6 @@ impl VirtualSpec {
         let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
         below(self.page_table.check())?;
         below(self.placement.check())?;
-        if let PlacementSpec::TieredHash(_) = self.placement {
-            return Err("virtual.placement is tiered_hash, which knows pages of programs only; expected a policy of the host, such as buddy or thp".to_owned());
-        }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
             return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));

@@ -13,5 +13,5 @@ pub use occupancy::{Occupancy, Slot};
 pub use ring::Ring;
 pub use scan::{equal_bytes, first_byte_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
-pub use tiered_hash::{MOST_TIERS, TieredHash, mix};
-pub use tiers::{Placed, Tiers};
+pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
+pub use tiers::{Hashes, Placed, Tiers};

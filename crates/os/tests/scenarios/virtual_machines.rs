@@ -2,10 +2,13 @@
 
 use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, Effects, FragmentationSpec, HashOf, KhugepagedSpec, Os, OsError, OsSpec,
+    PageTableSpec, Pid, PlacementSpec, ThpMode, ThpSpec, TieredHashSpec, VirtualSpec,
 };
-use pagewalk_tables::{RadixSpec, Translation, View};
+use pagewalk_structures::{HashKey, Placed};
+use pagewalk_tables::{
+    Next, RadixSpec, Translation, View, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
+};
 use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
@@ -492,4 +495,123 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
         let again = w.os.spawn(false).expect("a process");
         assert!(matches!(w.os.view(again), View::Native(_)));
     }
+}
+
+/// What the hardware is told to hash is what the host has hashed: pages of programs, last-level
+/// frames of the guest's tables, its upper levels, and the host's own last level.
+#[test]
+fn a_host_places_by_the_hash_of_what_it_is_told() {
+    for of in [HashOf::GuestVirtual, HashOf::GuestPhysical, HashOf::Both] {
+        let hashed = PlacementSpec::TieredHash(TieredHashSpec {
+            hash_of: Some(of),
+            ..TieredHashSpec::default()
+        });
+        let small = PlacementSpec::Buddy(BuddySpec {});
+        let mut w = boot(&spec(FragmentationSpec::None), &small, &on(hashed));
+        let first = w.pid;
+        let second = w.os.spawn(false).expect("a process");
+        for pid in [first, second] {
+            w.pid = pid;
+            w.heap(64 * MB);
+            for page in (0..16_000).step_by(97) {
+                w.write(VirtAddr(HEAP.0 + page * 4096));
+            }
+        }
+        let tiers = w.os.tiers().expect("the host hashes");
+        let (mut pages, mut levels) = (0, [0; 4]);
+        for pid in [first, second] {
+            let View::Nested { guest, host } = w.os.view(pid) else {
+                panic!("a guest's view is nested");
+            };
+            let asid = w.os.asid(pid);
+            let lies_at = |gpa: u64, key: HashKey| {
+                let h = host.translate(GuestPhysAddr(gpa)).expect("it is backed");
+                let names = |key| {
+                    let frame = h.frame.base.0 >> 12;
+                    (0..6).any(|tier| tiers.hash.of(tier, key) == frame)
+                };
+                let table = HashKey::host_table(gpa >> 12);
+                let leaf = h.leaf.0 >> 12;
+                assert!((0..6).any(|tier| tiers.hash.of(tier, table) == leaf));
+                match of {
+                    HashOf::GuestPhysical => names(HashKey::guest_page(gpa >> 12)),
+                    _ => names(key),
+                }
+            };
+            for page in (0..16_000).step_by(97) {
+                let va = VirtAddr(HEAP.0 + page * 4096);
+                let vpn = va.0 >> 12;
+                let g = guest.translate(va).expect("the guest maps it");
+                assert!(lies_at(g.frame.base.0, HashKey::page(asid, vpn)));
+                assert!(lies_at(g.leaf.0, HashKey::table(asid, vpn)));
+                pages += 1;
+                // The levels above, as a walk comes by them.
+                let mut state = WalkState::default();
+                let none = WalkCacheSpec {
+                    entries: 0,
+                    ways: 1,
+                    latency: 0,
+                    serial: false,
+                };
+                let mut set = WalkCacheSet::new(&none, 4);
+                let mut caches = WalkCaches::new(&mut set, asid, 0);
+                while let Next::One { at, level } = guest.next(va, &mut state, &mut caches) {
+                    if level > 1 {
+                        let key = HashKey::guest_page(at.0 >> 12);
+                        levels[usize::from(level) - 1] += u64::from(lies_at(at.0, key));
+                    }
+                }
+            }
+        }
+        let hashed = if of == HashOf::GuestVirtual { 0 } else { pages };
+        assert_eq!(levels, [0, hashed, hashed, hashed], "{of:?}");
+        let (data, tables) = (&tiers.data, &tiers.tables);
+        assert_eq!((data.fallbacks, tables.fallbacks), (0, 0));
+        let placed = |p: &Placed| p.hits.iter().sum::<u64>();
+        let s = w.os.stats();
+        let nodes = s.page_table_bytes / 4096;
+        // Of each process 32 of them are last-level ones; the host's own are as many as its
+        // memory in use has regions.
+        let own = placed(tables)
+            - match of {
+                HashOf::GuestVirtual => 2 * 32,
+                HashOf::GuestPhysical => 0,
+                HashOf::Both => nodes,
+            };
+        let used = (s.mapped_4kb_bytes + s.page_table_bytes).div_ceil(2 * MB);
+        assert!(
+            (used..used + 2).contains(&own),
+            "{of:?}: {own} for {used} regions"
+        );
+        let all = s.mapped_4kb_bytes / 4096
+            + if of == HashOf::GuestPhysical {
+                nodes
+            } else {
+                0
+            };
+        assert_eq!(placed(data), all);
+    }
+}
+
+/// A page that the guest gives back and uses again stays where the host has put it: the hash
+/// of its new use names another frame.
+#[test]
+fn what_a_guest_uses_again_lies_where_it_was_first_used() {
+    let hashed = PlacementSpec::TieredHash(TieredHashSpec::default());
+    let small = PlacementSpec::Buddy(BuddySpec {});
+    let mut w = boot(&spec(FragmentationSpec::None), &small, &on(hashed));
+    w.heap(2 * MB);
+    w.write(HEAP);
+    let (g, h) = w.at(HEAP);
+    w.os.unmap(w.pid, HEAP, 4096, &mut w.fx).expect("unmap");
+    let other = VirtAddr(HEAP.0 + 4096);
+    w.write(other);
+    let (again, behind) = w.at(other);
+    assert_eq!((again.frame, behind.frame), (g.frame, h.frame));
+    let tiers = w.os.tiers().expect("the host hashes");
+    assert_eq!(
+        tiers.data.hits.iter().sum::<u64>(),
+        1,
+        "the host was asked once"
+    );
 }

@@ -26,7 +26,7 @@ mod walk;
 pub use engine::registry::*;
 pub use engine::{
     DegreeFilter, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses, MOST_GUESSES,
-    Miss, Seen, Verdict, What,
+    Miss, Nested, Seen, Step, Verdict, What,
 };
 pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{GuessRecord, ReadRecord, WalkRecord};

@@ -114,6 +114,7 @@ impl Bench {
             table_tiers,
             data,
             tables,
+            ..
         } = &mut self.tiers;
         let taken = &mut self.taken;
         let mut take = |tier, number| {

@@ -3,6 +3,7 @@
 //! The layers are a machine file, a design file with those that it is based on,
 //! and the user's settings; a later layer wins. All that a run depends on is in the resolved [`Config`].
 
+mod hashed;
 mod layers;
 mod naming;
 mod registry;
@@ -107,14 +108,15 @@ impl Config {
         self.memory.check(self.cores)?;
         self.os.check()?;
         self.placement.check()?;
+        self.check_placement()?;
         self.page_table.check()?;
         if let Some(v) = &self.virtual_machine {
             v.check()?;
         }
         if let Some(engine) = &self.engine {
             engine.check()?;
-            if let EngineSpec::Revelator(_) = engine {
-                self.check_hashed()?;
+            if let EngineSpec::Revelator(spec) = engine {
+                self.check_hashed(spec)?;
             }
             if self.caches.walks_enter == Enter::L3 {
                 return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());
@@ -139,17 +141,6 @@ impl Config {
                 Some(shadow) => (shadow, None),
                 None => (own.clone(), Some(v.page_table.clone())),
             },
-        }
-    }
-
-    /// Whether there are hashes for an engine that hashes as the kernel does.
-    fn check_hashed(&self) -> Result<(), String> {
-        if self.virtual_machine.is_some() {
-            return Err("engine is revelator, which hashes to physical addresses, and virtual is set, where the kernel's are a guest's; expected a design without virtual".to_owned());
-        }
-        match self.placement {
-            PlacementSpec::TieredHash(_) => Ok(()),
-            _ => Err("engine is revelator, which guesses the frames that the kernel's hashes name, and placement has none; expected placement.tiered_hash".to_owned()),
         }
     }
 }

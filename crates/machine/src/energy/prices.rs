@@ -111,6 +111,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
         "page_table",
         "mmu.engine.data",
         "mmu.engine.entries",
+        "mmu.engine.steps",
     ]
     .iter()
     .any(|&counted| at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.')))

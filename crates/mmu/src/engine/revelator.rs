@@ -3,18 +3,15 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{MOST_TIERS, Placed};
+use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Placed, Tiers};
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{
-    Engine, Guess, GuessStats, GuessedLines, Guesses, MOST_GUESSES, Miss, Seen, Verdict, What,
-};
-use crate::Walked;
+use super::{Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, Seen, Step, Verdict, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::foresee;
+use crate::walk::{behind, foresee};
 
 /// An engine that hashes as the kernel of `placement.tiered_hash` does: number, order,
 /// seeds and success counts of the tiers are that kernel's.
@@ -22,6 +19,9 @@ use crate::walk::foresee;
 /// Guesses are made tier by tier, the likeliest first; of a tier the page-table entry
 /// before the data, since the walk waits for it. What waits for another's walk guesses
 /// its data only. Guesses are for 4 KB pages.
+///
+/// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default
+/// the data's line is guessed from the guest-virtual page (Revelator, section 5.5).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevelatorSpec {
@@ -42,6 +42,34 @@ pub struct RevelatorSpec {
     /// tier, ns: where it would take longer, the guess is not made. Default 85.4, 42.7,
     /// 20.5, 10, 5 and 2.5 (the released code; the paper has no number).
     pub delays_ns: [f64; MOST_TIERS],
+    /// Of virtual machines: which page-table entries are guessed. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nested: Option<Nested>,
+}
+
+/// Prediction of page-table entries of a nested walk, by when it can be made (Revelator, second
+/// version).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Nested {
+    /// At the miss, from the guest-virtual page: the guest's last-level entry.
+    Diagonal,
+    /// When the walk has come to a guest-physical address that the nested TLB does not have:
+    /// the guest's entry that lies there, and the host's last-level entry for it.
+    Horizontal,
+    /// Both.
+    Both,
+}
+
+impl Nested {
+    /// Whether entries are guessed at the miss.
+    pub fn is_diagonal(self) -> bool {
+        self != Nested::Horizontal
+    }
+    /// Whether they are guessed within the walk.
+    pub fn is_horizontal(self) -> bool {
+        self != Nested::Diagonal
+    }
 }
 
 /// How guesses are held back (Revelator, sections 5.3.2 and 7.1, figure 16).
@@ -65,6 +93,7 @@ impl Default for RevelatorSpec {
             filter: DegreeFilter::Adaptive,
             least_share: 0.1,
             delays_ns: [85.4, 42.7, 20.5, 10.0, 5.0, 2.5],
+            nested: None,
         }
     }
 }
@@ -101,9 +130,10 @@ impl EngineKind for RevelatorSpec {
         Box::new(Revelator {
             spec: *self,
             delays: self.delays_ns.map(|ns| (ns * frequency_ghz) as Cycle),
-            made: ArrayVec::new(),
+            made: Vec::new(),
             data: Default::default(),
             entries: Default::default(),
+            steps: Default::default(),
         })
     }
 }
@@ -131,17 +161,26 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
-    /// Kinds and tiers of the guesses for the last miss.
-    made: ArrayVec<(What, usize), MOST_GUESSES>,
+    /// Kinds and tiers of the guesses for the last miss, and within its walk.
+    made: Vec<(What, usize)>,
     data: [Account; MOST_TIERS],
     entries: [Account; MOST_TIERS],
+    steps: [Account; MOST_TIERS],
 }
 
-/// What all guesses for a miss have in common.
+/// What all guesses for a miss, or for a step of its walk, have in common.
 struct Asked<'a> {
     seen: &'a Seen<'a>,
-    /// With a perfect filter: what the walk will find, if it finds something.
-    answer: Option<Option<Walked>>,
+    tiers: &'a Tiers,
+    /// With a perfect filter: what will be read.
+    answer: Option<Answer>,
+}
+
+/// Where that lies.
+#[derive(Default)]
+struct Answer {
+    data: Option<PhysAddr>,
+    entries: ArrayVec<PhysAddr, 2>,
 }
 
 fn line(at: PhysAddr) -> u64 {
@@ -150,44 +189,77 @@ fn line(at: PhysAddr) -> u64 {
 
 impl Asked<'_> {
     /// Whether `guess` is one that a perfect filter lets through.
-    fn is_right(&self, guess: &Guess, miss: &Miss) -> bool {
+    fn is_right(&self, guess: &Guess) -> bool {
         let Some(answer) = &self.answer else {
             return true;
         };
-        let is_it = |at| line(at) == line(guess.at);
-        answer.as_ref().is_some_and(|walked| match guess.what {
-            What::Data => is_it(walked.pa(miss.va)),
-            What::Entry => walked.entries(self.seen.view).into_iter().any(is_it),
-        })
+        let is_it = |at: &PhysAddr| line(*at) == line(guess.at);
+        match guess.what {
+            What::Data => answer.data.iter().any(is_it),
+            What::Entry | What::Step => answer.entries.iter().any(is_it),
+        }
     }
 }
 
+/// A byte of the frame that a tier has for something.
+struct Named {
+    what: What,
+    key: HashKey,
+    offset: u64,
+}
+
 impl Revelator {
-    /// Guesses what `tier` names for `miss`, unless it is to be held back; `placed` is
+    fn account(&mut self, what: What, tier: usize) -> &mut Account {
+        match what {
+            What::Data => &mut self.data[tier],
+            What::Entry => &mut self.entries[tier],
+            What::Step => &mut self.steps[tier],
+        }
+    }
+
+    /// Up to this level the guest's entries are guessed from the virtual page, at the miss.
+    fn named_at_the_miss(&self) -> u8 {
+        u8::from(self.spec.nested.is_some_and(Nested::is_diagonal))
+    }
+
+    /// Tiers that are guessed, at most.
+    fn degree(&self, tiers: &Tiers) -> usize {
+        tiers.hash.tiers().min(usize::from(self.spec.degree))
+    }
+
+    /// Guesses what `tier` has for `named`, unless it is to be held back; `placed` is
     /// what the tiers have placed of its kind.
     fn consider(
         &mut self,
-        guess: Guess,
-        (miss, tier): (&Miss, usize),
+        named: &Named,
+        tier: usize,
         placed: &Placed,
         asked: &Asked<'_>,
         guesses: &mut Guesses,
     ) {
-        let adaptive = self.spec.filter == DegreeFilter::Adaptive;
-        let account = match guess.what {
-            What::Data => &mut self.data[tier],
-            What::Entry => &mut self.entries[tier],
+        let frame = asked.tiers.hash.of(tier, named.key);
+        let guess = Guess {
+            at: PhysAddr(frame << 12 | named.offset),
+            what: named.what,
         };
+        let RevelatorSpec {
+            filter,
+            least_share,
+            ..
+        } = self.spec;
+        let adaptive = filter == DegreeFilter::Adaptive;
+        let delay = self.delays[tier];
+        let account = self.account(guess.what, tier);
         let stats = &mut account.filter;
         stats.candidates += 1;
         let same = |other: &Guess| other.what == guess.what && line(other.at) == line(guess.at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
-        } else if adaptive && tier > 0 && !placed.serves(tier, self.spec.least_share) {
+        } else if adaptive && tier > 0 && !placed.serves(tier, least_share) {
             stats.withheld_by_share += 1;
-        } else if adaptive && (asked.seen.delay)(guess.at) > self.delays[tier] {
+        } else if adaptive && (asked.seen.delay)(guess.at) > delay {
             stats.withheld_by_delay += 1;
-        } else if !asked.is_right(&guess, miss) {
+        } else if !asked.is_right(&guess) {
             stats.withheld_by_oracle += 1;
         } else {
             guesses.push(guess);
@@ -202,7 +274,13 @@ impl Engine for Revelator {
     }
 
     fn makes(&self, what: What) -> bool {
+        let nested = self.spec.nested;
         self.spec.what.has(what)
+            && match what {
+                What::Data => true,
+                What::Entry => nested.is_none_or(Nested::is_diagonal),
+                What::Step => nested.is_some_and(Nested::is_horizontal),
+            }
     }
 
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
@@ -211,29 +289,98 @@ impl Engine for Revelator {
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        let perfect = self.spec.filter == DegreeFilter::Perfect;
+        // Where guest-physical pages are hashed there is nothing to hash yet.
+        if tiers.of == Hashes::GuestPhysical {
+            return guesses;
+        }
         let asked = Asked {
             seen,
-            answer: perfect.then(|| foresee(seen.view, miss.va).ok()),
+            tiers,
+            answer: (self.spec.filter == DegreeFilter::Perfect).then(|| {
+                let walked = foresee(seen.view, miss.va).ok();
+                walked.map_or_else(Answer::default, |walked| Answer {
+                    data: Some(walked.pa(miss.va)),
+                    entries: walked.entries(seen.view),
+                })
+            }),
+        };
+        let (va, vpn) = (miss.va.0, miss.va.0 >> 12);
+        let entry = Named {
+            what: What::Entry,
+            key: HashKey::table(miss.asid, vpn),
+            offset: 8 * (vpn & 511),
+        };
+        let data = Named {
+            what: What::Data,
+            key: HashKey::page(miss.asid, vpn),
+            offset: va & 0xfff,
         };
         let entries = self.makes(What::Entry) && !miss.merges;
-        let va = miss.va.0;
-        for tier in 0..tiers.hash.tiers().min(usize::from(self.spec.degree)) {
+        for tier in 0..self.degree(tiers) {
             if entries && tier < tiers.table_tiers {
-                let frame = tiers.hash.frame(tier, miss.asid, va >> 21);
-                let guess = Guess {
-                    at: PhysAddr((frame << 12) + 8 * (va >> 12 & 511)),
-                    what: What::Entry,
-                };
-                self.consider(guess, (miss, tier), &tiers.tables, &asked, &mut guesses);
+                self.consider(&entry, tier, &tiers.tables, &asked, &mut guesses);
             }
             if self.makes(What::Data) {
-                let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
-                let guess = Guess {
-                    at: PhysAddr(frame << 12 | va & 0xfff),
-                    what: What::Data,
-                };
-                self.consider(guess, (miss, tier), &tiers.data, &asked, &mut guesses);
+                self.consider(&data, tier, &tiers.data, &asked, &mut guesses);
+            }
+        }
+        guesses
+    }
+
+    /// Also where data alone is guessed: of guest-physical pages.
+    fn follows(&self) -> bool {
+        self.spec.nested.is_some_and(Nested::is_horizontal)
+    }
+
+    /// The host's last-level entry first, since the guest's is read after it.
+    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+        let mut guesses = Guesses::new();
+        let Some(tiers) = seen.tiers else {
+            return guesses;
+        };
+        let asked = Asked {
+            seen,
+            tiers,
+            answer: (self.spec.filter == DegreeFilter::Perfect).then(|| Answer {
+                data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
+                entries: behind(seen.view, step),
+            }),
+        };
+        let page = step.gpa.0 >> 12;
+        let host = Named {
+            what: What::Step,
+            key: HashKey::host_table(page),
+            offset: 8 * (page & 511),
+        };
+        let what = if step.level == 0 {
+            What::Data
+        } else {
+            What::Step
+        };
+        let there = Named {
+            what,
+            key: HashKey::guest_page(page),
+            offset: step.gpa.0 & 0xfff,
+        };
+        // What lies there was placed by its guest-physical page: everything, or of the guest's
+        // table what no virtual page names.
+        let (by_gpa, there_tiers) = match tiers.of {
+            Hashes::GuestPhysical => (Some(&tiers.data), tiers.hash.tiers()),
+            Hashes::Both if step.level > self.named_at_the_miss() => {
+                (Some(&tiers.tables), tiers.table_tiers)
+            }
+            Hashes::Both | Hashes::Virtual => (None, 0),
+        };
+        let entries = tiers.host_tables && self.makes(What::Step);
+        for tier in 0..self.degree(tiers) {
+            if entries && tier < tiers.table_tiers {
+                self.consider(&host, tier, &tiers.tables, &asked, &mut guesses);
+            }
+            if let Some(placed) = by_gpa
+                && tier < there_tiers
+                && self.makes(what)
+            {
+                self.consider(&there, tier, placed, &asked, &mut guesses);
             }
         }
         guesses
@@ -241,11 +388,7 @@ impl Engine for Revelator {
 
     fn judged(&mut self, n: usize, verdict: &Verdict) {
         let (what, tier) = self.made[n];
-        let account = match what {
-            What::Data => &mut self.data[tier],
-            What::Entry => &mut self.entries[tier],
-        };
-        account.guesses.count(verdict);
+        self.account(what, tier).guesses.count(verdict);
     }
 
     /// Tier by tier, from 1 on, below `path`.
@@ -253,6 +396,7 @@ impl Engine for Revelator {
         for (what, name, accounts) in [
             (What::Data, "data", &self.data),
             (What::Entry, "entries", &self.entries),
+            (What::Step, "steps", &self.steps),
         ] {
             if !self.makes(what) {
                 continue;

@@ -74,6 +74,8 @@ pub(crate) struct Machine {
     processes: BTreeMap<ProcessId, Process>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
+    /// Whether each core has a thread that is not starved: whose turn it is, is asked often.
+    runnable: Vec<bool>,
     /// The thread that each core ran last.
     ran: Vec<Option<ThreadId>>,
     slice_end: Vec<Cycle>,
@@ -175,6 +177,7 @@ impl Machine {
             )]),
             ready: VecDeque::from([0]),
             on_core: vec![None; n],
+            runnable: vec![false; n],
             ran: vec![None; n],
             slice_end: vec![0; n],
             skipped: vec![0; n],

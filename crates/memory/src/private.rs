@@ -259,6 +259,12 @@ impl Private {
     ) -> Done {
         self.l2.announce(line);
         below.announce(request.at);
+        if below.coherent()
+            && let Some(victim) = self.l1d.next_victim(line)
+        {
+            // Whether the L2 has it decides whether the directory is told.
+            self.l2.announce(victim);
+        }
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
@@ -472,6 +478,11 @@ impl Private {
                 done
             }
             None => {
+                if below.coherent()
+                    && let Some(victim) = self.l2.next_victim(line)
+                {
+                    below.announce_drop(address(victim));
+                }
                 let done = through_mshrs::<TIMED>(
                     self,
                     |p| &mut p.l2,

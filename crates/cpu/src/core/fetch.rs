@@ -35,7 +35,9 @@ impl Core {
         op: &Op,
         outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
-        for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
+        let last = op.pc >> LINE_SHIFT;
+        let mut line = self.first_line(op);
+        while line <= last {
             let now = self.cycle(self.next);
             let lookup = Lookup {
                 asid: outside.asid,
@@ -70,6 +72,7 @@ impl Core {
             }
             self.line = line;
             self.target = NO_LINE;
+            line += 1;
         }
         Ok(())
     }

@@ -27,6 +27,9 @@ impl Machine {
         for t in self.threads.values_mut() {
             t.starved = false;
         }
+        for (runnable, id) in self.runnable.iter_mut().zip(&self.on_core) {
+            *runnable = id.is_some();
+        }
         // Bounded, so that whoever asks to stop is heard even where turns of
         // cores follow each other without a new batch.
         for _ in 0..MOST_STEPS {
@@ -76,7 +79,10 @@ impl Machine {
                         self.poll_blocked(hub, me)?;
                     }
                     Supply::Ahead => return Ok(Some(Pause::Ahead)),
-                    Supply::Empty => thread.starved = true,
+                    Supply::Empty => {
+                        thread.starved = true;
+                        self.runnable[core] = false;
+                    }
                 }
                 return Ok(None);
             }

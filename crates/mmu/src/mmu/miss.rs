@@ -58,36 +58,48 @@ impl Mmu {
         let level = &mut self.l1[s];
         level.lookups += 1;
         let place = level.find(asid, va.0);
-        if let Some((a, slot)) = place {
-            let array = &mut level.arrays[a];
-            let e = array.entry(slot);
-            if e.ready <= now {
-                array.hits += 1;
-                array.touch(slot);
-                let at = now + self.exceeds[s];
-                if access == Access::Write && !e.writable() {
-                    return Err(self.refuse(lookup, at));
-                }
-                let pa = level.address(a, slot, va);
-                self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
-                return Ok(Answer {
-                    pa,
-                    at,
-                    began: at,
-                    from: Source::L1,
-                });
-            }
-            if let Some((flight, second)) = self.flight_of(lookup, (a, slot)) {
-                self.l1[s].arrays[a].waits += 1;
-                return self.wait((flight, second, slot), lookup, lent);
-            }
+        let Some((a, slot)) = place.filter(|&(a, slot)| level.ready(a, slot) <= now) else {
+            return self.not_ready(lookup, place, lent);
+        };
+        let array = &mut level.arrays[a];
+        array.hits += 1;
+        array.touch(slot);
+        let e = array.entry(slot);
+        let at = now + self.exceeds[s];
+        if access == Access::Write && !e.writable() {
+            return Err(self.refuse(lookup, at));
+        }
+        let pa = level.address(a, slot, va);
+        self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+        Ok(Answer {
+            pa,
+            at,
+            began: at,
+            from: Source::L1,
+        })
+    }
+
+    /// Past the first level, where it is absent or, at `place`, on its way.
+    // Apart from the hit, which would save and restore the registers that this needs.
+    #[inline(never)]
+    fn not_ready<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        place: Option<(usize, usize)>,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        if let Some((a, slot)) = place
+            && let Some((flight, second)) = self.flight_of(lookup, (a, slot))
+        {
+            self.l1[side(lookup.access)].arrays[a].waits += 1;
+            return self.wait((flight, second, slot), lookup, lent);
         }
         self.miss(lookup, Presence::of(place), lent)
     }
 
-    /// Past the first level, where it is absent or on its way (`first`). What waits
+    /// The same where no walk to the page is known (`first`: its entry). What waits
     /// for an entry on its way misses nothing, unless it has to walk itself.
-    #[inline(never)]
+    #[inline(always)]
     fn miss<B: Below>(
         &mut self,
         lookup: &Lookup,

@@ -442,7 +442,7 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
     for workload in WORKLOADS {
         // With an engine it depends on the caches: see the law of perfect speculation.
         let names = designs();
-        let guesses = ["perfect-speculation", "revelator"];
+        let guesses = ["perfect-speculation", "revelator", "revelator-thp"];
         let names = names.iter().filter(|d| !guesses.contains(&d.as_str()));
         let names: Vec<&str> = names.map(String::as_str).collect();
         let r = run(MACHINE, &names, workload, N, &[PLAIN[0], PLAIN[1]]);

@@ -16,4 +16,4 @@ pub use ring::Ring;
 pub use scan::{equal_bytes, first_byte_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
 pub use tiered_hash::{MOST_TIERS, TieredHash, mix};
-pub use tiers::{Placed, Tiers};
+pub use tiers::{Large, Placed, Tiers};

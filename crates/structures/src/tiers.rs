@@ -9,10 +9,21 @@ pub struct Tiers {
     pub hash: TieredHash,
     /// How many of its tiers are tried for a frame of a page table.
     pub table_tiers: usize,
-    /// How the pages of programs were placed.
+    /// How the 4 KB pages of programs were placed.
     pub data: Placed,
     /// How the last-level frames of page tables were placed.
     pub tables: Placed,
+    /// The hash of 2 MB regions to 2 MB blocks, where those are hashed too.
+    pub large: Option<Large>,
+}
+
+/// Blocks by hash.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Large {
+    /// From the number of a 2 MB region to that of a 2 MB block.
+    pub hash: TieredHash,
+    /// How regions were placed.
+    pub placed: Placed,
 }
 
 impl Tiers {
@@ -23,6 +34,7 @@ impl Tiers {
             table_tiers,
             data: Placed::default(),
             tables: Placed::default(),
+            large: None,
         }
     }
 }

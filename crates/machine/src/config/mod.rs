@@ -15,7 +15,7 @@ pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
-use pagewalk_mmu::{EngineSpec, MmuSpec};
+use pagewalk_mmu::{EngineSpec, MmuSpec, RevelatorSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,8 +113,8 @@ impl Config {
         }
         if let Some(engine) = &self.engine {
             engine.check()?;
-            if let EngineSpec::Revelator(_) = engine {
-                self.check_hashed()?;
+            if let EngineSpec::Revelator(engine) = engine {
+                self.check_hashed(engine)?;
             }
             if self.caches.walks_enter == Enter::L3 {
                 return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());
@@ -131,12 +131,17 @@ impl Config {
     }
 
     /// Whether there are hashes for an engine that hashes as the kernel does.
-    fn check_hashed(&self) -> Result<(), String> {
+    fn check_hashed(&self, engine: &RevelatorSpec) -> Result<(), String> {
         if self.virtual_machine.is_some() {
             return Err("engine is revelator, which hashes to physical addresses, and virtual is set, where the kernel's are a guest's; expected a design without virtual".to_owned());
         }
-        match self.placement {
-            PlacementSpec::TieredHash(_) => Ok(()),
+        match &self.placement {
+            PlacementSpec::TieredHash(placement) => {
+                if engine.large && placement.promotion_threshold.is_none() {
+                    return Err("engine.revelator.large is true, and the kernel hashes no blocks of 2 MB; expected placement.tiered_hash.promotion_threshold".to_owned());
+                }
+                Ok(())
+            }
             _ => Err("engine is revelator, which guesses the frames that the kernel's hashes name, and placement has none; expected placement.tiered_hash".to_owned()),
         }
     }

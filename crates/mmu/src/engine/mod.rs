@@ -79,8 +79,8 @@ pub struct Guess {
     pub what: What,
 }
 
-/// Most guesses for one miss: an entry and data for each of six tiers.
-pub const MOST_GUESSES: usize = 12;
+/// Most guesses for one miss: an entry and data of two page sizes for each of six tiers.
+pub const MOST_GUESSES: usize = 18;
 
 /// Guesses for one miss, in the order in which their lines are asked for.
 pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;

@@ -21,7 +21,8 @@ use crate::walk::foresee;
 ///
 /// Guesses are made tier by tier, the likeliest first; of a tier the page-table entry
 /// before the data, since the walk waits for it. What waits for another's walk guesses
-/// its data only. Guesses are for 4 KB pages.
+/// its data only. Entries are those of 4 KB pages; data is guessed in 2 MB blocks too, these
+/// first, where the kernel hashes them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevelatorSpec {
@@ -32,6 +33,9 @@ pub struct RevelatorSpec {
     pub what: GuessedLines,
     /// Tiers that are guessed, at most: 1 to 6. Default 6 (Revelator, table 1).
     pub degree: u8,
+    /// Whether data is guessed in 2 MB blocks too, as `placement.tiered_hash` places with a
+    /// `promotion_threshold`. Default false.
+    pub large: bool,
     /// Which guesses are withheld. Default adaptive (Revelator, section 5.3.2).
     pub filter: DegreeFilter,
     /// Share of what the hash has placed, of pages or of page tables, that a tier after
@@ -62,6 +66,7 @@ impl Default for RevelatorSpec {
             latency: 2,
             what: GuessedLines::Both,
             degree: MOST_TIERS as u8,
+            large: false,
             filter: DegreeFilter::Adaptive,
             least_share: 0.1,
             delays_ns: [85.4, 42.7, 20.5, 10.0, 5.0, 2.5],
@@ -102,8 +107,7 @@ impl EngineKind for RevelatorSpec {
             spec: *self,
             delays: self.delays_ns.map(|ns| (ns * frequency_ghz) as Cycle),
             made: ArrayVec::new(),
-            data: Default::default(),
-            entries: Default::default(),
+            accounts: Default::default(),
         })
     }
 }
@@ -131,10 +135,30 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
-    /// Kinds and tiers of the guesses for the last miss.
-    made: ArrayVec<(What, usize), MOST_GUESSES>,
-    data: [Account; MOST_TIERS],
-    entries: [Account; MOST_TIERS],
+    /// Whose the guesses for the last miss were.
+    made: ArrayVec<(Class, usize), MOST_GUESSES>,
+    /// By class and tier.
+    accounts: [[Account; MOST_TIERS]; 3],
+}
+
+/// What is guessed by a hash of its own, or of a number of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Data in a 4 KB page.
+    Data,
+    /// An entry of a last-level page table.
+    Entry,
+    /// Data in a 2 MB block.
+    Large,
+}
+
+impl Class {
+    fn what(self) -> What {
+        match self {
+            Class::Data | Class::Large => What::Data,
+            Class::Entry => What::Entry,
+        }
+    }
 }
 
 /// What all guesses for a miss have in common.
@@ -163,22 +187,21 @@ impl Asked<'_> {
 }
 
 impl Revelator {
-    /// Guesses what `tier` names for `miss`, unless it is to be held back; `placed` is
-    /// what the tiers have placed of its kind.
+    /// Guesses that what `miss` wants of `class` is at `at`, as `tier` says, unless it is to
+    /// be held back; `placed` is what the tiers have placed of it.
     fn consider(
         &mut self,
-        guess: Guess,
-        (miss, tier): (&Miss, usize),
+        (class, tier): (Class, usize),
+        at: PhysAddr,
+        miss: &Miss,
         placed: &Placed,
         asked: &Asked<'_>,
         guesses: &mut Guesses,
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
-        let account = match guess.what {
-            What::Data => &mut self.data[tier],
-            What::Entry => &mut self.entries[tier],
-        };
-        let stats = &mut account.filter;
+        let what = class.what();
+        let guess = Guess { at, what };
+        let stats = &mut self.accounts[class as usize][tier].filter;
         stats.candidates += 1;
         let same = |other: &Guess| other.what == guess.what && line(other.at) == line(guess.at);
         if guesses.iter().any(same) {
@@ -191,7 +214,7 @@ impl Revelator {
             stats.withheld_by_oracle += 1;
         } else {
             guesses.push(guess);
-            self.made.push((guess.what, tier));
+            self.made.push((class, tier));
         }
     }
 }
@@ -218,45 +241,56 @@ impl Engine for Revelator {
         };
         let entries = self.makes(What::Entry) && !miss.merges;
         let va = miss.va.0;
-        for tier in 0..tiers.hash.tiers().min(usize::from(self.spec.degree)) {
+        let (data, degree) = (self.makes(What::Data), usize::from(self.spec.degree));
+        let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
+        let mut consider = |class, tier, at, placed| {
+            self.consider(
+                (class, tier),
+                PhysAddr(at),
+                miss,
+                placed,
+                &asked,
+                &mut guesses,
+            );
+        };
+        for tier in 0..tiers.hash.tiers().min(degree) {
             if entries && tier < tiers.table_tiers {
                 let frame = tiers.hash.frame(tier, miss.asid, va >> 21);
-                let guess = Guess {
-                    at: PhysAddr((frame << 12) + 8 * (va >> 12 & 511)),
-                    what: What::Entry,
-                };
-                self.consider(guess, (miss, tier), &tiers.tables, &asked, &mut guesses);
+                let at = (frame << 12) + 8 * (va >> 12 & 511);
+                consider(Class::Entry, tier, at, &tiers.tables);
             }
-            if self.makes(What::Data) {
-                let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
-                let guess = Guess {
-                    at: PhysAddr(frame << 12 | va & 0xfff),
-                    what: What::Data,
-                };
-                self.consider(guess, (miss, tier), &tiers.data, &asked, &mut guesses);
+            if !data {
+                continue;
             }
+            if let Some(large) = blocks {
+                let block = large.hash.frame(tier, miss.asid, va >> 21);
+                let at = block << 21 | va & ((1 << 21) - 1);
+                consider(Class::Large, tier, at, &large.placed);
+            }
+            let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
+            consider(Class::Data, tier, frame << 12 | va & 0xfff, &tiers.data);
         }
         guesses
     }
 
     fn judged(&mut self, n: usize, verdict: &Verdict) {
-        let (what, tier) = self.made[n];
-        let account = match what {
-            What::Data => &mut self.data[tier],
-            What::Entry => &mut self.entries[tier],
-        };
+        let (class, tier) = self.made[n];
+        let account = &mut self.accounts[class as usize][tier];
         account.guesses.count(verdict);
     }
 
     /// Tier by tier, from 1 on, below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        for (what, name, accounts) in [
-            (What::Data, "data", &self.data),
-            (What::Entry, "entries", &self.entries),
+        for (class, name) in [
+            (Class::Data, "data"),
+            (Class::Entry, "entries"),
+            (Class::Large, "data_2mb"),
         ] {
-            if !self.makes(what) {
+            let what = class.what();
+            if !self.makes(what) || class == Class::Large && !self.spec.large {
                 continue;
             }
+            let accounts = &self.accounts[class as usize];
             for (tier, account) in accounts[..usize::from(self.spec.degree)].iter().enumerate() {
                 let path = format!("{path}.{name}.{}", tier + 1);
                 tree.add(&path, &account.filter);

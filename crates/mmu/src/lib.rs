@@ -24,7 +24,9 @@ mod tlb;
 mod walk;
 
 pub use engine::registry::*;
-pub use engine::{Engine, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectWhat, What};
+pub use engine::{
+    Detect, Engine, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectWhat, SpecTlbStats, What,
+};
 pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};

@@ -4,13 +4,16 @@
 
 mod perfect;
 pub mod registry;
+mod spectlb;
 mod speculation;
 
 use arrayvec::ArrayVec;
+use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
 
 pub use self::perfect::PerfectWhat;
+pub use self::spectlb::{Detect, SpecTlbStats};
 pub use self::speculation::GuessStats;
 pub(crate) use self::speculation::Speculation;
 use crate::Walked;
@@ -72,6 +75,15 @@ pub trait Engine: Send + Sync {
     /// The walk for a miss has found its translation.
     fn learn(&mut self, _miss: &Miss, _walked: &Walked) {}
 
+    /// The same, and the cycle at which it is known: for an engine that has nothing of it
+    /// before. This is what is called.
+    fn learn_at(&mut self, miss: &Miss, walked: &Walked, _end: Cycle) {
+        self.learn(miss, walked);
+    }
+
     /// Translations that the kernel has changed.
     fn invalidate(&mut self, _what: &Invalidation) {}
+
+    /// Adds what it counted beside its guesses below `path`.
+    fn report(&self, _path: &str, _tree: &mut Tree) {}
 }

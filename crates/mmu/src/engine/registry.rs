@@ -47,4 +47,7 @@ macro_rules! engines {
 engines! {
     /// Knows each translation when it is asked for: the most that speculation could gain.
     "perfect" => Perfect(perfect::PerfectSpec),
+    /// SpecTLB (Barr et al., ISCA 2011): knows where the reservations of 2 MB regions lie
+    /// that earlier walks have come upon.
+    "spectlb" => SpecTlb(spectlb::SpecTlbSpec),
 }

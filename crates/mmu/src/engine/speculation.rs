@@ -77,7 +77,7 @@ impl Speculation {
         if let Some(walked) = walked
             && !miss.merges
         {
-            self.engine.learn(miss, walked);
+            self.engine.learn_at(miss, walked, end);
         }
     }
 
@@ -85,7 +85,8 @@ impl Speculation {
         self.engine.invalidate(what);
     }
 
-    /// Adds the account of each kind of guess that the engine makes below `path`.
+    /// Adds the account of each kind of guess that the engine makes below `path`, and
+    /// what it counted itself.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         if self.engine.makes(What::Data) {
             tree.add(&format!("{path}.data"), &self.data);
@@ -94,6 +95,7 @@ impl Speculation {
             // The walk waits for its entries: none comes after its end.
             tree.add_some(&format!("{path}.entries"), &self.entries, |n| n != "late");
         }
+        self.engine.report(path, tree);
     }
 }
 

@@ -5,7 +5,8 @@
 //! cache's and costs nothing), to the second-level arrays, and then to a
 //! walker, whose reads go through the core's caches. Every TLB entry has the
 //! time from which it answers; a translation on its way serves only the 4 KB
-//! page that asked for it, since hardware does not know the size yet.
+//! page that asked for it, since hardware does not know the size yet. A machine may have
+//! one more TLB, which is a part of memory: it is asked before a walk.
 //!
 //! Where no TLB has a translation, a speculation engine may guess lines that
 //! will be wanted; they are fetched into the core's L2 while the walk goes on.
@@ -27,7 +28,7 @@ pub use engine::registry::*;
 pub use engine::{
     Detect, Engine, Guess, GuessStats, Guesses, MOST_GUESSES, Miss, PerfectWhat, SpecTlbStats, What,
 };
-pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
+pub use mmu::{Answer, Fault, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;

@@ -94,6 +94,7 @@ impl Bench {
             view: &view,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup, lent).expect("mapped")
     }

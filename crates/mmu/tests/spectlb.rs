@@ -84,6 +84,7 @@ impl Bench {
             view: &view,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         let va = VirtAddr(va);
         let lookup = Lookup {

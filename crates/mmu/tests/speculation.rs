@@ -82,6 +82,7 @@ impl Bench {
             view: &view,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup, lent)
     }
@@ -401,6 +402,7 @@ fn warming_counts_no_guesses() {
             view: &View::Native(&b.guest),
             private: &mut b.private,
             below: &mut b.memory,
+            in_memory_tlb: None,
         };
         b.mmu.warm(A, VirtAddr(va), access, lent).expect("mapped");
     }

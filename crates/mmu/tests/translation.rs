@@ -45,6 +45,7 @@ impl Bench {
             view: &View::Native(&self.table),
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup(va, access, now), lent)
     }
@@ -56,6 +57,7 @@ impl Bench {
             view: &View::Native(&self.table),
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu
             .warm(A, VirtAddr(va), Access::Read, lent)
@@ -521,6 +523,7 @@ impl Virtual {
             view: &view,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup(va, Access::Read, now), lent)
     }

@@ -48,6 +48,7 @@ impl Core {
                 view: outside.view,
                 private: &mut self.private,
                 below: &mut *outside.below,
+                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
             };
             let t = self.mmu.translate(lookup, lent)?;
             let request = Request {

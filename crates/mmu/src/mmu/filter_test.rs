@@ -66,6 +66,7 @@ fn run(
             view: &View::Native(&table),
             private: &mut private,
             below: &mut memory,
+            in_memory_tlb: None,
         };
         answers.push(m.translate(lookup, lent));
         if !fast {

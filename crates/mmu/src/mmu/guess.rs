@@ -3,8 +3,8 @@
 use pagewalk_memory::Below;
 use pagewalk_units::Cycle;
 
-use super::miss::Missed;
-use super::{Answer, Fault, Lent, Lookup, Mmu};
+use super::miss::Ended;
+use super::{Lent, Lookup, Mmu};
 use crate::engine::Miss;
 use crate::walk::foresee;
 
@@ -23,22 +23,22 @@ impl Miss {
 }
 
 impl Mmu {
-    /// A walk, before which the engine guesses.
+    /// A walk that is asked for at `asked`, before which the engine guesses.
     #[inline(never)]
     pub(super) fn walk_and_guess<B: Below>(
         &mut self,
         lookup: &Lookup,
-        missed: &Missed,
+        asked: Cycle,
         lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
-        let miss = Miss::of(lookup, missed.asked, false);
+    ) -> Ended {
+        let miss = Miss::of(lookup, asked, false);
         let issued = self.speculation.as_mut().map(|s| s.issue(&miss, lent));
-        let ended = self.walk(lookup, missed.asked, lent);
+        let ended = self.walk(lookup, asked, lent);
         if let (Some(speculation), Some(issued)) = (&mut self.speculation, issued) {
             let walked = ended.found.as_ref().ok();
             speculation.judge(&miss, &issued, walked, lent.view, ended.end);
         }
-        self.finish(lookup, missed, ended)
+        ended
     }
 
     /// Guesses for a lookup that no TLB has answered at the first of two times, and

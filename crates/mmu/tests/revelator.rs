@@ -147,6 +147,7 @@ impl Bench {
             now,
         };
         let lent = Lent {
+            in_memory_tlb: None,
             view: &View::Native(&self.table),
             tiers: Some(&self.tiers),
             private: &mut self.private,

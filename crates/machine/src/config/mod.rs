@@ -17,6 +17,7 @@ use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
 use pagewalk_mmu::{EngineSpec, MmuSpec, RevelatorSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
+use pagewalk_tables::InMemoryTlbSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,10 @@ pub struct Config {
     /// translation. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSpec>,
+    /// A TLB in memory, of all cores together, that is asked before a walk begins.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_memory_tlb: Option<InMemoryTlbSpec>,
     /// The program runs in a virtual machine, whose host this describes; placement
     /// and page table above are then the guest's. Default: none.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
@@ -110,6 +115,9 @@ impl Config {
         self.page_table.check()?;
         if let Some(v) = &self.virtual_machine {
             v.check()?;
+        }
+        if let Some(tlb) = &self.in_memory_tlb {
+            tlb.check()?;
         }
         if let Some(engine) = &self.engine {
             engine.check()?;

@@ -141,6 +141,7 @@ impl Machine {
             view: &view,
             tiers: self.os.tiers(),
             below: &mut self.shared,
+            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let ran = if self.plan.phase == Phase::SampleWarm {
             c.warm(ops, from, limit, self.cpi_milli, outside)

@@ -22,6 +22,8 @@ pub(super) struct Missed {
 
 /// A walk, as far as the walker knows.
 pub(super) struct Ended {
+    /// When a walker was asked for, and when there was one.
+    asked: Cycle,
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
@@ -128,8 +130,12 @@ impl Mmu {
             return self.join(i, lookup, &missed, lent);
         }
         self.count_miss(s, Presence::ABSENT);
+        if self.in_memory.is_some() {
+            return self.ask_memory(lookup, &missed, lent);
+        }
         if self.speculation.is_some() {
-            return self.walk_and_guess(lookup, &missed, lent);
+            let ended = self.walk_and_guess(lookup, missed.asked, lent);
+            return self.finish(lookup, &missed, ended);
         }
         let notes = self.records.as_ref().map(|_| Vec::new());
         let ended = self.walk(lookup, missed.asked, notes, lent);
@@ -251,11 +257,31 @@ impl Mmu {
             self.walker_wait.record(start - asked);
         }
         Ended {
+            asked,
             start,
             end,
             found,
             reads: notes.unwrap_or_default(),
         }
+    }
+
+    /// A walk, from `asked` on at the soonest, for what TLBs have missed: the answer, and
+    /// what was found when.
+    pub(super) fn walk_for<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        asked: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> (Result<Answer, Fault>, Option<(Walked, Cycle)>) {
+        let ended = if self.speculation.is_some() {
+            self.walk_and_guess(lookup, asked, lent)
+        } else {
+            let notes = self.records.as_ref().map(|_| Vec::new());
+            self.walk(lookup, asked, notes, lent)
+        };
+        let found = ended.found.ok().map(|walked| (walked, ended.end));
+        (self.finish(lookup, missed, ended), found)
     }
 
     /// What a walk found goes into the TLBs, and others may wait for it.
@@ -284,10 +310,12 @@ impl Mmu {
                 self.fill(side(access), &arrival, missed.presence);
                 let flight = Flight {
                     asked: missed.asked,
+                    looked: ended.asked,
                     began,
                     end,
                     mapping,
                     memory: self.walk_read_memory,
+                    walked: true,
                 };
                 self.remember(key(asid, PageSize::K4, va.0), flight);
                 if access == Access::Write && !mapping.writable {

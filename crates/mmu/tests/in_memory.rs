@@ -377,11 +377,12 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
     }
     let mut r = rng(11, "test.in_memory");
     let mut now = [0; 2];
+    let mut latest = [(1, 0); 2];
     let mut faults = 0;
     for _ in 0..steps {
-        let asid = r.random_range(1..=2u16);
+        let mut asid = r.random_range(1..=2u16);
         let page = r.random_range(0..8u64) * 512 + r.random_range(0..24);
-        let va = page << 12 | r.random_range(0..512) << 3;
+        let mut va = page << 12 | r.random_range(0..512) << 3;
         if r.random_range(0..12) == 0 {
             let table = &mut b.tables[usize::from(asid) - 1];
             let size = [PageSize::K4, PageSize::K4, PageSize::M2][r.random_range(0..3)];
@@ -419,7 +420,14 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
             b.shoot_down(&what);
         }
         let core = r.random_range(0..2usize);
-        now[core] += r.random_range(0..400);
+        if r.random_range(0..3) == 0 {
+            // The same page again, while it is looked up.
+            (asid, va) = latest[core];
+            va ^= 8;
+        } else {
+            now[core] += r.random_range(0..400);
+        }
+        latest[core] = (asid, va);
         let at = (r.random_range(0..10) != 0).then_some(now[core]);
         let access = [Access::Read, Access::Read, Access::Write][r.random_range(0..3)];
         let got = b.try_ask(core, asid, va, access, at);
@@ -453,8 +461,8 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
             let own = |name| b.own(core, name);
             let of = |name| b.get(core, "mmu", name);
             for (name, some) in [
-                ("hits_4kb", 300),
-                ("hits_2mb", 300),
+                ("hits_4kb", 100),
+                ("hits_2mb", 100),
                 ("predicted_wrong", 100),
                 ("merged", 10),
             ] {

@@ -72,14 +72,14 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_OWN = ("placement", "page_table", "virtual")
+_OWN = ("placement", "page_table", "engine", "virtual")
 
 
 def _kind(key: str) -> str:
-    """The kind of placement or page table that a key is of: `page_table.radix`."""
+    """The kind of placement, page table or engine that a key is of: `page_table.radix`."""
     names = key.split(".")
     first = names.index("virtual") + 1 if names[0] == "virtual" else 0
-    found = names[first : first + 1] in (["placement"], ["page_table"])
+    found = names[first : first + 1] in (["placement"], ["page_table"], ["engine"])
     return ".".join(names[: first + 2]) if found else ""
 
 

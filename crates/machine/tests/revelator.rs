@@ -51,7 +51,8 @@ fn who_knows_the_answer_is_never_slower_than_who_guesses() {
     }
 }
 
-/// Every wrong line takes its time on the bus: that is all that guesses may cost.
+/// Every wrong line takes its time on the bus, and so does the line that it pushed out of
+/// the caches when that is wanted again: that is all that guesses may cost.
 #[test]
 fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
     for workload in WORKLOADS {
@@ -64,10 +65,10 @@ fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
             // Those among them that are still unused in the cache at the end.
             let lines = |name: &str| sum(&with, name, |p| p.ends_with(".l2"));
             let wasted = lines("speculative_issued") - lines("speculative_useful");
-            assert!(wasted > 1000);
+            assert!(wasted > 0);
             // 64 bytes over 8, at 2.9 GHz.
             let line = 8000.0 / rate.parse::<f64>().unwrap() * 2.9;
-            let most = cycles(&without) * 1.005 + wasted as f64 * line;
+            let most = cycles(&without) * 1.005 + 2.0 * wasted as f64 * line;
             assert!(
                 cycles(&with) <= most,
                 "{workload}, {denied} denied, {rate} MT/s: {} cycles, {} without, {wasted} lines wasted",

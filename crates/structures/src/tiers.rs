@@ -79,11 +79,13 @@ impl Placed {
         None
     }
 
-    /// Whether `tier` placed at least `share` of what the hash placed.
+    /// Tiers that placed at least `share` of what the hash placed, a bit each.
     #[inline]
-    pub fn serves(&self, tier: usize, share: f64) -> bool {
+    pub fn serving(&self, share: f64) -> u32 {
         let all: u64 = self.hits.iter().sum();
-        self.hits[tier] as f64 >= share * all as f64
+        let least = share * all as f64;
+        let bit = |(tier, &hits): (usize, &u64)| u32::from(hits as f64 >= least) << tier;
+        self.hits.iter().enumerate().map(bit).sum()
     }
 }
 
@@ -111,10 +113,13 @@ mod tests {
             fallbacks: 1000,
             ..Placed::default()
         };
-        let serve = |share| [0, 1, 2, 3].map(|tier| p.serves(tier, share));
-        assert_eq!(serve(0.1), [true, false, false, false]);
-        assert_eq!(serve(0.09), [true, true, false, false]);
-        assert_eq!(serve(0.0), [true; 4]);
-        assert!(Placed::default().serves(5, 0.1), "nothing is placed yet");
+        assert_eq!(p.serving(0.1), 0b1);
+        assert_eq!(p.serving(0.09), 0b11);
+        assert_eq!(p.serving(0.0), 0b11_1111);
+        assert_eq!(
+            Placed::default().serving(0.1),
+            0b11_1111,
+            "nothing is placed yet"
+        );
     }
 }

@@ -120,7 +120,7 @@ pagewalk_stats::counters! {
         withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of what the hash has placed";
         withheld_by_delay: "lines", "Lines that were not guessed since the DRAM was too busy for a guess of this tier";
         withheld_by_oracle: "lines", "Lines that were not guessed since they were not the right ones: a perfect filter's";
-        repeated: "lines", "Lines that an earlier tier had named for the same miss";
+        repeated: "lines", "Lines that were guessed for the same miss already: an earlier tier had named them";
     }
 }
 
@@ -187,28 +187,38 @@ impl Asked<'_> {
 }
 
 impl Revelator {
+    /// Counts what `tier` has for `class`; whether it is among those `serving`. What is
+    /// not is not even hashed.
+    fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
+        let stats = &mut self.accounts[class as usize][tier].filter;
+        stats.candidates += 1;
+        // Not `+= u64::from(!serves)`: rustc 1.95 loses that in optimised builds, which
+        // the test of the account shows when it is run in one.
+        if serving & (1 << tier) == 0 {
+            stats.withheld_by_share += 1;
+            return false;
+        }
+        true
+    }
+
     /// Guesses that what `miss` wants of `class` is at `at`, as `tier` says, unless it is to
-    /// be held back; `placed` is what the tiers have placed of it.
+    /// be held back.
     fn consider(
         &mut self,
         (class, tier): (Class, usize),
-        at: PhysAddr,
+        at: u64,
         miss: &Miss,
-        placed: &Placed,
         asked: &Asked<'_>,
         guesses: &mut Guesses,
     ) {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
-        let what = class.what();
+        let (at, what) = (PhysAddr(at), class.what());
         let guess = Guess { at, what };
         let stats = &mut self.accounts[class as usize][tier].filter;
-        stats.candidates += 1;
-        let same = |other: &Guess| other.what == guess.what && line(other.at) == line(guess.at);
+        let same = |other: &Guess| other.what == what && line(other.at) == line(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
-        } else if adaptive && tier > 0 && !placed.serves(tier, self.spec.least_share) {
-            stats.withheld_by_share += 1;
-        } else if adaptive && (asked.seen.delay)(guess.at) > self.delays[tier] {
+        } else if adaptive && (asked.seen.delay)(at) > self.delays[tier] {
             stats.withheld_by_delay += 1;
         } else if !asked.is_right(&guess, miss) {
             stats.withheld_by_oracle += 1;
@@ -243,32 +253,36 @@ impl Engine for Revelator {
         let va = miss.va.0;
         let (data, degree) = (self.makes(What::Data), usize::from(self.spec.degree));
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
-        let mut consider = |class, tier, at, placed| {
-            self.consider(
-                (class, tier),
-                PhysAddr(at),
-                miss,
-                placed,
-                &asked,
-                &mut guesses,
-            );
+        let spec = self.spec;
+        // The first tier is always asked.
+        let serving = |placed: &Placed| match spec.filter {
+            DegreeFilter::Adaptive => placed.serving(spec.least_share) | 1,
+            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
         };
+        let of_data = serving(&tiers.data);
+        let of_tables = serving(&tiers.tables);
+        let of_blocks = blocks.map_or(0, |large| serving(&large.placed));
         for tier in 0..tiers.hash.tiers().min(degree) {
-            if entries && tier < tiers.table_tiers {
+            let whose = (Class::Entry, tier);
+            if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
                 let frame = tiers.hash.frame(tier, miss.asid, va >> 21);
                 let at = (frame << 12) + 8 * (va >> 12 & 511);
-                consider(Class::Entry, tier, at, &tiers.tables);
+                self.consider(whose, at, miss, &asked, &mut guesses);
             }
-            if !data {
-                continue;
-            }
-            if let Some(large) = blocks {
+            let whose = (Class::Large, tier);
+            if data
+                && let Some(large) = blocks
+                && self.serves(whose, of_blocks)
+            {
                 let block = large.hash.frame(tier, miss.asid, va >> 21);
                 let at = block << 21 | va & ((1 << 21) - 1);
-                consider(Class::Large, tier, at, &large.placed);
+                self.consider(whose, at, miss, &asked, &mut guesses);
             }
-            let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
-            consider(Class::Data, tier, frame << 12 | va & 0xfff, &tiers.data);
+            let whose = (Class::Data, tier);
+            if data && self.serves(whose, of_data) {
+                let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
+                self.consider(whose, frame << 12 | va & 0xfff, miss, &asked, &mut guesses);
+            }
         }
         guesses
     }

@@ -495,7 +495,7 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
             assert_eq!(b.get(core, "l2", "walks"), asked);
         }
         let s = b.tlb.stats();
-        assert!(s.evictions > 1000 && s.invalidated > 500, "{s:?}");
+        assert!(s.evictions > 200 && s.invalidated > 500, "{s:?}");
     }
 }
 

@@ -73,15 +73,16 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_OWN = ("placement", "page_table", "virtual")
+_PARTS = ("placement", "page_table", "engine", "in_memory_tlb")
+_OWN = (*_PARTS, "virtual")
 
 
 def _kind(key: str) -> str:
-    """The kind of placement or page table that a key is of: `page_table.radix`."""
+    """The kind of a part of the design that a key is of: `page_table.radix`."""
     names = key.split(".")
     first = names.index("virtual") + 1 if names[0] == "virtual" else 0
-    found = names[first : first + 1] in (["placement"], ["page_table"])
-    return ".".join(names[: first + 2]) if found else ""
+    found = names[first : first + 1]
+    return ".".join(names[: first + 2]) if found and found[0] in _PARTS else ""
 
 
 def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::{Ring, Tiers};
-use pagewalk_tables::View;
+use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
@@ -35,6 +35,8 @@ pub struct Outside<'a, B> {
     pub tiers: Option<&'a Tiers>,
     /// The memory that the cores share.
     pub below: &'a mut B,
+    /// The TLB that is a part of that memory, of machines that have one.
+    pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 /// Why the core came back.

@@ -5,6 +5,7 @@ mod bench;
 use bench::*;
 use pagewalk_cpu::{PredictorSpec, Stop};
 use pagewalk_stream::{Op, flags};
+use pagewalk_tables::PomTlbSpec;
 use pagewalk_units::Cycle;
 
 /// Cycles of `n` ops of `program`, its start-up taken away.
@@ -59,6 +60,38 @@ fn a_chain_that_misses_the_tlb_costs_lookups_reads_and_data() {
     assert_eq!(b.run(&ops), n * each + 1);
     let translation = b.core.stats().load_translation_cycles - before;
     assert_eq!(translation, n * (L2_TLB + 4 * L2));
+}
+
+#[test]
+fn a_chain_that_an_in_memory_tlb_serves_costs_lookups_a_line_and_data() {
+    // More pages than the TLB reaches; the lines of their entries (64 bytes each) and the
+    // data lines are in the L2, and the stack says what was waited for.
+    let pages = 4096u64;
+    let chain = |i: u64| after(load(i % pages * 4096 + i % pages / 32 % 64 * 64), 1);
+    for (entries, walks) in [(4 * 4096, false), (4, true)] {
+        let mut m = mmu();
+        m.walk_caches.entries = 0;
+        let tlb = PomTlbSpec {
+            entries_4kb: entries,
+            ..PomTlbSpec::default()
+        };
+        let mut b = Bench::with_in_memory_tlb(&spec(), &m, tlb);
+        for _ in 0..3 {
+            b.run(&(0..pages).map(chain).collect::<Vec<_>>());
+        }
+        let n = 2 * pages;
+        let before = b.core.slots();
+        let cycles = b.run(&(0..n).map(chain).collect::<Vec<_>>());
+        let walk = if walks { 4 * L2 } else { 0 };
+        assert_eq!(cycles, n * (L2_TLB + L2 + walk + L2) + 1);
+        let slots = b.core.slots();
+        let each = |now: u64, before: u64| (now - before) as f64 / (4 * n) as f64;
+        near(each(slots.tlb, before.tlb), (L2_TLB + L2) as f64, 0.01);
+        assert_eq!(slots.walk > before.walk, walks);
+        near(each(slots.walk, before.walk) + 1.0, (walk + 1) as f64, 0.01);
+        assert_eq!(slots.walker, before.walker);
+        near(each(slots.l2, before.l2), L2 as f64, 0.02);
+    }
 }
 
 #[test]

@@ -380,6 +380,7 @@ fn two_cores_share_the_bus() {
                 tiers: None,
                 view: &view,
                 below: &mut below,
+                in_memory_tlb: None,
             };
             at[c] = core.run(ops, at[c], until, u64::MAX, outside).at;
         }

@@ -22,6 +22,7 @@ use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
+use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec};
 use pagewalk_units::{Cycle, PhysAddr};
 
 use self::background::Background;
@@ -64,16 +65,33 @@ pub(crate) enum Pause {
     Over,
 }
 
+/// The TLB of `spec` in memory that the kernel sets aside at boot.
+fn pom_tlb(spec: &PomTlbSpec, os: &mut Os) -> Result<PomTlb, String> {
+    let mut bases = [PhysAddr(0); 2];
+    for ((base, bytes), entries) in bases.iter_mut().zip(spec.bytes()).zip(["4kb", "2mb"]) {
+        *base = os.set_aside(bytes).map_err(|why| {
+            format!(
+                "in_memory_tlb.pom.entries_{entries}: {bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or os.fragmentation, or enlarge os.memory_gb"
+            )
+        })?;
+    }
+    Ok(PomTlb::new(spec, bases))
+}
+
 /// A machine with a design, running a program.
 pub(crate) struct Machine {
     config: Config,
     pub(crate) os: Os,
     pub(crate) cores: Vec<Core>,
     shared: Shared,
+    /// A TLB in memory, if the design has one.
+    in_memory_tlb: Option<Box<PomTlb>>,
     threads: BTreeMap<ThreadId, Thread>,
     processes: BTreeMap<ProcessId, Process>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
+    /// Whether each core has a thread that is not starved: whose turn it is, is asked often.
+    runnable: Vec<bool>,
     /// The thread that each core ran last.
     ran: Vec<Option<ThreadId>>,
     slice_end: Vec<Cycle>,
@@ -130,6 +148,9 @@ impl Machine {
             if let Some(host) = &host {
                 mmu = mmu.nested(host.walk_caches());
             }
+            if let Some(tlb) = &config.in_memory_tlb {
+                mmu = mmu.with_in_memory_tlb(tlb);
+            }
             let mut private = Private::new(&config.caches, core)?;
             if let Some(engine) = &config.engine {
                 mmu = mmu.with_engine(engine.build(config.frequency_ghz));
@@ -142,6 +163,10 @@ impl Machine {
         let mut os = match &config.virtual_machine {
             None => Os::new(&config.os, placement, table, ghz, seed)?,
             Some(v) => Os::virtualised(&config.os, placement, table, v, ghz, seed)?,
+        };
+        let in_memory_tlb = match &config.in_memory_tlb {
+            None => None,
+            Some(InMemoryTlbSpec::Pom(spec)) => Some(Box::new(pom_tlb(spec, &mut os)?)),
         };
         if let Some(shortcut) = &design.shortcut {
             os.set_shortcut(shortcut(seed));
@@ -164,6 +189,7 @@ impl Machine {
             os,
             cores,
             shared,
+            in_memory_tlb,
             threads: BTreeMap::from([(0, Thread::new(0, 0, 0))]),
             processes: BTreeMap::from([(
                 0,
@@ -176,6 +202,7 @@ impl Machine {
             )]),
             ready: VecDeque::from([0]),
             on_core: vec![None; n],
+            runnable: vec![false; n],
             ran: vec![None; n],
             slice_end: vec![0; n],
             skipped: vec![0; n],
@@ -207,6 +234,17 @@ impl Machine {
         Ok(machine)
     }
 
+    /// All TLBs forget what the kernel has changed, one in memory included, and whatever
+    /// else the cores have learned of it.
+    fn forget(&mut self, what: &Invalidation) {
+        for c in &mut self.cores {
+            c.mmu.invalidate(what);
+        }
+        if let Some(tlb) = &mut self.in_memory_tlb {
+            tlb.invalidate(what);
+        }
+    }
+
     /// Word for the progress bar.
     pub(crate) fn phase_word(&self) -> &'static str {
         self.plan.phase.word()
@@ -219,6 +257,9 @@ impl Machine {
             core.report(&format!("core.{i}"), &mut tree);
         }
         self.shared.report("", &mut tree);
+        if let Some(tlb) = &self.in_memory_tlb {
+            tlb.report("in_memory_tlb", &mut tree);
+        }
         tree.append(self.kernel_tree());
         tree
     }

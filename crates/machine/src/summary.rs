@@ -99,6 +99,10 @@ impl Counted<'_> {
     fn core(&self, name: &str) -> f64 {
         self.tree.sum(name, is_core) as f64
     }
+    /// Translations that no TLB of a core had: walks, and hits of an in-memory TLB.
+    fn l2_tlb_misses(&self) -> f64 {
+        self.mmu("walks") + self.sum("mmu.in_memory_tlb", "hits")
+    }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64
     }
@@ -166,8 +170,8 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Translations that no TLB had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed). One that waits for a walk under way to the same page is not counted again, but in l2_waits",
-        value: Value::Measured(|c| c.per_kilo(c.mmu("walks"))),
+        meaning: "Translations that no TLB of the core had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed), and hits of an in-memory TLB. One that waits for a walk or a lookup under way for the same page is not counted again, but in l2_waits",
+        value: Value::Measured(|c| c.per_kilo(c.l2_tlb_misses())),
     },
     MetricDefinition {
         name: "walks",
@@ -368,7 +372,7 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
         energy: None,
     };
     let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");
-    let walked = c.mmu("walks") > 0.0 || c.mmu("walks_merged") > 0.0;
+    let walked = c.l2_tlb_misses() > 0.0 || c.mmu("walks_merged") > 0.0;
     (l1 > c.mmu("l2_hits") && !walked).then(|| {
         format!("the TLBs missed {l1} times and nothing walked: this result is not to be used")
     })

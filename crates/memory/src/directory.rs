@@ -2,25 +2,15 @@
 //! machines with several cores. Holds a line as long as any core does, so its
 //! size is bounded by the private caches'.
 
-use pagewalk_units::{Cycle, PhysAddr};
-use rustc_hash::FxBuildHasher;
+mod table;
 
+use pagewalk_units::{Cycle, PhysAddr};
+
+use self::table::{CLEAN, Table};
 use crate::stats::DirectoryStats;
 
 /// Most cores: one bit each.
 pub(crate) const MOST_CORES: u8 = 64;
-
-/// No core has the line dirty.
-const CLEAN: u8 = u8::MAX;
-
-#[derive(Clone, Copy, Debug)]
-struct Holders {
-    cores: u64,
-    /// The only holder, which has written it.
-    writer: u8,
-    /// When the writer has the line.
-    ready: Cycle,
-}
 
 /// What a core's request for a line meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +28,7 @@ pub(crate) enum Met {
 /// The directory and the messages that it has for the cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    lines: hashbrown::HashMap<u64, Holders, FxBuildHasher>,
+    lines: Table,
     inboxes: Vec<Vec<(PhysAddr, bool)>>,
     pub stats: DirectoryStats,
 }
@@ -46,21 +36,23 @@ pub(crate) struct Directory {
 impl Directory {
     pub fn new(cores: u8) -> Self {
         Directory {
-            lines: hashbrown::HashMap::default(),
+            lines: Table::new(),
             inboxes: vec![vec![]; usize::from(cores)],
             stats: DirectoryStats::default(),
         }
+    }
+
+    /// Tells the host that `line` will be asked for.
+    #[inline(always)]
+    pub fn announce(&self, line: u64) {
+        self.lines.announce(line);
     }
 
     /// Core `core` reads `line`: it becomes a holder; a writer becomes a reader.
     /// `counted` is false while warming.
     pub fn read(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
-        let holders = self.lines.entry(line).or_insert(Holders {
-            cores: 0,
-            writer: CLEAN,
-            ready: 0,
-        });
+        let holders = self.lines.entry(line);
         holders.cores |= me;
         let writer = holders.writer;
         if writer == CLEAN || writer == core {
@@ -77,11 +69,7 @@ impl Directory {
     /// Core `core` writes `line`: all others give it up.
     pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
-        let holders = self.lines.entry(line).or_insert(Holders {
-            cores: 0,
-            writer: CLEAN,
-            ready: 0,
-        });
+        let holders = self.lines.entry(line);
         let before = *holders;
         holders.cores = me;
         holders.writer = core;
@@ -108,14 +96,14 @@ impl Directory {
 
     /// The writer of `line` has it from `ready` on.
     pub fn written(&mut self, line: u64, ready: Cycle) {
-        if let Some(h) = self.lines.get_mut(&line) {
+        if let Some(h) = self.lines.get(line) {
             h.ready = ready;
         }
     }
 
     /// The core's dirty data is back; it may still hold the line.
     pub fn cleaned(&mut self, line: u64, core: u8) {
-        if let Some(h) = self.lines.get_mut(&line)
+        if let Some(h) = self.lines.get(line)
             && h.writer == core
         {
             h.writer = CLEAN;
@@ -124,13 +112,13 @@ impl Directory {
 
     /// The core does not hold the line any more.
     pub fn dropped(&mut self, line: u64, core: u8) {
-        if let Some(h) = self.lines.get_mut(&line) {
+        if let Some(h) = self.lines.get(line) {
             h.cores &= !(1u64 << core);
             if h.writer == core {
                 h.writer = CLEAN;
             }
             if h.cores == 0 {
-                self.lines.remove(&line);
+                self.lines.remove(line);
             }
         }
     }
@@ -157,13 +145,13 @@ impl Directory {
     /// Cores that hold each line, as bits.
     #[cfg(test)]
     pub fn holders(&self) -> std::collections::BTreeMap<u64, u64> {
-        self.lines.iter().map(|(&l, h)| (l, h.cores)).collect()
+        self.lines.iter().map(|(l, h)| (l, h.cores)).collect()
     }
 
     /// The core that has written each line that is dirty somewhere, as a bit.
     #[cfg(test)]
     pub fn writers(&self) -> std::collections::BTreeMap<u64, u64> {
         let dirty = self.lines.iter().filter(|l| l.1.writer != CLEAN);
-        dirty.map(|(&l, h)| (l, 1 << h.writer)).collect()
+        dirty.map(|(l, h)| (l, 1 << h.writer)).collect()
     }
 }

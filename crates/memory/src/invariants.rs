@@ -87,7 +87,19 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
             pc: u64::from(r.random_range(0u8..6)),
         };
         now += r.random_range(0..100);
-        if warm_now_and_then && step / 1000 % 2 == 1 {
+        if step % 8 == 0 {
+            // A walker's own lines, which programs do not touch.
+            let at = PhysAddr((1 << 30) + r.random_range(0u64..4000));
+            let (kind, pc) = (Kind::Walk, 0);
+            let request = Request { at, kind, core, pc };
+            let private = &mut private[usize::from(core)];
+            match (warm_now_and_then && step / 1000 % 2 == 1, step % 16) {
+                (true, 0) => private.warm_update(request, &mut shared),
+                (true, _) => private.warm(request, &mut shared),
+                (false, 0) => assert!(private.update(request, now, &mut shared).at > now),
+                (false, _) => assert!(private.access(request, now, &mut shared).at > now),
+            }
+        } else if warm_now_and_then && step / 1000 % 2 == 1 {
             private[usize::from(core)].warm(request, &mut shared);
         } else {
             let done = private[usize::from(core)].access(request, now, &mut shared);

@@ -185,6 +185,19 @@ impl Lines {
         }
     }
 
+    /// The line that has to go when `line`, which is not here, is brought in, if it is
+    /// known: with LRU.
+    #[inline(always)]
+    pub fn next_victim(&mut self, line: u64) -> Option<u64> {
+        if self.replacement != Replacement::Lru {
+            return None;
+        }
+        let base = self.base(line);
+        let last = (self.state.ways() - 1) as u8;
+        let way = self.state.first_with_order(base, last, 0)?;
+        Victim(self.state.tag(base, way)).line()
+    }
+
     /// Where `line` is, if it is here.
     #[inline(always)]
     pub fn find(&self, line: u64) -> Option<Place> {

@@ -132,6 +132,68 @@ impl Private {
         }
     }
 
+    /// A walker changes a part of the line of `request`: brings it in where walks enter,
+    /// gets leave to write it, and leaves it different from memory below. When it is done.
+    #[inline(never)]
+    pub fn update<B: Below>(&mut self, request: Request, now: Cycle, below: &mut B) -> Done {
+        self.change::<true, B>(&request, now, below)
+    }
+
+    /// [`Private::update`] as [`Private::warm`] is to [`Private::access`].
+    #[inline(never)]
+    pub fn warm_update<B: Below>(&mut self, request: Request, below: &mut B) {
+        self.change::<false, B>(&request, 0, below);
+    }
+
+    fn change<const TIMED: bool, B: Below>(
+        &mut self,
+        request: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) -> Done {
+        let line = request.at.0 >> LINE_SHIFT;
+        let mut done = match self.walks_enter {
+            Enter::L1d => self.data::<TIMED, B>(request, now, below),
+            Enter::L2 => self.second::<TIMED, B>(request, now, below),
+            Enter::L3 => self.pass_by::<TIMED, B>(request, now, below),
+        };
+        let store = Request {
+            kind: Kind::Store,
+            ..*request
+        };
+        match self.walks_enter {
+            Enter::L1d => {
+                if let Some(at) = self.l1d.find(line) {
+                    let granted = self.ask_to_write::<TIMED, B>(at, &store, done.at, below);
+                    done.at = done.at.max(granted);
+                    return done;
+                }
+            }
+            Enter::L2 => {
+                if let Some(at) = self.l2.find(line) {
+                    if self.l2.flags(at) & OWNED == 0 && below.coherent() {
+                        if TIMED {
+                            self.l2.counts.upgrades += 1;
+                            done.at = done.at.max(below.access(store, done.at).at);
+                        } else {
+                            below.warm(store);
+                        }
+                    }
+                    self.l2.set_flags(at, DIRTY | OWNED);
+                    return done;
+                }
+            }
+            Enter::L3 => {}
+        }
+        // No copy stays here: the change goes down.
+        if TIMED {
+            below.write_back(request.at, self.core, done.at);
+        } else {
+            below.warm_write_back(request.at, self.core);
+        }
+        done
+    }
+
     /// Whether a walker's read finds its line where it enters, or enters below.
     fn stays(&self, request: &Request) -> bool {
         let line = request.at.0 >> LINE_SHIFT;
@@ -259,6 +321,12 @@ impl Private {
     ) -> Done {
         self.l2.announce(line);
         below.announce(request.at);
+        if below.coherent()
+            && let Some(victim) = self.l1d.next_victim(line)
+        {
+            // Whether the L2 has it decides whether the directory is told.
+            self.l2.announce(victim);
+        }
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
@@ -472,6 +540,11 @@ impl Private {
                 done
             }
             None => {
+                if below.coherent()
+                    && let Some(victim) = self.l2.next_victim(line)
+                {
+                    below.announce_drop(address(victim));
+                }
                 let done = through_mshrs::<TIMED>(
                     self,
                     |p| &mut p.l2,

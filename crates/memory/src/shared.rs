@@ -254,7 +254,18 @@ impl Below for Shared {
 
     #[inline]
     fn announce(&self, at: PhysAddr) {
-        self.l3.announce(at.0 >> LINE_SHIFT);
+        let line = at.0 >> LINE_SHIFT;
+        self.l3.announce(line);
+        if let Some(d) = &self.directory {
+            d.announce(line);
+        }
+    }
+
+    #[inline]
+    fn announce_drop(&self, at: PhysAddr) {
+        if let Some(d) = &self.directory {
+            d.announce(at.0 >> LINE_SHIFT);
+        }
     }
 
     fn coherent(&self) -> bool {

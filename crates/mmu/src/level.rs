@@ -50,8 +50,13 @@ impl Presence {
     }
 }
 
-/// Slots of the hint table; a power of two.
+/// Slots of the hint table at least; a power of two.
 const HINTS: usize = 64;
+/// Slots for each way of a set: pages that fill a fully associative array mostly have
+/// one of their own, and are not searched for among all ways.
+const HINTS_A_WAY: usize = 4;
+/// Slots at most.
+const MOST_HINTS: usize = 1024;
 
 /// Where an address was found last: spares the search, never decides.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +82,8 @@ pub(crate) struct TlbLevel {
     /// Lookups of a first level that no array had, or had on its way, counted where
     /// the way past the level begins. A second level's are the MMU's walks.
     pub misses: u64,
-    hints: Box<[Hint; HINTS]>,
+    /// A power of two of them, [`TlbLevel::hint_of`] tells which.
+    hints: Box<[Hint]>,
 }
 
 impl TlbLevel {
@@ -90,20 +96,24 @@ impl TlbLevel {
                 Some((array, s))
             })
         });
+        let widest = arrays.iter().map(Tlb::ways).max().unwrap_or(0);
+        let hints = (HINTS_A_WAY * widest).next_power_of_two();
         TlbLevel {
             latency: arrays.iter().map(|a| a.latency).max().unwrap_or(0),
             arrays,
             place,
             lookups: 0,
             misses: 0,
-            hints: Box::new(
-                [Hint {
+            hints: vec![
+                Hint {
                     page: u64::MAX,
                     entry: 0,
                     array: 0,
                     slot: 0,
-                }; HINTS],
-            ),
+                };
+                hints.clamp(HINTS, MOST_HINTS)
+            ]
+            .into(),
         }
     }
 
@@ -111,7 +121,7 @@ impl TlbLevel {
     #[inline(always)]
     pub fn find(&mut self, asid: Asid, va: u64) -> Option<(usize, usize)> {
         let page = key(asid, PageSize::K4, va);
-        let h = self.hints[page as usize % HINTS];
+        let h = self.hints[self.hint_of(page)];
         if h.page == page {
             let (a, s) = (h.array as usize, h.slot as usize);
             if self.arrays[a].key(s) == h.entry {
@@ -138,13 +148,26 @@ impl TlbLevel {
         self.arrays[array].mapping(slot).pa(va)
     }
 
+    /// From when on an entry answers.
+    #[inline(always)]
+    pub fn ready(&self, array: usize, slot: usize) -> Cycle {
+        self.arrays[array].entry(slot).ready
+    }
+
     fn hint(&mut self, page: u64, array: usize, slot: usize) {
-        self.hints[page as usize % HINTS] = Hint {
+        let hint = self.hint_of(page);
+        self.hints[hint] = Hint {
             page,
             entry: self.arrays[array].key(slot),
             array: array as u32,
             slot: slot as u32,
         };
+    }
+
+    /// Where the hint of a page is.
+    #[inline(always)]
+    fn hint_of(&self, page: u64) -> usize {
+        page as usize & (self.hints.len() - 1)
     }
 
     /// Whether `place` is an entry of the 4 KB page `page` in the array where
@@ -227,7 +250,8 @@ impl TlbLevel {
     #[inline(never)]
     fn put(&mut self, held: u64, entry: Entry, counted: bool, array: usize, page: u64) {
         let slot = self.arrays[array].fill(held, entry, counted);
-        self.hints[page as usize % HINTS] = Hint {
+        let hint = self.hint_of(page);
+        self.hints[hint] = Hint {
             page,
             entry: held,
             array: array as u32,

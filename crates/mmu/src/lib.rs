@@ -5,7 +5,8 @@
 //! cache's and costs nothing), to the second-level arrays, and then to a
 //! walker, whose reads go through the core's caches. Every TLB entry has the
 //! time from which it answers; a translation on its way serves only the 4 KB
-//! page that asked for it, since hardware does not know the size yet.
+//! page that asked for it, since hardware does not know the size yet. A machine may have
+//! one more TLB, which is a part of memory: it is asked before a walk.
 //!
 //! Where no TLB has a translation, a speculation engine may guess lines that
 //! will be wanted; they are fetched into the core's L2 while the walk goes on.
@@ -25,10 +26,10 @@ mod walk;
 
 pub use engine::registry::*;
 pub use engine::{
-    DegreeFilter, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses, MOST_GUESSES,
-    Miss, Nested, Seen, Step, Verdict, What,
+    DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
+    MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
 };
-pub use mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
+pub use mmu::{Answer, Fault, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;

@@ -2,6 +2,7 @@
 
 mod forget;
 mod guess;
+mod in_memory;
 mod merge;
 mod miss;
 mod perfect;
@@ -12,9 +13,11 @@ use std::collections::BTreeMap;
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_structures::{Occupancy, Tiers};
-use pagewalk_tables::{View, WalkCacheKind, WalkCacheSet};
+use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
+use self::in_memory::InMemory;
+pub use self::in_memory::InMemoryStats;
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
@@ -47,6 +50,8 @@ pub struct Lent<'a, B> {
     pub private: &'a mut Private,
     /// The memory below them.
     pub below: &'a mut B,
+    /// The TLB that is a part of memory, of machines that have one.
+    pub in_memory_tlb: Option<&'a mut PomTlb>,
 }
 
 /// A translated address.
@@ -59,7 +64,8 @@ pub struct Answer {
     pub at: Cycle,
     /// When the walk began, its own or the one of another that it waited for, or
     /// the request where that is later. Until then it looked into TLBs
-    /// ([`Mmu::looked`]) and waited for a walker. Of a TLB's answer `at`.
+    /// ([`Mmu::looked`]) and waited for a walker. Of a TLB's answer, one in memory
+    /// included, `at`.
     pub began: Cycle,
     /// Which part of the MMU had it.
     pub from: Source,
@@ -72,6 +78,8 @@ pub enum Source {
     L1,
     /// Second-level TLB.
     L2,
+    /// The in-memory TLB, its own lookup or one that it waited for.
+    InMemory,
     /// A walk, its own or one that it waited for.
     Walk,
 }
@@ -99,7 +107,7 @@ pagewalk_stats::counters! {
         l1d_waits: "translations", "Data translations that waited for an entry which was on its way to the first level: no misses of their own";
         l1i_waits: "translations", "Instruction translations that waited for an entry which was on its way to the first level: no misses of their own";
         l2_hits: "translations", "Misses of the first level that the second had";
-        l2_waits: "translations", "Misses of the first level that waited for a walk under way to the same 4 KB page: no misses of the second level of their own";
+        l2_waits: "translations", "Misses of the first level that waited for a walk under way to the same 4 KB page, or for a lookup of the in-memory TLB: no misses of the second level of their own";
         walks: "walks", "Page walks, those that ended in a fault among them";
         walks_merged: "translations", "Translations that waited for a walk to the same 4 KB page instead of walking: those of l2_waits, and those that waited for an entry on its way to the first level from a walk";
         walks_merged_fetches: "translations", "Those of them that were of instructions";
@@ -179,12 +187,16 @@ const NO_PAGE: Filter = Filter {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     asked: Cycle,
+    /// When all TLBs had said that they do not have it, one in memory included.
+    looked: Cycle,
     /// When it got a walker.
     began: Cycle,
     end: Cycle,
     mapping: Mapping,
     /// Whether it read something from DRAM.
     memory: bool,
+    /// False: the in-memory TLB has the answer, and nothing is walked.
+    walked: bool,
 }
 
 /// The MMU of one core.
@@ -216,6 +228,11 @@ pub struct Mmu {
     remembered: Box<[(u64, u64)]>,
     /// Guesses what a walk will find, if there is something that does.
     speculation: Option<Box<Speculation>>,
+    /// Of machines with an in-memory TLB.
+    in_memory: Option<Box<InMemory>>,
+    /// Data, instructions: for how long the latest request that walked, or waited for a
+    /// walk, had the in-memory TLB looked into. 0 without one.
+    memory_lookup: [Cycle; 2],
     core: u8,
     perfect_translations: u64,
     /// Reads of walks by the level of the memory system that served them.
@@ -241,6 +258,7 @@ impl Mmu {
         let level = |s: &BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(TlbLevel::new(s)));
         let none = Flight {
             asked: 0,
+            looked: 0,
             began: 0,
             end: 0,
             mapping: Mapping {
@@ -249,6 +267,7 @@ impl Mmu {
                 writable: false,
             },
             memory: false,
+            walked: true,
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
         let l1 = [TlbLevel::new(&spec.l1d), TlbLevel::new(&spec.l1i)];
@@ -271,6 +290,8 @@ impl Mmu {
             latest: 0,
             remembered: vec![(u64::MAX, 0); remembered].into(),
             speculation: None,
+            in_memory: None,
+            memory_lookup: [0; 2],
             core,
             perfect_translations: 0,
             walk_reads: [0; LEVELS],
@@ -302,6 +323,13 @@ impl Mmu {
     #[must_use]
     pub fn with_engine(mut self, engine: Box<dyn Engine>) -> Self {
         self.speculation = Some(Box::new(Speculation::new(engine)));
+        self
+    }
+
+    /// The same for a machine with this in-memory TLB, which every call is then lent.
+    #[must_use]
+    pub fn with_in_memory_tlb(mut self, spec: &InMemoryTlbSpec) -> Self {
+        self.in_memory = Some(Box::new(InMemory::new(spec)));
         self
     }
 
@@ -349,11 +377,13 @@ impl Mmu {
         self.look_up(&lookup, &mut lent)
     }
 
-    /// Cycles until no TLB has answered, and a walker is asked for.
+    /// Cycles until no TLB has answered, and a walker is asked for: of the latest access
+    /// of its side that walked or waited for a walk, where a TLB is in memory.
     #[inline]
     pub fn looked(&self, access: Access) -> Cycle {
-        let second = self.second(side(access));
-        self.l2[second].as_ref().map_or(0, |level| level.latency)
+        let s = side(access);
+        let second = self.l2[self.second(s)].as_ref();
+        second.map_or(0, |level| level.latency) + self.memory_lookup[s]
     }
 
     /// [`MmuStats::l1d_misses`] so far.
@@ -458,6 +488,7 @@ impl Mmu {
             tree.add(&path, &nesting.stats);
             report_caches(uses, &nesting.pwc, &path, tree);
         }
+        self.report_in_memory(path, tree);
         if let Some(speculation) = &self.speculation {
             speculation.report(&format!("{path}.engine"), tree);
         }

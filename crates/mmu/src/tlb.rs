@@ -1,6 +1,6 @@
 //! One TLB array: any number of sets, least recently or least frequently used replaced.
 
-use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
+use pagewalk_structures::{Recency, equal_bytes, prefetch, renew_rank};
 use pagewalk_units::{Asid, Cycle, PageSize};
 
 use crate::mapping::Mapping;
@@ -67,29 +67,16 @@ pub(crate) fn print(key: u64) -> u8 {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Most ways whose order of use is kept as ranks.
-const MOST_RANKED: usize = 127;
 /// The rank of bytes that belong to no way: behind all others.
 const NO_RANK: u8 = 127;
 
-/// Sixteen ways of a set: the print of each, and its rank in the order of use,
-/// 0 the last used one. Together, since the host's cache misses are what costs.
+/// Sixteen ways of a set: the print of each, and where there are no more of them its
+/// rank in the order of use, 0 the last used one. Together, since the host's cache
+/// misses are what costs.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     prints: [u8; CHUNK],
     ranks: [u8; CHUNK],
-}
-
-/// In sets of more ways than can be ranked: where a slot stands in its set's
-/// order of use; all by way within the set.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    /// Neighbours towards more and less recent use.
-    newer: u16,
-    older: u16,
-    /// Most and least recently used way of the set; kept in its first slot.
-    first: u16,
-    last: u16,
 }
 
 /// What the array keeps of a way.
@@ -104,9 +91,9 @@ struct Slot {
 /// How an array knows its next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
-    /// Least recently used, by rank.
+    /// Least recently used, by rank: sets of one chunk.
     Ranks,
-    /// Least recently used, by list: sets of very many ways.
+    /// Least recently used, by list.
     List,
     /// Least frequently used.
     Counts,
@@ -114,7 +101,7 @@ enum Order {
 
 /// The array. Under LRU unused ways are last in the order of use, so that the
 /// victim is known without a search: it has the last rank of its set, or, in sets
-/// of very many ways, it ends a list. Under LFU the victim is searched for.
+/// of many ways, it ends a list. Under LFU the victim is searched for.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     pub name: String,
@@ -131,8 +118,8 @@ pub(crate) struct Tlb {
     chunks: usize,
     slots: Vec<Slot>,
     order: Order,
-    /// Empty but for [`Order::List`].
-    links: Vec<Link>,
+    /// No sets but for [`Order::List`].
+    list: Recency,
     /// Uses of each slot's entry since it was put in; empty but for [`Order::Counts`].
     uses: Vec<u64>,
     pub hits: u64,
@@ -151,7 +138,7 @@ impl Tlb {
         let chunks = ways.div_ceil(CHUNK);
         let order = match spec.replacement {
             TlbReplacement::Lfu => Order::Counts,
-            TlbReplacement::Lru if ways <= MOST_RANKED => Order::Ranks,
+            TlbReplacement::Lru if ways <= CHUNK => Order::Ranks,
             TlbReplacement::Lru => Order::List,
         };
         Tlb {
@@ -163,10 +150,9 @@ impl Tlb {
             mask: sets.is_power_of_two().then(|| sets as u64 - 1),
             ways,
             heads: (0..sets * chunks)
-                .map(|chunk| Head {
+                .map(|_| Head {
                     prints: [0; CHUNK],
-                    ranks: std::array::from_fn(|i| {
-                        let way = chunk % chunks * CHUNK + i;
+                    ranks: std::array::from_fn(|way| {
                         if way < ways && order == Order::Ranks {
                             way as u8
                         } else {
@@ -186,15 +172,10 @@ impl Tlb {
                 .collect(),
             order,
             uses: vec![0; if order == Order::Counts { n } else { 0 }],
-            links: (0..if order == Order::List { n } else { 0 })
-                .map(|slot| (slot % ways) as u16)
-                .map(|way| Link {
-                    newer: way.wrapping_sub(1),
-                    older: way + 1,
-                    first: 0,
-                    last: ways as u16 - 1,
-                })
-                .collect(),
+            list: match order {
+                Order::List => Recency::new(sets, ways),
+                Order::Ranks | Order::Counts => Recency::new(0, 1),
+            },
             hits: 0,
             waits: 0,
             fills: 0,
@@ -239,10 +220,15 @@ impl Tlb {
     /// The slot of the entry that covers `va`, of whatever size.
     #[inline]
     pub fn cover(&self, asid: Asid, va: u64) -> Option<usize> {
-        PageSize::ALL
-            .into_iter()
-            .filter(|s| self.held[s.index()] != 0)
-            .find_map(|s| self.find(key(asid, s, va)))
+        // By number: a loop over the sizes themselves costs the host more than a search.
+        for (n, &held) in self.held.iter().enumerate() {
+            if held != 0
+                && let Some(slot) = self.find(key(asid, PageSize::ALL[n], va))
+            {
+                return Some(slot);
+            }
+        }
+        None
     }
 
     /// The key in `slot`, [`EMPTY`] in one not used.
@@ -268,10 +254,9 @@ impl Tlb {
         }
     }
 
-    /// The heads of a set.
-    #[inline(always)]
-    fn heads(&mut self, set: usize) -> &mut [Head] {
-        &mut self.heads[set * self.chunks..][..self.chunks]
+    /// Entries among which a search of a set looks.
+    pub fn ways(&self) -> usize {
+        self.ways
     }
 
     /// Whether hits on the page of the last access change what is replaced next.
@@ -282,38 +267,18 @@ impl Tlb {
     /// Notes a use of `slot`: makes it the most recently used of its set, or counts.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        if self.order == Order::Ranks {
-            let Slot { set, way, .. } = self.slots[slot];
-            let (set, way) = (set as usize, usize::from(way));
-            let rank = self.heads[set * self.chunks + way / CHUNK].ranks[way % CHUNK];
-            if rank != 0 {
-                self.renew(set, rank);
+        let Slot { set, way, .. } = self.slots[slot];
+        let (set, way) = (set as usize, usize::from(way));
+        match self.order {
+            Order::Ranks => {
+                let ranks = &mut self.heads[set].ranks;
+                let rank = ranks[way % CHUNK];
+                if rank != 0 {
+                    renew_rank(ranks, rank);
+                }
             }
-        } else {
-            self.touch_unranked(slot);
-        }
-    }
-
-    #[inline(never)]
-    fn touch_unranked(&mut self, slot: usize) {
-        match self.uses.get_mut(slot) {
-            Some(uses) => *uses += 1,
-            None => {
-                let Slot { set, way, .. } = self.slots[slot];
-                self.lead_list(set as usize, way);
-            }
-        }
-    }
-
-    /// The way of rank `rank` becomes the most recently used of its set.
-    #[inline(always)]
-    fn renew(&mut self, set: usize, rank: u8) {
-        if self.chunks == 1 {
-            renew_rank(&mut self.heads[set].ranks, rank);
-        } else {
-            for head in self.heads(set) {
-                renew_rank(&mut head.ranks, rank);
-            }
+            Order::List => self.list.lead(set, way),
+            Order::Counts => self.uses[slot] += 1,
         }
     }
 
@@ -324,17 +289,9 @@ impl Tlb {
             return self.replace_unranked(set);
         }
         let last = (self.ways - 1) as u8;
-        let way = if self.chunks == 1 {
-            equal_bytes(&self.heads[set].ranks, last).trailing_zeros() as usize
-        } else {
-            let heads = self.heads(set).iter().enumerate();
-            heads
-                .filter(|(_, h)| equal_bytes(&h.ranks, last) != 0)
-                .map(|(n, h)| n * CHUNK + equal_bytes(&h.ranks, last).trailing_zeros() as usize)
-                .next()
-                .expect("one way is the last")
-        };
-        self.renew(set, last);
+        let ranks = &mut self.heads[set].ranks;
+        let way = equal_bytes(ranks, last).trailing_zeros() as usize;
+        renew_rank(ranks, last);
         way
     }
 
@@ -344,9 +301,9 @@ impl Tlb {
     fn replace_unranked(&mut self, set: usize) -> usize {
         let base = set * self.ways;
         if self.order == Order::List {
-            let way = self.links[base].last;
-            self.lead_list(set, way);
-            return usize::from(way);
+            let way = self.list.last(set);
+            self.list.lead(set, way);
+            return way;
         }
         // An entry has at least one use, that of its fill.
         let uses = |way: &usize| match self.slots[base + way].key {
@@ -361,56 +318,13 @@ impl Tlb {
     /// Tells the host that `key`, which is not there, will be put in.
     #[inline(always)]
     pub fn announce_fill(&self, key: u64) {
-        if self.chunks == 1 {
+        if self.order == Order::Ranks {
             let set = self.set(key);
             let last = (self.ways - 1) as u8;
             let way = equal_bytes(&self.heads[set].ranks, last).trailing_zeros() as usize;
             if let Some(slot) = self.slots.get(set * self.ways + way) {
                 prefetch(slot);
             }
-        }
-    }
-
-    /// The ways of a set whose order is a list.
-    fn list(&mut self, set: usize) -> &mut [Link] {
-        &mut self.links[set * self.ways..][..self.ways]
-    }
-
-    fn unlink(list: &mut [Link], way: u16) {
-        let Link { newer, older, .. } = list[usize::from(way)];
-        if list[0].first == way {
-            list[0].first = older;
-        } else {
-            list[usize::from(newer)].older = older;
-        }
-        if list[0].last == way {
-            list[0].last = newer;
-        } else {
-            list[usize::from(older)].newer = newer;
-        }
-    }
-
-    #[inline(never)]
-    fn lead_list(&mut self, set: usize, way: u16) {
-        let list = self.list(set);
-        if list[0].first != way {
-            Self::unlink(list, way);
-            let first = list[0].first;
-            list[usize::from(way)].older = first;
-            list[usize::from(first)].newer = way;
-            list[0].first = way;
-        }
-    }
-
-    #[inline(never)]
-    fn end_list(&mut self, set: usize, way: u16) {
-        let list = self.list(set);
-        if list[0].last != way {
-            Self::unlink(list, way);
-            let last = list[0].last;
-            list[usize::from(way)].newer = last;
-            list[usize::from(last)].older = way;
-            list[0].last = way;
         }
     }
 
@@ -454,19 +368,18 @@ impl Tlb {
         self.held[size_of_key(self.slots[slot].key)] -= 1;
         self.slots[slot].key = EMPTY;
         let Slot { set, way, .. } = self.slots[slot];
-        let (set, ways) = (set as usize, self.ways);
+        let (set, way, ways) = (set as usize, usize::from(way), self.ways);
         match self.order {
             Order::Ranks => {}
-            Order::List => return self.end_list(set, way),
+            Order::List => return self.list.trail(set, way),
             Order::Counts => return,
         }
-        let way = usize::from(way);
-        let heads = self.heads(set);
-        let rank = heads[way / CHUNK].ranks[way % CHUNK];
-        for r in heads.iter_mut().flat_map(|h| &mut h.ranks) {
+        let ranks = &mut self.heads[set].ranks;
+        let rank = ranks[way];
+        for r in ranks.iter_mut() {
             *r -= u8::from(*r > rank && usize::from(*r) < ways);
         }
-        heads[way / CHUNK].ranks[way % CHUNK] = (ways - 1) as u8;
+        ranks[way] = (ways - 1) as u8;
     }
 
     /// Drops the entries that cover `va`.

@@ -265,7 +265,7 @@ pub(crate) const LEVELS: usize = Level::Memory as usize + 1;
 
 /// A core's walker reads an entry of a page table.
 #[inline]
-fn request(at: PhysAddr, core: u8) -> Request {
+pub(crate) fn request(at: PhysAddr, core: u8) -> Request {
     Request {
         at,
         kind: Kind::Walk,

@@ -95,6 +95,7 @@ impl Bench {
             tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup, lent).expect("mapped")
     }

@@ -216,6 +216,7 @@ impl Bench {
         let lent = Lent {
             view: &view,
             tiers: Some(&self.tiers),
+            in_memory_tlb: None,
             private: &mut self.private,
             below: &mut self.memory,
         };

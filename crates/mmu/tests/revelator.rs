@@ -10,7 +10,7 @@ use pagewalk_mmu::{
     DegreeFilter, EngineSpec, GuessedLines, Lent, Lookup, Mmu, RevelatorSpec, What,
 };
 use pagewalk_stats::Tree;
-use pagewalk_structures::{TieredHash, Tiers};
+use pagewalk_structures::{Large, Placed, TieredHash, Tiers};
 use pagewalk_tables::{Flags, Next, Translation, View, Walk, WalkCaches, WalkState};
 use pagewalk_units::{Access, Asid, Cycle, Frame, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
@@ -147,6 +147,7 @@ impl Bench {
             now,
         };
         let lent = Lent {
+            in_memory_tlb: None,
             view: &View::Native(&self.table),
             tiers: Some(&self.tiers),
             private: &mut self.private,
@@ -466,6 +467,44 @@ fn kinds_degree_and_what_the_kernel_hashes_limit_the_guesses() {
     // One frame: all tiers name it, and it is guessed once.
     let one = TieredHash::new(1, &[1, 2, 3], 5..6);
     assert_eq!(count(both, Tiers::new(one, 0)), [Some(1), Some(0)]);
+}
+
+/// Of each tier the entry, then the data as in a 2 MB block and as in a 4 KB page.
+#[test]
+fn data_is_guessed_at_both_sizes_where_blocks_are_hashed() {
+    let mut of = tiers(6);
+    let hash = TieredHash::new(11, &[7, 8, 9, 10, 11, 12], 0..1 << 23);
+    let placed = Placed::default();
+    of.large = Some(Large { hash, placed });
+    for large in [false, true] {
+        let spec = RevelatorSpec {
+            large,
+            ..engine(GuessedLines::Both, DegreeFilter::Off)
+        };
+        let mut b = Bench::with(Some(spec), of.clone(), 64);
+        b.mmu.record_walks(true);
+        // In its place in a block that the third tier names.
+        let named = of
+            .large
+            .as_ref()
+            .expect("hashed")
+            .hash
+            .frame(2, A, VA1 >> 21);
+        b.table
+            .pages
+            .insert(VA1 >> 12, named << 9 | VA1 >> 12 & 511);
+        b.load(VA1, 1000);
+        let guesses = &b.mmu.take_walk_records()[0].guesses;
+        assert_eq!(guesses.len(), if large { 18 } else { 12 });
+        if large {
+            let at = guesses[3 * 2 + 1].at.0;
+            assert_eq!(at, named << 21 | VA1 & ((1 << 21) - 1));
+            assert_eq!(b.get("mmu.engine.data_2mb.3", "right"), 1);
+            assert_eq!(b.data("right"), 1);
+        } else {
+            assert_eq!(b.data("right"), 0);
+        }
+    }
 }
 
 #[test]

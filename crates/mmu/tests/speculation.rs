@@ -87,6 +87,7 @@ impl Bench {
             tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup, lent)
     }
@@ -408,6 +409,7 @@ fn warming_counts_no_guesses() {
             tiers: None,
             private: &mut b.private,
             below: &mut b.memory,
+            in_memory_tlb: None,
         };
         b.mmu.warm(A, VirtAddr(va), access, lent).expect("mapped");
     }

@@ -46,6 +46,7 @@ impl Bench {
             tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup(va, access, now), lent)
     }
@@ -58,6 +59,7 @@ impl Bench {
             tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu
             .warm(A, VirtAddr(va), Access::Read, lent)
@@ -524,6 +526,7 @@ impl Virtual {
             tiers: None,
             private: &mut self.private,
             below: &mut self.memory,
+            in_memory_tlb: None,
         };
         self.mmu.translate(lookup(va, Access::Read, now), lent)
     }

@@ -48,6 +48,8 @@ pub struct Kernel {
     pub fault_cost: Histogram,
     /// What page tables hold.
     pub tables: TableMemory,
+    /// Bytes set aside for tables of translations that the hardware keeps.
+    pub rows_bytes: u64,
     /// The last page that a page table had no memory for.
     pub refused: VirtAddr,
 }
@@ -62,6 +64,7 @@ impl Kernel {
             stats: OsStats::default(),
             fault_cost: Histogram::default(),
             tables: TableMemory::default(),
+            rows_bytes: 0,
             refused: VirtAddr(0),
         }
     }

@@ -34,8 +34,8 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Shortcut, View};
-use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Purpose, Shortcut, View, Want};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 use serde::Serialize;
 
 pub use crate::buddy::Buddy;
@@ -285,6 +285,32 @@ impl Os {
         found
     }
 
+    /// Sets `bytes` of contiguous physical memory aside for good, in multiples of 4 KB
+    /// and a power of two: for a table of translations that the hardware keeps there.
+    /// The host's, under a virtual machine. To be called when the machine has booted:
+    /// it costs no time.
+    ///
+    /// # Errors
+    /// There is no such block: why, in words.
+    pub fn set_aside(&mut self, bytes: u64) -> Result<PhysAddr, String> {
+        if let Some(host) = &mut self.host {
+            return host.os.set_aside(bytes);
+        }
+        let want = Want {
+            bytes: bytes.next_power_of_two().max(4096),
+            asid: Asid(0),
+            purpose: Purpose::Rows,
+        };
+        let k = &mut self.kernel;
+        match k.frame(want) {
+            Ok(frame) => {
+                k.rows_bytes += want.bytes;
+                Ok(PhysAddr(frame << 12))
+            }
+            Err(_) => Err(k.memory().no_block(want.bytes)),
+        }
+    }
+
     /// From now on programs that ask are answered by `shortcut`.
     pub fn set_shortcut(&mut self, shortcut: Box<dyn Shortcut>) {
         self.shortcut = Some(shortcut);
@@ -349,7 +375,7 @@ impl Os {
             page_table_peak_bytes: k.tables.peak,
             largest_contiguous_bytes: k.tables.largest,
             free_bytes: m.free_frames() << 12,
-            set_aside_bytes: m.set_aside_frames() << 12,
+            set_aside_bytes: (m.set_aside_frames() << 12) + k.rows_bytes,
             free_2mb_blocks: m.buddy().available(HUGE_ORDER),
             unusable_free_permille: (m.buddy().unusable_free_index(HUGE_ORDER) * 1000.0).round()
                 as u64,

@@ -238,11 +238,19 @@ impl Memory {
     /// A block for a page of 2 MB or 1 GB or for a reservation, if there is one
     /// without moving anything.
     fn alloc_block(&mut self, order: u8) -> Option<u64> {
-        if let Some((share, rng)) = &mut self.served
-            && rng.random::<f64>() >= *share
-        {
-            return None;
-        }
+        self.serves_block().then(|| self.buddy.alloc(order))?
+    }
+
+    /// Whether a request for a block of a page is served at all, where a share of them is:
+    /// each call is a request.
+    pub(crate) fn serves_block(&mut self) -> bool {
+        self.served
+            .as_mut()
+            .is_none_or(|(share, rng)| rng.random::<f64>() < *share)
+    }
+
+    /// A free block for a request that is served ([`Memory::serves_block`]).
+    pub(crate) fn take_block(&mut self, order: u8) -> Option<u64> {
         self.buddy.alloc(order)
     }
 

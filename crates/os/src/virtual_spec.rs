@@ -52,6 +52,11 @@ impl VirtualSpec {
         let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
         below(self.page_table.check())?;
         below(self.placement.check())?;
+        if let PlacementSpec::TieredHash(hashed) = &self.placement
+            && hashed.promotion_threshold.is_some()
+        {
+            return Err("virtual.placement.tiered_hash.promotion_threshold is set, and a host knows no 2 MB regions of its guests' programs; expected no such key".to_owned());
+        }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {
             return Err(format!("virtual.memory_gb is {gb}; expected 1 to {max}"));

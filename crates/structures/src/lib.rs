@@ -2,6 +2,7 @@
 
 mod free_intervals;
 mod occupancy;
+mod recency;
 mod ring;
 mod scan;
 mod set_assoc;
@@ -10,8 +11,9 @@ mod tiers;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, Slot};
+pub use recency::Recency;
 pub use ring::Ring;
 pub use scan::{equal_bytes, first_byte_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
 pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
-pub use tiers::{Hashes, Placed, Tiers};
+pub use tiers::{Hashes, Large, Placed, Tiers};

@@ -1,6 +1,12 @@
 //! A fixed number of places, each taken for a while: MSHRs, page walkers, queues.
 
+mod by_end;
+mod least;
+
 use pagewalk_units::Cycle;
+
+use self::by_end::ByEnd;
+use self::least::Least;
 
 /// Places that requests take for a duration not known when they start: a
 /// request is admitted first and holds its place once its end is known. A full
@@ -15,15 +21,21 @@ use pagewalk_units::Cycle;
 /// what they would have been delayed by.
 ///
 /// Cost of a request: constant while there are free places; else one pass over
-/// the places and one over their gaps.
+/// few places and their gaps, and of many over the gaps that end after it only.
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     /// From when each place is free for good.
     free_at: Vec<Cycle>,
+    /// The least of these.
+    least: Least,
     /// The last gaps before that, oldest first: `from <= t < to`.
-    gaps: Vec<[(Cycle, Cycle); GAPS]>,
+    gaps: Vec<Gaps>,
     /// The end of the latest gap.
     gaps_end: Cycle,
+    /// The gaps of many places, while requests from earlier times than others come.
+    by_end: ByEnd,
+    /// Whether there are so many places.
+    many: bool,
     /// The place taken last: free again if requests follow one another.
     last: u32,
     /// The place taken longest ago: free if requests overlap.
@@ -36,6 +48,13 @@ const GAPS: usize = 4;
 const PLACE_BITS: u32 = 12;
 /// Most places.
 const MOST_PLACES: usize = 1 << PLACE_BITS;
+/// From so many places on their gaps are kept in order, too: below it costs more to
+/// keep the order than to look at them all.
+const MANY: usize = 64;
+
+/// The gaps of a place: each from its first cycle to the one behind it, in order of
+/// time; empty ones are none.
+type Gaps = [(Cycle, Cycle); GAPS];
 
 /// A place that a request may take from `start` on; given to [`Occupancy::hold`].
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +76,11 @@ impl Occupancy {
         );
         Occupancy {
             free_at: vec![0; places],
+            least: Least::new(places),
             gaps: vec![[(0, 0); GAPS]; places],
             gaps_end: 0,
+            by_end: ByEnd::new(places),
+            many: places >= MANY,
             last: 0,
             next: 0,
         }
@@ -69,9 +91,9 @@ impl Occupancy {
         self.free_at.len()
     }
 
-    /// The first time at or after `at` when a place is free. Changes nothing.
+    /// The first time at or after `at` when a place is free. Takes none.
     #[inline]
-    pub fn admit(&self, at: Cycle) -> Slot {
+    pub fn admit(&mut self, at: Cycle) -> Slot {
         for place in [self.last, self.next] {
             if self.free_at[place as usize] <= at {
                 return Slot {
@@ -86,18 +108,8 @@ impl Occupancy {
 
     /// The same where neither of the likely places is free.
     #[inline(never)]
-    fn admit_among(&self, at: Cycle) -> Slot {
-        // Time and place in one word, whose minimum takes no branch. With its early
-        // end the loop does not become vector code, which in SSE2 has no such minimum.
-        let mut least = u64::MAX;
-        for (i, &free) in self.free_at.iter().enumerate() {
-            least = least.min(free << PLACE_BITS | i as u64);
-            if least == 0 {
-                break;
-            }
-        }
-        let place = least as usize & (MOST_PLACES - 1);
-        let free = self.free_at[place];
+    fn admit_among(&mut self, at: Cycle) -> Slot {
+        let (free, place) = self.least.of(&self.free_at);
         let slot = Slot {
             start: free.max(at),
             place: place as u32,
@@ -106,7 +118,39 @@ impl Occupancy {
         if free <= at || at >= self.gaps_end {
             return slot;
         }
-        self.admit_gap(at, slot)
+        if self.many {
+            self.admit_gap_of_many(at, slot)
+        } else {
+            self.admit_gap(at, slot)
+        }
+    }
+
+    /// As [`Occupancy::admit_gap`].
+    fn admit_gap_of_many(&mut self, at: Cycle, mut slot: Slot) -> Slot {
+        if !self.by_end.is_kept() {
+            self.by_end.keep(&self.gaps, at);
+        }
+        if !self.by_end.reaches(at) {
+            return self.admit_gap(at, slot);
+        }
+        // From the last end on, and of equal ends from the first place on: the first
+        // gap that is free at `at` is free longest.
+        for gap in self.by_end.after(at) {
+            let start = at.max(gap.from);
+            if start < slot.start
+                && let Some(g) = gap.number(&self.gaps)
+            {
+                slot = Slot {
+                    start,
+                    place: gap.place() as u32,
+                    gap: g as u32,
+                };
+                if start == at {
+                    break;
+                }
+            }
+        }
+        slot
     }
 
     /// No place is free for good before that of `slot`: the gap that is free
@@ -136,7 +180,7 @@ impl Occupancy {
     /// The request of `slot` keeps its place until `end`; gives the end to
     /// report for it. That is `end`, or later by what a request from an earlier
     /// time than others before it would have delayed those by.
-    #[inline]
+    #[inline(always)]
     pub fn hold(&mut self, slot: Slot, end: Cycle) -> Cycle {
         let place = slot.place as usize;
         let end = end.max(slot.start);
@@ -147,8 +191,12 @@ impl Occupancy {
                 gaps.copy_within(1.., 0);
                 gaps[GAPS - 1] = (free, slot.start);
                 self.gaps_end = self.gaps_end.max(slot.start);
+                if self.by_end.is_kept() {
+                    self.by_end.add(place, (free, slot.start));
+                }
             }
             self.free_at[place] = end;
+            self.least.changed(place);
             self.last = slot.place;
             if slot.place == self.next {
                 self.next += 1;
@@ -162,40 +210,44 @@ impl Occupancy {
         }
     }
 
+    #[inline(never)]
     fn hold_gap(&mut self, place: usize, gap: usize, start: Cycle, end: Cycle) -> Cycle {
-        let gaps = &mut self.gaps[place];
-        let (from, to) = gaps[gap];
-        if end <= to {
-            if start == from {
-                gaps[gap] = (end, to);
-            } else if end == to {
-                gaps[gap] = (from, start);
-            } else {
-                // Two pieces: the oldest gap is forgotten for the second one.
-                gaps.copy_within(1..=gap, 0);
-                if gap > 0 {
-                    gaps[gap - 1] = (from, start);
-                }
-                gaps[gap] = (end, to);
-            }
-            return end;
-        }
-        gaps[gap] = (from, start);
-        let mut owed = end - to;
-        for g in &mut gaps[gap + 1..] {
-            let paid = owed.min(g.1 - g.0);
-            g.0 += paid;
-            owed -= paid;
+        let before = self.gaps[place];
+        let owed = fill_gap(&mut self.gaps[place], gap, start, end);
+        if self.by_end.is_kept() {
+            self.by_end.change(place, &before, &self.gaps[place]);
         }
         self.free_at[place] += owed;
+        self.least.changed(place);
         // Those that came before from later times have been told their ends.
         // What they would now wait, until this place or another is free, is
         // borne by this request.
-        end + (end - to).min(self.next_free(place, to) - to)
+        let to = before[gap].1;
+        if end <= to {
+            return end;
+        }
+        end + (self.next_free(place, to, end) - to)
     }
 
-    /// When, from `at` on, a place other than `place` is free.
-    fn next_free(&self, place: usize, at: Cycle) -> Cycle {
+    /// When, from `at` on, a place other than `place` is free; at most `end`.
+    fn next_free(&mut self, place: usize, at: Cycle, end: Cycle) -> Cycle {
+        if !self.by_end.reaches(at) {
+            return self.next_free_of_few(place, at).min(end);
+        }
+        let mut first = end;
+        for gap in self.by_end.after(at) {
+            if gap.from < first && gap.place() != place && gap.number(&self.gaps).is_some() {
+                first = at.max(gap.from);
+                if first == at {
+                    return at;
+                }
+            }
+        }
+        first.min(self.least.without(&self.free_at, place).max(at))
+    }
+
+    /// The same by all gaps.
+    fn next_free_of_few(&self, place: usize, at: Cycle) -> Cycle {
         let mut first = Cycle::MAX;
         for (i, gaps) in self.gaps.iter().enumerate() {
             if i == place {
@@ -217,6 +269,35 @@ impl Occupancy {
             |i: usize| self.free_at[i] <= at || self.gaps[i].iter().any(|g| g.0 <= at && at < g.1);
         (0..self.places()).filter(|&i| !free(i)).count()
     }
+}
+
+/// Takes `start..end` out of gap number `gap`, and what does not fit there out of
+/// those behind it; gives what fits none.
+fn fill_gap(gaps: &mut Gaps, gap: usize, start: Cycle, end: Cycle) -> Cycle {
+    let (from, to) = gaps[gap];
+    if end <= to {
+        if start == from {
+            gaps[gap] = (end, to);
+        } else if end == to {
+            gaps[gap] = (from, start);
+        } else {
+            // Two pieces: the oldest gap is forgotten for the second one.
+            gaps.copy_within(1..=gap, 0);
+            if gap > 0 {
+                gaps[gap - 1] = (from, start);
+            }
+            gaps[gap] = (end, to);
+        }
+        return 0;
+    }
+    gaps[gap] = (from, start);
+    let mut owed = end - to;
+    for g in &mut gaps[gap + 1..] {
+        let paid = owed.min(g.1 - g.0);
+        g.0 += paid;
+        owed -= paid;
+    }
+    owed
 }
 
 #[cfg(test)]
@@ -360,6 +441,33 @@ mod tests {
             }
             let room: u64 = o.free_at.iter().sum();
             prop_assert!(busy <= room, "{busy} cycles of use in {room}");
+        }
+
+        #[test]
+        fn many_places_are_taken_as_few_are(
+            places in 1usize..140, reach in 1u64..6000, seed in any::<u64>(),
+        ) {
+            // The same places, with their gaps in order of time and without.
+            let mut all = [Occupancy::new(places), Occupancy::new(places)];
+            all[0].many = false;
+            all[1].many = true;
+            let mut r = rng(seed, "test.occupancy.many");
+            let mut now = 0;
+            for _ in 0..1500 {
+                // A little less to a little more than can be served; pauses in between.
+                now += r.random_range(0..600 / places as u64 + 2);
+                now += if r.random_range(0..1000) == 0 { 20_000 } else { 0 };
+                let at = now + r.random_range(0..reach);
+                let length = r.random_range(0u64..500);
+                let [few, many] = all.each_mut().map(|o| {
+                    let slot = o.admit(at);
+                    (slot.start, slot.place, slot.gap, o.hold(slot, slot.start + length))
+                });
+                prop_assert_eq!(few, many);
+            }
+            prop_assert_eq!(&all[0].gaps, &all[1].gaps);
+            prop_assert_eq!(&all[0].free_at, &all[1].free_at);
+            prop_assert!(!all[0].by_end.is_kept());
         }
 
         #[test]

@@ -1,5 +1,6 @@
 //! A set-associative array with least-recently-used replacement: TLBs, walk caches.
 
+use crate::recency::{MOST_WAYS, Recency};
 use crate::scan::first_byte_equal;
 
 /// `sets` x `ways` entries of a 64-bit key and a value. Any number of sets:
@@ -11,27 +12,29 @@ pub struct SetAssoc<V> {
     mask: Option<u64>,
     ways: usize,
     slots: Vec<Slot<V>>,
-    clock: u64,
+    /// Empty ways count as used longest ago.
+    recency: Recency,
     /// Where the last key was found: tried first, never decides.
     last: usize,
+    /// The entry used last of all.
+    newest: usize,
+    /// A key that is not here, if any is known: the last one that was looked up in
+    /// vain, which is most often the next to be put in.
+    missed: u64,
     /// For wide sets only: a byte of hash an entry, each set padded to a
     /// multiple of 16, so that a search compares 16 ways at once.
     prints: Vec<u8>,
     print_stride: usize,
 }
 
-/// A way: its key, when it was last used, its value.
+/// A way: its key and its value.
 #[derive(Clone, Copy, Debug)]
 struct Slot<V> {
     key: u64,
-    /// 0 in an empty way.
-    stamp: u64,
     value: V,
 }
 
 const EMPTY: u64 = u64::MAX;
-/// Bits of a way's number beside a stamp.
-const WAY_BITS: u32 = 16;
 /// From this many ways on, a search goes by fingerprints.
 const WIDE: usize = 9;
 /// The fingerprint of an empty way; no key has it.
@@ -50,7 +53,7 @@ impl<V: Copy + Default> SetAssoc<V> {
             sets > 0 && ways > 0,
             "an array has at least one set and one way"
         );
-        assert!(ways <= 1 << WAY_BITS, "an array has at most 65536 ways");
+        assert!(ways <= MOST_WAYS, "an array has at most 65536 ways");
         let print_stride = if ways < WIDE {
             0
         } else {
@@ -63,13 +66,14 @@ impl<V: Copy + Default> SetAssoc<V> {
             slots: vec![
                 Slot {
                     key: EMPTY,
-                    stamp: 0,
                     value: V::default(),
                 };
                 sets * ways
             ],
-            clock: 0,
+            recency: Recency::new(sets, ways),
             last: 0,
+            newest: sets * ways,
+            missed: EMPTY,
             prints: vec![NO_PRINT; sets * print_stride],
             print_stride,
         }
@@ -107,27 +111,13 @@ impl<V: Copy + Default> SetAssoc<V> {
         way.map(|w| base + w)
     }
 
-    /// The entry of `set` to replace: the first empty one, whose stamp is 0, or
-    /// the least recently used one.
-    #[inline]
-    fn oldest(&self, set: usize) -> usize {
-        let base = set * self.ways;
-        // Stamp and way in one word, whose minimum takes no branch.
-        let mut least = u64::MAX;
-        for (way, s) in self.slots[base..base + self.ways].iter().enumerate() {
-            least = least.min(s.stamp << WAY_BITS | way as u64);
-            if least < 1 << WAY_BITS {
-                break;
-            }
-        }
-        base + (least & ((1 << WAY_BITS) - 1)) as usize
-    }
-
-    #[inline]
-    fn put_key(&mut self, at: usize, key: u64, print: u8) {
-        self.slots[at].key = key;
+    /// The way at `at` is empty from now on.
+    fn clear(&mut self, at: usize) {
+        self.slots[at].key = EMPTY;
+        self.recency.trail(at / self.ways, at % self.ways);
+        self.newest = self.slots.len();
         if self.print_stride != 0 {
-            self.put_print(at, print);
+            self.put_print(at, NO_PRINT);
         }
     }
 
@@ -140,12 +130,18 @@ impl<V: Copy + Default> SetAssoc<V> {
     #[inline]
     pub fn lookup(&mut self, index: u64, key: u64) -> Option<&mut V> {
         if self.slots[self.last].key != key {
-            self.last = self.find(self.set(index), key)?;
+            let Some(at) = self.find(self.set(index), key) else {
+                self.missed = key;
+                return None;
+            };
+            self.last = at;
         }
-        self.clock += 1;
-        let slot = &mut self.slots[self.last];
-        slot.stamp = self.clock;
-        Some(&mut slot.value)
+        if self.last != self.newest {
+            self.newest = self.last;
+            let set = self.set(index);
+            self.recency.lead(set, self.last - set * self.ways);
+        }
+        Some(&mut self.slots[self.last].value)
     }
 
     /// The value of `key`, leaving the order of use as it is.
@@ -160,15 +156,20 @@ impl<V: Copy + Default> SetAssoc<V> {
     pub fn insert(&mut self, index: u64, key: u64, value: V) -> Option<(u64, V)> {
         debug_assert_ne!(key, EMPTY);
         let set = self.set(index);
-        self.clock += 1;
-        let at = self.find(set, key).unwrap_or_else(|| self.oldest(set));
+        let base = set * self.ways;
+        let found = if self.missed == key {
+            self.missed = EMPTY;
+            None
+        } else {
+            self.find(set, key)
+        };
+        debug_assert_eq!(found, self.find(set, key));
+        let at = found.unwrap_or_else(|| base + self.recency.last(set));
+        self.recency.lead(set, at - base);
+        self.newest = at;
         let slot = &mut self.slots[at];
         let old = (slot.key != EMPTY).then_some((slot.key, slot.value));
-        *slot = Slot {
-            key,
-            stamp: self.clock,
-            value,
-        };
+        *slot = Slot { key, value };
         if self.print_stride != 0 {
             self.put_print(at, print_of(key));
         }
@@ -178,8 +179,7 @@ impl<V: Copy + Default> SetAssoc<V> {
     /// Takes `key` out.
     pub fn remove(&mut self, index: u64, key: u64) -> Option<V> {
         let at = self.find(self.set(index), key)?;
-        self.put_key(at, EMPTY, NO_PRINT);
-        self.slots[at].stamp = 0;
+        self.clear(at);
         Some(self.slots[at].value)
     }
 
@@ -188,8 +188,7 @@ impl<V: Copy + Default> SetAssoc<V> {
         for at in 0..self.slots.len() {
             let slot = &self.slots[at];
             if slot.key != EMPTY && !keep(slot.key, &slot.value) {
-                self.put_key(at, EMPTY, NO_PRINT);
-                self.slots[at].stamp = 0;
+                self.clear(at);
             }
         }
     }

@@ -27,11 +27,22 @@ pub struct Tiers {
     pub of: Hashes,
     /// Of a host: its own page table is a tree, whose last level is placed by hash.
     pub host_tables: bool,
-    /// How the pages of programs were placed; by guest-physical address all pages.
+    /// How the 4 KB pages of programs were placed; by guest-physical address all pages.
     pub data: Placed,
     /// How the last-level frames of page tables were placed, a guest's and the host's own; by
     /// both addresses other parts of a guest's tables, too.
     pub tables: Placed,
+    /// The hash of 2 MB regions to 2 MB blocks, where those are hashed too.
+    pub large: Option<Large>,
+}
+
+/// Blocks by hash.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Large {
+    /// From the number of a 2 MB region to that of a 2 MB block.
+    pub hash: TieredHash,
+    /// How regions were placed.
+    pub placed: Placed,
 }
 
 impl Tiers {
@@ -44,6 +55,7 @@ impl Tiers {
             host_tables: false,
             data: Placed::default(),
             tables: Placed::default(),
+            large: None,
         }
     }
 }
@@ -88,11 +100,13 @@ impl Placed {
         None
     }
 
-    /// Whether `tier` placed at least `share` of what the hash placed.
+    /// Tiers that placed at least `share` of what the hash placed, a bit each.
     #[inline]
-    pub fn serves(&self, tier: usize, share: f64) -> bool {
+    pub fn serving(&self, share: f64) -> u32 {
         let all: u64 = self.hits.iter().sum();
-        self.hits[tier] as f64 >= share * all as f64
+        let least = share * all as f64;
+        let bit = |(tier, &hits): (usize, &u64)| u32::from(hits as f64 >= least) << tier;
+        self.hits.iter().enumerate().map(bit).sum()
     }
 }
 
@@ -120,10 +134,13 @@ mod tests {
             fallbacks: 1000,
             ..Placed::default()
         };
-        let serve = |share| [0, 1, 2, 3].map(|tier| p.serves(tier, share));
-        assert_eq!(serve(0.1), [true, false, false, false]);
-        assert_eq!(serve(0.09), [true, true, false, false]);
-        assert_eq!(serve(0.0), [true; 4]);
-        assert!(Placed::default().serves(5, 0.1), "nothing is placed yet");
+        assert_eq!(p.serving(0.1), 0b1);
+        assert_eq!(p.serving(0.09), 0b11);
+        assert_eq!(p.serving(0.0), 0b11_1111);
+        assert_eq!(
+            Placed::default().serving(0.1),
+            0b11_1111,
+            "nothing is placed yet"
+        );
     }
 }

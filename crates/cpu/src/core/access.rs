@@ -153,6 +153,7 @@ impl Core {
             tiers: outside.tiers,
             private: &mut self.private,
             below: &mut *outside.below,
+            in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
         };
         let t = self.mmu.translate(lookup, lent);
         // The op will come again, its plain instructions will not.

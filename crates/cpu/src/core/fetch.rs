@@ -35,7 +35,9 @@ impl Core {
         op: &Op,
         outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
-        for line in self.first_line(op)..=op.pc >> LINE_SHIFT {
+        let last = op.pc >> LINE_SHIFT;
+        let mut line = self.first_line(op);
+        while line <= last {
             let now = self.cycle(self.next);
             let lookup = Lookup {
                 asid: outside.asid,
@@ -49,6 +51,7 @@ impl Core {
                 tiers: outside.tiers,
                 private: &mut self.private,
                 below: &mut *outside.below,
+                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
             };
             let t = self.mmu.translate(lookup, lent)?;
             let request = Request {
@@ -70,6 +73,7 @@ impl Core {
             }
             self.line = line;
             self.target = NO_LINE;
+            line += 1;
         }
         Ok(())
     }

@@ -113,6 +113,7 @@ impl Core {
             tiers: outside.tiers,
             private: &mut self.private,
             below: &mut *outside.below,
+            in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
         };
         let at = self.mmu.warm(outside.asid, VirtAddr(va), access, lent)?;
         let request = Request {

@@ -11,8 +11,8 @@ use pagewalk_cpu::{
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::View;
-use pagewalk_units::{Asid, Cycle};
+use pagewalk_tables::{InMemoryTlbSpec, PomTlb, PomTlbSpec, View};
+use pagewalk_units::{Asid, Cycle, PhysAddr};
 
 pub const DRAM: Cycle = 200;
 
@@ -20,6 +20,7 @@ pub struct Bench {
     pub core: Core,
     pub memory: Memory,
     pub table: Flat,
+    pub in_memory_tlb: Option<PomTlb>,
 }
 
 pub fn spec() -> CoreSpec {
@@ -57,7 +58,17 @@ impl Bench {
             core: Core::new(spec, mmu, caches(mshrs), 0).expect("a possible core"),
             memory: Memory::new(DRAM),
             table: Flat::new(1 << 40),
+            in_memory_tlb: None,
         }
+    }
+    /// The same with a TLB in memory.
+    pub fn with_in_memory_tlb(spec: &CoreSpec, mmu: &MmuSpec, tlb: PomTlbSpec) -> Self {
+        let mut b = Self::with(spec, mmu, 256);
+        let mmu = Mmu::new(mmu, 0).expect("a possible MMU");
+        let mmu = mmu.with_in_memory_tlb(&InMemoryTlbSpec::Pom(tlb));
+        b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
+        b.in_memory_tlb = Some(PomTlb::new(&tlb, [PhysAddr(1 << 45), PhysAddr(1 << 46)]));
+        b
     }
     pub fn new(spec: &CoreSpec) -> Self {
         Self::with(spec, &perfect(), 256)
@@ -69,6 +80,7 @@ impl Bench {
             tiers: None,
             view: &view,
             below: &mut self.memory,
+            in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
         self.core.run(ops, at, until, limit, outside)
     }
@@ -87,6 +99,7 @@ impl Bench {
             tiers: None,
             view: &view,
             below: &mut self.memory,
+            in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
         self.core.warm(ops, 0, u64::MAX, 1000, outside)
     }

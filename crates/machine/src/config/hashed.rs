@@ -32,7 +32,14 @@ impl Config {
                 "engine.revelator.nested is set, and there is no nested walk; expected a design with virtual, or no such key",
             );
         }
-        match self.placement {
+        match &self.placement {
+            PlacementSpec::TieredHash(hashed)
+                if engine.large && hashed.promotion_threshold.is_none() =>
+            {
+                expected(
+                    "engine.revelator.large is true, and the kernel hashes no blocks of 2 MB; expected placement.tiered_hash.promotion_threshold",
+                )
+            }
             PlacementSpec::TieredHash(_) => Ok(()),
             _ => expected(
                 "engine is revelator, which guesses the frames that the kernel's hashes name, and placement has none; expected placement.tiered_hash",
@@ -49,6 +56,11 @@ impl Config {
         if machine.shadow {
             return expected(
                 "engine is revelator and virtual.shadow is true, where no frames of the table that is walked are placed by hash; expected one of the two",
+            );
+        }
+        if engine.large {
+            return expected(
+                "engine.revelator.large is true, and a host hashes no blocks of 2 MB; expected false",
             );
         }
         let of = hashed.hash_of.unwrap_or_default();

@@ -66,7 +66,13 @@ pub struct Resolved {
 const ABOUT: [&str; 3] = ["description", "source", "base"];
 
 /// The parts that make a design what it is: an alternative each, or not there.
-const PARTS: [&str; 4] = ["placement", "page_table", "engine", "virtual"];
+const PARTS: [&str; 5] = [
+    "placement",
+    "page_table",
+    "engine",
+    "in_memory_tlb",
+    "virtual",
+];
 
 struct Merge<'a> {
     root: &'a Value,

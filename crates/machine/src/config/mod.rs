@@ -18,6 +18,7 @@ use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
 use pagewalk_mmu::{EngineSpec, MmuSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
+use pagewalk_tables::InMemoryTlbSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,10 @@ pub struct Config {
     /// translation. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSpec>,
+    /// A TLB in memory, of all cores together, that is asked before a walk begins.
+    /// Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_memory_tlb: Option<InMemoryTlbSpec>,
     /// The program runs in a virtual machine, whose host this describes; placement
     /// and page table above are then the guest's. Default: none.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
@@ -113,10 +118,13 @@ impl Config {
         if let Some(v) = &self.virtual_machine {
             v.check()?;
         }
+        if let Some(tlb) = &self.in_memory_tlb {
+            tlb.check()?;
+        }
         if let Some(engine) = &self.engine {
             engine.check()?;
-            if let EngineSpec::Revelator(spec) = engine {
-                self.check_hashed(spec)?;
+            if let EngineSpec::Revelator(engine) = engine {
+                self.check_hashed(engine)?;
             }
             if self.caches.walks_enter == Enter::L3 {
                 return Err("caches.walks_enter is \"l3\", where walks do not see the private L2 that engine has lines fetched into; expected \"l2\" or \"l1d\", or a design without an engine".to_owned());

@@ -104,7 +104,14 @@ pub(super) fn place(path: &str) -> &str {
 pub(super) fn costs_nothing(at: &str) -> bool {
     matches!(
         at,
-        "mmu" | "mmu.cuckoo" | "mmu.nested.cuckoo" | "cycles" | "predictor"
+        "mmu"
+            | "mmu.cuckoo"
+            | "mmu.nested.cuckoo"
+            | "mmu.in_memory_tlb"
+            | "in_memory_tlb"
+            | "cycles"
+            | "predictor"
+            | "walked_loads"
     ) || [
         "os",
         "host",
@@ -187,6 +194,35 @@ impl Parts<'_> {
             group,
             number: self.cores,
             static_mw: if lit { cost.static_mw } else { 0.0 },
+            source,
+            events,
+        });
+    }
+
+    /// A speculation engine: a power where it is logic, an array where it is one.
+    fn engine(&mut self, spec: &EngineSpec) {
+        let (name, static_mw, source, events) = match spec {
+            EngineSpec::Perfect(_) | EngineSpec::Revelator(_) => {
+                let source = "energy.engine_mw".to_owned();
+                ("mmu.engine", self.spec.engine_mw, source, vec![])
+            }
+            EngineSpec::SpecTlb(array) => {
+                let name = "mmu.engine.spectlb";
+                let geometry = (array.entries.into(), array.ways.into());
+                let (cost, source) = self.tlb_like(name, geometry);
+                let lookups = &["lookups", "merged_lookups"];
+                let events = vec![
+                    event("lookup", cost.read_pj, counts(name, lookups)),
+                    event("fill", cost.write_pj, counts(name, &["fills"])),
+                ];
+                (name, cost.static_mw, source, events)
+            }
+        };
+        self.list.push(Part {
+            name: name.to_owned(),
+            group: Group::Engine,
+            number: self.cores,
+            static_mw,
             source,
             events,
         });
@@ -429,21 +465,6 @@ fn dram(config: &Config) -> Part {
     }
 }
 
-fn engine(config: &Config, spec: &EngineSpec) -> Part {
-    // An engine that has arrays of its own, as these have not, gets events for them here.
-    let events = match spec {
-        EngineSpec::Perfect(_) | EngineSpec::Revelator(_) => vec![],
-    };
-    Part {
-        name: "mmu.engine".to_owned(),
-        group: Group::Engine,
-        number: config.cores.into(),
-        static_mw: config.energy.engine_mw,
-        source: "energy.engine_mw".to_owned(),
-        events,
-    }
-}
-
 impl Prices {
     /// Of the machine and design that `config` describes.
     ///
@@ -494,7 +515,7 @@ impl Prices {
             parts.walk_caches("mmu.nested", config, host);
         }
         if let Some(spec) = &config.engine {
-            parts.list.push(engine(config, spec));
+            parts.engine(spec);
         }
         parts.list.push(dram(config));
         for name in config.energy.arrays.keys() {

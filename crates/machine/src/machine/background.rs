@@ -71,8 +71,8 @@ impl Machine {
         for what in fx.invalidate.drain(..) {
             let here = self.os.is_stolen(&what).then_some(core);
             let mut interrupted = 0;
+            self.forget(&what);
             for c in 0..self.cores.len() {
-                self.cores[c].mmu.invalidate(&what);
                 let runs = self.on_core[c].map(|id| {
                     let process = self.threads[&id].process;
                     self.os.asid(self.processes[&process].pid)
@@ -111,9 +111,7 @@ impl Machine {
             self.touched.clear();
         }
         for what in &fx.invalidate {
-            for c in &mut self.cores {
-                c.mmu.invalidate(what);
-            }
+            self.forget(what);
         }
         done.map_err(|e| self.os_error(&e))
     }

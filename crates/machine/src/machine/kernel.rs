@@ -45,9 +45,7 @@ impl Machine {
                 ahead.clear();
             }
             for what in &fx.invalidate {
-                for c in &mut self.cores {
-                    c.mmu.invalidate(what);
-                }
+                self.forget(what);
             }
             // A shootdown interrupts every other core that runs the process.
             let mut others = 0;

@@ -25,6 +25,7 @@ impl Machine {
             thread.state = State::Running(core);
             thread.last_core = core;
             self.on_core[core] = Some(id);
+            self.runnable[core] = !thread.starved;
             let ready_at = thread.ready_at;
             self.cores[core].idle(ready_at);
             self.catch_up(core);
@@ -66,17 +67,13 @@ impl Machine {
         self.cores[core].now() + self.skipped[core]
     }
 
-    fn runnable(&self, core: usize) -> bool {
-        self.on_core[core].is_some_and(|id| !self.threads[&id].starved)
-    }
-
     /// The core with the smallest local time among those with something to run.
     pub(super) fn next_core(&self) -> Option<usize> {
         if self.on_core.len() == 1 {
-            return self.runnable(0).then_some(0);
+            return self.runnable[0].then_some(0);
         }
         (0..self.on_core.len())
-            .filter(|&c| self.runnable(c))
+            .filter(|&c| self.runnable[c])
             .min_by_key(|&c| (self.local_time(c), c))
     }
 
@@ -84,7 +81,7 @@ impl Machine {
     pub(super) fn until(&self, core: usize) -> Cycle {
         let alone = self.cores[core].now() + self.config.schedule.time_slice_cycles;
         (0..self.on_core.len())
-            .filter(|&c| c != core && self.runnable(c))
+            .filter(|&c| c != core && self.runnable[c])
             .map(|c| self.cores[c].now() + self.config.schedule.step_cycles)
             .min()
             .unwrap_or(alone)
@@ -114,6 +111,7 @@ impl Machine {
     pub(super) fn release(&mut self, id: ThreadId, core: usize, state: State) {
         debug_assert_eq!(self.on_core[core], Some(id));
         self.on_core[core] = None;
+        self.runnable[core] = false;
         self.cores[core].switch();
         let now = self.cores[core].now();
         let thread = self

@@ -1,4 +1,4 @@
-//! Skipping: pages are mapped, nothing else happens.
+//! Skipping: pages are mapped, and a TLB in memory has them; nothing else happens.
 
 use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
 use pagewalk_tables::{Flags, View};
@@ -36,7 +36,7 @@ impl TouchFilter {
 }
 
 impl Machine {
-    /// Maps what the ops touch and does nothing else.
+    /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.
     pub(super) fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
             .threads
@@ -111,9 +111,14 @@ impl Machine {
             View::Native(table) => table.translate(va).map(|t| t.flags),
             View::Nested { guest, .. } => guest.translate(va).map(|t| t.flags),
         };
-        if mapped.is_some_and(|f| access != Access::Write || f.contains(Flags::WRITABLE)) {
-            return Ok(());
+        if mapped.is_none_or(|f| access == Access::Write && !f.contains(Flags::WRITABLE)) {
+            self.fault(core, process, va, access)?;
         }
-        self.fault(core, process, va, access)
+        if let Some(tlb) = &mut self.in_memory_tlb {
+            let view = self.os.view(pid);
+            let asid = self.os.asid(pid);
+            self.cores[core].mmu.skip(asid, va, &view, tlb);
+        }
+        Ok(())
     }
 }

@@ -27,6 +27,9 @@ impl Machine {
         for t in self.threads.values_mut() {
             t.starved = false;
         }
+        for (runnable, id) in self.runnable.iter_mut().zip(&self.on_core) {
+            *runnable = id.is_some();
+        }
         // Bounded, so that whoever asks to stop is heard even where turns of
         // cores follow each other without a new batch.
         for _ in 0..MOST_STEPS {
@@ -76,7 +79,10 @@ impl Machine {
                         self.poll_blocked(hub, me)?;
                     }
                     Supply::Ahead => return Ok(Some(Pause::Ahead)),
-                    Supply::Empty => thread.starved = true,
+                    Supply::Empty => {
+                        thread.starved = true;
+                        self.runnable[core] = false;
+                    }
                 }
                 return Ok(None);
             }
@@ -135,6 +141,7 @@ impl Machine {
             view: &view,
             tiers: self.os.tiers(),
             below: &mut self.shared,
+            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let ran = if self.plan.phase == Phase::SampleWarm {
             c.warm(ops, from, limit, self.cpi_milli, outside)

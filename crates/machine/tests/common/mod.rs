@@ -17,7 +17,13 @@ pub fn installation() -> Installation {
 }
 
 /// The parts of a design, of which settings may exchange none under its name.
-const PARTS: [&str; 4] = ["placement", "page_table", "engine", "virtual"];
+const PARTS: [&str; 5] = [
+    "placement",
+    "page_table",
+    "engine",
+    "in_memory_tlb",
+    "virtual",
+];
 
 /// Designs with those of `set` that concern their parts as variants, and the rest.
 fn varied<'a>(designs: &[&str], set: &[&'a str]) -> (Vec<String>, Vec<&'a str>) {

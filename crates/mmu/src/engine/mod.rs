@@ -5,6 +5,7 @@
 mod perfect;
 pub mod registry;
 mod revelator;
+mod spectlb;
 mod speculation;
 
 use arrayvec::ArrayVec;
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::revelator::{DegreeFilter, FilterStats, Nested};
+pub use self::spectlb::{Detect, SpecTlbStats};
 pub(crate) use self::speculation::{Following, Outcome, Speculation};
 pub use self::speculation::{GuessStats, Verdict};
 use crate::Walked;
@@ -97,8 +99,8 @@ pub struct Guess {
     pub what: What,
 }
 
-/// Most guesses for one miss: an entry and data for each of six tiers.
-pub const MOST_GUESSES: usize = 12;
+/// Most guesses for one miss: an entry and data of two page sizes for each of six tiers.
+pub const MOST_GUESSES: usize = 18;
 
 /// Guesses for one miss, in the order in which their lines are asked for.
 pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;
@@ -144,9 +146,15 @@ pub trait Engine: Send + Sync {
     /// The walk for a miss has found its translation.
     fn learn(&mut self, _miss: &Miss, _walked: &Walked) {}
 
+    /// The same, and the cycle at which it is known: for an engine that has nothing of it
+    /// before. This is what is called.
+    fn learn_at(&mut self, miss: &Miss, walked: &Walked, _end: Cycle) {
+        self.learn(miss, walked);
+    }
+
     /// Translations that the kernel has changed.
     fn invalidate(&mut self, _what: &Invalidation) {}
 
-    /// Adds what it counts itself below `path`.
+    /// Adds what it counted beside its guesses below `path`.
     fn report(&self, _path: &str, _tree: &mut Tree) {}
 }

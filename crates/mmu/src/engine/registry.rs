@@ -50,4 +50,7 @@ engines! {
     /// Hashes as the kernel does that places by `placement.tiered_hash` (Revelator,
     /// section 5.3).
     "revelator" => Revelator(revelator::RevelatorSpec),
+    /// SpecTLB (Barr et al., ISCA 2011): knows where the reservations of 2 MB regions lie
+    /// that earlier walks have come upon.
+    "spectlb" => SpecTlb(spectlb::SpecTlbSpec),
 }

@@ -18,7 +18,8 @@ use crate::walk::{behind, foresee};
 ///
 /// Guesses are made tier by tier, the likeliest first; of a tier the page-table entry
 /// before the data, since the walk waits for it. What waits for another's walk guesses
-/// its data only. Guesses are for 4 KB pages.
+/// its data only. Entries are those of 4 KB pages; data is guessed in 2 MB blocks too, these
+/// first, where the kernel hashes them.
 ///
 /// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default
 /// the data's line is guessed from the guest-virtual page (Revelator, section 5.5).
@@ -32,6 +33,9 @@ pub struct RevelatorSpec {
     pub what: GuessedLines,
     /// Tiers that are guessed, at most: 1 to 6. Default 6 (Revelator, table 1).
     pub degree: u8,
+    /// Whether data is guessed in 2 MB blocks too, as `placement.tiered_hash` places with a
+    /// `promotion_threshold`. Default false.
+    pub large: bool,
     /// Which guesses are withheld. Default adaptive (Revelator, section 5.3.2).
     pub filter: DegreeFilter,
     /// Share of what the hash has placed, of pages or of page tables, that a tier after
@@ -90,6 +94,7 @@ impl Default for RevelatorSpec {
             latency: 2,
             what: GuessedLines::Both,
             degree: MOST_TIERS as u8,
+            large: false,
             filter: DegreeFilter::Adaptive,
             least_share: 0.1,
             delays_ns: [85.4, 42.7, 20.5, 10.0, 5.0, 2.5],
@@ -131,9 +136,7 @@ impl EngineKind for RevelatorSpec {
             spec: *self,
             delays: self.delays_ns.map(|ns| (ns * frequency_ghz) as Cycle),
             made: Vec::new(),
-            data: Default::default(),
-            entries: Default::default(),
-            steps: Default::default(),
+            accounts: Default::default(),
         })
     }
 }
@@ -146,7 +149,7 @@ pagewalk_stats::counters! {
         withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of what the hash has placed";
         withheld_by_delay: "lines", "Lines that were not guessed since the DRAM was too busy for a guess of this tier";
         withheld_by_oracle: "lines", "Lines that were not guessed since they were not the right ones: a perfect filter's";
-        repeated: "lines", "Lines that an earlier tier had named for the same miss";
+        repeated: "lines", "Lines that were guessed for the same miss already: an earlier tier had named them";
     }
 }
 
@@ -161,11 +164,33 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
-    /// Kinds and tiers of the guesses for the last miss, and within its walk.
-    made: Vec<(What, usize)>,
-    data: [Account; MOST_TIERS],
-    entries: [Account; MOST_TIERS],
-    steps: [Account; MOST_TIERS],
+    /// Whose the guesses for the last miss were, and those within its walk.
+    made: Vec<(Class, usize)>,
+    /// By class and tier.
+    accounts: [[Account; MOST_TIERS]; 4],
+}
+
+/// What is guessed by a hash of its own, or of a number of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Data in a 4 KB page.
+    Data,
+    /// An entry of a last-level page table.
+    Entry,
+    /// Data in a 2 MB block.
+    Large,
+    /// An entry within a nested walk.
+    Step,
+}
+
+impl Class {
+    fn what(self) -> What {
+        match self {
+            Class::Data | Class::Large => What::Data,
+            Class::Entry => What::Entry,
+            Class::Step => What::Step,
+        }
+    }
 }
 
 /// What all guesses for a miss, or for a step of its walk, have in common.
@@ -201,22 +226,7 @@ impl Asked<'_> {
     }
 }
 
-/// A byte of the frame that a tier has for something.
-struct Named {
-    what: What,
-    key: HashKey,
-    offset: u64,
-}
-
 impl Revelator {
-    fn account(&mut self, what: What, tier: usize) -> &mut Account {
-        match what {
-            What::Data => &mut self.data[tier],
-            What::Entry => &mut self.entries[tier],
-            What::Step => &mut self.steps[tier],
-        }
-    }
-
     /// Up to this level the guest's entries are guessed from the virtual page, at the miss.
     fn named_at_the_miss(&self) -> u8 {
         u8::from(self.spec.nested.is_some_and(Nested::is_diagonal))
@@ -227,43 +237,69 @@ impl Revelator {
         tiers.hash.tiers().min(usize::from(self.spec.degree))
     }
 
-    /// Guesses what `tier` has for `named`, unless it is to be held back; `placed` is
-    /// what the tiers have placed of its kind.
-    fn consider(
+    /// The tiers, a bit each, whose share of `placed` is large enough; the first one's is.
+    fn serving(&self, placed: &Placed) -> u32 {
+        match self.spec.filter {
+            DegreeFilter::Adaptive => placed.serving(self.spec.least_share) | 1,
+            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
+        }
+    }
+
+    /// With a perfect filter: what `answer` says.
+    fn oracle(&self, answer: impl FnOnce() -> Answer) -> Option<Answer> {
+        (self.spec.filter == DegreeFilter::Perfect).then(answer)
+    }
+
+    /// Counts what `tier` has for `class`; whether it is among those `serving`. What is
+    /// not is not even hashed.
+    fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
+        let stats = &mut self.accounts[class as usize][tier].filter;
+        stats.candidates += 1;
+        // Not `+= u64::from(!serves)`: rustc 1.95 loses that in optimised builds, which
+        // the test of the account shows when it is run in one.
+        if serving & (1 << tier) == 0 {
+            stats.withheld_by_share += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Guesses that what is wanted of `class` lies at `offset` of the frame that `tier` has
+    /// for `key`, unless it is to be held back.
+    fn consider_page(
         &mut self,
-        named: &Named,
-        tier: usize,
-        placed: &Placed,
+        (class, tier): (Class, usize),
+        (key, offset): (HashKey, u64),
         asked: &Asked<'_>,
         guesses: &mut Guesses,
     ) {
-        let frame = asked.tiers.hash.of(tier, named.key);
-        let guess = Guess {
-            at: PhysAddr(frame << 12 | named.offset),
-            what: named.what,
-        };
-        let RevelatorSpec {
-            filter,
-            least_share,
-            ..
-        } = self.spec;
-        let adaptive = filter == DegreeFilter::Adaptive;
-        let delay = self.delays[tier];
-        let account = self.account(guess.what, tier);
-        let stats = &mut account.filter;
-        stats.candidates += 1;
-        let same = |other: &Guess| other.what == guess.what && line(other.at) == line(guess.at);
+        let frame = asked.tiers.hash.of(tier, key);
+        self.consider((class, tier), frame << 12 | offset, asked, guesses);
+    }
+
+    /// Guesses that what is wanted of `class` is at `at`, as `tier` says, unless it is to be
+    /// held back.
+    fn consider(
+        &mut self,
+        (class, tier): (Class, usize),
+        at: u64,
+        asked: &Asked<'_>,
+        guesses: &mut Guesses,
+    ) {
+        let adaptive = self.spec.filter == DegreeFilter::Adaptive;
+        let (at, what) = (PhysAddr(at), class.what());
+        let guess = Guess { at, what };
+        let stats = &mut self.accounts[class as usize][tier].filter;
+        let same = |other: &Guess| other.what == what && line(other.at) == line(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
-        } else if adaptive && tier > 0 && !placed.serves(tier, least_share) {
-            stats.withheld_by_share += 1;
-        } else if adaptive && (asked.seen.delay)(guess.at) > delay {
+        } else if adaptive && (asked.seen.delay)(at) > self.delays[tier] {
             stats.withheld_by_delay += 1;
         } else if !asked.is_right(&guess) {
             stats.withheld_by_oracle += 1;
         } else {
             guesses.push(guess);
-            self.made.push((guess.what, tier));
+            self.made.push((class, tier));
         }
     }
 }
@@ -296,7 +332,7 @@ impl Engine for Revelator {
         let asked = Asked {
             seen,
             tiers,
-            answer: (self.spec.filter == DegreeFilter::Perfect).then(|| {
+            answer: self.oracle(|| {
                 let walked = foresee(seen.view, miss.va).ok();
                 walked.map_or_else(Answer::default, |walked| Answer {
                     data: Some(walked.pa(miss.va)),
@@ -304,24 +340,32 @@ impl Engine for Revelator {
                 })
             }),
         };
-        let (va, vpn) = (miss.va.0, miss.va.0 >> 12);
-        let entry = Named {
-            what: What::Entry,
-            key: HashKey::table(miss.asid, vpn),
-            offset: 8 * (vpn & 511),
-        };
-        let data = Named {
-            what: What::Data,
-            key: HashKey::page(miss.asid, vpn),
-            offset: va & 0xfff,
-        };
         let entries = self.makes(What::Entry) && !miss.merges;
+        let data = self.makes(What::Data);
+        let (va, vpn) = (miss.va.0, miss.va.0 >> 12);
+        let entry_at = (HashKey::table(miss.asid, vpn), 8 * (vpn & 511));
+        let data_at = (HashKey::page(miss.asid, vpn), va & 0xfff);
+        let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
+        let of_data = self.serving(&tiers.data);
+        let of_tables = self.serving(&tiers.tables);
+        let of_blocks = blocks.map_or(0, |large| self.serving(&large.placed));
         for tier in 0..self.degree(tiers) {
-            if entries && tier < tiers.table_tiers {
-                self.consider(&entry, tier, &tiers.tables, &asked, &mut guesses);
+            let whose = (Class::Entry, tier);
+            if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
+                self.consider_page(whose, entry_at, &asked, &mut guesses);
             }
-            if self.makes(What::Data) {
-                self.consider(&data, tier, &tiers.data, &asked, &mut guesses);
+            let whose = (Class::Large, tier);
+            if data
+                && let Some(large) = blocks
+                && self.serves(whose, of_blocks)
+            {
+                let block = large.hash.frame(tier, miss.asid, va >> 21);
+                let at = block << 21 | va & ((1 << 21) - 1);
+                self.consider(whose, at, &asked, &mut guesses);
+            }
+            let whose = (Class::Data, tier);
+            if data && self.serves(whose, of_data) {
+                self.consider_page(whose, data_at, &asked, &mut guesses);
             }
         }
         guesses
@@ -341,66 +385,60 @@ impl Engine for Revelator {
         let asked = Asked {
             seen,
             tiers,
-            answer: (self.spec.filter == DegreeFilter::Perfect).then(|| Answer {
+            answer: self.oracle(|| Answer {
                 data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
                 entries: behind(seen.view, step),
             }),
         };
         let page = step.gpa.0 >> 12;
-        let host = Named {
-            what: What::Step,
-            key: HashKey::host_table(page),
-            offset: 8 * (page & 511),
-        };
-        let what = if step.level == 0 {
-            What::Data
-        } else {
-            What::Step
-        };
-        let there = Named {
-            what,
-            key: HashKey::guest_page(page),
-            offset: step.gpa.0 & 0xfff,
+        let host_at = (HashKey::host_table(page), 8 * (page & 511));
+        let there_at = (HashKey::guest_page(page), step.gpa.0 & 0xfff);
+        let class = match step.level {
+            0 => Class::Data,
+            _ => Class::Step,
         };
         // What lies there was placed by its guest-physical page: everything, or of the guest's
         // table what no virtual page names.
-        let (by_gpa, there_tiers) = match tiers.of {
-            Hashes::GuestPhysical => (Some(&tiers.data), tiers.hash.tiers()),
-            Hashes::Both if step.level > self.named_at_the_miss() => {
-                (Some(&tiers.tables), tiers.table_tiers)
-            }
-            Hashes::Both | Hashes::Virtual => (None, 0),
+        let of_tables = self.serving(&tiers.tables);
+        let (there, of_there) = match tiers.of {
+            Hashes::GuestPhysical => (tiers.hash.tiers(), self.serving(&tiers.data)),
+            Hashes::Both if step.level > self.named_at_the_miss() => (tiers.table_tiers, of_tables),
+            Hashes::Both | Hashes::Virtual => (0, 0),
         };
-        let entries = tiers.host_tables && self.makes(What::Step);
+        let host = tiers.host_tables && self.makes(What::Step);
+        let there = if self.makes(class.what()) { there } else { 0 };
         for tier in 0..self.degree(tiers) {
-            if entries && tier < tiers.table_tiers {
-                self.consider(&host, tier, &tiers.tables, &asked, &mut guesses);
+            let whose = (Class::Step, tier);
+            if host && tier < tiers.table_tiers && self.serves(whose, of_tables) {
+                self.consider_page(whose, host_at, &asked, &mut guesses);
             }
-            if let Some(placed) = by_gpa
-                && tier < there_tiers
-                && self.makes(what)
-            {
-                self.consider(&there, tier, placed, &asked, &mut guesses);
+            let whose = (class, tier);
+            if tier < there && self.serves(whose, of_there) {
+                self.consider_page(whose, there_at, &asked, &mut guesses);
             }
         }
         guesses
     }
 
     fn judged(&mut self, n: usize, verdict: &Verdict) {
-        let (what, tier) = self.made[n];
-        self.account(what, tier).guesses.count(verdict);
+        let (class, tier) = self.made[n];
+        let account = &mut self.accounts[class as usize][tier];
+        account.guesses.count(verdict);
     }
 
     /// Tier by tier, from 1 on, below `path`.
     fn report(&self, path: &str, tree: &mut Tree) {
-        for (what, name, accounts) in [
-            (What::Data, "data", &self.data),
-            (What::Entry, "entries", &self.entries),
-            (What::Step, "steps", &self.steps),
+        for (class, name) in [
+            (Class::Data, "data"),
+            (Class::Entry, "entries"),
+            (Class::Large, "data_2mb"),
+            (Class::Step, "steps"),
         ] {
-            if !self.makes(what) {
+            let what = class.what();
+            if !self.makes(what) || class == Class::Large && !self.spec.large {
                 continue;
             }
+            let accounts = &self.accounts[class as usize];
             for (tier, account) in accounts[..usize::from(self.spec.degree)].iter().enumerate() {
                 let path = format!("{path}.{name}.{}", tier + 1);
                 tree.add(&path, &account.filter);

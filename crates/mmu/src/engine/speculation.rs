@@ -206,7 +206,7 @@ impl Speculation {
         if let Some(walked) = outcome.walked
             && !miss.merges
         {
-            self.engine.learn(miss, walked);
+            self.engine.learn_at(miss, walked, outcome.end);
         }
     }
 
@@ -215,7 +215,7 @@ impl Speculation {
     }
 
     /// Adds the account of each kind of guess that the engine makes below `path`, and
-    /// its own.
+    /// what it counted itself.
     pub fn report(&self, path: &str, tree: &mut Tree) {
         for (what, name, stats) in [
             (What::Data, "data", &self.data),

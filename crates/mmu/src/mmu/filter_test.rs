@@ -67,6 +67,7 @@ fn run(
             tiers: None,
             private: &mut private,
             below: &mut memory,
+            in_memory_tlb: None,
         };
         answers.push(m.translate(lookup, lent));
         if !fast {

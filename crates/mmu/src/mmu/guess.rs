@@ -3,8 +3,8 @@
 use pagewalk_memory::Below;
 use pagewalk_units::Cycle;
 
-use super::miss::Missed;
-use super::{Answer, Fault, Lent, Lookup, Mmu};
+use super::miss::Ended;
+use super::{Lent, Lookup, Mmu};
 use crate::engine::{Miss, Outcome};
 use crate::walk::foresee;
 
@@ -23,21 +23,21 @@ impl Miss {
 }
 
 impl Mmu {
-    /// A walk, before which the engine guesses.
+    /// A walk that is asked for at `asked`, before which the engine guesses.
     #[inline(never)]
     pub(super) fn walk_and_guess<B: Below>(
         &mut self,
         lookup: &Lookup,
-        missed: &Missed,
+        asked: Cycle,
         lent: &mut Lent<'_, B>,
-    ) -> Result<Answer, Fault> {
-        let miss = Miss::of(lookup, missed.asked, false);
+    ) -> Ended {
+        let miss = Miss::of(lookup, asked, false);
         let Some(speculation) = &mut self.speculation else {
             unreachable!("only a core with an engine comes here");
         };
         let issued = speculation.issue(&miss, lent);
         let notes = std::mem::take(&mut speculation.reads);
-        let mut ended = self.walk(lookup, missed.asked, Some(notes), lent);
+        let mut ended = self.walk(lookup, asked, Some(notes), lent);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
             let outcome = Outcome {
@@ -53,7 +53,7 @@ impl Mmu {
                 speculation.reads = std::mem::take(&mut ended.reads);
             }
         }
-        self.finish(lookup, missed, ended)
+        ended
     }
 
     /// Guesses for a lookup that no TLB has answered at the first of two times, and

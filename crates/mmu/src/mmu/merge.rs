@@ -89,9 +89,7 @@ impl Mmu {
             asked += level.latency;
         }
         let (began, at, mapping) = self.merge(i, s, asked);
-        if self.speculation.is_some() {
-            self.guess_beside(lookup, (asked, at), lent);
-        }
+        self.guess_with(i, lookup, (asked, at), lent);
         let entry = Entry::new(mapping.frame, mapping.writable, at);
         if let Some(level) = &mut self.l2[own] {
             // The first level has the page on its way: the second is not asked
@@ -109,8 +107,35 @@ impl Mmu {
             pa,
             at,
             began,
-            from: Source::Walk,
+            from: self.source(i),
         })
+    }
+
+    /// Where the answer of flight `i` comes from.
+    #[inline(always)]
+    fn source(&self, i: usize) -> Source {
+        if self.flights[i].walked {
+            Source::Walk
+        } else {
+            Source::InMemory
+        }
+    }
+
+    /// The engine guesses for what no TLB has answered at the first of two times and
+    /// flight `i` at the second, if that one walks.
+    #[inline(always)]
+    fn guess_with<B: Below>(
+        &mut self,
+        i: usize,
+        lookup: &Lookup,
+        (asked, at): (Cycle, Cycle),
+        lent: &mut Lent<'_, B>,
+    ) {
+        let flight = &self.flights[i];
+        if self.speculation.is_some() && flight.walked {
+            let looked = asked.max(flight.looked);
+            self.guess_beside(lookup, (looked, at), lent);
+        }
     }
 
     /// A request of side `s` from `asked` on merges with the walk `i`: when that
@@ -122,12 +147,17 @@ impl Mmu {
             // Older in the program, later in time: had this request been seen
             // first, its walk would have served the other.
             flight.end = asked + (flight.end - flight.asked);
+            flight.looked = asked + (flight.looked - flight.asked);
             flight.began = asked + (flight.began - flight.asked);
             flight.asked = asked;
         }
         self.walk_read_memory = flight.memory;
-        self.stats.walks_merged += 1;
-        self.stats.walks_merged_fetches += s as u64;
+        self.stats.walks_merged += u64::from(flight.walked);
+        self.stats.walks_merged_fetches += s as u64 & u64::from(flight.walked);
+        if let Some(unit) = &mut self.in_memory {
+            self.memory_lookup[s] = flight.looked.saturating_sub(asked);
+            unit.count_merge(flight.walked);
+        }
         let began = flight.began.max(asked);
         (began, flight.end.max(asked), flight.mapping)
     }
@@ -146,9 +176,7 @@ impl Mmu {
         } = lookup;
         let s = side(access);
         let (began, at, mapping) = self.merge(i, s, missed.asked);
-        if self.speculation.is_some() {
-            self.guess_beside(lookup, (missed.asked, at), lent);
-        }
+        self.guess_with(i, lookup, (missed.asked, at), lent);
         let arrival = Arrival {
             asid,
             va,
@@ -159,7 +187,7 @@ impl Mmu {
         };
         self.fill(s, &arrival, missed.presence);
         let faulted = access == Access::Write && !mapping.writable;
-        if self.records.is_some() {
+        if self.records.is_some() && self.flights[i].walked {
             self.record(lookup, (missed.asked, at), true, faulted, Vec::new());
         }
         if faulted {
@@ -169,7 +197,7 @@ impl Mmu {
             pa: mapping.pa(va),
             at,
             began,
-            from: Source::Walk,
+            from: self.source(i),
         })
     }
 

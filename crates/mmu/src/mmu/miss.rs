@@ -22,6 +22,8 @@ pub(super) struct Missed {
 
 /// A walk, as far as the walker knows.
 pub(super) struct Ended {
+    /// When a walker was asked for, and when there was one.
+    asked: Cycle,
     start: Cycle,
     pub end: Cycle,
     pub found: Result<Walked, Missing>,
@@ -58,36 +60,48 @@ impl Mmu {
         let level = &mut self.l1[s];
         level.lookups += 1;
         let place = level.find(asid, va.0);
-        if let Some((a, slot)) = place {
-            let array = &mut level.arrays[a];
-            let e = array.entry(slot);
-            if e.ready <= now {
-                array.hits += 1;
-                array.touch(slot);
-                let at = now + self.exceeds[s];
-                if access == Access::Write && !e.writable() {
-                    return Err(self.refuse(lookup, at));
-                }
-                let pa = level.address(a, slot, va);
-                self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
-                return Ok(Answer {
-                    pa,
-                    at,
-                    began: at,
-                    from: Source::L1,
-                });
-            }
-            if let Some((flight, second)) = self.flight_of(lookup, (a, slot)) {
-                self.l1[s].arrays[a].waits += 1;
-                return self.wait((flight, second, slot), lookup, lent);
-            }
+        let Some((a, slot)) = place.filter(|&(a, slot)| level.ready(a, slot) <= now) else {
+            return self.not_ready(lookup, place, lent);
+        };
+        let array = &mut level.arrays[a];
+        array.hits += 1;
+        array.touch(slot);
+        let e = array.entry(slot);
+        let at = now + self.exceeds[s];
+        if access == Access::Write && !e.writable() {
+            return Err(self.refuse(lookup, at));
+        }
+        let pa = level.address(a, slot, va);
+        self.watch(s, key(asid, PageSize::K4, va.0), pa, e, a);
+        Ok(Answer {
+            pa,
+            at,
+            began: at,
+            from: Source::L1,
+        })
+    }
+
+    /// Past the first level, where it is absent or, at `place`, on its way.
+    // Apart from the hit, which would save and restore the registers that this needs.
+    #[inline(never)]
+    fn not_ready<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        place: Option<(usize, usize)>,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        if let Some((a, slot)) = place
+            && let Some((flight, second)) = self.flight_of(lookup, (a, slot))
+        {
+            self.l1[side(lookup.access)].arrays[a].waits += 1;
+            return self.wait((flight, second, slot), lookup, lent);
         }
         self.miss(lookup, Presence::of(place), lent)
     }
 
-    /// Past the first level, where it is absent or on its way (`first`). What waits
+    /// The same where no walk to the page is known (`first`: its entry). What waits
     /// for an entry on its way misses nothing, unless it has to walk itself.
-    #[inline(never)]
+    #[inline(always)]
     fn miss<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -116,8 +130,12 @@ impl Mmu {
             return self.join(i, lookup, &missed, lent);
         }
         self.count_miss(s, Presence::ABSENT);
+        if self.in_memory.is_some() {
+            return self.ask_memory(lookup, &missed, lent);
+        }
         if self.speculation.is_some() {
-            return self.walk_and_guess(lookup, &missed, lent);
+            let ended = self.walk_and_guess(lookup, missed.asked, lent);
+            return self.finish(lookup, &missed, ended);
         }
         let notes = self.records.as_ref().map(|_| Vec::new());
         let ended = self.walk(lookup, missed.asked, notes, lent);
@@ -244,11 +262,31 @@ impl Mmu {
             self.walker_wait.record(start - asked);
         }
         Ended {
+            asked,
             start,
             end,
             found,
             reads: notes.unwrap_or_default(),
         }
+    }
+
+    /// A walk, from `asked` on at the soonest, for what TLBs have missed: the answer, and
+    /// what was found when.
+    pub(super) fn walk_for<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        asked: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> (Result<Answer, Fault>, Option<(Walked, Cycle)>) {
+        let ended = if self.speculation.is_some() {
+            self.walk_and_guess(lookup, asked, lent)
+        } else {
+            let notes = self.records.as_ref().map(|_| Vec::new());
+            self.walk(lookup, asked, notes, lent)
+        };
+        let found = ended.found.ok().map(|walked| (walked, ended.end));
+        (self.finish(lookup, missed, ended), found)
     }
 
     /// What a walk found goes into the TLBs, and others may wait for it.
@@ -277,10 +315,12 @@ impl Mmu {
                 self.fill(side(access), &arrival, missed.presence);
                 let flight = Flight {
                     asked: missed.asked,
+                    looked: ended.asked,
                     began,
                     end,
                     mapping,
                     memory: self.walk_read_memory,
+                    walked: true,
                 };
                 self.remember(key(asid, PageSize::K4, va.0), flight);
                 if access == Access::Write && !mapping.writable {

@@ -83,6 +83,10 @@ impl Mmu {
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
             return Ok(mapping.pa(va));
         }
+        if let Some(mapping) = self.warm_memory(lookup, lent) {
+            self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
+            return Ok(mapping.pa(va));
+        }
         let mapping = self.warm_walk(lookup, lent)?;
         if access == Access::Write && !mapping.writable {
             return Err(self.refuse(lookup, now));
@@ -106,6 +110,9 @@ impl Mmu {
         self.kept.count(false);
         let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, now);
         self.kept.count(true);
+        if let Ok(walked) = &found {
+            self.warm_keep_in_memory(lookup, walked, lent);
+        }
         found
             .map(|walked| Mapping::of(&walked))
             .map_err(|missing| Fault {

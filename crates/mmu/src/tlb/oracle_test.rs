@@ -3,7 +3,7 @@
 use pagewalk_units::{Asid, PageSize};
 use proptest::prelude::*;
 
-use super::{CHUNK, EMPTY, Entry, Order, Slot, Tlb, key};
+use super::{EMPTY, Entry, Order, Slot, Tlb, key};
 use crate::{TlbReplacement, TlbSpec};
 
 impl Tlb {
@@ -22,22 +22,12 @@ impl Tlb {
     fn in_order_of_use(&self) -> Vec<u64> {
         let mut all = vec![];
         for (set, slots) in self.slots.chunks(self.ways).enumerate() {
-            if let Some(list) = self.links.get(set * self.ways..)
-                && !list.is_empty()
-            {
-                let mut way = list[0].first;
-                for _ in 0..self.ways {
-                    all.push(slots[usize::from(way)].key);
-                    way = list[usize::from(way)].older;
-                }
+            if self.order == Order::List {
+                all.extend(self.list.order(set).map(|way| slots[way].key));
             } else {
-                let heads = &self.heads[set * self.chunks..][..self.chunks];
-                let rank = |s: &&Slot| {
-                    let way = usize::from(s.way);
-                    heads[way / CHUNK].ranks[way % CHUNK]
-                };
+                let ranks = &self.heads[set].ranks;
                 let mut slots: Vec<&Slot> = slots.iter().collect();
-                slots.sort_by_key(rank);
+                slots.sort_by_key(|s| ranks[usize::from(s.way)]);
                 all.extend(slots.iter().map(|s| s.key));
             }
         }

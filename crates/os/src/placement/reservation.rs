@@ -44,7 +44,7 @@ impl PolicySpec for ReservationSpec {
 const PAGES: u64 = 512;
 
 /// A reservation at the first touch, a 2 MB page when enough of it is used.
-struct Reservation {
+pub(super) struct Reservation {
     /// A region with more pages than this becomes a 2 MB page.
     most_pages: u64,
     /// Reservations by pages in use, ASID and region. Made when memory runs
@@ -54,7 +54,7 @@ struct Reservation {
 
 impl Reservation {
     /// Promotes when the share of pages in use exceeds `threshold`.
-    fn new(threshold: f64) -> Self {
+    pub(super) fn new(threshold: f64) -> Self {
         Reservation {
             most_pages: (threshold * PAGES as f64).floor() as u64,
             least_used: None,

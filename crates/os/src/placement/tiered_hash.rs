@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Placed, TieredHash, Tiers, mix};
+use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers, mix};
 use pagewalk_tables::{GuestUse, PageTableSpec, Purpose, Refusal, Want};
 use pagewalk_units::{PageSize, rng};
 use rand::RngExt;
@@ -12,11 +12,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::PolicySpec;
+use super::reservation::Reservation;
 use super::{Booted, Placement, small};
 use crate::Effects;
 use crate::choice::FrameChoice;
 use crate::kernel::Kernel;
-use crate::memory::Memory;
+use crate::memory::{HUGE_ORDER, Memory};
 use crate::space::Space;
 use crate::spec::share;
 use crate::table::Role;
@@ -24,7 +25,7 @@ use crate::touch::Touch;
 
 /// 4 KB pages in frames that hashes of their numbers name. Pages of files and of shared
 /// memory are hashed by the process that touches them first, copies by the one that
-/// writes; blocks, ways of hashed tables and upper levels of trees come from the buddy
+/// writes; ways of hashed tables and upper levels of trees come from the buddy
 /// allocator. No time is charged for a try: the paper measured less than 0.2 % of a page
 /// fault (Revelator, section 6.2). A host's are its guest's pages (`hash_of`).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +44,13 @@ pub struct TieredHashSpec {
     /// allows allocating between 10-20 % (70-80 %) of the total pages", Revelator,
     /// section 6.3). Frames that are really in use are `os.occupied`. Default 0.
     pub denied: f64,
+    /// Makes it Revelator with huge pages: the first touch of a 2 MB region sets aside the
+    /// 2 MB block that a hash of the region's number names, or any free one; its pages go
+    /// to their places in it, and it becomes a 2 MB page when more than this share of it,
+    /// 0 to 1, is in use, as with `placement.reservation`. Regions without a block have
+    /// pages in frames that hashes name. Default: no huge pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promotion_threshold: Option<f64>,
     /// Which of the generated seeds each tier takes, 1 for the first: each number up to
     /// `tiers` once. Default: in the order in which they are generated.
     pub order: Vec<u8>,
@@ -102,6 +110,7 @@ impl Default for TieredHashSpec {
             tiers: MOST_TIERS as u8,
             page_tables: HashedTables::default(),
             denied: 0.0,
+            promotion_threshold: None,
             order: Vec::new(),
             hash_of: None,
             seed: None,
@@ -136,15 +145,24 @@ impl PolicySpec for TieredHashSpec {
                 self.order, self.tiers
             ));
         }
+        if let Some(threshold) = self.promotion_threshold {
+            share("promotion_threshold", threshold)?;
+        }
         share("denied", self.denied)
     }
     fn build(&self) -> Box<dyn Placement> {
-        Box::new(Hashed(self.clone()))
+        Box::new(Hashed {
+            spec: self.clone(),
+            reservations: self.promotion_threshold.map(Reservation::new),
+        })
     }
 }
 
-/// Every page is a 4 KB page.
-struct Hashed(TieredHashSpec);
+/// Pages of 4 KB, and reservations if there are huge pages.
+struct Hashed {
+    spec: TieredHashSpec,
+    reservations: Option<Reservation>,
+}
 
 impl Placement for Hashed {
     fn place(
@@ -154,7 +172,20 @@ impl Placement for Hashed {
         k: &mut Kernel,
         fx: &mut Effects,
     ) -> Result<PageSize, Refusal> {
-        small(touch, space, k, fx)
+        match &mut self.reservations {
+            Some(reservations) => reservations.place(touch, space, k, fx),
+            None => small(touch, space, k, fx),
+        }
+    }
+
+    fn reclaim(
+        &mut self,
+        spaces: &mut [Option<Box<Space>>],
+        k: &mut Kernel,
+        fx: &mut Effects,
+    ) -> bool {
+        let reservations = self.reservations.as_mut();
+        reservations.is_some_and(|r| r.reclaim(spaces, k, fx))
     }
 
     fn choice(&self, booted: &Booted<'_>) -> Box<dyn FrameChoice> {
@@ -162,9 +193,9 @@ impl Placement for Hashed {
         let mut stream = rng(booted.seed, &format!("{kernel}.tiered_hash"));
         let (drawn, denied) = (stream.random(), stream.random());
         let frames = booted.memory.frames();
-        let mut hashed = ByHash::new(&self.0, drawn, denied, frames);
+        let mut hashed = ByHash::new(&self.spec, drawn, denied, frames);
         if booted.role == Role::Host {
-            hashed.back_guests(&self.0, booted.page_table);
+            hashed.back_guests(&self.spec, booted.page_table);
         }
         Box::new(hashed)
     }
@@ -210,9 +241,21 @@ impl ByHash {
             HashedTables::None => 0,
         };
         let seed = spec.seed.unwrap_or(drawn);
+        let large = spec.promotion_threshold.map(|_| {
+            // Seeds of their own: a region's page table would else be in its own block.
+            let order: Vec<u8> = spec.order().iter().map(|n| n + MOST_TIERS as u8).collect();
+            let blocks = frames.start >> HUGE_ORDER..frames.end >> HUGE_ORDER;
+            Large {
+                hash: TieredHash::new(seed, &order, blocks),
+                placed: Placed::default(),
+            }
+        });
         let hash = TieredHash::new(seed, &spec.order(), frames);
         ByHash {
-            tiers: Tiers::new(hash, table_tiers),
+            tiers: Tiers {
+                large,
+                ..Tiers::new(hash, table_tiers)
+            },
             denied: Denied {
                 share: spec.denied,
                 seed: denied,
@@ -269,8 +312,32 @@ impl ByHash {
     }
 }
 
+/// The block that a tier names for the 2 MB region `number`, or any free one.
+fn block(
+    large: &mut Large,
+    denied: &Denied,
+    want: &Want,
+    number: u64,
+    memory: &mut Memory,
+) -> Option<u64> {
+    if !memory.serves_block() {
+        return None;
+    }
+    let Large { hash, placed } = large;
+    let range = hash.range();
+    let free = memory.buddy().available(HUGE_ORDER) as f64 / (range.end - range.start) as f64;
+    let hashed = placed.place(hash.tiers(), free, |tier| {
+        let frame = hash.frame(tier, want.asid, number) << HUGE_ORDER;
+        (!denied.has(frame) && memory.alloc_at(frame, HUGE_ORDER)).then_some(frame)
+    });
+    hashed.or_else(|| memory.take_block(HUGE_ORDER))
+}
+
 impl FrameChoice for ByHash {
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
+        if let (Some(large), Purpose::Reservation { vpn }) = (&mut self.tiers.large, want.purpose) {
+            return block(large, &self.denied, want, vpn >> 9, memory);
+        }
         let Some((key, kind)) = self.key(want) else {
             return memory.take(want);
         };
@@ -305,22 +372,27 @@ impl FrameChoice for ByHash {
             table_tiers,
             data,
             tables,
+            large,
             ..
         } = &self.tiers;
+        let none = Placed::default();
+        let blocks = large.as_ref().map_or(&none, |large| &large.placed);
         let path = format!("{path}.tiered_hash");
         let kept = |name: &str| {
             // What the hash has taken is among the frames that are not denied, so the
             // model's p is not the share of frames in use.
             let known = self.denied.share == 0.0 || !name.ends_with("_expected");
-            known && (*table_tiers > 0 || !name.starts_with("table_"))
+            let tables = *table_tiers > 0 || !name.starts_with("table_");
+            known && tables && (large.is_some() || !name.starts_with("large_"))
         };
         let fallbacks = FallbackStats {
             data_fallbacks: data.fallbacks,
             table_fallbacks: tables.fallbacks,
+            large_fallbacks: blocks.fallbacks,
         };
         tree.add_some(&path, &fallbacks, kept);
         for tier in 0..hash.tiers() {
-            let stats = TierStats::of(tier, data, tables);
+            let stats = TierStats::of(tier, [data, tables, blocks]);
             let kept =
                 |name: &str| kept(name) && (tier < *table_tiers || !name.starts_with("table_"));
             tree.add_some(&format!("{path}.{}", tier + 1), &stats, kept);
@@ -337,6 +409,9 @@ pagewalk_stats::counters! {
         table_tries: "tries", "Last-level frames of page tables for which this tier was asked";
         table_hits: "frames", "Last-level frames of page tables that this tier names";
         table_expected: "frames", "Last-level frames of page tables that the model places by this tier";
+        large_tries: "tries", "2 MB regions for whose block this tier was asked";
+        large_hits: "regions", "2 MB regions in the block that this tier names";
+        large_expected: "regions", "2 MB regions that the model places by this tier, with the share p of 2 MB blocks that were not free as a whole";
     }
 }
 
@@ -345,11 +420,12 @@ pagewalk_stats::counters! {
     pub struct FallbackStats {
         data_fallbacks: "pages", "Pages of programs for which no tier had a free frame: the buddy allocator's";
         table_fallbacks: "frames", "Last-level frames of page tables for which no tier that is tried for them had a free frame";
+        large_fallbacks: "regions", "2 MB regions for which no tier had a free block, of those for which there may be one";
     }
 }
 
 impl TierStats {
-    fn of(tier: usize, data: &Placed, tables: &Placed) -> Self {
+    fn of(tier: usize, [data, tables, large]: [&Placed; 3]) -> Self {
         TierStats {
             data_tries: data.tries[tier],
             data_hits: data.hits[tier],
@@ -357,6 +433,9 @@ impl TierStats {
             table_tries: tables.tries[tier],
             table_hits: tables.hits[tier],
             table_expected: tables.expected[tier].round() as u64,
+            large_tries: large.tries[tier],
+            large_hits: large.hits[tier],
+            large_expected: large.expected[tier].round() as u64,
         }
     }
 }

@@ -6,8 +6,8 @@ use pagewalk_os::{
     TieredHashSpec,
 };
 use pagewalk_stats::Tree;
-use pagewalk_tables::{MemoryEfficientSpec, View};
-use pagewalk_units::{Access, Asid, Backing, VirtAddr};
+use pagewalk_tables::{Flags, MemoryEfficientSpec, View};
+use pagewalk_units::{Access, Asid, Backing, PageSize, VirtAddr};
 
 fn tiered(tiers: u8, denied: f64) -> TieredHashSpec {
     TieredHashSpec {
@@ -365,6 +365,100 @@ fn the_same_seed_places_the_same_and_a_seed_of_the_designs_own_does_not_change()
     assert_ne!(run(1, Some(7)).1, run(2, Some(7)).1);
 }
 
+fn huge(promotion_threshold: f64) -> TieredHashSpec {
+    TieredHashSpec {
+        promotion_threshold: Some(promotion_threshold),
+        ..tiered(6, 0.0)
+    }
+}
+
+/// Where the first byte of region `n` of the heap would lie by `tier`.
+fn block(w: &World, tier: usize, n: u64) -> u64 {
+    let tiers = w.os.tiers().expect("it places by hash");
+    let large = tiers.large.as_ref().expect("blocks are hashed");
+    large.hash.frame(tier, w.os.asid(w.pid), (HEAP.0 >> 21) + n) << 21
+}
+
+#[test]
+fn a_regions_pages_lie_in_the_block_that_a_hash_names_and_become_a_large_one() {
+    let mut w = world(&spec(FragmentationSpec::None), huge(0.1));
+    w.heap(4 * MB);
+    for page in 0..51 {
+        let at = HEAP.offset(page * 8 * 4096);
+        w.write(at);
+        assert_eq!(w.pa(w.pid, at), block(&w, 0, 0) + (at.0 - HEAP.0));
+    }
+    assert_eq!((w.stats().promotions, w.stats().reservations), (0, 1));
+    w.write(HEAP.offset(4096));
+    assert_eq!((w.stats().promotions, w.stats().reservations), (1, 0));
+    let found = w.at(HEAP).expect("mapped");
+    assert_eq!(
+        (found.size, found.frame.base.0),
+        (PageSize::M2, block(&w, 0, 0))
+    );
+    // Its page table lay elsewhere, in a frame that a hash names.
+    let tiers = w.os.tiers().expect("it places by hash");
+    assert_eq!((tiers.tables.hits[0], tiers.data.tries[0]), (1, 0));
+}
+
+/// Blocks by hash, any block, frames by hash, any frame: in this order.
+#[test]
+fn what_no_hashed_block_has_room_for_goes_on_to_the_next_tier_and_kind() {
+    // Two blocks in three are broken.
+    let broken = spec(FragmentationSpec::Available2mb(1.0 / 3.0));
+    let mut w = world(&broken, huge(1.0));
+    let regions = 300;
+    w.heap(regions * 2 * MB);
+    for n in 0..regions {
+        w.write(HEAP.offset(n * 2 * MB));
+    }
+    let mut seen = [0; 7];
+    let mut reserved = 0;
+    for n in 0..regions {
+        let at = HEAP.offset(n * 2 * MB);
+        let found = w.at(at).expect("mapped");
+        if !found.flags.contains(Flags::RESERVED) {
+            continue;
+        }
+        reserved += 1;
+        let tier = (0..6).find(|&tier| block(&w, tier, n) == w.pa(w.pid, at));
+        seen[tier.unwrap_or(6)] += 1;
+    }
+    let tiers = w.os.tiers().expect("it places by hash");
+    let large = &tiers.large.as_ref().expect("blocks are hashed").placed;
+    assert_eq!(large.hits[..], seen[..6]);
+    assert!(
+        large.hits[0] > 10 && large.hits[1] > 5 && seen[6] > 0,
+        "{seen:?}"
+    );
+    // Nodes of the last level and pages without a block break up free blocks, too.
+    let s = w.stats();
+    assert_eq!(s.reservations_made, reserved);
+    assert_eq!(large.hits.iter().sum::<u64>() + large.fallbacks, regions);
+    assert_eq!(s.huge_fallbacks, regions - reserved);
+    assert!(s.huge_fallbacks > 100);
+    let data = &tiers.data;
+    assert_eq!(
+        data.tries[0],
+        regions - reserved,
+        "the others have 4 KB pages by hash"
+    );
+    assert!(data.hits[0] as f64 > 0.4 * data.tries[0] as f64);
+}
+
+/// A share of the requests for blocks is served, whoever has the block.
+#[test]
+fn a_share_of_the_regions_is_served() {
+    let mut w = world(&spec(FragmentationSpec::Served2mb(0.3)), huge(1.0));
+    let regions = 400;
+    w.map(HEAP, regions * 2 * MB, true, Backing::Anonymous);
+    for n in 0..regions {
+        w.write(HEAP.offset(n * 2 * MB));
+    }
+    let made = w.stats().reservations_made;
+    assert!((80..160).contains(&made), "{made} of 400");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_by_key() {
     let refused = |hash: TieredHashSpec, key: &str| {
@@ -378,6 +472,7 @@ fn what_makes_no_sense_is_refused_by_key() {
     refused(tiered(7, 0.0), "tiers");
     refused(tiered(6, 1.5), "denied");
     refused(tiered(6, f64::NAN), "denied");
+    refused(huge(1.1), "promotion_threshold");
     for order in [vec![1, 2], vec![1, 2, 2], vec![0, 1, 2]] {
         let wrong = TieredHashSpec {
             order,

@@ -27,8 +27,8 @@ pub struct Generated {
     /// Kronecker: expected degree of a vertex with `k` ones in its original
     /// number, in units of 2^-FRACTION edges.
     expected: Vec<u64>,
-    /// Kronecker: where the edges of every 32nd vertex begin; the rows between
-    /// are summed when they are asked for.
+    /// Kronecker: where the edges of every 32nd vertex begin, and where the last ones
+    /// end; the rows between are summed when they are asked for.
     bases: Vec<u64>,
 }
 
@@ -77,6 +77,7 @@ impl Generated {
                 }
                 sum += graph.kronecker_degree(graph.rename.original(vertex));
             }
+            graph.bases.push(sum);
             graph.edges = sum;
         }
         graph
@@ -109,14 +110,25 @@ impl Generated {
                 key: vertex,
             },
             Model::Kronecker => {
-                let first = vertex / ROWS_PER_BASE * ROWS_PER_BASE;
-                let before = (first..vertex)
-                    .map(|v| self.kronecker_degree(self.rename.original(v)))
-                    .sum::<u64>();
+                let base = vertex / ROWS_PER_BASE;
+                let first = base * ROWS_PER_BASE;
+                let next = self.vertices.min(u64::from(first + ROWS_PER_BASE)) as u32;
                 let original = self.rename.original(vertex);
+                let degree = self.kronecker_degree(original);
+                let edges = |vertices: std::ops::Range<u32>| {
+                    vertices
+                        .map(|v| self.kronecker_degree(self.rename.original(v)))
+                        .sum::<u64>()
+                };
+                // From the base that is nearer.
+                let start = if vertex - first <= next - vertex {
+                    self.bases[base as usize] + edges(first..vertex)
+                } else {
+                    self.bases[base as usize + 1] - degree - edges(vertex + 1..next)
+                };
                 Row {
-                    start: self.bases[(vertex / ROWS_PER_BASE) as usize] + before,
-                    degree: self.kronecker_degree(original),
+                    start,
+                    degree,
                     key: original,
                 }
             }

@@ -1,0 +1,256 @@
+//! SpecTLB (Barr, Cox and Rixner, ISCA 2011): where the 2 MB blocks lie that the kernel
+//! has reserved for regions whose pages are still small. A page of such a region lies at its
+//! own place in the block, so one entry foretells all 512.
+
+use pagewalk_stats::Tree;
+use pagewalk_structures::SetAssoc;
+use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::registry::EngineKind;
+use super::{Engine, Guess, Guesses, Miss, Seen, What};
+use crate::Walked;
+use crate::spec::MAX_LATENCY;
+
+/// A SpecTLB of each core, beside its second-level TLB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpecTlbSpec {
+    /// Entries, one a 2 MB region of virtual memory; a multiple of `ways`.
+    pub entries: u32,
+    /// Ways, least recently used replaced. Default 4 (Revelator, table 1).
+    #[serde(default = "ways")]
+    pub ways: u32,
+    /// Cycles from a miss of all TLBs to its guess. Default 4 (Revelator, table 1).
+    #[serde(default = "latency")]
+    pub latency: Cycle,
+    /// How it knows that a page which a walk found lies in a reservation.
+    #[serde(default)]
+    pub detect: Detect,
+}
+
+fn ways() -> u32 {
+    4
+}
+
+fn latency() -> Cycle {
+    4
+}
+
+/// How a SpecTLB knows that a page lies in a reservation.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Detect {
+    /// The kernel sets a bit in the page's entry; in a virtual machine guest and host
+    /// both do. The default.
+    #[default]
+    Flag,
+    /// Bits 20 to 12 of the virtual and of the physical address are the same, which is so
+    /// of one in 512 pages at random, too.
+    Offset,
+}
+
+pagewalk_stats::counters! {
+    /// What one SpecTLB counted. lookups = hits + misses; lookups are the walks, and hits and
+    /// merged_hits are the engine's guesses.
+    pub struct SpecTlbStats {
+        lookups: "lookups", "Lookups for misses of all TLBs that walked: misses / lookups is the miss rate";
+        hits: "lookups", "Those of them that found where the region's reservation lies, and guessed";
+        misses: "lookups", "Those that found nothing, or an entry whose walk had not ended";
+        merged_lookups: "lookups", "Lookups for misses that waited for a walk to the same 4 KB page";
+        merged_hits: "lookups", "Those of them that found where the region's reservation lies, and guessed";
+        mispredictions: "lookups", "Hits for which the walk found the page in another place: the entry was out of date, or made by chance";
+        fills: "entries", "Entries put in, or put right after a misprediction";
+        evictions: "entries", "Entries replaced while still valid";
+        invalidated: "entries", "Entries dropped since the kernel changed what they cover: the region was promoted, demoted, unmapped or protected";
+    }
+}
+
+/// log2 of the bytes of a region.
+const REGION_SHIFT: u32 = PageSize::M2.shift();
+/// Bits of a region's number in a key: 64-bit addresses.
+const REGION_BITS: u32 = 64 - REGION_SHIFT;
+/// Bits of an address that say where in its region its 4 KB page lies.
+const PAGE_IN_REGION: u64 = PageSize::M2.bytes() - PageSize::K4.bytes();
+
+/// Number of the region of an address.
+fn region(va: u64) -> u64 {
+    va >> REGION_SHIFT
+}
+
+fn key(asid: Asid, region: u64) -> u64 {
+    u64::from(asid.0) << 48 | region
+}
+
+const _: () = assert!(REGION_BITS < 48);
+
+/// A reservation, as an entry holds it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Reservation {
+    /// Its first byte.
+    base: u64,
+    /// From when on it answers.
+    ready: Cycle,
+}
+
+impl EngineKind for SpecTlbSpec {
+    fn check(&self) -> Result<(), String> {
+        let SpecTlbSpec {
+            entries,
+            ways,
+            latency,
+            ..
+        } = *self;
+        const MOST: u32 = 1 << 20;
+        if entries == 0 || entries > MOST {
+            return Err(format!("entries is {entries}; expected 1 to {MOST}"));
+        }
+        if ways == 0 || ways > 1 << 16 || !entries.is_multiple_of(ways) {
+            return Err(format!(
+                "ways is {ways}; expected a divisor of engine.spectlb.entries ({entries}), at most 65536"
+            ));
+        }
+        if latency > MAX_LATENCY {
+            return Err(format!(
+                "latency is {latency}; expected at most {MAX_LATENCY} cycles"
+            ));
+        }
+        Ok(())
+    }
+
+    fn build(&self, _frequency_ghz: f64) -> Box<dyn Engine> {
+        let (entries, ways) = (self.entries as usize, self.ways as usize);
+        Box::new(SpecTlb {
+            latency: self.latency,
+            detect: self.detect,
+            reservations: SetAssoc::new(entries / ways, ways),
+            guessed: None,
+            stats: SpecTlbStats::default(),
+        })
+    }
+}
+
+/// The array, and what it guessed last.
+struct SpecTlb {
+    latency: Cycle,
+    detect: Detect,
+    reservations: SetAssoc<Reservation>,
+    /// For the miss whose walk is under way.
+    guessed: Option<PhysAddr>,
+    stats: SpecTlbStats,
+}
+
+impl SpecTlb {
+    /// The first byte of the reservation in which the page of `va` lies, as far as the
+    /// walk tells.
+    fn reservation(&self, va: VirtAddr, walked: &Walked) -> Option<u64> {
+        let frame = walked.frame.base.0;
+        let in_place = (va.0 ^ frame) & PAGE_IN_REGION == 0;
+        let reserved = |flags: Flags| flags.contains(Flags::RESERVED);
+        let told = match self.detect {
+            Detect::Offset => true,
+            Detect::Flag => {
+                reserved(walked.leaf.flags)
+                    && walked.guest.is_none_or(|guest| reserved(guest.flags))
+            }
+        };
+        (walked.size == PageSize::K4 && in_place && told)
+            .then_some(frame & !(PageSize::M2.bytes() - 1))
+    }
+
+    fn fill(&mut self, region: u64, key: u64, new: Reservation) {
+        self.stats.fills += 1;
+        let old = self.reservations.insert(region, key, new);
+        self.stats.evictions += u64::from(old.is_some_and(|(k, _)| k != key));
+    }
+}
+
+impl Engine for SpecTlb {
+    fn latency(&self) -> Cycle {
+        self.latency
+    }
+
+    fn makes(&self, what: What) -> bool {
+        what == What::Data
+    }
+
+    fn guess(&mut self, miss: &Miss, _: &Seen<'_>) -> Guesses {
+        let region = region(miss.va.0);
+        let found = self.reservations.lookup(region, key(miss.asid, region));
+        let offset = miss.va.0 & (PageSize::M2.bytes() - 1);
+        let guess = found
+            .filter(|r| r.ready <= miss.at)
+            .map(|r| PhysAddr(r.base | offset));
+        let hit = u64::from(guess.is_some());
+        let s = &mut self.stats;
+        if miss.merges {
+            s.merged_lookups += 1;
+            s.merged_hits += hit;
+        } else {
+            s.lookups += 1;
+            s.hits += hit;
+            self.guessed = guess;
+        }
+        let what = What::Data;
+        guess.into_iter().map(|at| Guess { at, what }).collect()
+    }
+
+    fn learn_at(&mut self, miss: &Miss, walked: &Walked, end: Cycle) {
+        let guessed = self.guessed.take();
+        if guessed == Some(walked.pa(miss.va)) {
+            return;
+        }
+        self.stats.mispredictions += u64::from(guessed.is_some());
+        let region = region(miss.va.0);
+        let key = key(miss.asid, region);
+        let Some(base) = self.reservation(miss.va, walked) else {
+            if guessed.is_some() {
+                self.reservations.remove(region, key);
+            }
+            return;
+        };
+        match self.reservations.lookup(region, key) {
+            // On its way from a walk seen before: whichever ends first brings it.
+            Some(r) if r.base == base => r.ready = r.ready.min(end),
+            _ => self.fill(region, key, Reservation { base, ready: end }),
+        }
+    }
+
+    fn invalidate(&mut self, what: &Invalidation) {
+        let (asid, first, last) = match *what {
+            Invalidation::Page { asid, page } => {
+                let last = page.base.0 + (page.size.bytes() - 1);
+                (asid, region(page.base.0), region(last))
+            }
+            Invalidation::Range { asid, at, bytes } => {
+                let last = at.0.saturating_add(bytes.saturating_sub(1));
+                (asid, region(at.0), region(last))
+            }
+            Invalidation::Space { asid } => (asid, 0, u64::MAX >> REGION_SHIFT),
+        };
+        let mut dropped = 0;
+        if first == last {
+            let gone = self.reservations.remove(first, key(asid, first));
+            dropped = u64::from(gone.is_some());
+        } else {
+            let (first, last) = (key(asid, first), key(asid, last));
+            self.reservations.retain(|key, _| {
+                let covered = (first..=last).contains(&key);
+                dropped += u64::from(covered);
+                !covered
+            });
+        }
+        self.stats.invalidated += dropped;
+    }
+
+    fn report(&self, path: &str, tree: &mut Tree) {
+        let misses = self.stats.lookups - self.stats.hits;
+        let stats = SpecTlbStats {
+            misses,
+            ..self.stats
+        };
+        tree.add(&format!("{path}.spectlb"), &stats);
+    }
+}

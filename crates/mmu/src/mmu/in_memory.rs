@@ -1,0 +1,281 @@
+//! Between the second level of TLBs and the walker: a TLB that is a part of memory.
+//!
+//! The set that would hold the page's entry is one line, which is read where walks enter
+//! the core's caches. The page's size is not known yet: it is predicted, and the set of the
+//! other size is not tried. Without a hit the walk begins when the line is there, and what it
+//! finds is put in, which writes the line.
+
+use pagewalk_memory::{Below, Level};
+use pagewalk_stats::Tree;
+use pagewalk_tables::{InMemoryTlbSpec, PomEntry, PomTlb, View};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+
+use super::miss::Missed;
+use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source, side};
+use crate::level::Arrival;
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::{LEVELS, Walked, foresee, request};
+
+pagewalk_stats::counters! {
+    /// What one core counted of the in-memory TLB. lookups = hits + misses, hits = hits_4kb +
+    /// hits_2mb, and lookups = walks + hits.
+    pub struct InMemoryStats {
+        lookups: "lookups", "Translations that no TLB of the core had and that the in-memory TLB was asked for";
+        hits: "lookups", "Lookups that found the translation: no walk is made";
+        misses: "lookups", "Lookups that did not, and a walk is made: no entry, one of the size that was not predicted, or a store to a page that the entry says is read-only";
+        hits_4kb: "lookups", "Hits of 4 KB pages";
+        hits_2mb: "lookups", "Hits of 2 MB pages, or of such pieces of 1 GB pages";
+        merged: "translations", "Translations that waited for a lookup under way for the same 4 KB page, which was a hit";
+        predicted_right: "lookups", "Lookups whose page had the size that was predicted";
+        predicted_wrong: "lookups", "Lookups whose page had the other size, as the walk found out";
+        cycles: "cycles", "Sum of the lookups' lengths, from the miss of the last TLB of the core to the line";
+        fills: "entries", "Entries put in after walks, each of which writes its line";
+        reads: "reads", "Lines read by lookups";
+        reads_l1d: "reads", "Those of them that the first-level data cache had";
+        reads_l2: "reads", "Those that the second-level cache had";
+        reads_l3: "reads", "Those that the shared cache had";
+        reads_remote: "reads", "Those that another core's cache had";
+        reads_memory: "reads", "Those that came from DRAM";
+    }
+}
+
+/// What a core has of its own of the in-memory TLB: the prediction, and an account.
+pub(super) struct InMemory {
+    /// Whether the pages of a region are large, by the number of the region.
+    large: Vec<bool>,
+    stats: InMemoryStats,
+    /// Lines read by the level that had them.
+    reads: [u64; LEVELS],
+}
+
+impl InMemory {
+    pub fn new(spec: &InMemoryTlbSpec) -> Self {
+        let InMemoryTlbSpec::Pom(spec) = spec;
+        InMemory {
+            large: vec![false; spec.size_predictor as usize],
+            stats: InMemoryStats::default(),
+            reads: [0; LEVELS],
+        }
+    }
+
+    fn bit(&mut self, va: VirtAddr) -> &mut bool {
+        let region = (va.0 >> PageSize::M2.shift()) as usize;
+        let bits = self.large.len();
+        &mut self.large[region & (bits - 1)]
+    }
+
+    fn predict(&mut self, va: VirtAddr) -> PageSize {
+        if *self.bit(va) {
+            PageSize::M2
+        } else {
+            PageSize::K4
+        }
+    }
+
+    /// The page around `va` is held as one of `size`.
+    fn correct(&mut self, va: VirtAddr, size: PageSize) {
+        *self.bit(va) = size == PageSize::M2;
+    }
+
+    /// A translation waited for another's walk, or for its hit here.
+    pub fn count_merge(&mut self, walked: bool) {
+        self.stats.merged += u64::from(!walked);
+    }
+
+    pub fn stats(&self) -> InMemoryStats {
+        let s = &self.stats;
+        let reads = |level: Level| self.reads[level as usize];
+        InMemoryStats {
+            hits: s.hits_4kb + s.hits_2mb,
+            misses: s.lookups - s.hits_4kb - s.hits_2mb,
+            reads: self.reads.iter().sum(),
+            reads_l1d: reads(Level::L1),
+            reads_l2: reads(Level::L2),
+            reads_l3: reads(Level::L3),
+            reads_remote: reads(Level::Remote),
+            reads_memory: reads(Level::Memory),
+            ..*s
+        }
+    }
+}
+
+/// The size as which a page is held, and what its entry says, for `va` within it.
+fn entry_of(walked: &Walked, va: VirtAddr) -> (PageSize, PomEntry) {
+    let held = PomTlb::held(walked.size);
+    let frame = PhysAddr(walked.pa(va).0 & !(held.bytes() - 1));
+    let writable = walked.writable();
+    (held, PomEntry { frame, writable })
+}
+
+/// What TLBs keep of an entry.
+fn mapping(entry: PomEntry, size: PageSize) -> Mapping {
+    Mapping {
+        frame: entry.frame.0,
+        size,
+        writable: entry.writable,
+    }
+}
+
+/// The entry for `va`, if it is there at `now` and allows the access.
+fn find(
+    tlb: &mut PomTlb,
+    lookup: &Lookup,
+    size: PageSize,
+    now: Cycle,
+    view: &View<'_>,
+) -> Option<Mapping> {
+    let &Lookup {
+        asid, va, access, ..
+    } = lookup;
+    // A store where the entry says that there may be none walks: the kernel may have
+    // allowed it since, for which nothing is shot down.
+    let allowed = |e: &PomEntry| e.writable || access != Access::Write;
+    let found = tlb.lookup(asid, va.0, size, now).filter(allowed)?;
+    let found = mapping(found, size);
+    debug_assert!(
+        foresee(view, va).is_ok_and(|walked| {
+            walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
+        }),
+        "a translation of the in-memory TLB is out of date: {va} of {asid:?}"
+    );
+    Some(found)
+}
+
+impl Mmu {
+    /// A lookup that no TLB of the core has answered.
+    #[inline(never)]
+    pub(super) fn ask_memory<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+            return self.walk_for(lookup, missed, missed.asked, lent).0;
+        };
+        let predicted = unit.predict(va);
+        let at = request(tlb.line(va.0, predicted), self.core);
+        let done = lent.private.access(at, missed.asked, lent.below);
+        unit.reads[done.level as usize] += 1;
+        unit.stats.lookups += 1;
+        unit.stats.cycles += done.at - missed.asked;
+        if let Some(mapping) = find(tlb, lookup, predicted, done.at, lent.view) {
+            unit.stats.predicted_right += 1;
+            if predicted == PageSize::K4 {
+                unit.stats.hits_4kb += 1;
+            } else {
+                unit.stats.hits_2mb += 1;
+            }
+            let arrival = Arrival {
+                asid,
+                va,
+                mapping,
+                ready: done.at,
+                counted: true,
+                fetched: true,
+            };
+            self.latest = self.latest.max(done.at);
+            self.fill(side(access), &arrival, missed.presence);
+            let flight = Flight {
+                asked: missed.asked,
+                looked: done.at,
+                began: done.at,
+                end: done.at,
+                mapping,
+                memory: done.level == Level::Memory,
+                walked: false,
+            };
+            self.remember(key(asid, PageSize::K4, va.0), flight);
+            return Ok(Answer {
+                pa: mapping.pa(va),
+                at: done.at,
+                began: done.at,
+                from: Source::InMemory,
+            });
+        }
+        self.memory_lookup[side(access)] = done.at - missed.asked;
+        let (answer, found) = self.walk_for(lookup, missed, done.at, lent);
+        if let Some((walked, end)) = found {
+            self.keep_in_memory(lookup, &walked, end, predicted, lent);
+        }
+        answer
+    }
+
+    /// The walk for `lookup` found its page at `end`: that goes into the in-memory TLB, off
+    /// the path of whoever waits.
+    fn keep_in_memory<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        walked: &Walked,
+        end: Cycle,
+        predicted: PageSize,
+        lent: &mut Lent<'_, B>,
+    ) {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+            return;
+        };
+        let &Lookup { asid, va, .. } = lookup;
+        let (size, entry) = entry_of(walked, va);
+        unit.stats.predicted_right += u64::from(size == predicted);
+        unit.stats.predicted_wrong += u64::from(size != predicted);
+        unit.stats.fills += 1;
+        unit.correct(va, size);
+        let line = request(tlb.line(va.0, size), self.core);
+        let written = lent.private.update(line, end, lent.below);
+        tlb.insert(asid, va.0, size, entry, written.at);
+    }
+
+    /// State only: what [`Mmu::ask_memory`] finds; `None`: a walk is needed.
+    pub(super) fn warm_memory<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        lent: &mut Lent<'_, B>,
+    ) -> Option<Mapping> {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+            return None;
+        };
+        let predicted = unit.predict(lookup.va);
+        let line = request(tlb.line(lookup.va.0, predicted), self.core);
+        lent.private.warm(line, lent.below);
+        find(tlb, lookup, predicted, Cycle::MAX, lent.view)
+    }
+
+    /// State only: what [`Mmu::keep_in_memory`] leaves behind.
+    pub(super) fn warm_keep_in_memory<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        walked: &Walked,
+        lent: &mut Lent<'_, B>,
+    ) {
+        let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
+            return;
+        };
+        let (size, entry) = entry_of(walked, lookup.va);
+        unit.correct(lookup.va, size);
+        let line = request(tlb.line(lookup.va.0, size), self.core);
+        lent.private.warm_update(line, lent.below);
+        tlb.insert(lookup.asid, lookup.va.0, size, entry, 0);
+    }
+
+    /// The page of `va` was used while the machine skips: its translation is in `tlb` from
+    /// then on, and no cache knows of it.
+    pub fn skip(&mut self, asid: Asid, va: VirtAddr, view: &View<'_>, tlb: &mut PomTlb) {
+        let (Some(unit), Ok(walked)) = (&mut self.in_memory, foresee(view, va)) else {
+            return;
+        };
+        let (size, entry) = entry_of(&walked, va);
+        unit.correct(va, size);
+        tlb.insert(asid, va.0, size, entry, 0);
+    }
+
+    /// Adds what this core counted of the in-memory TLB below `path`.
+    pub(super) fn report_in_memory(&self, path: &str, tree: &mut Tree) {
+        if let Some(unit) = &self.in_memory {
+            tree.add(&format!("{path}.in_memory_tlb"), &unit.stats());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A page table for tests that say themselves what is mapped where: one entry a walk.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+
+use pagewalk_tables::{Flags, Next, Translation, Walk, WalkCaches, WalkState};
+use pagewalk_units::{Addr, Frame, PageSize};
+
+/// Pages by their first address: size, frame and flags. They do not overlap.
+#[derive(Clone, Default, Debug)]
+pub struct Pages(pub BTreeMap<u64, (PageSize, u64, Flags)>);
+
+impl Pages {
+    /// Maps the page of `size` at `va` in place of what is mapped in its range.
+    pub fn map(&mut self, va: u64, size: PageSize, frame: u64, flags: Flags) {
+        let first = va & !(size.bytes() - 1);
+        self.unmap(first, size.bytes());
+        self.0.insert(first, (size, frame, flags));
+    }
+    /// Unmaps the pages that have a byte in the range.
+    pub fn unmap(&mut self, at: u64, bytes: u64) {
+        self.0
+            .retain(|&first, page| first + page.0.bytes() <= at || first >= at + bytes);
+    }
+    /// Where `va` lies, and whether it may be written.
+    pub fn find(&self, va: u64) -> Option<(u64, PageSize, Flags)> {
+        let (first, &(size, frame, flags)) = self.0.range(..=va).next_back()?;
+        (va < first + size.bytes()).then_some((frame + (va - first), size, flags))
+    }
+    /// Where the entry for `va` lies.
+    pub fn entry(va: u64) -> u64 {
+        (1 << 43) + (va >> 12) * 8
+    }
+}
+
+impl<In: Addr, Out: Addr> Walk<In, Out> for Pages {
+    fn next(&self, va: In, state: &mut WalkState, _: &mut WalkCaches<'_>) -> Next<Out> {
+        state.step += 1;
+        if state.step == 1 {
+            let at = Out::new(Pages::entry(va.raw()));
+            return Next::One { at, level: 1 };
+        }
+        self.translate(va).map_or(Next::Fault, Next::Done)
+    }
+
+    fn translate(&self, va: In) -> Option<Translation<Out>> {
+        let (pa, size, flags) = self.find(va.raw())?;
+        Some(Translation {
+            frame: Frame {
+                base: Out::new(pa & !(size.bytes() - 1)),
+            },
+            size,
+            flags,
+            leaf: Out::new(Pages::entry(va.raw())),
+        })
+    }
+}

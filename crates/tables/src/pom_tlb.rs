@@ -1,0 +1,285 @@
+//! POM-TLB (Ryoo, Gulur, Song and John, ISCA 2017): a TLB that is a part of memory, one for
+//! all cores. Sets of four entries fill a line each; 4 KB pages have a table of their own,
+//! and so have 2 MB pages.
+
+use pagewalk_stats::Tree;
+use pagewalk_structures::SetAssoc;
+use pagewalk_units::{Asid, Cycle, LINE_BYTES, PageSize, PhysAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Invalidation;
+
+/// A TLB in memory behind the second-level TLBs, one for all cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub enum InMemoryTlbSpec {
+    /// POM-TLB (Ryoo et al., ISCA 2017): sets of four entries, a line each, that cores read
+    /// through their caches; a bit predicts of which size a page is.
+    #[serde(rename = "pom")]
+    Pom(PomTlbSpec),
+}
+
+impl InMemoryTlbSpec {
+    /// Whether the values make sense; an error names the key and what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        let InMemoryTlbSpec::Pom(spec) = self;
+        spec.check().map_err(|e| format!("in_memory_tlb.pom.{e}"))
+    }
+}
+
+/// A POM-TLB: 16 bytes of memory an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PomTlbSpec {
+    /// Entries for 4 KB pages; a multiple of 4. Default 65536 (Revelator, section 6.3, has
+    /// 128 K in all; its second version 16 MB, which are 524288 for each size).
+    pub entries_4kb: u32,
+    /// Entries for 2 MB pages; a multiple of 4. A 1 GB page is held in pieces of 2 MB.
+    /// Default 65536.
+    pub entries_2mb: u32,
+    /// Bits of each core by which the size of a page is predicted, a power of two; they are
+    /// indexed by the lowest bits of the number of the 2 MB region (ours: Ryoo et al. have
+    /// nine bits of the address). Default 512.
+    pub size_predictor: u32,
+}
+
+impl Default for PomTlbSpec {
+    fn default() -> Self {
+        PomTlbSpec {
+            entries_4kb: 65_536,
+            entries_2mb: 65_536,
+            size_predictor: 512,
+        }
+    }
+}
+
+/// Entries of a set: a line.
+const WAYS: usize = 4;
+/// Bytes of an entry.
+const ENTRY_BYTES: u64 = LINE_BYTES / WAYS as u64;
+/// Most entries for one size: 256 MB.
+const MOST_ENTRIES: u32 = 1 << 24;
+/// Most bits of a size predictor.
+const MOST_BITS: u32 = 1 << 20;
+/// Bits of a page number in a key: 57-bit addresses in 4 KB pages.
+const NUMBER_BITS: u32 = 45;
+
+impl PomTlbSpec {
+    fn check(&self) -> Result<(), String> {
+        for (name, entries) in [
+            ("entries_4kb", self.entries_4kb),
+            ("entries_2mb", self.entries_2mb),
+        ] {
+            if entries == 0 || entries > MOST_ENTRIES || !entries.is_multiple_of(WAYS as u32) {
+                return Err(format!(
+                    "{name} is {entries}; expected a multiple of {WAYS} from {WAYS} to {MOST_ENTRIES}"
+                ));
+            }
+        }
+        let bits = self.size_predictor;
+        if !bits.is_power_of_two() || bits > MOST_BITS {
+            return Err(format!(
+                "size_predictor is {bits}; expected a power of two, at most {MOST_BITS}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Entries for pages of 4 KB and of 2 MB.
+    fn entries(&self) -> [u32; 2] {
+        [self.entries_4kb, self.entries_2mb]
+    }
+
+    /// Bytes of memory for pages of 4 KB and of 2 MB.
+    pub fn bytes(&self) -> [u64; 2] {
+        self.entries().map(|n| u64::from(n) * ENTRY_BYTES)
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What the contents of an in-memory TLB went through.
+    pub struct PomTlbStats {
+        gauge bytes: "bytes", "Physical memory of the in-memory TLB";
+        gauge entries_4kb: "entries", "Entries of 4 KB pages in use";
+        gauge entries_2mb: "entries", "Entries of 2 MB pages, or of such pieces of 1 GB pages, in use";
+        evictions: "entries", "Entries replaced while still valid";
+        invalidated: "entries", "Entries dropped since the kernel changed what they translate";
+    }
+}
+
+/// What an entry says of its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PomEntry {
+    /// First byte of the frame.
+    pub frame: PhysAddr,
+    /// Stores are allowed.
+    pub writable: bool,
+}
+
+/// An entry as it is kept: the frame, bit 0 = writable; when it came to be.
+#[derive(Clone, Copy, Default, Debug)]
+struct Kept {
+    frame: u64,
+    ready: Cycle,
+}
+
+/// The contents of a POM-TLB. It knows no more of time than from when on each entry is there.
+#[derive(Clone, Debug)]
+pub struct PomTlb {
+    /// For 4 KB pages and for 2 MB pages.
+    tables: [Table; 2],
+    evictions: u64,
+    invalidated: u64,
+}
+
+/// The entries of one page size.
+#[derive(Clone, Debug)]
+struct Table {
+    base: PhysAddr,
+    sets: u64,
+    size: PageSize,
+    entries: SetAssoc<Kept>,
+    used: u64,
+}
+
+impl Table {
+    /// The page's number.
+    fn number(&self, va: u64) -> u64 {
+        (va >> self.size.shift()) & ((1 << NUMBER_BITS) - 1)
+    }
+
+    fn drop_entry(&mut self, asid: Asid, number: u64) -> bool {
+        let gone = self.entries.remove(number, key(asid, number)).is_some();
+        self.used -= u64::from(gone);
+        gone
+    }
+
+    /// Drops the entries of the pages `first..=last`; how many there were.
+    fn drop_range(&mut self, asid: Asid, first: u64, last: u64) -> u64 {
+        if last - first < self.sets {
+            return (first..=last)
+                .map(|n| u64::from(self.drop_entry(asid, n)))
+                .sum();
+        }
+        let (first, last) = (key(asid, first), key(asid, last));
+        let mut dropped = 0;
+        self.entries.retain(|key, _| {
+            let covered = (first..=last).contains(&key);
+            dropped += u64::from(covered);
+            !covered
+        });
+        self.used -= dropped;
+        dropped
+    }
+}
+
+/// The key of a page among those of its size.
+fn key(asid: Asid, number: u64) -> u64 {
+    u64::from(asid.0) << 48 | number
+}
+
+impl PomTlb {
+    /// An empty one as `spec`, which was checked, says; the tables of 4 KB and of 2 MB pages
+    /// begin at `bases`.
+    pub fn new(spec: &PomTlbSpec, bases: [PhysAddr; 2]) -> Self {
+        let entries = spec.entries();
+        let table = |i: usize| {
+            let sets = entries[i] as usize / WAYS;
+            Table {
+                base: bases[i],
+                sets: sets as u64,
+                size: PageSize::ALL[i],
+                entries: SetAssoc::new(sets, WAYS),
+                used: 0,
+            }
+        };
+        PomTlb {
+            tables: [table(0), table(1)],
+            evictions: 0,
+            invalidated: 0,
+        }
+    }
+
+    /// The size as which a page of `size` is held.
+    pub fn held(size: PageSize) -> PageSize {
+        size.min(PageSize::M2)
+    }
+
+    fn table(&mut self, size: PageSize) -> &mut Table {
+        &mut self.tables[Self::held(size).index()]
+    }
+
+    /// The line in which the entry of the page of `size` around `va` lies, if there is one.
+    pub fn line(&self, va: u64, size: PageSize) -> PhysAddr {
+        let t = &self.tables[Self::held(size).index()];
+        PhysAddr(t.base.0 + LINE_BYTES * (t.number(va) % t.sets))
+    }
+
+    /// The entry of the page of `size` around `va`, if it is there at `now`; it is the last
+    /// used one of its set then.
+    pub fn lookup(&mut self, asid: Asid, va: u64, size: PageSize, now: Cycle) -> Option<PomEntry> {
+        let t = self.table(size);
+        let number = t.number(va);
+        let kept = t.entries.lookup(number, key(asid, number))?;
+        (kept.ready <= now).then_some(PomEntry {
+            frame: PhysAddr(kept.frame & !1),
+            writable: kept.frame & 1 != 0,
+        })
+    }
+
+    /// Puts in the page of `size`, 4 KB or 2 MB, around `va`, in place of the least recently
+    /// used entry of its set; it is there from `ready` on.
+    pub fn insert(&mut self, asid: Asid, va: u64, size: PageSize, page: PomEntry, ready: Cycle) {
+        let t = self.table(size);
+        let number = t.number(va);
+        let key = key(asid, number);
+        let kept = Kept {
+            frame: page.frame.0 | u64::from(page.writable),
+            ready,
+        };
+        let evicted = match t.entries.insert(number, key, kept) {
+            None => {
+                t.used += 1;
+                false
+            }
+            Some((old, _)) => old != key,
+        };
+        self.evictions += u64::from(evicted);
+    }
+
+    /// Drops what the kernel has changed.
+    pub fn invalidate(&mut self, what: &Invalidation) {
+        for t in &mut self.tables {
+            let (asid, first, last) = match *what {
+                Invalidation::Page { asid, page } => {
+                    let last = page.base.0 + (page.size.bytes() - 1);
+                    (asid, t.number(page.base.0), t.number(last))
+                }
+                Invalidation::Range { asid, at, bytes } => {
+                    let last = at.0.saturating_add(bytes.saturating_sub(1));
+                    (asid, t.number(at.0), t.number(last))
+                }
+                Invalidation::Space { asid } => (asid, 0, (1 << NUMBER_BITS) - 1),
+            };
+            self.invalidated += t.drop_range(asid, first, last);
+        }
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> PomTlbStats {
+        let [small, large] = &self.tables;
+        PomTlbStats {
+            bytes: (small.sets + large.sets) * LINE_BYTES,
+            entries_4kb: small.used,
+            entries_2mb: large.used,
+            evictions: self.evictions,
+            invalidated: self.invalidated,
+        }
+    }
+
+    /// Adds the counters at `path`.
+    pub fn report(&self, path: &str, tree: &mut Tree) {
+        tree.add(path, &self.stats());
+    }
+}

@@ -9,11 +9,15 @@ const MACHINE: &str = "revelator-table1";
 const WORKLOADS: [&str; 2] = ["gups 256MB", "bfs 64MB"];
 const N: u64 = 400_000;
 
-/// No prefetching, plain LRU, and rows that stay open: where less hardware can never be faster.
-const PLAIN: [&str; 4] = [
+/// No prefetching, plain LRU, rows that stay open in one channel of few banks: where less hardware
+/// can never be faster. Which rows meet in a bank is chance, the less the fewer accesses there are.
+const PLAIN: [&str; 7] = [
     "caches.l2.replacement=lru",
     "memory.l3.replacement=lru",
     "memory.dram.ddr.keep_open_ns=0",
+    "memory.dram.ddr.channels=1",
+    "memory.dram.ddr.ranks=2",
+    "memory.dram.ddr.banks=4",
     "os.memory_gb=16",
 ];
 
@@ -21,10 +25,10 @@ fn cycles(d: &DesignResult) -> f64 {
     metric(d, "cycles")
 }
 
-/// `less` may be faster than `more` by at most one percent: which rows and banks meet is chance.
+/// `less` may be faster than `more` by at most half a percent.
 fn never_faster(less: f64, more: f64, what: &str) {
     assert!(
-        less >= more * 0.99,
+        less >= more * 0.995,
         "{what}: {less} cycles with less hardware, {more} with more"
     );
 }

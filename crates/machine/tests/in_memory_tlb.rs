@@ -35,7 +35,7 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         ("gups 256MB populate=no", &[][..]),
         ("gups 256MB threads=2", &two),
         ("churn 64MB", &[]),
-        ("churn 64MB", &settled),
+        ("gups 512MB populate=no", &settled),
         ("gups 1GiB populate=no", &reservations),
         ("churn 64MB", &reservations),
         ("gups 64MB populate=no", &guests),
@@ -54,7 +54,7 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         // A promotion takes the entries of the small pages away.
         let promoted = workload.starts_with("gups") && set.contains(&reservations[0]);
         assert_eq!(promoted, whole(&d, "invalidated") > 100, "{what}");
-        assert!(happens > 100, "{what}: {happens}");
+        assert!(happens > 20, "{what}: {happens}");
         assert_eq!(own(&d, "lookups"), own(&d, "hits") + own(&d, "misses"));
         assert_eq!(mmu(&d, "walks"), own(&d, "misses"), "{what}");
         let missed = mmu(&d, "l1d_misses") + mmu(&d, "l1i_misses");

@@ -88,7 +88,7 @@ fn each_program_is_measured_over_its_own_instructions_until_the_slowest_has_them
     assert_eq!((radix.speedup, thp.speedup), (Some(1.0), Some(ratio)));
     // Company takes something, and not much of it here.
     let sum = radix.weighted_speedup.unwrap();
-    assert!((1.2..=2.02).contains(&sum), "{sum}");
+    assert!((1.2..=2.05).contains(&sum), "{sum}");
 }
 
 #[test]

@@ -10,7 +10,12 @@ const N: u64 = 400_000;
 const WORKLOADS: [&str; 3] = ["gups 256MB", "bfs 64MB", "kv-hash 64MB"];
 
 /// No prefetching and plain LRU: where less hardware can never be faster.
-const PLAIN: [&str; 2] = ["caches.l2.replacement=lru", "os.memory_gb=16"];
+const PLAIN: [&str; 4] = [
+    "caches.l2.replacement=lru",
+    "memory.l3.replacement=lru",
+    "memory.dram.ddr.keep_open_ns=0",
+    "os.memory_gb=16",
+];
 
 fn at(design: &str, workload: &str, set: &[&str]) -> DesignResult {
     one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat())

@@ -117,6 +117,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
         "host",
         "page_table",
         "mmu.engine.data",
+        "mmu.engine.data_2mb",
         "mmu.engine.entries",
         "mmu.engine.steps",
     ]

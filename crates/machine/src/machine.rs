@@ -142,10 +142,11 @@ impl Machine {
         limits.validate()?;
         let n = config.cores as usize;
         let mut cores = Vec::with_capacity(n);
+        let (walked, host) = config.walked();
         for core in 0..config.cores {
-            let mut mmu = Mmu::new(&config.mmu, core)?.serving(config.page_table.walk_caches());
-            if let Some(v) = &config.virtual_machine {
-                mmu = mmu.nested(v.page_table.walk_caches());
+            let mut mmu = Mmu::new(&config.mmu, core)?.serving(walked.walk_caches());
+            if let Some(host) = &host {
+                mmu = mmu.nested(host.walk_caches());
             }
             if let Some(tlb) = &config.in_memory_tlb {
                 mmu = mmu.with_in_memory_tlb(tlb);

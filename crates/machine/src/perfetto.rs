@@ -97,6 +97,7 @@ fn events(process: usize, recording: &Recording, out: &mut Vec<Value>) {
                 let what = match guess.what {
                     What::Data => "data",
                     What::Entry => "entry",
+                    What::Step => "entry within the walk",
                 };
                 let right = if guess.right { "right" } else { "wrong" };
                 out.push(json!({

@@ -184,3 +184,74 @@ fn a_larger_nested_tlb_has_fewer_host_walks() {
     let (none, some, many) = (walks(0), walks(64), walks(65_536));
     assert!(none > some && some > many, "{none} {some} {many}");
 }
+
+/// The walk of one radix table, whatever guest and host are made of.
+#[test]
+fn a_walk_of_the_shadow_is_that_of_one_table() {
+    let set = ["mmu.walk_caches.entries=0", "mmu.nested_tlb.entries=0"];
+    for (of, reads) in [
+        (&[][..], 4.0),
+        (
+            &[
+                "page_table.elastic_cuckoo={}",
+                "virtual.page_table.level_hashing={}",
+            ],
+            4.0,
+        ),
+        (&["placement.thp={}"], 4.0),
+        // Code and stack have small pages.
+        (&["placement.thp={}", "virtual.placement.thp={}"], 3.0),
+    ] {
+        let set: Vec<&str> = set.iter().chain(of).copied().collect();
+        let mut s = spec(MACHINE, &["shadow-paging"], "gups 4GiB", N, &set);
+        s.options.limits.warmup = 50_000;
+        let d = run_spec(&s).expect("it runs").designs.remove(0);
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+        let found = metric(&d, "walk_reads_per_walk");
+        assert!((reads..reads + 0.05).contains(&found), "{of:?}: {found}");
+        let nested = d.stats.iter().any(|s| s.path.contains("nested"));
+        assert!(!nested, "nobody walks the host's table");
+    }
+}
+
+/// Same pages, same TLBs, fewer reads: never slower than nested walks, by far faster where
+/// walks matter. What the kernels do takes the same time.
+#[test]
+fn ideal_shadow_paging_is_never_slower_than_nested_paging() {
+    let placements = ["buddy={}", "thp={}"];
+    for workload in ["gups 256MB", "bfs 64MB populate=no", "kv-hash 64MB"] {
+        for guest in placements {
+            for host in placements {
+                let set = [
+                    format!("placement.{guest}"),
+                    format!("virtual.placement.{host}"),
+                ];
+                let set: Vec<&str> = [
+                    &[&*set[0], &*set[1]][..],
+                    &["caches.l2.replacement=lru", "os.memory_gb=16"],
+                ]
+                .concat();
+                let at = |design| one("revelator-table1", design, workload, N, &set);
+                let (shadow, nested) = (at("shadow-paging"), at("radix-virtual"));
+                let cycles = |d| metric(d, "cycles");
+                let (fast, slow) = (cycles(&shadow), cycles(&nested));
+                let what = format!("{workload}, {guest} over {host}: {fast} and {slow} cycles");
+                assert!(fast <= slow * 1.005, "{what}");
+                let walks = |d| sum(d, "walks", |p| p.ends_with(".mmu"));
+                assert!(
+                    walks(&shadow).abs_diff(walks(&nested)) * 100 <= walks(&nested),
+                    "{what}"
+                );
+                let small = guest == placements[0] && host == placements[0];
+                assert!(
+                    !small || workload != "gups 256MB" || fast * 1.2 < slow,
+                    "{what}"
+                );
+                for path in ["os", "host"] {
+                    let took = |d| sum(d, "fault_cycles", |p| p == path);
+                    assert_eq!(took(&shadow), took(&nested), "{what}");
+                }
+            }
+        }
+    }
+}

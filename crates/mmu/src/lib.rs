@@ -27,7 +27,7 @@ mod walk;
 pub use engine::registry::*;
 pub use engine::{
     DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
-    MOST_GUESSES, Miss, Seen, SpecTlbStats, Verdict, What,
+    MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
 };
 pub use mmu::{Answer, Fault, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
 pub use record::{GuessRecord, ReadRecord, WalkRecord};

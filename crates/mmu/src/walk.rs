@@ -8,6 +8,7 @@ use pagewalk_tables::{
 };
 use pagewalk_units::{Addr, Asid, Cycle, Frame, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
+use crate::engine::{Following, Step};
 use crate::{MmuSpec, NestedTlbSpec, ReadRecord};
 
 /// Why a walk found nothing.
@@ -153,6 +154,21 @@ pub(crate) fn foresee(view: &View<'_>, va: VirtAddr) -> Result<Walked, Missing> 
     }
 }
 
+/// Where in physical memory the entries lie that `step` of a nested walk will read: the host's
+/// last one for it, and the guest's, if it is one that lies there. None without a page.
+pub(crate) fn behind(view: &View<'_>, step: &Step) -> ArrayVec<PhysAddr, 2> {
+    let mut entries = ArrayVec::new();
+    if let View::Nested { host, .. } = view
+        && let Some(found) = host.translate(step.gpa)
+    {
+        entries.push(found.leaf);
+        if step.level > 0 {
+            entries.push(Backing::of(&found, step.gpa).pa);
+        }
+    }
+    entries
+}
+
 /// Whether a read of `va` would find its page, and memory behind it.
 pub fn is_mapped(view: &View<'_>, va: VirtAddr) -> bool {
     foresee(view, va).is_ok()
@@ -165,6 +181,9 @@ pub(crate) trait Port<A> {
     fn read(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
     /// The same, and the line is not to stay in the core's caches if it was not there.
     fn glance(&mut self, at: A, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)>;
+    /// A nested walk has come to `gpa`, where the guest's entry of `level` lies, or at 0 what
+    /// is asked for; at `now` the nested TLB has said that it does not have it.
+    fn come_to(&mut self, _gpa: GuestPhysAddr, _level: u8, _now: Cycle) {}
 }
 
 /// Walks `table` for `va` from `start`; gives the cycle at which the outcome is
@@ -264,6 +283,8 @@ pub(crate) struct Physical<'a, B> {
     pub served: &'a mut [u64; LEVELS],
     /// Where the reads are noted, if someone wants them.
     pub record: Option<&'a mut Vec<ReadRecord>>,
+    /// Guesses within nested walks, if something does.
+    pub following: Option<Following<'a>>,
 }
 
 impl<B> Physical<'_, B> {
@@ -300,6 +321,13 @@ impl<B: Below> Port<PhysAddr> for Physical<'_, B> {
     fn glance(&mut self, at: PhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
         let done = self.private.glance(request(at, self.core), now, self.below);
         Ok(self.counted(at, level, now, done))
+    }
+
+    #[inline]
+    fn come_to(&mut self, gpa: GuestPhysAddr, level: u8, now: Cycle) {
+        if let Some(following) = &mut self.following {
+            following.step((gpa, level, now), self.private, self.below);
+        }
     }
 }
 
@@ -366,11 +394,12 @@ impl Nesting {
         self.pwc.invalidate(HOST);
     }
 
-    /// Guest-physical to physical.
+    /// Guest-physical to physical, for the entry of `level` of the guest's table, or 0 for
+    /// what is asked for.
     fn resolve(
         &mut self,
         host: &dyn Walk<GuestPhysAddr, PhysAddr>,
-        gpa: GuestPhysAddr,
+        (gpa, level): (GuestPhysAddr, u8),
         port: &mut impl Port<PhysAddr>,
         now: Cycle,
     ) -> Result<(Backing, Cycle), (Cycle, Missing)> {
@@ -387,6 +416,7 @@ impl Nesting {
             return Ok((Backing { pa, ..first }, t));
         }
         self.stats.host_walks += counted;
+        port.come_to(gpa, level, t);
         let found = |t: &Translation<PhysAddr>| Backing::of(t, gpa);
         let (end, found) = walk(host, gpa, HOST, &mut self.pwc, port, t, found);
         let backing = found.map_err(|_| (end, Missing::Host(gpa)))?;
@@ -408,7 +438,7 @@ struct Guest<'a, P> {
 
 impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
     fn read(&mut self, at: GuestPhysAddr, level: u8, now: Cycle) -> Result<Done, (Cycle, Missing)> {
-        let (backing, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
+        let (backing, t) = (self.nesting).resolve(self.host, (at, level), self.physical, now)?;
         self.physical.read(backing.pa, level, t)
     }
 
@@ -418,7 +448,7 @@ impl<P: Port<PhysAddr>> Port<GuestPhysAddr> for Guest<'_, P> {
         level: u8,
         now: Cycle,
     ) -> Result<Done, (Cycle, Missing)> {
-        let (backing, t) = self.nesting.resolve(self.host, at, self.physical, now)?;
+        let (backing, t) = (self.nesting).resolve(self.host, (at, level), self.physical, now)?;
         self.physical.glance(backing.pa, level, t)
     }
 }
@@ -444,7 +474,7 @@ fn walk_nested<P: Port<PhysAddr>>(
         nesting,
         physical,
     } = port;
-    match nesting.resolve(host, gpa, physical, t) {
+    match nesting.resolve(host, (gpa, 0), physical, t) {
         Ok((backing, end)) => (end, Ok(Walked::nested(&found, &backing, va))),
         Err((at, missing)) => (at, Err(missing)),
     }

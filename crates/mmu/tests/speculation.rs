@@ -52,7 +52,11 @@ impl Bench {
     }
     /// An engine that takes its time.
     fn late(what: GuessedLines, latency: Cycle) -> Self {
-        let spec = EngineSpec::Perfect(PerfectSpec { what, latency });
+        let spec = EngineSpec::Perfect(PerfectSpec {
+            what,
+            latency,
+            nested: false,
+        });
         Self::with(Some(spec.build(2.0)), 64)
     }
     fn nested(mut self) -> Self {
@@ -341,6 +345,7 @@ fn guesses_add_up_and_a_perfect_engine_is_never_wrong() {
         let spec = EngineSpec::Perfect(PerfectSpec {
             what: GuessedLines::Both,
             latency: 1,
+            nested: false,
         });
         let mut b = Bench::with(Some(spec.build(2.0)), mshrs);
         if nested {
@@ -418,6 +423,7 @@ fn an_impossible_engine_is_refused_by_key() {
     let spec = EngineSpec::Perfect(PerfectSpec {
         what: GuessedLines::Data,
         latency: 1 << 40,
+        nested: false,
     });
     let message = spec.check().expect_err("too slow");
     assert!(message.contains("engine.perfect.latency"), "{message}");

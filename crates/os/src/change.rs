@@ -196,7 +196,7 @@ impl Os {
         if changed {
             space.invalidate_range(k, from, to, fx);
         }
-        Ok(())
+        self.shadow()
     }
 
     /// madvise. `DontNeed` gives the frames back and keeps the mapping; the

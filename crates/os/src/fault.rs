@@ -43,6 +43,18 @@ impl Os {
         &mut self,
         pid: Pid,
         fx: &mut Effects,
+        action: impl FnMut(&mut Os, &mut Effects) -> Result<T, Refusal>,
+    ) -> Result<T, OsError> {
+        let done = self.attempt(pid, fx, action);
+        // After a refusal, too: large pages may have been split.
+        self.shadow()?;
+        done
+    }
+
+    fn attempt<T>(
+        &mut self,
+        pid: Pid,
+        fx: &mut Effects,
         mut action: impl FnMut(&mut Os, &mut Effects) -> Result<T, Refusal>,
     ) -> Result<T, OsError> {
         self.alive(pid)?;

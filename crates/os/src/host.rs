@@ -11,6 +11,7 @@ use pagewalk_units::{Asid, Cycle, GuestPhysAddr, VirtAddr};
 
 use crate::memory::PutToUse;
 use crate::placement::PlacementSpec;
+use crate::shadow::Shadows;
 use crate::spec::OsSpec;
 use crate::table::Role;
 use crate::touch::ForGuest;
@@ -23,6 +24,8 @@ pub struct Host {
     pub machine: Pid,
     /// Leaving the guest and going back, cycles.
     exit: Cycle,
+    /// With ideal shadow paging: what it knows of the shadows.
+    pub shadows: Option<Shadows>,
 }
 
 impl Os {
@@ -66,6 +69,7 @@ impl Os {
             os: host,
             machine: vm,
             exit,
+            shadows: machine.shadow.then(Shadows::default),
         }));
         Ok(guest)
     }
@@ -95,7 +99,7 @@ impl Os {
         if host.back(at.0 & !0xfff, 4096, GuestUse::Unknown, fx)? {
             self.forget_guest(fx);
         }
-        Ok(())
+        self.shadow()
     }
 
     /// The host has changed its table: what walks of any process of the guest have
@@ -135,8 +139,16 @@ impl Host {
         let cycles = own.cycles + pages * entry;
         s.fault_cycles = faults + cycles;
         fx.cycles += cycles;
+        self.changed(&own);
         done.map_err(|e| OsError::Host(Box::new(e)))?;
         Ok(!own.invalidate.is_empty())
+    }
+
+    /// Its table is another one for what `own` wants forgotten.
+    pub(crate) fn changed(&mut self, own: &Effects) {
+        if let Some(shadows) = &mut self.shadows {
+            shadows.note(&own.invalidate);
+        }
     }
 }
 
@@ -212,6 +224,7 @@ mod tests {
                 memory_gb: None,
                 fragmentation: FragmentationSpec::None,
                 exit_ns: 500.0,
+                shadow: false,
             };
             let mut os = Os::virtualised(&spec, placement, table, &machine, 2.0, 1).expect("valid");
             let wishes = Arc::default();

@@ -18,6 +18,7 @@ mod populate;
 mod price;
 mod process;
 mod region;
+mod shadow;
 mod share;
 mod space;
 mod spec;
@@ -33,7 +34,7 @@ use std::collections::BTreeSet;
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 pub use pagewalk_tables::PageTableSpec;
-use pagewalk_tables::{Invalidation, Limit, Looked, Purpose, Shortcut, View, Want};
+use pagewalk_tables::{Invalidation, Limit, Looked, PageTable as _, Purpose, Shortcut, View, Want};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 use serde::Serialize;
 
@@ -42,7 +43,7 @@ pub use crate::choice::FrameChoice;
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
 pub use crate::placement::registry::*;
-pub use crate::placement::{HashedTables, ThpMode};
+pub use crate::placement::{HashOf, HashedTables, ThpMode};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
@@ -197,7 +198,8 @@ impl Os {
         empty.report(role.tables(), &mut gone);
         let memory = Memory::new(spec, seed);
         let choice = placement.choice(&Booted {
-            kernel: role.name(),
+            role,
+            page_table: table,
             memory: &memory,
             seed,
         });
@@ -227,6 +229,15 @@ impl Os {
     /// What the walker of a thread of `pid` sees. Panics if the process is gone:
     /// its threads are gone with it.
     pub fn view(&self, pid: Pid) -> View<'_> {
+        match self.space(pid).map(|s| &s.table) {
+            Ok(Table::Shadowed(table)) => View::Native(table.shadow()),
+            _ => self.layers(pid),
+        }
+    }
+
+    /// The tables that the kernels keep for `pid`: of a guest its own and the host's, also
+    /// where the hardware walks neither of them. Panics as [`Os::view`].
+    pub fn layers(&self, pid: Pid) -> View<'_> {
         let Ok(space) = self.space(pid) else {
             panic!("process {pid} is gone and has no address space");
         };
@@ -237,16 +248,23 @@ impl Os {
                 guest: guest.hardware(),
                 host: host.hardware(),
             },
+            (Table::Shadowed(guest), Some(Table::Host(host))) => View::Nested {
+                guest: guest.hardware(),
+                host: host.hardware(),
+            },
             _ => panic!("process {pid} has a table of the wrong kind"),
         }
     }
 
-    /// The hashes by which frames are chosen, if they are, and with what success so far:
-    /// lent to the hardware beside the page table, as the paper's registers (Revelator,
-    /// section 5.3.1).
+    /// The hashes by which physical frames are chosen, if they are, and with what success so
+    /// far: the host's where there is one. Lent to the hardware beside the page table, as the
+    /// paper's registers (Revelator, section 5.3.1).
     #[inline]
     pub fn tiers(&self) -> Option<&Tiers> {
-        self.kernel.tiers()
+        match &self.host {
+            None => self.kernel.tiers(),
+            Some(host) => host.os.kernel.tiers(),
+        }
     }
 
     /// Every page that is mapped, process by process and in ascending order of address; of a

@@ -5,6 +5,7 @@ use pagewalk_tables::{Flags, Refusal};
 use pagewalk_units::Asid;
 
 use crate::memory::order;
+use crate::shadow::levels;
 use crate::space::Space;
 use crate::table::Table;
 use crate::{Effects, Os, OsError, Pid};
@@ -22,6 +23,12 @@ impl Os {
         };
         let table = Table::build(&self.page_table, self.role, Asid(asid), self.seed)
             .map_err(OsError::Bad)?;
+        let table = match &self.host {
+            Some(host) if host.shadows.is_some() => {
+                table.shadowed(levels(&self.page_table), Asid(asid))
+            }
+            _ => table,
+        };
         let space = Space::new(Asid(asid), infer, table);
         self.spaces.push(Some(Box::new(space)));
         self.kernel.stats.processes += 1;
@@ -103,6 +110,10 @@ impl Os {
             space.forked = false;
             self.objects.sweep(&mut self.kernel);
         }
+        if let (Some(Some(space)), Some(host)) = (self.spaces.get_mut(pid as usize), &mut self.host)
+        {
+            space.table.drop_shadow(host, pid);
+        }
     }
 
     /// The process is gone and all its frames go back. Its address-space
@@ -117,6 +128,9 @@ impl Os {
         };
         fx.cycles += self.kernel.prices.syscall;
         space.clear(&mut self.kernel, fx);
+        if let Some(host) = &mut self.host {
+            space.table.drop_shadow(host, pid);
+        }
         let mut counted = Tree::default();
         space.table.report(self.role.tables(), &mut counted);
         self.gone.merge(&counted);

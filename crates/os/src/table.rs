@@ -2,10 +2,13 @@
 //! they translate into which. Frames are numbers, as everywhere in this crate.
 
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, MapError, MapWork, Owner, PageTable, PageTableSpec, Translation};
+use pagewalk_tables::{
+    Flags, MapError, MapWork, Owner, PageTable, PageTableSpec, Translation, Walk as _,
+};
 use pagewalk_units::{Addr, Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
 
 use crate::kernel::TableFrames;
+use crate::shadow::Shadowed;
 
 /// Whose kernel it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +44,8 @@ pub enum Table {
     Native(Box<dyn PageTable<VirtAddr, PhysAddr>>),
     /// Of a process of a guest.
     Guest(Box<dyn PageTable<VirtAddr, GuestPhysAddr>>),
+    /// The same with a shadow, which the hardware walks.
+    Shadowed(Box<Shadowed>),
     /// Of a virtual machine: its virtual addresses are the guest's physical ones.
     Host(Box<dyn PageTable<GuestPhysAddr, PhysAddr>>),
 }
@@ -61,6 +66,7 @@ macro_rules! each {
         match $table {
             Table::Native($t) => $call,
             Table::Guest($t) => $call,
+            Table::Shadowed($t) => $call,
             Table::Host($t) => $call,
         }
     };
@@ -111,6 +117,15 @@ impl Table {
         })
     }
 
+    /// The table of a guest with a shadow of `levels`, both empty; any other as it is.
+    #[must_use]
+    pub fn shadowed(self, levels: u8, asid: Asid) -> Self {
+        match self {
+            Table::Guest(t) => Table::Shadowed(Box::new(Shadowed::new(t, levels, asid))),
+            other => other,
+        }
+    }
+
     /// See [`PageTable::map`].
     #[inline]
     pub fn map(
@@ -152,6 +167,7 @@ impl Table {
         match self {
             Table::Native(t) => t.translate(at).as_ref().map(mapped),
             Table::Guest(t) => t.translate(at).as_ref().map(mapped),
+            Table::Shadowed(t) => t.translate(at).as_ref().map(mapped),
             Table::Host(t) => t.translate(GuestPhysAddr(at.0)).as_ref().map(mapped),
         }
     }

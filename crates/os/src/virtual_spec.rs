@@ -1,10 +1,11 @@
 //! What can be set of a virtual machine.
 
-use pagewalk_tables::PageTableSpec;
+use pagewalk_tables::{PageTableSpec, RadixSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::PlacementSpec;
+use crate::shadow::levels;
 use crate::spec::{FragmentationSpec, OsSpec};
 
 /// A virtual machine: the program, its operating system and its page tables lie in
@@ -15,7 +16,7 @@ pub struct VirtualSpec {
     /// The host's page table, from guest-physical to physical addresses.
     pub page_table: PageTableSpec,
     /// How the host chooses frames and page sizes for the guest's memory: `buddy` for
-    /// 4 KB pages, `thp` for 2 MB ones.
+    /// 4 KB pages, `thp` for 2 MB ones, `tiered_hash` for 4 KB pages where a hash says.
     pub placement: PlacementSpec,
     /// The guest's physical memory, GB (2^30 bytes). Default: as much as the host has.
     #[serde(default)]
@@ -27,6 +28,11 @@ pub struct VirtualSpec {
     /// of the host's page fault. Default 500 (our choice: as much again as a trap).
     #[serde(default = "exit_ns")]
     pub exit_ns: f64,
+    /// Ideal shadow paging: the hardware walks one radix table from guest-virtual to physical
+    /// addresses, which holds what guest and host say together; a page is 2 MB in it if it is
+    /// in both. Keeping it takes no time (Revelator, section 7.3). Default false.
+    #[serde(default)]
+    pub shadow: bool,
 }
 
 fn exit_ns() -> f64 {
@@ -34,13 +40,22 @@ fn exit_ns() -> f64 {
 }
 
 impl VirtualSpec {
+    /// The table that the hardware walks in place of `guest` and of the host's, if there is one.
+    pub fn shadow_table(&self, guest: &PageTableSpec) -> Option<PageTableSpec> {
+        let levels = levels(guest);
+        self.shadow
+            .then_some(PageTableSpec::Radix(RadixSpec { levels }))
+    }
+
     /// Whether the values make sense; an error names the key and what was expected.
     pub fn check(&self) -> Result<(), String> {
         let below = |done: Result<(), String>| done.map_err(|e| format!("virtual.{e}"));
         below(self.page_table.check())?;
         below(self.placement.check())?;
-        if let PlacementSpec::TieredHash(_) = self.placement {
-            return Err("virtual.placement is tiered_hash, which knows pages of programs only; expected a policy of the host, such as buddy or thp".to_owned());
+        if let PlacementSpec::TieredHash(hashed) = &self.placement
+            && hashed.promotion_threshold.is_some()
+        {
+            return Err("virtual.placement.tiered_hash.promotion_threshold is set, and a host knows no 2 MB regions of its guests' programs; expected no such key".to_owned());
         }
         let max = OsSpec::MAX_GB;
         if let Some(gb) = self.memory_gb.filter(|gb| !(1..=max).contains(gb)) {

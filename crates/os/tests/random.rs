@@ -157,7 +157,7 @@ impl World {
     /// In a guest it is the guest's frame, and the host has to back it.
     fn translate(&self, pid: Pid, page: usize) -> Option<(u64, Entry)> {
         let at = va(page);
-        let (base, found) = match self.os.view(pid) {
+        let (base, found) = match self.os.layers(pid) {
             View::Native(table) => {
                 let t = table.translate(at)?;
                 (t.frame.base.0, Entry::of(&t))
@@ -174,6 +174,29 @@ impl World {
             }
         };
         Some(((base + (at.0 & (found.size.bytes() - 1))) >> 12, found))
+    }
+
+    /// A shadow says what guest and host say together.
+    fn check_shadow(&self, pid: Pid) {
+        let (View::Native(shadow), View::Nested { guest, host }) =
+            (self.os.view(pid), self.os.layers(pid))
+        else {
+            return;
+        };
+        for page in 0..PAGES {
+            let at = va(page);
+            let says = |base: u64, size: PageSize| base + (at.0 & (size.bytes() - 1));
+            let found = shadow
+                .translate(at)
+                .map(|t| (says(t.frame.base.0, t.size), t.size, t.flags));
+            let wanted = guest.translate(at).map(|g| {
+                let gpa = says(g.frame.base.0, g.size);
+                let h = host.translate(GuestPhysAddr(gpa)).expect("it is backed");
+                let within = gpa & (h.size.bytes() - 1);
+                (h.frame.base.0 + within, g.size.min(h.size), g.flags)
+            });
+            assert_eq!(found, wanted, "process {pid}, page {page}");
+        }
     }
 
     fn step(&mut self, who: u8, op: &Op) {
@@ -452,6 +475,7 @@ impl World {
         self.places.clear();
         let model = std::mem::take(&mut self.model);
         for (&pid, p) in &model {
+            self.check_shadow(pid);
             let asid = self.os.asid(pid).0;
             for page in 0..PAGES {
                 let Some((frame, t)) = self.translate(pid, page) else {
@@ -555,6 +579,7 @@ fn run(
                 memory_gb: None,
                 fragmentation: spec.fragmentation,
                 exit_ns: 500.0,
+                shadow: table.shadow,
             };
             // The guest has what the native machine has; the host has enough.
             let host = OsSpec {
@@ -621,6 +646,8 @@ fn run(
 struct Tables {
     own: &'static str,
     host: Option<&'static str>,
+    /// The hardware walks a table of both.
+    shadow: bool,
 }
 
 const RADIX: &str = "radix.levels = 4";
@@ -635,10 +662,19 @@ fn table_of(text: &str) -> PageTableSpec {
 }
 
 fn tables() -> impl Strategy<Value = Tables> {
-    let native = |own| Tables { own, host: None };
+    let native = |own| Tables {
+        own,
+        host: None,
+        shadow: false,
+    };
     let guest = |own, host| Tables {
         own,
         host: Some(host),
+        shadow: false,
+    };
+    let shadowed = |own, host| Tables {
+        shadow: true,
+        ..guest(own, host)
     };
     prop::sample::select(vec![
         native(RADIX),
@@ -650,6 +686,8 @@ fn tables() -> impl Strategy<Value = Tables> {
         // Guests' nodes come from their memory, where every frame is counted.
         guest(RADIX, RADIX),
         guest(RADIX, MEHPT),
+        shadowed(RADIX, RADIX),
+        shadowed(RADIX, MEHPT),
     ])
 }
 

@@ -15,5 +15,5 @@ pub use recency::Recency;
 pub use ring::Ring;
 pub use scan::{equal_bytes, first_byte_equal, prefetch, renew_rank};
 pub use set_assoc::SetAssoc;
-pub use tiered_hash::{MOST_TIERS, TieredHash, mix};
-pub use tiers::{Large, Placed, Tiers};
+pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
+pub use tiers::{Hashes, Large, Placed, Tiers};

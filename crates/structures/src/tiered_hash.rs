@@ -11,6 +11,52 @@ pub const MOST_TIERS: usize = 6;
 /// Bits of a page number that are hashed: more than any virtual address has.
 const NUMBER_BITS: u32 = 48;
 
+/// What is hashed: an address space, and a number in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HashKey {
+    /// Whose.
+    pub asid: Asid,
+    /// Which of its pages or page tables.
+    pub number: u64,
+}
+
+/// Address space of what is hashed by guest-physical address; no process has it.
+const MACHINE: Asid = Asid(0);
+/// Sets the host's page tables apart from the pages that they map.
+const TABLE_OF_HOST: u64 = 1 << (NUMBER_BITS - 1);
+
+impl HashKey {
+    /// The page `vpn` of `asid`; of a guest's process, too.
+    #[inline]
+    pub fn page(asid: Asid, vpn: u64) -> Self {
+        HashKey { asid, number: vpn }
+    }
+    /// The last-level page table for the page `vpn` of `asid`; a guest's, too.
+    #[inline]
+    pub fn table(asid: Asid, vpn: u64) -> Self {
+        HashKey {
+            asid,
+            number: vpn >> 9,
+        }
+    }
+    /// The page number `page` of a guest's physical memory.
+    #[inline]
+    pub fn guest_page(page: u64) -> Self {
+        HashKey {
+            asid: MACHINE,
+            number: page,
+        }
+    }
+    /// The host's last-level page table for that page.
+    #[inline]
+    pub fn host_table(page: u64) -> Self {
+        HashKey {
+            asid: MACHINE,
+            number: TABLE_OF_HOST | page >> 9,
+        }
+    }
+}
+
 /// Every input bit changes half of the output bits; no two inputs have the same output
 /// (the finaliser of MurmurHash3).
 #[inline]
@@ -69,8 +115,14 @@ impl TieredHash {
         &self.range
     }
 
+    /// The frame that a tier, from 0 on, has for what `key` says.
+    #[inline]
+    pub fn of(&self, tier: usize, key: HashKey) -> u64 {
+        self.frame(tier, key.asid, key.number)
+    }
+
     /// The frame that a tier, from 0 on, has for a page of `asid`: `number` is its virtual
-    /// page number, or that of its region where the frame is a page table's.
+    /// page number, or that of its region where the frame is a page table's ([`HashKey`]).
     #[inline]
     pub fn frame(&self, tier: usize, asid: Asid, number: u64) -> u64 {
         let number = number & ((1 << NUMBER_BITS) - 1);
@@ -85,7 +137,7 @@ impl TieredHash {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{MOST_TIERS, TieredHash, mix};
+    use super::{HashKey, MOST_TIERS, TieredHash, mix};
     use pagewalk_units::Asid;
 
     const ALL: [u8; MOST_TIERS] = [1, 2, 3, 4, 5, 6];
@@ -143,6 +195,22 @@ mod tests {
                 assert!(seen.insert(frame), "address space {asid}, page {number}");
             }
         }
+    }
+
+    /// Numbers of pages and of regions of one guest's memory are small and the same.
+    #[test]
+    fn a_hosts_tables_and_the_pages_that_they_map_have_hashes_of_their_own() {
+        let h = TieredHash::new(5, &[1], 0..u64::MAX);
+        let mut seen = BTreeSet::new();
+        for n in 0..2000 {
+            assert!(seen.insert(h.of(0, HashKey::guest_page(n))));
+            assert!(seen.insert(h.of(0, HashKey::host_table(n << 9))));
+            assert!(seen.insert(h.of(0, HashKey::page(Asid(1), n))));
+        }
+        // All entries of a table lie in the frame of that table.
+        let (first, last) = (HashKey::host_table(512), HashKey::host_table(1023));
+        assert_eq!(h.of(0, first), h.of(0, last));
+        assert_eq!(HashKey::table(Asid(3), 1023), HashKey::page(Asid(3), 1));
     }
 
     #[test]

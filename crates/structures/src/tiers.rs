@@ -2,6 +2,20 @@
 
 use crate::{MOST_TIERS, TieredHash};
 
+/// What the kernel hashes that frames are chosen by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Hashes {
+    /// Virtual pages, and the regions of last-level page tables: those of its programs, or a
+    /// host those of its guests' programs.
+    #[default]
+    Virtual,
+    /// A host: guest-physical pages, whatever the guest uses them for.
+    GuestPhysical,
+    /// A host: of guests' programs and last-level page tables the virtual pages, of other
+    /// parts of guests' page tables the guest-physical ones.
+    Both,
+}
+
 /// The registers of tiered placement: kept by the kernel, read by speculation engines.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tiers {
@@ -9,9 +23,14 @@ pub struct Tiers {
     pub hash: TieredHash,
     /// How many of its tiers are tried for a frame of a page table.
     pub table_tiers: usize,
-    /// How the 4 KB pages of programs were placed.
+    /// What it is a hash of.
+    pub of: Hashes,
+    /// Of a host: its own page table is a tree, whose last level is placed by hash.
+    pub host_tables: bool,
+    /// How the 4 KB pages of programs were placed; by guest-physical address all pages.
     pub data: Placed,
-    /// How the last-level frames of page tables were placed.
+    /// How the last-level frames of page tables were placed, a guest's and the host's own; by
+    /// both addresses other parts of a guest's tables, too.
     pub tables: Placed,
     /// The hash of 2 MB regions to 2 MB blocks, where those are hashed too.
     pub large: Option<Large>,
@@ -32,6 +51,8 @@ impl Tiers {
         Tiers {
             hash,
             table_tiers,
+            of: Hashes::default(),
+            host_tables: false,
             data: Placed::default(),
             tables: Placed::default(),
             large: None,

@@ -3,6 +3,7 @@
 //! The layers are a machine file, a design file with those that it is based on,
 //! and the user's settings; a later layer wins. All that a run depends on is in the resolved [`Config`].
 
+mod hashed;
 mod layers;
 mod naming;
 mod registry;
@@ -15,7 +16,7 @@ pub use schema::{Key, keys, root_schema};
 
 use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
-use pagewalk_mmu::{EngineSpec, MmuSpec, RevelatorSpec};
+use pagewalk_mmu::{EngineSpec, MmuSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
 use pagewalk_tables::InMemoryTlbSpec;
 use schemars::JsonSchema;
@@ -112,6 +113,7 @@ impl Config {
         self.memory.check(self.cores)?;
         self.os.check()?;
         self.placement.check()?;
+        self.check_placement()?;
         self.page_table.check()?;
         if let Some(v) = &self.virtual_machine {
             v.check()?;
@@ -138,19 +140,15 @@ impl Config {
         Prices::new(self).map(drop)
     }
 
-    /// Whether there are hashes for an engine that hashes as the kernel does.
-    fn check_hashed(&self, engine: &RevelatorSpec) -> Result<(), String> {
-        if self.virtual_machine.is_some() {
-            return Err("engine is revelator, which hashes to physical addresses, and virtual is set, where the kernel's are a guest's; expected a design without virtual".to_owned());
-        }
-        match &self.placement {
-            PlacementSpec::TieredHash(placement) => {
-                if engine.large && placement.promotion_threshold.is_none() {
-                    return Err("engine.revelator.large is true, and the kernel hashes no blocks of 2 MB; expected placement.tiered_hash.promotion_threshold".to_owned());
-                }
-                Ok(())
-            }
-            _ => Err("engine is revelator, which guesses the frames that the kernel's hashes name, and placement has none; expected placement.tiered_hash".to_owned()),
+    /// The page table that walks begin in, and the host's where they are nested.
+    pub(crate) fn walked(&self) -> (PageTableSpec, Option<PageTableSpec>) {
+        let own = &self.page_table;
+        match &self.virtual_machine {
+            None => (own.clone(), None),
+            Some(v) => match v.shadow_table(own) {
+                Some(shadow) => (shadow, None),
+                None => (own.clone(), Some(v.page_table.clone())),
+            },
         }
     }
 }

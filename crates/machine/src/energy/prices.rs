@@ -119,6 +119,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
         "mmu.engine.data",
         "mmu.engine.data_2mb",
         "mmu.engine.entries",
+        "mmu.engine.steps",
     ]
     .iter()
     .any(|&counted| at == counted || at.strip_prefix(counted).is_some_and(|r| r.starts_with('.')))
@@ -502,8 +503,9 @@ impl Prices {
         ] {
             parts.tlbs(level, arrays, lit);
         }
-        parts.walk_caches("mmu", config, &config.page_table);
-        if let Some(host) = &config.virtual_machine {
+        let (walked, host) = config.walked();
+        parts.walk_caches("mmu", config, &walked);
+        if let Some(host) = &host {
             let entries = u64::from(mmu.nested_tlb.entries);
             parts.lookups(
                 "mmu.nested",
@@ -511,7 +513,7 @@ impl Prices {
                 (entries, entries),
                 lit && entries > 0,
             );
-            parts.walk_caches("mmu.nested", config, &host.page_table);
+            parts.walk_caches("mmu.nested", config, host);
         }
         if let Some(spec) = &config.engine {
             parts.engine(spec);

@@ -12,14 +12,14 @@ use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::revelator::{DegreeFilter, FilterStats};
+pub use self::revelator::{DegreeFilter, FilterStats, Nested};
 pub use self::spectlb::{Detect, SpecTlbStats};
+pub(crate) use self::speculation::{Following, Outcome, Speculation};
 pub use self::speculation::{GuessStats, Verdict};
-pub(crate) use self::speculation::{Outcome, Speculation};
 use crate::Walked;
 
 /// A lookup that missed all TLBs.
@@ -40,6 +40,21 @@ pub struct Miss {
     pub merges: bool,
 }
 
+/// A guest-physical address that a nested walk needs and the nested TLB does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Whose walk it is.
+    pub asid: Asid,
+    /// The address that missed all TLBs.
+    pub va: VirtAddr,
+    /// The guest-physical address.
+    pub gpa: GuestPhysAddr,
+    /// Level of the guest's table whose entry lies there; 0: it is where `va` lies.
+    pub level: u8,
+    /// When the nested TLB said that it does not have it.
+    pub at: Cycle,
+}
+
 /// What lies in a guessed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
@@ -47,6 +62,9 @@ pub enum What {
     Data,
     /// A page-table entry that the walk ends at.
     Entry,
+    /// Within a nested walk, for a guest-physical address that it has come to: the guest's
+    /// entry that lies there, or the host's entry that says where that is.
+    Step,
 }
 
 /// Lines that an engine has fetched.
@@ -67,7 +85,7 @@ impl GuessedLines {
     pub fn has(self, what: What) -> bool {
         match what {
             What::Data => self != GuessedLines::Entries,
-            What::Entry => self != GuessedLines::Data,
+            What::Entry | What::Step => self != GuessedLines::Data,
         }
     }
 }
@@ -110,7 +128,19 @@ pub trait Engine: Send + Sync {
     /// What it guesses for a miss, before the walk begins.
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses;
 
-    /// What became of guess number `n`, from 0 on, of those for the last miss.
+    /// Whether it guesses within nested walks.
+    fn follows(&self) -> bool {
+        false
+    }
+
+    /// What it guesses when the nested walk for the last miss has come to `step`, before the
+    /// host's table is walked for it.
+    fn guess_step(&mut self, _step: &Step, _seen: &Seen<'_>) -> Guesses {
+        Guesses::new()
+    }
+
+    /// What became of guess number `n`, from 0 on, of those for the last miss: those made at
+    /// once first, and then those of its steps.
     fn judged(&mut self, _n: usize, _verdict: &Verdict) {}
 
     /// The walk for a miss has found its translation.

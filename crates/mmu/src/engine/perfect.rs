@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, What};
+use super::{Engine, Guess, GuessedLines, Guesses, Miss, Seen, Step, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::foresee;
+use crate::walk::{behind, foresee};
 
 /// An engine that knows the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +18,10 @@ pub struct PerfectSpec {
     /// Cycles from a miss of all TLBs to its guesses. Default 0.
     #[serde(default)]
     pub latency: Cycle,
+    /// In a virtual machine also the entries that a nested walk comes by: of guest and host
+    /// for each guest-physical address, as soon as the walk has it. Default false.
+    #[serde(default)]
+    pub nested: bool,
 }
 
 impl EngineKind for PerfectSpec {
@@ -34,6 +38,7 @@ impl EngineKind for PerfectSpec {
         Box::new(Perfect {
             what: self.what,
             latency: self.latency,
+            nested: self.nested,
         })
     }
 }
@@ -42,6 +47,7 @@ impl EngineKind for PerfectSpec {
 struct Perfect {
     what: GuessedLines,
     latency: Cycle,
+    nested: bool,
 }
 
 impl Engine for Perfect {
@@ -50,7 +56,18 @@ impl Engine for Perfect {
     }
 
     fn makes(&self, what: What) -> bool {
-        self.what.has(what)
+        self.what.has(what) && (what != What::Step || self.nested)
+    }
+
+    fn follows(&self) -> bool {
+        self.makes(What::Step)
+    }
+
+    /// What the host's walk ends at, and what the guest's then reads.
+    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+        let what = What::Step;
+        let lines = behind(seen.view, step).into_iter();
+        lines.map(|at| Guess { at, what }).collect()
     }
 
     /// Nothing for a miss that ends in a fault for want of a page.

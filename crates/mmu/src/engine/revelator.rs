@@ -3,18 +3,15 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{MOST_TIERS, Placed};
+use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Placed, Tiers};
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::registry::EngineKind;
-use super::{
-    Engine, Guess, GuessStats, GuessedLines, Guesses, MOST_GUESSES, Miss, Seen, Verdict, What,
-};
-use crate::Walked;
+use super::{Engine, Guess, GuessStats, GuessedLines, Guesses, Miss, Seen, Step, Verdict, What};
 use crate::spec::MAX_LATENCY;
-use crate::walk::foresee;
+use crate::walk::{behind, foresee};
 
 /// An engine that hashes as the kernel of `placement.tiered_hash` does: number, order,
 /// seeds and success counts of the tiers are that kernel's.
@@ -23,6 +20,9 @@ use crate::walk::foresee;
 /// before the data, since the walk waits for it. What waits for another's walk guesses
 /// its data only. Entries are those of 4 KB pages; data is guessed in 2 MB blocks too, these
 /// first, where the kernel hashes them.
+///
+/// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default
+/// the data's line is guessed from the guest-virtual page (Revelator, section 5.5).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevelatorSpec {
@@ -46,6 +46,34 @@ pub struct RevelatorSpec {
     /// tier, ns: where it would take longer, the guess is not made. Default 85.4, 42.7,
     /// 20.5, 10, 5 and 2.5 (the released code; the paper has no number).
     pub delays_ns: [f64; MOST_TIERS],
+    /// Of virtual machines: which page-table entries are guessed. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nested: Option<Nested>,
+}
+
+/// Prediction of page-table entries of a nested walk, by when it can be made (Revelator, second
+/// version).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Nested {
+    /// At the miss, from the guest-virtual page: the guest's last-level entry.
+    Diagonal,
+    /// When the walk has come to a guest-physical address that the nested TLB does not have:
+    /// the guest's entry that lies there, and the host's last-level entry for it.
+    Horizontal,
+    /// Both.
+    Both,
+}
+
+impl Nested {
+    /// Whether entries are guessed at the miss.
+    pub fn is_diagonal(self) -> bool {
+        self != Nested::Horizontal
+    }
+    /// Whether they are guessed within the walk.
+    pub fn is_horizontal(self) -> bool {
+        self != Nested::Diagonal
+    }
 }
 
 /// How guesses are held back (Revelator, sections 5.3.2 and 7.1, figure 16).
@@ -70,6 +98,7 @@ impl Default for RevelatorSpec {
             filter: DegreeFilter::Adaptive,
             least_share: 0.1,
             delays_ns: [85.4, 42.7, 20.5, 10.0, 5.0, 2.5],
+            nested: None,
         }
     }
 }
@@ -106,7 +135,7 @@ impl EngineKind for RevelatorSpec {
         Box::new(Revelator {
             spec: *self,
             delays: self.delays_ns.map(|ns| (ns * frequency_ghz) as Cycle),
-            made: ArrayVec::new(),
+            made: Vec::new(),
             accounts: Default::default(),
         })
     }
@@ -135,10 +164,10 @@ struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
     delays: [Cycle; MOST_TIERS],
-    /// Whose the guesses for the last miss were.
-    made: ArrayVec<(Class, usize), MOST_GUESSES>,
+    /// Whose the guesses for the last miss were, and those within its walk.
+    made: Vec<(Class, usize)>,
     /// By class and tier.
-    accounts: [[Account; MOST_TIERS]; 3],
+    accounts: [[Account; MOST_TIERS]; 4],
 }
 
 /// What is guessed by a hash of its own, or of a number of its own.
@@ -150,6 +179,8 @@ enum Class {
     Entry,
     /// Data in a 2 MB block.
     Large,
+    /// An entry within a nested walk.
+    Step,
 }
 
 impl Class {
@@ -157,15 +188,24 @@ impl Class {
         match self {
             Class::Data | Class::Large => What::Data,
             Class::Entry => What::Entry,
+            Class::Step => What::Step,
         }
     }
 }
 
-/// What all guesses for a miss have in common.
+/// What all guesses for a miss, or for a step of its walk, have in common.
 struct Asked<'a> {
     seen: &'a Seen<'a>,
-    /// With a perfect filter: what the walk will find, if it finds something.
-    answer: Option<Option<Walked>>,
+    tiers: &'a Tiers,
+    /// With a perfect filter: what will be read.
+    answer: Option<Answer>,
+}
+
+/// Where that lies.
+#[derive(Default)]
+struct Answer {
+    data: Option<PhysAddr>,
+    entries: ArrayVec<PhysAddr, 2>,
 }
 
 fn line(at: PhysAddr) -> u64 {
@@ -174,19 +214,42 @@ fn line(at: PhysAddr) -> u64 {
 
 impl Asked<'_> {
     /// Whether `guess` is one that a perfect filter lets through.
-    fn is_right(&self, guess: &Guess, miss: &Miss) -> bool {
+    fn is_right(&self, guess: &Guess) -> bool {
         let Some(answer) = &self.answer else {
             return true;
         };
-        let is_it = |at| line(at) == line(guess.at);
-        answer.as_ref().is_some_and(|walked| match guess.what {
-            What::Data => is_it(walked.pa(miss.va)),
-            What::Entry => walked.entries(self.seen.view).into_iter().any(is_it),
-        })
+        let is_it = |at: &PhysAddr| line(*at) == line(guess.at);
+        match guess.what {
+            What::Data => answer.data.iter().any(is_it),
+            What::Entry | What::Step => answer.entries.iter().any(is_it),
+        }
     }
 }
 
 impl Revelator {
+    /// Up to this level the guest's entries are guessed from the virtual page, at the miss.
+    fn named_at_the_miss(&self) -> u8 {
+        u8::from(self.spec.nested.is_some_and(Nested::is_diagonal))
+    }
+
+    /// Tiers that are guessed, at most.
+    fn degree(&self, tiers: &Tiers) -> usize {
+        tiers.hash.tiers().min(usize::from(self.spec.degree))
+    }
+
+    /// The tiers, a bit each, whose share of `placed` is large enough; the first one's is.
+    fn serving(&self, placed: &Placed) -> u32 {
+        match self.spec.filter {
+            DegreeFilter::Adaptive => placed.serving(self.spec.least_share) | 1,
+            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
+        }
+    }
+
+    /// With a perfect filter: what `answer` says.
+    fn oracle(&self, answer: impl FnOnce() -> Answer) -> Option<Answer> {
+        (self.spec.filter == DegreeFilter::Perfect).then(answer)
+    }
+
     /// Counts what `tier` has for `class`; whether it is among those `serving`. What is
     /// not is not even hashed.
     fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
@@ -201,13 +264,25 @@ impl Revelator {
         true
     }
 
-    /// Guesses that what `miss` wants of `class` is at `at`, as `tier` says, unless it is to
-    /// be held back.
+    /// Guesses that what is wanted of `class` lies at `offset` of the frame that `tier` has
+    /// for `key`, unless it is to be held back.
+    fn consider_page(
+        &mut self,
+        (class, tier): (Class, usize),
+        (key, offset): (HashKey, u64),
+        asked: &Asked<'_>,
+        guesses: &mut Guesses,
+    ) {
+        let frame = asked.tiers.hash.of(tier, key);
+        self.consider((class, tier), frame << 12 | offset, asked, guesses);
+    }
+
+    /// Guesses that what is wanted of `class` is at `at`, as `tier` says, unless it is to be
+    /// held back.
     fn consider(
         &mut self,
         (class, tier): (Class, usize),
         at: u64,
-        miss: &Miss,
         asked: &Asked<'_>,
         guesses: &mut Guesses,
     ) {
@@ -220,7 +295,7 @@ impl Revelator {
             stats.repeated += 1;
         } else if adaptive && (asked.seen.delay)(at) > self.delays[tier] {
             stats.withheld_by_delay += 1;
-        } else if !asked.is_right(&guess, miss) {
+        } else if !asked.is_right(&guess) {
             stats.withheld_by_oracle += 1;
         } else {
             guesses.push(guess);
@@ -235,7 +310,13 @@ impl Engine for Revelator {
     }
 
     fn makes(&self, what: What) -> bool {
+        let nested = self.spec.nested;
         self.spec.what.has(what)
+            && match what {
+                What::Data => true,
+                What::Entry => nested.is_none_or(Nested::is_diagonal),
+                What::Step => nested.is_some_and(Nested::is_horizontal),
+            }
     }
 
     fn guess(&mut self, miss: &Miss, seen: &Seen<'_>) -> Guesses {
@@ -244,30 +325,34 @@ impl Engine for Revelator {
         let Some(tiers) = seen.tiers else {
             return guesses;
         };
-        let perfect = self.spec.filter == DegreeFilter::Perfect;
+        // Where guest-physical pages are hashed there is nothing to hash yet.
+        if tiers.of == Hashes::GuestPhysical {
+            return guesses;
+        }
         let asked = Asked {
             seen,
-            answer: perfect.then(|| foresee(seen.view, miss.va).ok()),
+            tiers,
+            answer: self.oracle(|| {
+                let walked = foresee(seen.view, miss.va).ok();
+                walked.map_or_else(Answer::default, |walked| Answer {
+                    data: Some(walked.pa(miss.va)),
+                    entries: walked.entries(seen.view),
+                })
+            }),
         };
         let entries = self.makes(What::Entry) && !miss.merges;
-        let va = miss.va.0;
-        let (data, degree) = (self.makes(What::Data), usize::from(self.spec.degree));
+        let data = self.makes(What::Data);
+        let (va, vpn) = (miss.va.0, miss.va.0 >> 12);
+        let entry_at = (HashKey::table(miss.asid, vpn), 8 * (vpn & 511));
+        let data_at = (HashKey::page(miss.asid, vpn), va & 0xfff);
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
-        let spec = self.spec;
-        // The first tier is always asked.
-        let serving = |placed: &Placed| match spec.filter {
-            DegreeFilter::Adaptive => placed.serving(spec.least_share) | 1,
-            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
-        };
-        let of_data = serving(&tiers.data);
-        let of_tables = serving(&tiers.tables);
-        let of_blocks = blocks.map_or(0, |large| serving(&large.placed));
-        for tier in 0..tiers.hash.tiers().min(degree) {
+        let of_data = self.serving(&tiers.data);
+        let of_tables = self.serving(&tiers.tables);
+        let of_blocks = blocks.map_or(0, |large| self.serving(&large.placed));
+        for tier in 0..self.degree(tiers) {
             let whose = (Class::Entry, tier);
             if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
-                let frame = tiers.hash.frame(tier, miss.asid, va >> 21);
-                let at = (frame << 12) + 8 * (va >> 12 & 511);
-                self.consider(whose, at, miss, &asked, &mut guesses);
+                self.consider_page(whose, entry_at, &asked, &mut guesses);
             }
             let whose = (Class::Large, tier);
             if data
@@ -276,12 +361,60 @@ impl Engine for Revelator {
             {
                 let block = large.hash.frame(tier, miss.asid, va >> 21);
                 let at = block << 21 | va & ((1 << 21) - 1);
-                self.consider(whose, at, miss, &asked, &mut guesses);
+                self.consider(whose, at, &asked, &mut guesses);
             }
             let whose = (Class::Data, tier);
             if data && self.serves(whose, of_data) {
-                let frame = tiers.hash.frame(tier, miss.asid, va >> 12);
-                self.consider(whose, frame << 12 | va & 0xfff, miss, &asked, &mut guesses);
+                self.consider_page(whose, data_at, &asked, &mut guesses);
+            }
+        }
+        guesses
+    }
+
+    /// Also where data alone is guessed: of guest-physical pages.
+    fn follows(&self) -> bool {
+        self.spec.nested.is_some_and(Nested::is_horizontal)
+    }
+
+    /// The host's last-level entry first, since the guest's is read after it.
+    fn guess_step(&mut self, step: &Step, seen: &Seen<'_>) -> Guesses {
+        let mut guesses = Guesses::new();
+        let Some(tiers) = seen.tiers else {
+            return guesses;
+        };
+        let asked = Asked {
+            seen,
+            tiers,
+            answer: self.oracle(|| Answer {
+                data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
+                entries: behind(seen.view, step),
+            }),
+        };
+        let page = step.gpa.0 >> 12;
+        let host_at = (HashKey::host_table(page), 8 * (page & 511));
+        let there_at = (HashKey::guest_page(page), step.gpa.0 & 0xfff);
+        let class = match step.level {
+            0 => Class::Data,
+            _ => Class::Step,
+        };
+        // What lies there was placed by its guest-physical page: everything, or of the guest's
+        // table what no virtual page names.
+        let of_tables = self.serving(&tiers.tables);
+        let (there, of_there) = match tiers.of {
+            Hashes::GuestPhysical => (tiers.hash.tiers(), self.serving(&tiers.data)),
+            Hashes::Both if step.level > self.named_at_the_miss() => (tiers.table_tiers, of_tables),
+            Hashes::Both | Hashes::Virtual => (0, 0),
+        };
+        let host = tiers.host_tables && self.makes(What::Step);
+        let there = if self.makes(class.what()) { there } else { 0 };
+        for tier in 0..self.degree(tiers) {
+            let whose = (Class::Step, tier);
+            if host && tier < tiers.table_tiers && self.serves(whose, of_tables) {
+                self.consider_page(whose, host_at, &asked, &mut guesses);
+            }
+            let whose = (class, tier);
+            if tier < there && self.serves(whose, of_there) {
+                self.consider_page(whose, there_at, &asked, &mut guesses);
             }
         }
         guesses
@@ -299,6 +432,7 @@ impl Engine for Revelator {
             (Class::Data, "data"),
             (Class::Entry, "entries"),
             (Class::Large, "data_2mb"),
+            (Class::Step, "steps"),
         ] {
             let what = class.what();
             if !self.makes(what) || class == Class::Large && !self.spec.large {

@@ -1,19 +1,21 @@
 //! From an engine's guesses to lines on their way, and what becomes of them.
 
 use arrayvec::ArrayVec;
-use pagewalk_memory::{Below, Speculated};
+use pagewalk_memory::{Below, Private, Speculated};
 use pagewalk_stats::Tree;
+use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Cycle, LINE_SHIFT, PhysAddr};
+use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, LINE_SHIFT, PhysAddr, VirtAddr};
 
-use super::{Engine, Guess, MOST_GUESSES, Miss, Seen, What};
-use crate::{GuessRecord, Lent, ReadRecord, Walked};
+use super::{Engine, Guess, MOST_GUESSES, Miss, Seen, Step, What};
+use crate::walk::behind;
+use crate::{GuessRecord, Lent, Lookup, ReadRecord, Walked};
 
 pagewalk_stats::counters! {
     /// What became of an engine's guesses of one kind. guesses = right + wrong, and
     /// guesses = fetched + merged + useless + dropped.
     pub struct GuessStats {
-        guesses: "guesses", "Lines that the speculation engine guessed, of data or of page-table entries";
+        guesses: "guesses", "Lines that the speculation engine guessed, of data or of page-table entries (those of `steps` within a nested walk, when it has come to where they are needed)";
         right: "guesses", "Guesses that the walk proved right: the line of the data, or of an entry that the walk ended at";
         wrong: "guesses", "Guesses that the walk proved wrong, those where it found no page among them";
         fetched: "guesses", "Guesses that fetched their line into the second-level cache; of those the cache counts what went unused";
@@ -38,8 +40,64 @@ pub struct Verdict {
     pub saved: Cycle,
 }
 
-/// The guesses for one miss and what became of them.
-pub(crate) type Issued = ArrayVec<(Guess, Speculated), MOST_GUESSES>;
+/// A guess whose line was asked for, and what became of that.
+#[derive(Clone, Copy)]
+pub(crate) struct Issue {
+    guess: Guess,
+    /// When its line was asked for.
+    asked: Cycle,
+    became: Speculated,
+    /// Of a guess within a nested walk: where that had come to.
+    step: Option<Step>,
+}
+
+/// The guesses for one miss, those within its walk left out.
+pub(crate) type Issued = ArrayVec<Issue, MOST_GUESSES>;
+
+/// A nested walk whose steps an engine guesses lines for.
+pub(crate) struct Following<'a> {
+    speculation: &'a mut Speculation,
+    asid: Asid,
+    va: VirtAddr,
+    view: &'a View<'a>,
+    tiers: Option<&'a Tiers>,
+}
+
+impl Following<'_> {
+    /// Has the lines fetched that the engine guesses where the walk has come to an address
+    /// (see [`Step`]: what it is, the level, and when).
+    pub fn step<B: Below>(
+        &mut self,
+        (gpa, level, at): (GuestPhysAddr, u8, Cycle),
+        private: &mut Private,
+        below: &mut B,
+    ) {
+        let step = Step {
+            asid: self.asid,
+            va: self.va,
+            gpa,
+            level,
+            at,
+        };
+        let asked = at + self.speculation.engine.latency();
+        let delay = |line| below.delay(line, asked);
+        let seen = Seen {
+            view: self.view,
+            tiers: self.tiers,
+            delay: &delay,
+        };
+        let guesses = self.speculation.engine.guess_step(&step, &seen);
+        for guess in guesses {
+            let became = private.speculate(guess.at, asked, below);
+            self.speculation.steps.push(Issue {
+                guess,
+                asked,
+                became,
+                step: Some(step),
+            });
+        }
+    }
+}
 
 /// What is known of a miss when its guesses are judged.
 pub(crate) struct Outcome<'a> {
@@ -58,8 +116,13 @@ pub(crate) struct Outcome<'a> {
 /// An engine and the account of its guesses.
 pub(crate) struct Speculation {
     engine: Box<dyn Engine>,
+    /// Whether it guesses within nested walks.
+    pub follows: bool,
     data: GuessStats,
     entries: GuessStats,
+    within: GuessStats,
+    /// Guesses within the last walk.
+    steps: Vec<Issue>,
     /// Room for the reads of a walk.
     pub reads: Vec<ReadRecord>,
     /// Guesses of the last miss, where walks are recorded.
@@ -73,9 +136,12 @@ fn line(at: PhysAddr) -> u64 {
 impl Speculation {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         Speculation {
+            follows: engine.follows(),
             engine,
             data: GuessStats::default(),
             entries: GuessStats::default(),
+            within: GuessStats::default(),
+            steps: Vec::new(),
             reads: Vec::new(),
             recorded: Vec::new(),
         }
@@ -91,31 +157,48 @@ impl Speculation {
             delay: &|line| below.delay(line, at),
         };
         let guesses = self.engine.guess(miss, &seen);
-        let fetch = |guess: Guess| (guess, lent.private.speculate(guess.at, at, lent.below));
+        self.steps.clear();
+        let fetch = |guess: Guess| Issue {
+            guess,
+            asked: at,
+            became: lent.private.speculate(guess.at, at, lent.below),
+            step: None,
+        };
         guesses.into_iter().map(fetch).collect()
+    }
+
+    /// Guesses within the walk for `lookup` that follows.
+    pub fn following<'a, B>(&'a mut self, lookup: &Lookup, lent: &Lent<'a, B>) -> Following<'a> {
+        Following {
+            speculation: self,
+            asid: lookup.asid,
+            va: lookup.va,
+            view: lent.view,
+            tiers: lent.tiers,
+        }
     }
 
     /// The translation for `miss` is known, or that there is none: counts its guesses,
     /// and tells the engine of them and of a walk of its own.
     pub fn judge(&mut self, miss: &Miss, issued: &Issued, outcome: &Outcome<'_>, view: &View<'_>) {
-        let asked = miss.at + self.engine.latency();
         if outcome.recorded {
             self.recorded.clear();
         }
-        for (n, (guess, became)) in issued.iter().enumerate() {
-            let verdict = outcome.verdict(miss, guess, (asked, *became), view);
-            let stats = match guess.what {
+        for (n, issue) in issued.iter().chain(&self.steps).enumerate() {
+            let verdict = outcome.verdict(miss, issue, view);
+            let stats = match issue.guess.what {
                 What::Data => &mut self.data,
                 What::Entry => &mut self.entries,
+                What::Step => &mut self.within,
             };
             stats.count(&verdict);
             self.engine.judged(n, &verdict);
             if outcome.recorded {
                 self.recorded.push(GuessRecord {
-                    at: guess.at,
-                    what: guess.what,
-                    asked,
-                    became: *became,
+                    at: issue.guess.at,
+                    what: issue.guess.what,
+                    asked: issue.asked,
+                    became: issue.became,
                     right: verdict.right,
                 });
             }
@@ -137,6 +220,7 @@ impl Speculation {
         for (what, name, stats) in [
             (What::Data, "data", &self.data),
             (What::Entry, "entries", &self.entries),
+            (What::Step, "steps", &self.within),
         ] {
             if self.engine.makes(what) {
                 stats.report(&format!("{path}.{name}"), what, tree);
@@ -147,19 +231,22 @@ impl Speculation {
 }
 
 impl Outcome<'_> {
-    /// Of a guess asked for at the first of two times, of which the second became.
-    fn verdict(
-        &self,
-        miss: &Miss,
-        guess: &Guess,
-        (asked, became): (Cycle, Speculated),
-        view: &View<'_>,
-    ) -> Verdict {
+    fn verdict(&self, miss: &Miss, issue: &Issue, view: &View<'_>) -> Verdict {
+        let Issue {
+            guess,
+            asked,
+            became,
+            step,
+        } = *issue;
         let is_it = |at| line(at) == line(guess.at);
-        let right = self.walked.is_some_and(|walked| match guess.what {
-            What::Data => is_it(walked.pa(miss.va)),
-            What::Entry => walked.entries(view).into_iter().any(is_it),
-        });
+        let right = match guess.what {
+            What::Data => self.walked.is_some_and(|walked| is_it(walked.pa(miss.va))),
+            What::Entry => {
+                (self.walked).is_some_and(|walked| walked.entries(view).into_iter().any(is_it))
+            }
+            // A step is taken whether the walk finds something in the end or not.
+            What::Step => step.is_some_and(|step| behind(view, &step).into_iter().any(is_it)),
+        };
         let (ready, takes) = match became {
             Speculated::Fetched(ready) => (ready, ready - asked),
             // Somebody else's fetch: without the guess it would have come as early.
@@ -169,7 +256,7 @@ impl Outcome<'_> {
         let waits = match guess.what {
             What::Data if miss.access == Access::Write => takes,
             What::Data => ready.saturating_sub(self.end).max(self.hit),
-            What::Entry => {
+            What::Entry | What::Step => {
                 let read = self.reads.iter().find(|read| is_it(read.at));
                 read.map_or(takes, |read| read.end - read.start)
             }

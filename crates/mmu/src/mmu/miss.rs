@@ -237,12 +237,17 @@ impl Mmu {
         let walker = self.walkers.admit(asked);
         let start = walker.start;
         let before = self.walk_reads[Level::Memory as usize];
+        let speculation = self.speculation.as_deref_mut();
+        let following = speculation
+            .filter(|s| s.follows)
+            .map(|s| s.following(lookup, lent));
         let mut port = Physical {
             private: lent.private,
             below: lent.below,
             core: self.core,
             served: &mut self.walk_reads,
             record: notes.as_mut(),
+            following,
         };
         let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
         self.walk_read_memory = self.walk_reads[Level::Memory as usize] > before;

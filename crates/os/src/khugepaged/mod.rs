@@ -130,7 +130,7 @@ impl Os {
     pub fn elapse(&mut self, cycles: Cycle, fx: &mut Effects) -> Result<(), OsError> {
         self.of_host(fx, |host, own| host.elapse(cycles, own))?;
         let Some(mut daemon) = self.khugepaged.take() else {
-            return Ok(());
+            return self.shadow();
         };
         daemon.now = daemon.now.saturating_add(cycles);
         let mut done = Ok(());
@@ -138,7 +138,7 @@ impl Os {
             done = daemon.step(self, fx);
         }
         self.khugepaged = Some(daemon);
-        done
+        done.and_then(|()| self.shadow())
     }
 
     /// Collapses all that khugepaged would ever collapse as things are, where it is
@@ -146,7 +146,7 @@ impl Os {
     pub fn settle(&mut self, fx: &mut Effects) -> Result<(), OsError> {
         self.of_host(fx, |host, own| host.settle(own))?;
         let Some(mut daemon) = self.khugepaged.take() else {
-            return Ok(());
+            return self.shadow();
         };
         let done = if daemon.spec.settled {
             daemon.settle(self, fx)
@@ -154,7 +154,7 @@ impl Os {
             Ok(())
         };
         self.khugepaged = Some(daemon);
-        done
+        done.and_then(|()| self.shadow())
     }
 
     /// Has the host do something that may change its table.
@@ -169,6 +169,7 @@ impl Os {
         let mut own = Effects::default();
         let done = action(&mut host.os, &mut own);
         fx.cycles += own.cycles;
+        host.changed(&own);
         if !own.invalidate.is_empty() {
             self.forget_guest(fx);
         }

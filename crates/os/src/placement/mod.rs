@@ -8,9 +8,9 @@ mod tiered_hash;
 
 pub use self::registry::*;
 pub use self::thp::ThpMode;
-pub use self::tiered_hash::HashedTables;
+pub use self::tiered_hash::{HashOf, HashedTables};
 
-use pagewalk_tables::Refusal;
+use pagewalk_tables::{PageTableSpec, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
 
 use crate::Effects;
@@ -18,12 +18,15 @@ use crate::choice::{AsItComes, FrameChoice};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::space::Space;
+use crate::table::Role;
 use crate::touch::Touch;
 
 /// What a policy sees of the machine when it has booted.
 pub struct Booted<'a> {
     /// Whose kernel it is: where random streams are named after.
-    pub kernel: &'static str,
+    pub role: Role,
+    /// Its page tables.
+    pub page_table: &'a PageTableSpec,
     /// Its physical memory.
     pub memory: &'a Memory,
     /// What random choices come from.

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::{Large, MOST_TIERS, Placed, TieredHash, Tiers, mix};
-use pagewalk_tables::{Purpose, Refusal, Want};
+use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers, mix};
+use pagewalk_tables::{GuestUse, PageTableSpec, Purpose, Refusal, Want};
 use pagewalk_units::{PageSize, rng};
 use rand::RngExt;
 use schemars::JsonSchema;
@@ -20,13 +20,14 @@ use crate::kernel::Kernel;
 use crate::memory::{HUGE_ORDER, Memory};
 use crate::space::Space;
 use crate::spec::share;
+use crate::table::Role;
 use crate::touch::Touch;
 
 /// 4 KB pages in frames that hashes of their numbers name. Pages of files and of shared
 /// memory are hashed by the process that touches them first, copies by the one that
 /// writes; ways of hashed tables and upper levels of trees come from the buddy
 /// allocator. No time is charged for a try: the paper measured less than 0.2 % of a page
-/// fault (Revelator, section 6.2).
+/// fault (Revelator, section 6.2). A host's are its guest's pages (`hash_of`).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TieredHashSpec {
@@ -53,6 +54,10 @@ pub struct TieredHashSpec {
     /// Which of the generated seeds each tier takes, 1 for the first: each number up to
     /// `tiers` once. Default: in the order in which they are generated.
     pub order: Vec<u8>,
+    /// Of a host (`virtual.placement`): what is hashed of a guest's page. Default
+    /// `guest_virtual` (Revelator, section 5.5).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_of: Option<HashOf>,
     /// What the seeds are generated from. Default: drawn from the seed of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -71,6 +76,34 @@ pub enum HashedTables {
     None,
 }
 
+/// What a host hashes of its guest's pages. Last-level frames of its own page table are hashed
+/// by the guest-physical number of the 2 MB region that they map in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HashOf {
+    /// Of a page of a guest's program the guest's address space and virtual page number, of a
+    /// last-level frame of a guest's page table those of the 2 MB region that it maps
+    /// (Revelator, section 5.5; "diagonal" in the second version). The guest tells them when
+    /// it puts a page to use. Other pages come from the buddy allocator.
+    #[default]
+    GuestVirtual,
+    /// Of every page the guest-physical page number ("horizontal" in the second version).
+    GuestPhysical,
+    /// As `guest_virtual`, and of other parts of a guest's page table, upper levels and ways,
+    /// the guest-physical page number (ours: what both predictions need together).
+    Both,
+}
+
+impl From<HashOf> for Hashes {
+    fn from(of: HashOf) -> Self {
+        match of {
+            HashOf::GuestVirtual => Hashes::Virtual,
+            HashOf::GuestPhysical => Hashes::GuestPhysical,
+            HashOf::Both => Hashes::Both,
+        }
+    }
+}
+
 impl Default for TieredHashSpec {
     fn default() -> Self {
         TieredHashSpec {
@@ -79,6 +112,7 @@ impl Default for TieredHashSpec {
             denied: 0.0,
             promotion_threshold: None,
             order: Vec::new(),
+            hash_of: None,
             seed: None,
         }
     }
@@ -155,10 +189,15 @@ impl Placement for Hashed {
     }
 
     fn choice(&self, booted: &Booted<'_>) -> Box<dyn FrameChoice> {
-        let mut stream = rng(booted.seed, &format!("{}.tiered_hash", booted.kernel));
+        let kernel = booted.role.name();
+        let mut stream = rng(booted.seed, &format!("{kernel}.tiered_hash"));
         let (drawn, denied) = (stream.random(), stream.random());
         let frames = booted.memory.frames();
-        Box::new(ByHash::new(&self.spec, drawn, denied, frames))
+        let mut hashed = ByHash::new(&self.spec, drawn, denied, frames);
+        if booted.role == Role::Host {
+            hashed.back_guests(&self.spec, booted.page_table);
+        }
+        Box::new(hashed)
     }
 }
 
@@ -182,6 +221,15 @@ impl Denied {
 struct ByHash {
     tiers: Tiers,
     denied: Denied,
+    /// It is a host's.
+    host: bool,
+}
+
+/// Whose account a wish is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Data,
+    Table,
 }
 
 impl ByHash {
@@ -212,6 +260,54 @@ impl ByHash {
                 share: spec.denied,
                 seed: denied,
             },
+            host: false,
+        }
+    }
+
+    /// It is a host's with page tables of `table`.
+    fn back_guests(&mut self, spec: &TieredHashSpec, table: &PageTableSpec) {
+        self.host = true;
+        self.tiers.of = spec.hash_of.unwrap_or_default().into();
+        let tree = matches!(table, PageTableSpec::Radix(_));
+        self.tiers.host_tables = tree && self.tiers.table_tiers > 0;
+    }
+
+    /// What is hashed for `want`, if something is.
+    fn key(&self, want: &Want) -> Option<(HashKey, Kind)> {
+        match want.purpose {
+            Purpose::Leaf { vpn }
+            | Purpose::File { vpn }
+            | Purpose::Shared { vpn }
+            | Purpose::Copy { vpn }
+                if want.order() == 0 =>
+            {
+                Some((HashKey::page(want.asid, vpn), Kind::Data))
+            }
+            Purpose::Guest { vpn, of } if want.order() == 0 => self.key_of_guest(vpn, of),
+            Purpose::Node { level: 1, vpn } if self.host => {
+                Some((HashKey::host_table(vpn), Kind::Table))
+            }
+            Purpose::Node { level: 1, vpn } => Some((HashKey::table(want.asid, vpn), Kind::Table)),
+            _ => None,
+        }
+    }
+
+    /// The same for the page `vpn` of a guest's physical memory, which it uses for `of`.
+    fn key_of_guest(&self, vpn: u64, of: GuestUse) -> Option<(HashKey, Kind)> {
+        if self.tiers.of == Hashes::GuestPhysical {
+            return Some((HashKey::guest_page(vpn), Kind::Data));
+        }
+        match of {
+            GuestUse::Page { asid, vpn } => Some((HashKey::page(asid, vpn), Kind::Data)),
+            GuestUse::Node {
+                asid,
+                level: 1,
+                vpn,
+            } => Some((HashKey::table(asid, vpn), Kind::Table)),
+            GuestUse::Node { .. } | GuestUse::Table { .. } if self.tiers.of == Hashes::Both => {
+                Some((HashKey::guest_page(vpn), Kind::Table))
+            }
+            GuestUse::Node { .. } | GuestUse::Table { .. } | GuestUse::Unknown => None,
         }
     }
 }
@@ -239,32 +335,28 @@ fn block(
 
 impl FrameChoice for ByHash {
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
+        if let (Some(large), Purpose::Reservation { vpn }) = (&mut self.tiers.large, want.purpose) {
+            return block(large, &self.denied, want, vpn >> 9, memory);
+        }
+        let Some((key, kind)) = self.key(want) else {
+            return memory.take(want);
+        };
         let Tiers {
             hash,
             table_tiers,
             data,
             tables,
-            large,
+            ..
         } = &mut self.tiers;
-        if let (Some(large), Purpose::Reservation { vpn }) = (large, want.purpose) {
-            return block(large, &self.denied, want, vpn >> 9, memory);
-        }
-        let (number, placed, tiers) = match want.purpose {
-            Purpose::Leaf { vpn }
-            | Purpose::File { vpn }
-            | Purpose::Shared { vpn }
-            | Purpose::Copy { vpn }
-                if want.order() == 0 =>
-            {
-                (vpn, data, hash.tiers())
-            }
-            Purpose::Node { level: 1, vpn } if *table_tiers > 0 => (vpn >> 9, tables, *table_tiers),
-            _ => return memory.take(want),
+        let (placed, tiers) = match kind {
+            Kind::Data => (data, hash.tiers()),
+            Kind::Table if *table_tiers > 0 => (tables, *table_tiers),
+            Kind::Table => return memory.take(want),
         };
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
         let hashed = placed.place(tiers, free, |tier| {
-            let frame = hash.frame(tier, want.asid, number);
+            let frame = hash.of(tier, key);
             (!self.denied.has(frame) && memory.alloc_at(frame, 0)).then_some(frame)
         });
         hashed.or_else(|| memory.take(want))
@@ -281,6 +373,7 @@ impl FrameChoice for ByHash {
             data,
             tables,
             large,
+            ..
         } = &self.tiers;
         let none = Placed::default();
         let blocks = large.as_ref().map_or(&none, |large| &large.placed);

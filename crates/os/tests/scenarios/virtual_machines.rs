@@ -2,10 +2,13 @@
 
 use super::{GB, HEAP, MB, spec, thp};
 use pagewalk_os::{
-    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, PageTableSpec, Pid,
-    PlacementSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, Effects, FragmentationSpec, HashOf, KhugepagedSpec, Os, OsError, OsSpec,
+    PageTableSpec, Pid, PlacementSpec, ThpMode, ThpSpec, TieredHashSpec, VirtualSpec,
 };
-use pagewalk_tables::{RadixSpec, Translation, View};
+use pagewalk_structures::{HashKey, Placed};
+use pagewalk_tables::{
+    Next, RadixSpec, Translation, View, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,
+};
 use pagewalk_units::{Access, Backing, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 const RADIX: PageTableSpec = PageTableSpec::Radix(RadixSpec { levels: 4 });
@@ -17,6 +20,7 @@ fn on(placement: PlacementSpec) -> VirtualSpec {
         memory_gb: None,
         fragmentation: FragmentationSpec::None,
         exit_ns: 500.0,
+        shadow: false,
     }
 }
 
@@ -379,4 +383,235 @@ fn guests_and_hosts_each_have_a_khugepaged() {
             w.at(HEAP.offset(i * 4096));
         }
     }
+}
+
+fn shadowed(placement: PlacementSpec) -> VirtualSpec {
+    VirtualSpec {
+        shadow: true,
+        ..on(placement)
+    }
+}
+
+impl Guest {
+    /// What the hardware finds in the shadow.
+    fn shadow(&self, at: VirtAddr) -> Translation<PhysAddr> {
+        let View::Native(shadow) = self.os.view(self.pid) else {
+            panic!("the hardware walks one table");
+        };
+        shadow.translate(at).expect("it is mapped")
+    }
+}
+
+/// A page of the shadow is as large as it is in both layers, and the host's counters tell that
+/// nobody left the guest for it.
+#[test]
+fn a_page_of_the_shadow_is_as_large_as_it_is_in_both() {
+    let small = || PlacementSpec::Buddy(BuddySpec {});
+    for (guest, host, size) in [
+        (small(), small(), PageSize::K4),
+        (thp(), small(), PageSize::K4),
+        (small(), thp(), PageSize::K4),
+        (thp(), thp(), PageSize::M2),
+    ] {
+        let boot = |machine: &VirtualSpec| {
+            let mut w = boot(&spec(FragmentationSpec::None), &guest, machine);
+            w.heap(8 * MB);
+            for page in [0, 1, 700, 2047] {
+                w.write(VirtAddr(HEAP.0 + page * 4096));
+            }
+            w
+        };
+        let (nested, w) = (boot(&on(host.clone())), boot(&shadowed(host.clone())));
+        for page in [0, 1, 700, 2047] {
+            let at = VirtAddr(HEAP.0 + page * 4096);
+            let found = w.shadow(at);
+            assert_eq!(found.size, size);
+            let View::Nested { guest, host } = w.os.layers(w.pid) else {
+                panic!("a guest has two layers");
+            };
+            let g = guest.translate(at).expect("the guest maps it");
+            let gpa = g.frame.base.0 + (at.0 & (g.size.bytes() - 1));
+            let h = host
+                .translate(GuestPhysAddr(gpa))
+                .expect("the host backs it");
+            let behind = h.frame.base.0 + (gpa & (h.size.bytes() - 1));
+            assert_eq!(found.frame.base.0 + (at.0 & (size.bytes() - 1)), behind);
+        }
+        assert_eq!(w.fx.cycles, nested.fx.cycles, "keeping it takes no time");
+        let cost = |w: &Guest| {
+            let host = w.os.host_stats().expect("there is a host");
+            (host.fault_cycles, host.faults_4kb, host.faults_2mb)
+        };
+        assert_eq!(cost(&w), cost(&nested));
+        // Its nodes are the host's: a root and three levels below.
+        let tables = |w: &Guest| w.os.host_stats().map_or(0, |s| s.page_table_bytes);
+        let nodes = if size == PageSize::K4 { 3 + 4 - 1 } else { 3 };
+        assert_eq!(tables(&w) - tables(&nested), nodes * 4096);
+    }
+}
+
+/// What the host collapses grows in the shadow; what goes away leaves nothing behind.
+#[test]
+fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
+    let collapsing = |settled| {
+        let khugepaged = KhugepagedSpec {
+            settled,
+            ..KhugepagedSpec::default()
+        };
+        PlacementSpec::Thp(ThpSpec {
+            mode: ThpMode::Always,
+            giant: false,
+            khugepaged,
+        })
+    };
+    // Every block of the host's is broken, and compaction can mend it.
+    let host = OsSpec {
+        memory_gb: 2,
+        ..spec(FragmentationSpec::Available2mb(0.0))
+    };
+    for settled in [true, false] {
+        let mut w = boot(&host, &thp(), &shadowed(collapsing(settled)));
+        w.heap(64 * MB);
+        for region in 0..32 {
+            w.write(VirtAddr(HEAP.0 + region * 2 * MB));
+        }
+        let huge = |w: &Guest| {
+            let of = |r: u64| w.shadow(VirtAddr(HEAP.0 + r * 2 * MB)).size == PageSize::M2;
+            (0..32).filter(|&r| of(r)).count()
+        };
+        let before = huge(&w);
+        assert_eq!(before, 0);
+        w.os.settle(&mut w.fx).expect("memory is plenty");
+        assert_eq!(huge(&w), if settled { 32 } else { 0 });
+        let tables = |w: &Guest| w.os.host_stats().map_or(0, |s| s.page_table_bytes);
+        let full = tables(&w);
+        let child = w.os.fork(w.pid, &mut w.fx).expect("memory is plenty");
+        let forked = tables(&w);
+        assert!(forked > full);
+        w.os.exec(child, &mut w.fx);
+        w.os.exit(child, &mut w.fx);
+        w.os.exit(w.pid, &mut w.fx);
+        assert!(tables(&w) < full);
+        let again = w.os.spawn(false).expect("a process");
+        assert!(matches!(w.os.view(again), View::Native(_)));
+    }
+}
+
+/// What the hardware is told to hash is what the host has hashed: pages of programs, last-level
+/// frames of the guest's tables, its upper levels, and the host's own last level.
+#[test]
+fn a_host_places_by_the_hash_of_what_it_is_told() {
+    for of in [HashOf::GuestVirtual, HashOf::GuestPhysical, HashOf::Both] {
+        let hashed = PlacementSpec::TieredHash(TieredHashSpec {
+            hash_of: Some(of),
+            ..TieredHashSpec::default()
+        });
+        let small = PlacementSpec::Buddy(BuddySpec {});
+        let mut w = boot(&spec(FragmentationSpec::None), &small, &on(hashed));
+        let first = w.pid;
+        let second = w.os.spawn(false).expect("a process");
+        for pid in [first, second] {
+            w.pid = pid;
+            w.heap(64 * MB);
+            for page in (0..16_000).step_by(97) {
+                w.write(VirtAddr(HEAP.0 + page * 4096));
+            }
+        }
+        let tiers = w.os.tiers().expect("the host hashes");
+        let (mut pages, mut levels) = (0, [0; 4]);
+        for pid in [first, second] {
+            let View::Nested { guest, host } = w.os.view(pid) else {
+                panic!("a guest's view is nested");
+            };
+            let asid = w.os.asid(pid);
+            let lies_at = |gpa: u64, key: HashKey| {
+                let h = host.translate(GuestPhysAddr(gpa)).expect("it is backed");
+                let names = |key| {
+                    let frame = h.frame.base.0 >> 12;
+                    (0..6).any(|tier| tiers.hash.of(tier, key) == frame)
+                };
+                let table = HashKey::host_table(gpa >> 12);
+                let leaf = h.leaf.0 >> 12;
+                assert!((0..6).any(|tier| tiers.hash.of(tier, table) == leaf));
+                match of {
+                    HashOf::GuestPhysical => names(HashKey::guest_page(gpa >> 12)),
+                    _ => names(key),
+                }
+            };
+            for page in (0..16_000).step_by(97) {
+                let va = VirtAddr(HEAP.0 + page * 4096);
+                let vpn = va.0 >> 12;
+                let g = guest.translate(va).expect("the guest maps it");
+                assert!(lies_at(g.frame.base.0, HashKey::page(asid, vpn)));
+                assert!(lies_at(g.leaf.0, HashKey::table(asid, vpn)));
+                pages += 1;
+                // The levels above, as a walk comes by them.
+                let mut state = WalkState::default();
+                let none = WalkCacheSpec {
+                    entries: 0,
+                    ways: 1,
+                    latency: 0,
+                    serial: false,
+                };
+                let mut set = WalkCacheSet::new(&none, 4);
+                let mut caches = WalkCaches::new(&mut set, asid, 0);
+                while let Next::One { at, level } = guest.next(va, &mut state, &mut caches) {
+                    if level > 1 {
+                        let key = HashKey::guest_page(at.0 >> 12);
+                        levels[usize::from(level) - 1] += u64::from(lies_at(at.0, key));
+                    }
+                }
+            }
+        }
+        let hashed = if of == HashOf::GuestVirtual { 0 } else { pages };
+        assert_eq!(levels, [0, hashed, hashed, hashed], "{of:?}");
+        let (data, tables) = (&tiers.data, &tiers.tables);
+        assert_eq!((data.fallbacks, tables.fallbacks), (0, 0));
+        let placed = |p: &Placed| p.hits.iter().sum::<u64>();
+        let s = w.os.stats();
+        let nodes = s.page_table_bytes / 4096;
+        // Of each process 32 of them are last-level ones; the host's own are as many as its
+        // memory in use has regions.
+        let own = placed(tables)
+            - match of {
+                HashOf::GuestVirtual => 2 * 32,
+                HashOf::GuestPhysical => 0,
+                HashOf::Both => nodes,
+            };
+        let used = (s.mapped_4kb_bytes + s.page_table_bytes).div_ceil(2 * MB);
+        assert!(
+            (used..used + 2).contains(&own),
+            "{of:?}: {own} for {used} regions"
+        );
+        let all = s.mapped_4kb_bytes / 4096
+            + if of == HashOf::GuestPhysical {
+                nodes
+            } else {
+                0
+            };
+        assert_eq!(placed(data), all);
+    }
+}
+
+/// A page that the guest gives back and uses again stays where the host has put it: the hash
+/// of its new use names another frame.
+#[test]
+fn what_a_guest_uses_again_lies_where_it_was_first_used() {
+    let hashed = PlacementSpec::TieredHash(TieredHashSpec::default());
+    let small = PlacementSpec::Buddy(BuddySpec {});
+    let mut w = boot(&spec(FragmentationSpec::None), &small, &on(hashed));
+    w.heap(2 * MB);
+    w.write(HEAP);
+    let (g, h) = w.at(HEAP);
+    w.os.unmap(w.pid, HEAP, 4096, &mut w.fx).expect("unmap");
+    let other = VirtAddr(HEAP.0 + 4096);
+    w.write(other);
+    let (again, behind) = w.at(other);
+    assert_eq!((again.frame, behind.frame), (g.frame, h.frame));
+    let tiers = w.os.tiers().expect("the host hashes");
+    assert_eq!(
+        tiers.data.hits.iter().sum::<u64>(),
+        1,
+        "the host was asked once"
+    );
 }

@@ -1,0 +1,372 @@
+//! Ideal shadow paging (Revelator, section 7.3): beside each table of a guest the host keeps
+//! one from the guest's virtual addresses to physical ones, and the hardware walks that.
+//!
+//! At the end of every call it holds what guest and host say together: a page is as large as
+//! it is in both. Keeping it takes no time. What the guest changes is noted where its table is
+//! changed, what the host changes by what it wants forgotten.
+
+use std::collections::BTreeSet;
+
+use pagewalk_stats::Tree;
+use pagewalk_tables::{
+    Flags, FrameSource, Invalidation, MapError, MapWork, Next, PageTable, PageTableSpec, Radix,
+    Refusal, Translation, Walk, WalkCaches, WalkState,
+};
+use pagewalk_units::{Asid, Frame, GuestPhysAddr, Page, PageSize, PhysAddr, VirtAddr};
+
+use crate::host::Host;
+use crate::kernel::{Kernel, TableFrames};
+use crate::table::{Mapped, Table};
+use crate::{Effects, Os, OsError, Pid};
+
+const REGION_SHIFT: u32 = 21;
+
+/// Levels of the shadow of a guest's table: as many as its addresses need.
+pub fn levels(guest: &PageTableSpec) -> u8 {
+    if guest.address_bits() > 48 { 5 } else { 4 }
+}
+
+/// What a host knows of all shadows.
+#[derive(Default)]
+pub struct Shadows {
+    /// A 2 MB region of guest-physical addresses, and a process and a region of its virtual
+    /// addresses that has pages there, or had.
+    behind: BTreeSet<(u64, Pid, u64)>,
+    /// What was put into `behind` last.
+    last: Option<(u64, Pid, u64)>,
+    /// Guest-physical ranges that the host maps otherwise than before.
+    moved: Vec<(u64, u64)>,
+}
+
+impl Shadows {
+    /// The host wants `what` forgotten.
+    pub fn note(&mut self, what: &[Invalidation]) {
+        self.moved.extend(what.iter().map(|what| match *what {
+            Invalidation::Page { page, .. } => (page.base.0, page.base.0 + page.size.bytes()),
+            Invalidation::Range { at, bytes, .. } => (at.0, at.0 + bytes),
+            Invalidation::Space { .. } => (0, u64::MAX),
+        }));
+    }
+
+    /// A page of `pid` at `va` lies at `gpa`.
+    #[inline]
+    fn know(&mut self, gpa: u64, pid: Pid, va: u64) {
+        let entry = (gpa >> REGION_SHIFT, pid, va >> REGION_SHIFT);
+        if self.last != Some(entry) {
+            self.last = Some(entry);
+            self.behind.insert(entry);
+        }
+    }
+
+    /// Regions of processes that have pages where the host has changed something; they are
+    /// to be brought up to date, which makes them known again.
+    fn take_moved(&mut self) -> BTreeSet<(Pid, u64)> {
+        self.last = None;
+        let mut found = BTreeSet::new();
+        for (from, to) in std::mem::take(&mut self.moved) {
+            let first = (from >> REGION_SHIFT, 0, 0);
+            let last = ((to - 1) >> REGION_SHIFT, Pid::MAX, u64::MAX);
+            let known: Vec<_> = self.behind.range(first..=last).copied().collect();
+            for entry in known {
+                self.behind.remove(&entry);
+                found.insert((entry.1, entry.2));
+            }
+        }
+        found
+    }
+
+    /// A process has no pages any more.
+    fn forget(&mut self, pid: Pid) {
+        self.last = None;
+        self.behind.retain(|entry| entry.1 != pid);
+    }
+}
+
+/// A guest's table and its shadow. As a page table it is the guest's.
+pub struct Shadowed {
+    guest: Box<dyn PageTable<VirtAddr, GuestPhysAddr>>,
+    shadow: Radix<VirtAddr, PhysAddr>,
+    /// Pages of the guest's table that were changed since the shadow was up to date.
+    changed: Vec<Page<VirtAddr>>,
+    /// The guest's table was emptied before that.
+    released: bool,
+}
+
+/// What guest and host together say of an address.
+#[derive(PartialEq)]
+struct Composed {
+    page: Page<VirtAddr>,
+    frame: u64,
+    flags: Flags,
+}
+
+impl Shadowed {
+    /// An empty shadow of `levels` of an empty table of `asid`.
+    pub fn new(guest: Box<dyn PageTable<VirtAddr, GuestPhysAddr>>, levels: u8, asid: Asid) -> Self {
+        Shadowed {
+            guest,
+            shadow: Radix::new(levels, asid),
+            changed: Vec::new(),
+            released: false,
+        }
+    }
+
+    /// What the hardware walks.
+    pub fn shadow(&self) -> &Radix<VirtAddr, PhysAddr> {
+        debug_assert!(
+            self.is_current(),
+            "every call ends with the shadow up to date"
+        );
+        &self.shadow
+    }
+
+    fn is_current(&self) -> bool {
+        self.changed.is_empty() && !self.released
+    }
+
+    /// The same of `va`, and where in guest-physical memory that is.
+    fn composed(&self, va: VirtAddr, host: &Table) -> Option<(Composed, u64)> {
+        let guest = self.guest.translate(va)?;
+        let gpa = guest.frame.base.0 + (va.0 & (guest.size.bytes() - 1));
+        let Mapped { frame, size, .. } = host.translate(VirtAddr(gpa))?;
+        let least = guest.size.min(size);
+        let base = gpa & !(least.bytes() - 1);
+        let composed = Composed {
+            page: va.page(least),
+            frame: frame + ((base & (size.bytes() - 1)) >> 12),
+            flags: guest.flags,
+        };
+        Some((composed, gpa))
+    }
+
+    fn present(&self, va: VirtAddr) -> Option<Composed> {
+        self.shadow.translate(va).map(|t| Composed {
+            page: va.page(t.size),
+            frame: t.frame.base.0 >> 12,
+            flags: t.flags,
+        })
+    }
+
+    fn drop_page(&mut self, page: Page<VirtAddr>, frames: &mut TableFrames<'_>) {
+        let dropped = self.shadow.unmap(page, frames);
+        debug_assert!(dropped.is_some(), "{page:?} was found there");
+    }
+
+    /// Has the shadow say of `from..to` what guest and host say, and of the whole of pages that
+    /// reach out of it. What was brought up to date when it fails stays so.
+    fn bring(
+        &mut self,
+        (mut from, mut to): (u64, u64),
+        host: &Table,
+        k: &mut Kernel,
+        mut know: impl FnMut(u64, u64),
+    ) -> Result<(), Refusal> {
+        let mut frames = TableFrames::new(k);
+        while from < to {
+            let va = VirtAddr(from);
+            let found = self.composed(va, host);
+            if let Some((_, gpa)) = &found {
+                know(*gpa, from);
+            }
+            let wanted = found.map(|(composed, _)| composed);
+            if let Some(old) = self.present(va) {
+                let same = |new: &Composed| (new.page, new.frame) == (old.page, old.frame);
+                if let Some(new) = wanted.filter(same) {
+                    if new.flags != old.flags {
+                        self.shadow.set_flags(new.page, new.flags);
+                    }
+                    from = old.page.base.0 + old.page.size.bytes();
+                    continue;
+                }
+                self.drop_page(old.page, &mut frames);
+                from = from.min(old.page.base.0);
+                to = to.max(old.page.base.0 + old.page.size.bytes());
+                continue;
+            }
+            let Some(new) = wanted else {
+                from += 4096;
+                continue;
+            };
+            let end = new.page.base.0 + new.page.size.bytes();
+            let base = PhysAddr(new.frame << 12);
+            match (self.shadow).map(new.page, Frame { base }, new.flags, &mut frames) {
+                Ok(_) => from = end,
+                Err(MapError::Refused(refusal)) => return Err(refusal),
+                // Smaller ones are there, which have become this page.
+                Err(MapError::Occupied) => {
+                    let mut at = new.page.base.0;
+                    while at < end {
+                        if let Some(old) = self.present(VirtAddr(at)) {
+                            self.drop_page(old.page, &mut frames);
+                        }
+                        at += PageSize::K4.bytes();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the shadow's own memory back.
+    fn release_shadow(&mut self, host: &mut Host, pid: Pid) {
+        self.shadow
+            .release(&mut TableFrames::new(&mut host.os.kernel));
+        self.released = false;
+        if let Some(shadows) = &mut host.shadows {
+            shadows.forget(pid);
+        }
+    }
+
+    /// [`Shadowed::bring`] out of the memory of `host`. Error: it is used up.
+    fn follow(&mut self, pid: Pid, range: (u64, u64), host: &mut Host) -> Result<(), OsError> {
+        loop {
+            let Host {
+                os,
+                machine,
+                shadows: Some(shadows),
+                ..
+            } = host
+            else {
+                return Ok(());
+            };
+            let Some(Some(vm)) = os.spaces.get(*machine as usize) else {
+                return Ok(());
+            };
+            let know = |gpa, va| shadows.know(gpa, pid, va);
+            match self.bring(range, &vm.table, &mut os.kernel, know) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::NoFrames(refusal)) => {
+                    let (spaces, k) = (&mut os.spaces, &mut os.kernel);
+                    // No walk reads the host's table.
+                    if !os.placement.reclaim(spaces, k, &mut Effects::default()) {
+                        return Err(OsError::Host(Box::new(os.refusal(refusal.bytes))));
+                    }
+                }
+                Err(Refusal::Limit(limit)) => {
+                    let at = VirtAddr(range.0);
+                    return Err(OsError::TableLimit { at, limit });
+                }
+            }
+        }
+    }
+}
+
+impl Os {
+    /// Has all shadows hold what guest and host say. Error: the host has no memory for them.
+    #[inline]
+    pub(crate) fn shadow(&mut self) -> Result<(), OsError> {
+        match &mut self.host {
+            Some(host) if host.shadows.is_some() => self.bring_shadows(),
+            _ => Ok(()),
+        }
+    }
+
+    fn bring_shadows(&mut self) -> Result<(), OsError> {
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
+        for (pid, space) in (0..).zip(&mut self.spaces) {
+            let Some(Table::Shadowed(table)) = space.as_mut().map(|s| &mut s.table) else {
+                continue;
+            };
+            if table.released {
+                table.release_shadow(host, pid);
+            }
+            while let Some(page) = table.changed.pop() {
+                let range = (page.base.0, page.base.0 + page.size.bytes());
+                if let Err(e) = table.follow(pid, range, host) {
+                    table.changed.push(page);
+                    return Err(e);
+                }
+            }
+        }
+        let moved = host.shadows.as_mut().map(Shadows::take_moved);
+        for (pid, key) in moved.unwrap_or_default() {
+            if let Some(Some(space)) = self.spaces.get_mut(pid as usize)
+                && let Table::Shadowed(table) = &mut space.table
+            {
+                let range = (key << REGION_SHIFT, (key + 1) << REGION_SHIFT);
+                table.follow(pid, range, host)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    /// The process `pid`, which has no pages any more, has none in its shadow either.
+    pub fn drop_shadow(&mut self, host: &mut Host, pid: Pid) {
+        if let Table::Shadowed(table) = self {
+            table.release_shadow(host, pid);
+        }
+    }
+}
+
+impl Walk<VirtAddr, GuestPhysAddr> for Shadowed {
+    fn next(
+        &self,
+        va: VirtAddr,
+        state: &mut WalkState,
+        caches: &mut WalkCaches<'_>,
+    ) -> Next<GuestPhysAddr> {
+        self.guest.next(va, state, caches)
+    }
+    fn translate(&self, va: VirtAddr) -> Option<Translation<GuestPhysAddr>> {
+        self.guest.translate(va)
+    }
+}
+
+impl PageTable<VirtAddr, GuestPhysAddr> for Shadowed {
+    fn map(
+        &mut self,
+        page: Page<VirtAddr>,
+        frame: Frame<GuestPhysAddr>,
+        flags: Flags,
+        frames: &mut dyn FrameSource<GuestPhysAddr>,
+    ) -> Result<MapWork, MapError> {
+        let done = self.guest.map(page, frame, flags, frames);
+        if done.is_ok() {
+            self.changed.push(page);
+        }
+        done
+    }
+    fn unmap(
+        &mut self,
+        page: Page<VirtAddr>,
+        frames: &mut dyn FrameSource<GuestPhysAddr>,
+    ) -> Option<(Frame<GuestPhysAddr>, Flags, MapWork)> {
+        let done = self.guest.unmap(page, frames)?;
+        self.changed.push(page);
+        Some(done)
+    }
+    fn set_flags(&mut self, page: Page<VirtAddr>, flags: Flags) -> bool {
+        let done = self.guest.set_flags(page, flags);
+        if done {
+            self.changed.push(page);
+        }
+        done
+    }
+    fn registers(&self) -> u32 {
+        self.guest.registers()
+    }
+    fn bytes(&self) -> u64 {
+        self.guest.bytes()
+    }
+    fn largest_contiguous(&self) -> u64 {
+        self.guest.largest_contiguous()
+    }
+    fn for_each(&self, f: &mut dyn FnMut(Page<VirtAddr>, Frame<GuestPhysAddr>, Flags)) {
+        self.guest.for_each(f);
+    }
+    fn release(&mut self, frames: &mut dyn FrameSource<GuestPhysAddr>) {
+        self.guest.release(frames);
+        self.changed.clear();
+        self.released = true;
+    }
+    fn report(&self, path: &str, tree: &mut Tree) {
+        self.guest.report(path, tree);
+    }
+    fn hardware(&self) -> &dyn Walk<VirtAddr, GuestPhysAddr> {
+        self.guest.hardware()
+    }
+}

@@ -239,11 +239,15 @@ def test_what_is_read_of_engines_and_energy(paper: Paper) -> None:
             "core.1.mmu.walks_merged": 0, "core.0.l2.misses": 30, "core.0.l2.merged": 10,
         },
         energy={
-            "total_nj": 4e6,
+            "total_nj": 4e6, "dynamic_nj": 4e6, "static_nj": 0.0, "seconds": 1.0,
             "parts": [
-                {"part": "core.l1d", "group": "caches", "total_nj": 1e6},
-                {"part": "l3", "group": "caches", "total_nj": 2e6},
-                {"part": "dram", "group": "dram", "total_nj": 1e6},
+                {
+                    "part": part, "group": group, "total_nj": total, "dynamic_nj": total,
+                    "static_nj": 0.0, "static_mw": 0.0, "number": 1, "source": "", "events": [],
+                }
+                for part, group, total in (
+                    ("core.l1d", "caches", 1e6), ("l3", "caches", 2e6), ("dram", "dram", 1e6),
+                )
             ],
         },
     )  # fmt: skip

@@ -73,8 +73,8 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_PARTS = ("placement", "page_table", "engine", "in_memory_tlb")
-_OWN = (*_PARTS, "virtual")
+_COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb")
+_OWN = (*_COMPOSED, "virtual")
 
 
 def _kind(key: str) -> str:
@@ -82,7 +82,7 @@ def _kind(key: str) -> str:
     names = key.split(".")
     first = names.index("virtual") + 1 if names[0] == "virtual" else 0
     found = names[first : first + 1]
-    return ".".join(names[: first + 2]) if found and found[0] in _PARTS else ""
+    return ".".join(names[: first + 2]) if found and found[0] in _COMPOSED else ""
 
 
 def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:

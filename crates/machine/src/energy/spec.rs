@@ -32,7 +32,7 @@ pub struct EnergySpec {
     /// What the speculation engine of a core takes, mW, accesses included. Default
     /// 14.7 (Revelator's second version, 45 nm; the first one's is 10.7).
     pub engine_mw: f64,
-    /// Main memory.
+    /// Main memory: by default by the formulas of DRAMsim3 (Li et al., CAL 2020).
     pub dram: DramEnergy,
     /// Own numbers for single arrays, by the name that results give them:
     /// `l2`, `"mmu.l2.main"`, `"mmu.pwc.2"`. Default: none.

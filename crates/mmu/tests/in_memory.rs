@@ -392,8 +392,9 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
                 0 => {
                     let bytes = r.random_range(1..64u64) << 12;
                     table.unmap(va, bytes);
-                    let at = VirtAddr(va & !0xfff);
-                    let (asid, bytes) = (Asid(asid), bytes + 4096);
+                    // Pages of 2 MB that it cuts are gone as a whole.
+                    let at = VirtAddr(va & !(MB2 - 1));
+                    let (asid, bytes) = (Asid(asid), 2 * MB2);
                     Invalidation::Range { asid, at, bytes }
                 }
                 1 if r.random_range(0..20) == 0 => {
@@ -409,8 +410,10 @@ fn accesses_and_changes(nested: bool, steps: usize) -> Bench {
                     continue;
                 }
                 _ => {
+                    // What was there may be larger: in a virtual machine its parts are held apart.
+                    let old = table.find(va).map_or(size, |(_, old, _)| old);
                     table.map(va, size, frame, flags);
-                    let page = VirtAddr(va).page(size);
+                    let page = VirtAddr(va).page(size.max(old));
                     Invalidation::Page {
                         asid: Asid(asid),
                         page,
@@ -466,7 +469,9 @@ fn no_translation_is_ever_out_of_date_and_each_part_counts_the_same() {
                 ("predicted_wrong", 100),
                 ("merged", 10),
             ] {
-                assert!(own(name) > some, "{name} {}, nested: {nested}", own(name));
+                // The host's pages are small, so that there is one size in a virtual machine.
+                let happens = !nested || matches!(name, "hits_4kb" | "merged");
+                assert_eq!(happens, own(name) > some, "{name} {}", own(name));
             }
             assert_eq!(own("hits"), own("hits_4kb") + own("hits_2mb"));
             assert_eq!(own("lookups"), own("hits") + own("misses"));

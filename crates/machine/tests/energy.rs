@@ -262,7 +262,10 @@ fn wrong_numbers_are_refused_with_their_key() {
         ),
     ] {
         let s = spec(MACHINE, &["radix"], "gups 64MB", N, &[set]);
-        let said = run_spec(&s).err().expect("it is refused").to_string();
+        let Err(said) = run_spec(&s) else {
+            panic!("it is refused");
+        };
+        let said = said.to_string();
         assert!(said.contains(says), "{set}: {said}");
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from typing import Any
 
 import altair as alt
@@ -18,6 +19,8 @@ _GAP = 10
 _NARROWEST, _WIDEST = 460, 1180
 _HEIGHT = 260
 _MARK = "paper's number"
+_NOTE_WIDTH = 110
+"""Characters of a line below the title."""
 _MARKS = 9
 """Marks of an axis of sizes, about."""
 
@@ -42,7 +45,7 @@ def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
         .properties(
             title=alt.TitleParams(
                 figure.title,
-                subtitle=[figure.place, note],
+                subtitle=[figure.place, *textwrap.wrap(note, _NOTE_WIDTH)],
                 anchor="start",
                 fontSize=16,
                 color=charts.INK,

@@ -97,32 +97,29 @@ def speedups(
     *,
     base: str | Callable[[str], str] = "Radix",
     panel: str = "",
-    labels: Mapping[str, str] | None = None,
 ) -> tuple[list[Row], dict[str, float | None]]:
     """A bar for each program and design and their means; and the means by design.
 
     `base` is what speedups refer to, or gives it for a design.
     """
     over = base if callable(base) else lambda _design: base
-    names = {design: (labels or {}).get(design, design) for design in designs}
+    designs = list(designs)
     rows = [
         Row(
-            app, name, found.ratio(app, design, over(design)),
+            app, design, found.ratio(app, design, over(design)),
             failed=found.why(app, design, over(design)), panel=panel,
         )
         for app in found.apps
-        for design, name in names.items()
+        for design in designs
     ]  # fmt: skip
-    means = {design: found.speedup(design, over(design)) for design in names}
-    rows += [
-        mean_row(names[design], of, said.get(design), panel=panel) for design, of in means.items()
-    ]
+    means = {design: found.speedup(design, over(design)) for design in designs}
+    rows += [mean_row(design, of, said.get(design), panel=panel) for design, of in means.items()]
     return rows, {design: of.geometric for design, of in means.items()}
 
 
-def over(found: Compared, faster: str, slower: str, said: Said | None, words: str = "") -> Row:
+def over(found: Compared, faster: str, slower: str, said: Said | None) -> Row:
     """How much faster one design is than another, on average."""
-    name = words or f"{faster} over {slower}"
+    name = f"{faster} over {slower}"
     return mean_row("", found.speedup(faster, slower), said, group=name, panel="text")
 
 
@@ -152,10 +149,3 @@ def revelator(paper: Paper, label: str, changes: Mapping[str, object]) -> Design
 def swept(paper: Paper) -> tuple[str, ...]:
     """The programs of figures with many settings: as many as the scale has room for."""
     return tuple(getattr(paper, "sweep", ())) or APPLICATIONS
-
-
-def means_of(values: Iterable[float | None]) -> float | None:
-    """The arithmetic mean if no value is missing."""
-    listed = list(values)
-    known = [value for value in listed if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(listed) else None

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pagewalk.reproduce import Outcome
 
-MOST_HASHES = 6
-
 # Where the counters of the hashed placement and of the engine hang.
 TIERS = "os.tiered_hash"
 ENERGY = "energy"

@@ -73,7 +73,6 @@ class Figure5(Figure):
                     else Row(group, size, value, unit="%", average=True)
                 )
         small = every["64 entries"]
-        known = [value for value in small if value is not None]
         return [
             *rows,
             MISS_64_MEAN.row(
@@ -83,7 +82,7 @@ class Figure5(Figure):
             MISS_64_HIGH.row(
                 "largest mean", "64 entries",
                 max((r.value for r in rows if r.series == "64 entries" and r.value is not None),
-                    default=None) if known else None,
+                    default=None),
                 "%", average=True, panel="text",
             ),
             *each,

@@ -2,24 +2,12 @@
 
 mod common;
 
-use common::{metric, one, run, run_spec, shipped, spec, sum};
+use common::{PLAIN, metric, one, run, run_spec, shipped, spec, sum};
 use pagewalk_machine::DesignResult;
 
 const MACHINE: &str = "revelator-table1";
 const WORKLOADS: [&str; 2] = ["gups 256MB", "bfs 64MB"];
 const N: u64 = 400_000;
-
-/// No prefetching, plain LRU, rows that stay open in one channel of few banks: where less hardware
-/// can never be faster. Which rows meet in a bank is chance, the less the fewer accesses there are.
-const PLAIN: [&str; 7] = [
-    "caches.l2.replacement=lru",
-    "memory.l3.replacement=lru",
-    "memory.dram.ddr.keep_open_ns=0",
-    "memory.dram.ddr.channels=1",
-    "memory.dram.ddr.ranks=2",
-    "memory.dram.ddr.banks=4",
-    "os.memory_gb=16",
-];
 
 fn cycles(d: &DesignResult) -> f64 {
     metric(d, "cycles")

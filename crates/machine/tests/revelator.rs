@@ -2,20 +2,12 @@
 
 mod common;
 
-use common::{metric, one, run_spec, spec, sum};
+use common::{PLAIN, metric, one, run_spec, spec, sum};
 use pagewalk_machine::DesignResult;
 
 const MACHINE: &str = "revelator-table1";
 const N: u64 = 400_000;
 const WORKLOADS: [&str; 3] = ["gups 256MB", "bfs 64MB", "kv-hash 64MB"];
-
-/// No prefetching and plain LRU: where less hardware can never be faster.
-const PLAIN: [&str; 4] = [
-    "caches.l2.replacement=lru",
-    "memory.l3.replacement=lru",
-    "memory.dram.ddr.keep_open_ns=0",
-    "os.memory_gb=16",
-];
 
 fn at(design: &str, workload: &str, set: &[&str]) -> DesignResult {
     one(MACHINE, design, workload, N, &[&PLAIN[..], set].concat())
@@ -33,6 +25,25 @@ fn guesses(d: &DesignResult, kind: &str, name: &str) -> u64 {
 fn placed(workload: &str, set: &[&str]) -> DesignResult {
     let hashed = ["placement.tiered_hash.tiers=6"];
     at("radix", workload, &[&hashed[..], set].concat())
+}
+
+/// What the engine counts of one kind in all is the sum over its tiers, each line that a tier
+/// names is a guess or withheld, and each guess right or wrong.
+fn adds_up(whole: &dyn Fn(&str) -> u64, parts: &dyn Fn(&str) -> u64, what: &str) {
+    for name in [
+        "guesses", "right", "wrong", "fetched", "merged", "useless", "dropped",
+    ] {
+        assert_eq!(whole(name), parts(name), "{name} {what}");
+    }
+    let kept = [
+        "withheld_by_share",
+        "withheld_by_delay",
+        "withheld_by_oracle",
+        "repeated",
+    ];
+    let kept: u64 = kept.into_iter().map(parts).sum();
+    assert_eq!(parts("candidates"), parts("guesses") + kept, "{what}");
+    assert_eq!(whole("guesses"), whole("right") + whole("wrong"), "{what}");
 }
 
 #[test]
@@ -148,24 +159,7 @@ fn every_guess_of_every_tier_is_judged_and_every_fetch_is_the_caches() {
         for kind in ["data", "entries"] {
             let whole = |name: &str| guesses(&d, kind, name);
             let parts = |name: &str| sum(&d, name, |p| p.contains(&format!("mmu.engine.{kind}.")));
-            for name in [
-                "guesses", "right", "wrong", "fetched", "merged", "useless", "dropped",
-            ] {
-                assert_eq!(whole(name), parts(name), "{kind} {name} {set:?}");
-            }
-            let kept = [
-                "withheld_by_share",
-                "withheld_by_delay",
-                "withheld_by_oracle",
-                "repeated",
-            ];
-            let kept: u64 = kept.into_iter().map(parts).sum();
-            assert_eq!(
-                parts("candidates"),
-                parts("guesses") + kept,
-                "{kind} {set:?}"
-            );
-            assert_eq!(whole("guesses"), whole("right") + whole("wrong"));
+            adds_up(&whole, &parts, &format!("{kind} {set:?}"));
             fetched += whole("fetched");
             assert!(whole("right") > 0, "{kind} {set:?}");
         }
@@ -384,24 +378,7 @@ fn every_guess_within_nested_walks_is_judged_and_every_fetch_is_the_caches() {
             let at = format!("mmu.engine.{kind}");
             let whole = |name: &str| of(name, &|p| p.ends_with(&at));
             let parts = |name: &str| of(name, &|p| p.contains(&format!("{at}.")));
-            for name in [
-                "guesses", "right", "wrong", "fetched", "merged", "useless", "dropped",
-            ] {
-                assert_eq!(whole(name), parts(name), "{kind} {name} {design} {set:?}");
-            }
-            let kept = [
-                "withheld_by_share",
-                "withheld_by_delay",
-                "withheld_by_oracle",
-                "repeated",
-            ];
-            let kept: u64 = kept.into_iter().map(parts).sum();
-            assert_eq!(
-                parts("candidates"),
-                parts("guesses") + kept,
-                "{kind} {design} {set:?}"
-            );
-            assert_eq!(whole("guesses"), whole("right") + whole("wrong"));
+            adds_up(&whole, &parts, &format!("{kind} {design} {set:?}"));
             fetched += whole("fetched");
             let made = d
                 .stats

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{metric, one, root, sum};
+use common::{PLAIN, metric, one, root, sum};
 use pagewalk_machine::DesignResult;
 use pagewalk_machine::config::DataDir;
 use pagewalk_memory::{Private, Shared};
@@ -137,7 +137,7 @@ fn it_is_asked_at_each_miss_and_larger_or_in_whole_memory_it_misses_less() {
 
 #[test]
 fn it_changes_time_only_and_to_know_every_translation_is_never_slower() {
-    let set = ["caches.l2.replacement=lru", "os.memory_gb=16", KEPT];
+    let set = [&PLAIN[..], &[KEPT]].concat();
     let run = |design: &str, more: &[&str]| {
         let set = [&set[..], more].concat();
         one(MACHINE, design, "gups 1GiB", N, &set)
@@ -149,5 +149,5 @@ fn it_changes_time_only_and_to_know_every_translation_is_never_slower() {
     let perfect = run("thp-reservation", &["engine.perfect.what=data"]);
     let [none, large, perfect] = [none, large, perfect].map(|d| metric(&d, "cycles"));
     assert!(perfect <= 1.005 * large, "{perfect} {large}");
-    assert!(large <= 0.98 * none, "{large} {none}");
+    assert!(large <= 0.95 * none, "{large} {none}");
 }

@@ -4,8 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{L2, L2_TLB, Memory, caches, mmu};
-use pagewalk_memory::{Kind, Private, Report, Request};
+use common::{L2, L2_TLB, Memory, caches, counted, load, mmu};
+use pagewalk_memory::Private;
 use pagewalk_mmu::{
     DegreeFilter, EngineSpec, GuessedLines, Lent, Lookup, Mmu, Nested, PerfectSpec, RevelatorSpec,
     What,
@@ -223,14 +223,7 @@ impl Bench {
         let answer = self.mmu.translate(lookup, lent).ok()?;
         let gpa = self.guest.pages[&(va >> 12)];
         assert_eq!(answer.pa.0, self.host.pages[&gpa] << 12 | va & 0xfff);
-        let request = Request {
-            at: answer.pa,
-            kind: Kind::Load,
-            core: 0,
-            pc: 0,
-        };
-        let done = self.private.access(request, answer.at, &mut self.memory);
-        Some(done.at)
+        Some(load(&answer, &mut self.private, &mut self.memory))
     }
 
     /// A load: when the data is there.
@@ -239,10 +232,7 @@ impl Bench {
     }
 
     fn tree(&self) -> Tree {
-        let mut tree = Tree::default();
-        self.mmu.report("mmu", &mut tree);
-        self.private.report("", &mut tree);
-        tree
+        counted(&self.mmu, &self.private)
     }
 
     /// 0 where it is not reported.

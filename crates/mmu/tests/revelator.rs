@@ -4,8 +4,8 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Flat, L2, L2_TLB, Memory, caches, mmu};
-use pagewalk_memory::{Kind, Private, Report, Request, Speculated};
+use common::{Flat, L2, L2_TLB, Memory, caches, counted, load, mmu};
+use pagewalk_memory::{Private, Speculated};
 use pagewalk_mmu::{
     DegreeFilter, EngineSpec, GuessedLines, Lent, Lookup, Mmu, RevelatorSpec, What,
 };
@@ -154,20 +154,12 @@ impl Bench {
             below: &mut self.memory,
         };
         let answer = self.mmu.translate(lookup, lent).expect("mapped");
-        let request = Request {
-            at: answer.pa,
-            kind: Kind::Load,
-            core: 0,
-            pc: 0,
-        };
-        self.private.access(request, answer.at, &mut self.memory).at
+        load(&answer, &mut self.private, &mut self.memory)
     }
 
     fn get(&self, path: &str, name: &str) -> u64 {
-        let mut tree = Tree::default();
-        self.mmu.report("mmu", &mut tree);
-        self.private.report("", &mut tree);
-        tree.get(path, name)
+        counted(&self.mmu, &self.private)
+            .get(path, name)
             .unwrap_or_else(|| panic!("{path} {name}"))
     }
     fn data(&self, name: &str) -> u64 {

@@ -4,11 +4,10 @@ mod common;
 #[path = "common/pages.rs"]
 mod pages;
 
-use common::{L2, L2_TLB, Memory, caches, mmu};
+use common::{L2, L2_TLB, Memory, caches, counted, load, mmu};
 use pages::Pages;
-use pagewalk_memory::{Kind, Private, Report, Request};
+use pagewalk_memory::Private;
 use pagewalk_mmu::{Answer, Detect, EngineSpec, Fault, Lent, Lookup, Mmu, SpecTlbSpec};
-use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr, rng};
 use rand::RngExt;
@@ -108,20 +107,11 @@ impl Bench {
     }
     /// When the line is there that a translated load asks for.
     fn fetch(&mut self, answer: Answer) -> Cycle {
-        let (at, kind) = (answer.pa, Kind::Load);
-        let request = Request {
-            at,
-            kind,
-            core: 0,
-            pc: 0,
-        };
-        self.private.access(request, answer.at, &mut self.memory).at
+        load(&answer, &mut self.private, &mut self.memory)
     }
     fn get(&self, path: &str, name: &str) -> u64 {
-        let mut tree = Tree::default();
-        self.mmu.report("mmu", &mut tree);
-        self.private.report("", &mut tree);
-        tree.get(path, name)
+        counted(&self.mmu, &self.private)
+            .get(path, name)
             .unwrap_or_else(|| panic!("{path} {name}"))
     }
     fn own(&self, name: &str) -> u64 {

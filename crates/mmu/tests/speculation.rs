@@ -4,8 +4,8 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{FLIP, Flat, L2, L2_TLB, Memory, caches, mmu};
-use pagewalk_memory::{Kind, Private, Report, Request};
+use common::{FLIP, Flat, L2, L2_TLB, Memory, caches, counted, load, mmu};
+use pagewalk_memory::Private;
 use pagewalk_mmu::{
     Answer, Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lent, Lookup, Miss, Mmu,
     PerfectSpec, Seen, Walked, What,
@@ -97,19 +97,10 @@ impl Bench {
     /// A load: when the data is there.
     fn load(&mut self, va: u64, now: Cycle) -> Cycle {
         let answer = self.ask(va, now);
-        let request = Request {
-            at: answer.pa,
-            kind: Kind::Load,
-            core: 0,
-            pc: 0,
-        };
-        self.private.access(request, answer.at, &mut self.memory).at
+        load(&answer, &mut self.private, &mut self.memory)
     }
     fn tree(&self) -> Tree {
-        let mut tree = Tree::default();
-        self.mmu.report("mmu", &mut tree);
-        self.private.report("", &mut tree);
-        tree
+        counted(&self.mmu, &self.private)
     }
     fn get(&self, path: &str, name: &str) -> u64 {
         self.tree()

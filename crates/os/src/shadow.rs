@@ -61,8 +61,11 @@ impl Shadows {
     /// Regions of processes that have pages where the host has changed something; they are
     /// to be brought up to date, which makes them known again.
     fn take_moved(&mut self) -> BTreeSet<(Pid, u64)> {
-        self.last = None;
         let mut found = BTreeSet::new();
+        if self.moved.is_empty() {
+            return found;
+        }
+        self.last = None;
         for (from, to) in std::mem::take(&mut self.moved) {
             let first = (from >> REGION_SHIFT, 0, 0);
             let last = ((to - 1) >> REGION_SHIFT, Pid::MAX, u64::MAX);

@@ -183,7 +183,7 @@ impl Parts<'_> {
         )
     }
 
-    /// An array that is looked up and filled: `place` is where its counters are.
+    /// An array that is looked up and filled, whose counters are at its name; `lit`: it leaks.
     fn lookups(&mut self, name: &str, group: Group, geometry: (u64, u64), lit: bool) {
         let (cost, source) = self.tlb_like(name, geometry);
         let events = vec![

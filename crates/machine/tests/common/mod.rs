@@ -82,6 +82,27 @@ pub fn run(
         .unwrap_or_else(|e| panic!("{machine} {designs:?} {workload} {set:?}: {e}"))
 }
 
+/// Memory of `revelator-table1` with one channel of few banks whose rows stay open, and an L3 of
+/// plain LRU: which rows meet in a bank is chance, the less the simpler memory is.
+pub const ONE_CHANNEL: [&str; 5] = [
+    "memory.l3.replacement=lru",
+    "memory.dram.ddr.keep_open_ns=0",
+    "memory.dram.ddr.channels=1",
+    "memory.dram.ddr.ranks=2",
+    "memory.dram.ddr.banks=4",
+];
+
+/// The same, and plain LRU in the L2: where less hardware can never be faster.
+pub const PLAIN: [&str; 7] = [
+    "caches.l2.replacement=lru",
+    "os.memory_gb=16",
+    ONE_CHANNEL[0],
+    ONE_CHANNEL[1],
+    ONE_CHANNEL[2],
+    ONE_CHANNEL[3],
+    ONE_CHANNEL[4],
+];
+
 /// One design's result, complete.
 pub fn one(
     machine: &str,

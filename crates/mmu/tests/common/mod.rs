@@ -4,9 +4,10 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{
-    Below, CacheSpec, Done, Enter, Level, Private, PrivateSpec, Replacement, Request,
+    Below, CacheSpec, Done, Enter, Kind, Level, Private, PrivateSpec, Replacement, Report, Request,
 };
-use pagewalk_mmu::{MmuSpec, TlbReplacement, TlbSpec};
+use pagewalk_mmu::{Answer, Mmu, MmuSpec, TlbReplacement, TlbSpec};
+use pagewalk_stats::Tree;
 use pagewalk_tables::{
     Flags, Group, Next, Translation, Walk, WalkCacheSpec, WalkCaches, WalkState,
 };
@@ -214,4 +215,23 @@ pub fn mmu() -> MmuSpec {
         walkers: 4,
         perfect: false,
     }
+}
+
+/// What an MMU and the caches of its core have counted.
+pub fn counted(mmu: &Mmu, private: &Private) -> Tree {
+    let mut tree = Tree::default();
+    mmu.report("mmu", &mut tree);
+    private.report("", &mut tree);
+    tree
+}
+
+/// When the line is there that a translated load asks for.
+pub fn load<B: Below>(answer: &Answer, private: &mut Private, below: &mut B) -> Cycle {
+    let request = Request {
+        at: answer.pa,
+        kind: Kind::Load,
+        core: 0,
+        pc: 0,
+    };
+    private.access(request, answer.at, below).at
 }

@@ -196,6 +196,9 @@ impl Placement for Hashed {
         let mut hashed = ByHash::new(&self.spec, drawn, denied, frames);
         if booted.role == Role::Host {
             hashed.back_guests(&self.spec, booted.page_table);
+        } else if !matches!(booted.page_table, PageTableSpec::Radix(_)) {
+            // Ways and chunks of hashed tables are no frames of a page's number.
+            hashed.tiers.table_tiers = 0;
         }
         Box::new(hashed)
     }
@@ -378,11 +381,11 @@ impl FrameChoice for ByHash {
         let none = Placed::default();
         let blocks = large.as_ref().map_or(&none, |large| &large.placed);
         let path = format!("{path}.tiered_hash");
-        let kept = |name: &str| {
+        let kept = |tier: usize, name: &str| {
             // What the hash has taken is among the frames that are not denied, so the
             // model's p is not the share of frames in use.
             let known = self.denied.share == 0.0 || !name.ends_with("_expected");
-            let tables = *table_tiers > 0 || !name.starts_with("table_");
+            let tables = tier < *table_tiers || !name.starts_with("table_");
             known && tables && (large.is_some() || !name.starts_with("large_"))
         };
         let fallbacks = FallbackStats {
@@ -390,12 +393,11 @@ impl FrameChoice for ByHash {
             table_fallbacks: tables.fallbacks,
             large_fallbacks: blocks.fallbacks,
         };
-        tree.add_some(&path, &fallbacks, kept);
+        tree.add_some(&path, &fallbacks, |name| kept(0, name));
         for tier in 0..hash.tiers() {
             let stats = TierStats::of(tier, [data, tables, blocks]);
-            let kept =
-                |name: &str| kept(name) && (tier < *table_tiers || !name.starts_with("table_"));
-            tree.add_some(&format!("{path}.{}", tier + 1), &stats, kept);
+            let path = format!("{path}.{}", tier + 1);
+            tree.add_some(&path, &stats, |name| kept(tier, name));
         }
     }
 }

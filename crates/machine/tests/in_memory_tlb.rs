@@ -35,7 +35,6 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         ("gups 256MB populate=no", &[][..]),
         ("gups 256MB threads=2", &two),
         ("churn 64MB", &[]),
-        ("churn 64MB", &settled),
         ("gups 512MB populate=no", &settled),
         ("gups 1GiB populate=no", &reservations),
         ("churn 64MB", &reservations),

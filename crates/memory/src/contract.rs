@@ -88,8 +88,8 @@ pub trait Below {
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle);
     /// A private cache has dropped a clean line (the directory forgets the sharer).
     fn dropped(&mut self, at: PhysAddr, core: u8);
-    /// How much longer than on an idle memory a DRAM access to this line would
-    /// take if asked now, in cycles.
+    /// Cycles that a DRAM read of this line would wait for the bus and be on it if it were
+    /// asked for now, whatever its bank does; 0 where the memory has no bus.
     fn delay(&self, at: PhysAddr, now: Cycle) -> Cycle;
     /// The same as `access` for its state (tags, directory, open rows), without time.
     fn warm(&mut self, request: Request);
@@ -113,8 +113,11 @@ pub trait Below {
 pub enum Replacement {
     /// Least recently used.
     Lru,
-    /// Static re-reference interval prediction, 2 bits (Jaleel et al., ISCA 2010).
+    /// Static re-reference interval prediction, 2 bits, with hit priority: a line that is used
+    /// is predicted to be used soon (Jaleel et al., ISCA 2010, section 4.1).
     Srrip,
+    /// The same with frequency priority: each use brings the prediction one step nearer.
+    SrripFp,
 }
 
 /// A hardware prefetcher.

@@ -154,7 +154,7 @@ fn coherent(private: &[Private], shared: &Shared) {
 #[test]
 fn the_directory_knows_what_the_caches_hold() {
     for enter in [Enter::L1d, Enter::L2, Enter::L3] {
-        for replacement in [Replacement::Lru, Replacement::Srrip] {
+        for replacement in [Replacement::Lru, Replacement::Srrip, Replacement::SrripFp] {
             traffic(2, (replacement, enter), 30_000, false);
             traffic(4, (replacement, enter), 30_000, true);
         }
@@ -187,6 +187,29 @@ fn srrip_keeps_what_is_used_again_through_a_scan() {
         for l in 0..8 {
             lines.fill::<true>(1000 + round * 8 + l, 0, Level::L2, 0, 0);
         }
+    }
+}
+
+/// Which of two lines goes, one used once and one used thrice, when three more have come and
+/// aged both: with frequency priority the former, with hit priority whichever comes first.
+#[test]
+fn frequency_priority_tells_one_use_from_three() {
+    for (replacement, kept) in [(Replacement::SrripFp, true), (Replacement::Srrip, false)] {
+        let mut lines =
+            Lines::new(&cache(1, 16, 1, replacement), "c", Level::L1).expect("possible");
+        let fill = |lines: &mut Lines, line| {
+            lines.fill::<true>(line, 0, Level::L2, 0, 0);
+        };
+        for line in 0..16 {
+            fill(&mut lines, line);
+        }
+        // Line 0, which the search comes to first, thrice; the others once.
+        for line in [0, 0].into_iter().chain(0..16) {
+            let at = lines.find(line).expect("it was filled");
+            lines.hit(at, Kind::Load, 0);
+        }
+        fill(&mut lines, 100);
+        assert_eq!(lines.find(0).is_some(), kept, "{replacement:?}");
     }
 }
 

@@ -114,7 +114,7 @@ impl Lines {
                 *state.order(base, way) = match spec.replacement {
                     // The first way is filled first.
                     Replacement::Lru => rank as u8,
-                    Replacement::Srrip => RRPV_EMPTY,
+                    Replacement::Srrip | Replacement::SrripFp => RRPV_EMPTY,
                 };
             }
         }
@@ -268,15 +268,18 @@ impl Lines {
                 }
             }
             Replacement::Srrip => *self.state.order(at.base, at.way) = 0,
+            Replacement::SrripFp => {
+                let prediction = self.state.order(at.base, at.way);
+                *prediction = prediction.saturating_sub(1);
+            }
         }
     }
 
-    /// A request finds its line at `at`: counts it, uses it, waits for it.
+    /// A request finds its line at `at`: counts it, uses it, waits for it. A speculative one
+    /// comes from the cache above, which will have the line: this one has been useful.
     #[inline(always)]
     pub fn hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
-        if kind != Kind::Speculative {
-            self.touch(at);
-        }
+        self.touch(at);
         let tag = self.tag(at);
         let ready = self.state.ready(at.base, at.way);
         if ready & READY_MASK <= now && tag & GUESSED == 0 {
@@ -292,12 +295,8 @@ impl Lines {
     /// A hit on a line on its way, or on one that was fetched by a guess.
     #[inline(never)]
     fn unusual_hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
-        let word = *self.ready_word(at);
-        let mut ready = word & READY_MASK;
-        let pending = ready > now;
-        if kind != Kind::Speculative {
-            self.used(at, pending);
-        }
+        let pending = self.ready(at) > now;
+        self.used(at, pending);
         if !pending {
             self.kinds.hits[kind as usize] += 1;
             return Hit {
@@ -309,17 +308,23 @@ impl Lines {
         if is_demand(kind) {
             self.counts.merged += 1;
         }
-        // Asked for by a request from a later time than this one (requests do
-        // not come in order of time): this one brings the line, the other merges.
-        let takes = word >> READY_BITS;
-        if takes < LONG && now + takes < ready {
-            ready = now + takes;
-            *self.ready_word(at) = ready | takes << READY_BITS;
-        }
         Hit {
-            at: ready.max(now + self.latency),
+            at: self.joined(at, now).max(now + self.latency),
             level: self.origin(at),
         }
+    }
+
+    /// When the line at `at`, which is on its way, is ready for a request at `now`, too. If it
+    /// was asked for by one from a later time (requests do not come in order of time), this
+    /// one brings the line and the other merges.
+    fn joined(&mut self, at: Place, now: Cycle) -> Cycle {
+        let word = *self.ready_word(at);
+        let (ready, takes) = (word & READY_MASK, word >> READY_BITS);
+        if takes < LONG && now + takes < ready {
+            *self.ready_word(at) = now + takes | takes << READY_BITS;
+            return now + takes;
+        }
+        ready
     }
 
     /// A guess was right.
@@ -345,13 +350,22 @@ impl Lines {
 
     /// A hit without time or counting, but guesses are still judged.
     #[inline(always)]
-    pub fn warm_hit(&mut self, at: Place, kind: Kind) {
-        if kind != Kind::Speculative {
-            self.touch(at);
-            if self.tag(at) & GUESSED != 0 {
-                self.used(at, false);
-            }
+    pub fn warm_hit(&mut self, at: Place) {
+        self.touch(at);
+        if self.tag(at) & GUESSED != 0 {
+            self.used(at, false);
         }
+    }
+
+    /// A guess finds the line that it would have brought: that is no use of it. When the
+    /// line is here, where it still is on its way.
+    pub fn glimpse(&mut self, at: Place, kind: Kind, now: Cycle) -> Option<Cycle> {
+        if self.ready(at) <= now {
+            self.kinds.hits[kind as usize] += 1;
+            return None;
+        }
+        self.kinds.misses[kind as usize] += 1;
+        Some(self.joined(at, now).max(now + self.latency))
     }
 
     fn origin(&self, at: Place) -> Level {
@@ -445,7 +459,9 @@ impl Lines {
         self.gone(old);
         match self.replacement {
             Replacement::Lru => self.make_last(at),
-            Replacement::Srrip => *self.state.order(at.base, at.way) = RRPV_EMPTY,
+            Replacement::Srrip | Replacement::SrripFp => {
+                *self.state.order(at.base, at.way) = RRPV_EMPTY;
+            }
         }
         old & !LINE_MASK
     }
@@ -472,7 +488,7 @@ impl Lines {
                 self.state.renew(base, last);
                 way.expect("one way is the last")
             }
-            Replacement::Srrip => {
+            Replacement::Srrip | Replacement::SrripFp => {
                 let from = self.state.byte(base);
                 let most = self.state.most(base);
                 let way = self.state.first_with_order(base, most, from);

@@ -219,12 +219,9 @@ impl Private {
             }
         }
         if let Some(at) = self.l2.find(line) {
-            let ready = self.l2.ready(at);
-            let hit = self.l2.hit(at, kind, now);
-            return if ready > now {
-                Speculated::UnderWay(hit.at)
-            } else {
-                Speculated::Present
+            return match self.l2.glimpse(at, kind, now) {
+                Some(ready) => Speculated::UnderWay(ready),
+                None => Speculated::Present,
             };
         }
         if self.l2.mshrs.admit(now).start > now {
@@ -655,7 +652,7 @@ fn hit<const TIMED: bool>(cache: &mut Lines, at: Place, kind: Kind, now: Cycle) 
         let hit = cache.hit(at, kind, now);
         Done::new(hit.at, hit.level)
     } else {
-        cache.warm_hit(at, kind);
+        cache.warm_hit(at);
         Done::new(0, Level::L1)
     }
 }

@@ -226,7 +226,7 @@ impl Below for Shared {
             Met::Free | Met::Invalidated => {}
         }
         match self.l3.find(line) {
-            Some(at) => self.l3.warm_hit(at, request.kind),
+            Some(at) => self.l3.warm_hit(at),
             None => {
                 self.dram.warm(line);
                 self.put::<false>(line, 0, 0, 0);

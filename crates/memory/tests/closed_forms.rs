@@ -224,18 +224,39 @@ fn an_idle_row_closes_after_its_time() {
 }
 
 #[test]
-fn delay_is_what_an_access_then_waits() {
+fn delay_is_the_time_that_an_access_then_waits_for_the_bus_and_is_on_it() {
     let (p, s) = wide(1);
     let mut m = machine(&p, &s);
     let at = |line: u64| pagewalk_units::PhysAddr(line * 64);
-    assert_eq!(m.shared.delay(at(999), 0), 0, "idle");
+    assert_eq!(
+        m.shared.delay(at(999), 0),
+        4,
+        "idle: 3.3 cycles, begun ones count"
+    );
     for line in 0..64 {
         m.load(line * 64, 0);
     }
-    let waits = m.shared.delay(at(64), 0);
-    assert!(waits > 200, "64 lines of 3.3 cycles before it: {waits}");
+    let delay = m.shared.delay(at(64), 0);
+    assert!(delay > 200, "64 lines of 3.3 cycles before it: {delay}");
     let done = m.load(64 * 64, 0);
-    assert!(done.at.abs_diff(L3 + 24 + 14 + waits) <= 1);
+    let idle = L3 + 24 + 28; // no row open, with its 3.3 cycles on the bus
+    assert!(
+        done.at.abs_diff(idle + delay - 4) <= 1,
+        "{} {delay}",
+        done.at
+    );
+}
+
+#[test]
+fn a_busy_bank_is_no_delay() {
+    let (p, s) = wide(1);
+    let mut m = machine(&p, &s);
+    let at = |line: u64| pagewalk_units::PhysAddr(line * 64);
+    // Two rows of one bank, one after the other: the bus is long free when the bank is.
+    let conflict = 8192 * 16 + 8192;
+    m.load(0, 0);
+    m.load(conflict, 0);
+    assert_eq!(m.shared.delay(at(2 * conflict / 64), 200), 4);
 }
 
 /// Loads of 8 bytes in order, of which `window` may be open at once; cycles.
@@ -441,4 +462,25 @@ fn stores_to_lines_of_its_own_ask_nobody() {
     m.access_of(0, 0, Kind::Load, 0, 0);
     assert_eq!(m.access_of(0, 0, Kind::Store, 0, 1000).at, 1000 + L1);
     assert_eq!(m.get("l3.directory", "invalidations_sent"), 0);
+}
+
+#[test]
+fn a_line_that_guesses_take_from_the_l3_stays_there() {
+    // Caches of one set, of 16 and 32 lines; line 0 is guessed between others that are loaded.
+    let (mut p, mut s) = (private(), shared());
+    (p.l1d, p.l2) = (cache(1, 16, L1, 8), cache(1, 16, L2, 20));
+    s.l3 = cache(2, 32, L3, 64);
+    let mut m = machine(&p, &s);
+    m.load(0, 0);
+    let mut now = 0;
+    for round in 1..=8 {
+        // More than the L2 has, fewer than the L3: line 0 goes from the former only.
+        for line in 0..20 {
+            now += 1000;
+            m.load((round * 20 + line) * 64, now);
+        }
+        now += 1000;
+        let guessed = m.cores[0].speculate(PhysAddr(0), now, &mut m.shared);
+        assert_eq!(guessed, Speculated::Fetched(now + L3), "round {round}");
+    }
 }

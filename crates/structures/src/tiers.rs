@@ -100,10 +100,10 @@ impl Placed {
         None
     }
 
-    /// Tiers that placed at least `share` of what the hash placed, a bit each.
+    /// Tiers that placed at least `share` of what was to be placed, a bit each.
     #[inline]
     pub fn serving(&self, share: f64) -> u32 {
-        let all: u64 = self.hits.iter().sum();
+        let all = self.hits.iter().sum::<u64>() + self.fallbacks;
         let least = share * all as f64;
         let bit = |(tier, &hits): (usize, &u64)| u32::from(hits as f64 >= least) << tier;
         self.hits.iter().enumerate().map(bit).sum()
@@ -128,14 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_serves_its_share_of_what_was_hashed() {
+    fn a_tier_serves_its_share_of_all_that_was_placed() {
         let p = Placed {
             hits: [90, 9, 1, 0, 0, 0],
-            fallbacks: 1000,
+            fallbacks: 100,
             ..Placed::default()
         };
         assert_eq!(p.serving(0.1), 0b1);
-        assert_eq!(p.serving(0.09), 0b11);
+        assert_eq!(p.serving(0.045), 0b11);
+        assert_eq!(p.serving(0.046), 0b1);
         assert_eq!(p.serving(0.0), 0b11_1111);
         assert_eq!(
             Placed::default().serving(0.1),

@@ -263,17 +263,12 @@ impl Ddr {
         (back, waits[0] + waits[1])
     }
 
-    /// How long an access would wait for its bank and the bus.
-    pub fn waiting(&self, line: u64, at: u64) -> u64 {
-        let place = self.place(line);
-        let plan = self.plan(place, at);
-        let channel = &self.channels[place.channel];
-        let start = channel.banks[place.bank]
-            .busy
-            .earliest(plan.from, plan.busy);
-        let asks_bus = start + plan.lead;
-        let data = channel.bus.earliest(asks_bus, self.line_time);
-        start - at + (data - asks_bus)
+    /// How long an access would wait for the bus of its channel and be on it, whatever its
+    /// bank does: as if its row were to be opened.
+    pub fn bus_time(&self, line: u64, at: u64) -> u64 {
+        let channel = &self.channels[self.place(line).channel];
+        let asks_bus = at + self.trcd + self.tcl;
+        channel.bus.earliest(asks_bus, self.line_time) - asks_bus + self.line_time
     }
 
     /// The line's row is open now.

@@ -82,13 +82,13 @@ impl Dram {
         }
     }
 
-    /// Cycles that a read at `now` would wait for its bank and the bus.
+    /// Cycles that a read at `now` would wait for the bus and be on it.
     pub fn delay(&self, line: u64, now: Cycle) -> Cycle {
         match &self.model {
             Model::Fixed { .. } => 0,
             Model::Ddr(ddr) => self
                 .ratio
-                .to_cycles(ddr.waiting(line, self.ratio.to_ps(now))),
+                .to_cycles(ddr.bus_time(line, self.ratio.to_ps(now))),
         }
     }
 

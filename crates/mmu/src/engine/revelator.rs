@@ -38,13 +38,15 @@ pub struct RevelatorSpec {
     pub large: bool,
     /// Which guesses are withheld. Default adaptive (Revelator, section 5.3.2).
     pub filter: DegreeFilter,
-    /// Share of what the hash has placed, of pages or of page tables, that a tier after
-    /// the first must have placed for its guesses to be made, 0 to 1. Default 0.1 (the
-    /// number of the released code, which divides by the tier's tries instead).
+    /// Share of all pages, or of all last-level page tables, that a tier after the first must
+    /// have placed for its guesses to be made, 0 to 1. Default 0.1 (the released code, of whose
+    /// allocators `revelator_simple` and `revelator_thp` divide by all pages, too; the paper
+    /// has no number).
     pub least_share: f64,
-    /// How much longer than on an idle memory a DRAM access to the line may take, by
-    /// tier, ns: where it would take longer, the guess is not made. Default 85.4, 42.7,
-    /// 20.5, 10, 5 and 2.5 (the released code; the paper has no number).
+    /// How long the line may wait for the bus of the DRAM and be on it, by tier, ns: where it
+    /// would take longer, the guess is not made. Default 85.4, 42.7, 20.5, 10.05, 5.02 and
+    /// 2.51 (the released code; the paper has no number). With these, memory of less than 3200 MT/s is
+    /// too slow for the sixth tier's guesses.
     pub delays_ns: [f64; MOST_TIERS],
     /// Of virtual machines: which page-table entries are guessed. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +99,7 @@ impl Default for RevelatorSpec {
             large: false,
             filter: DegreeFilter::Adaptive,
             least_share: 0.1,
-            delays_ns: [85.4, 42.7, 20.5, 10.0, 5.0, 2.5],
+            delays_ns: [85.416666, 42.708333, 20.5, 10.049019, 5.024509, 2.512254],
             nested: None,
         }
     }
@@ -134,7 +136,10 @@ impl EngineKind for RevelatorSpec {
     fn build(&self, frequency_ghz: f64) -> Box<dyn Engine> {
         Box::new(Revelator {
             spec: *self,
-            delays: self.delays_ns.map(|ns| (ns * frequency_ghz) as Cycle),
+            // Begun cycles count, as in the delays that are compared with them.
+            delays: self
+                .delays_ns
+                .map(|ns| (ns * frequency_ghz).ceil() as Cycle),
             made: Vec::new(),
             accounts: Default::default(),
         })
@@ -146,8 +151,8 @@ pagewalk_stats::counters! {
     /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated.
     pub struct FilterStats {
         candidates: "lines", "Lines that this tier named";
-        withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of what the hash has placed";
-        withheld_by_delay: "lines", "Lines that were not guessed since the DRAM was too busy for a guess of this tier";
+        withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of all pages, or page tables";
+        withheld_by_delay: "lines", "Lines that were not guessed since the bus of the DRAM was too slow or too busy for a guess of this tier";
         withheld_by_oracle: "lines", "Lines that were not guessed since they were not the right ones: a perfect filter's";
         repeated: "lines", "Lines that were guessed for the same miss already: an earlier tier had named them";
     }

@@ -36,8 +36,7 @@ PRESSURE = (
 )
 SCENARIOS = (
     "Low (high) fragmentation: 75 % (15 %) of the requests for 2 MB blocks are served. Low (high) "
-    "pressure of Revelator: the paper lets a hash place 70 to 80 % (10 to 20 %) of the pages, so 1 "
-    "- p^6 is 0.75 (0.15) and p, the share of frames that the hash may not take, 0.794 (0.973). "
+    "pressure of Revelator: its hash may take 75 % (15 %) of the frames. "
 )
 
 Value = Callable[[Outcome], float | None]
@@ -123,7 +122,9 @@ def over(found: Compared, faster: str, slower: str, said: Said | None) -> Row:
     return mean_row("", found.speedup(faster, slower), said, group=name, panel="text")
 
 
-def ordered(means: Mapping[str, float | None], names: Sequence[str], place: str) -> Row:
+def ordered(
+    means: Mapping[str, float | None], names: Sequence[str], place: str, deviation: str = ""
+) -> Row:
     """How many neighbours of a list stand in the paper's order, the slowest first."""
     values = [means.get(name) for name in names]
     pairs = list(pairwise(values))
@@ -137,13 +138,19 @@ def ordered(means: Mapping[str, float | None], names: Sequence[str], place: str)
     return Row(
         "pairs of neighbours in the paper's order, slowest first: " + " < ".join(names), "",
         float(right) if known else None, float(len(pairs)), "", place, listed, panel="text",
-        average=True, tolerance=0.0,
+        average=True, tolerance=0.0, deviation=deviation,
     )  # fmt: skip
 
 
 def revelator(paper: Paper, label: str, changes: Mapping[str, object]) -> Design:
     """Revelator with some keys changed."""
     return paper.designs["Revelator"].changed(label, dict(changes))
+
+
+def denied(design: Design) -> float:
+    """The share of the frames that a design of the paper's file denies to its hash."""
+    share: float = design.changed(design.label, {}).changes["placement"]["tiered_hash"]["denied"]
+    return share
 
 
 def swept(paper: Paper) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from .common import (
     PRESSURE,
     PRESSURES,
     TABLES,
+    TIERS,
     WHAT,
     Compared,
     revelator,
@@ -19,13 +20,19 @@ from .common import (
 from .fig12 import walk
 from .printed import WALK_SAVED
 
-TRIES = {"all six hashes": "all", "the first hash": "first"}
+# How many hashes there are, and how many are tried for frames of page tables.
+TRIES = {
+    "three hashes": (3, "all"),
+    "six hashes": (6, "all"),
+    "the first hash": (6, "first"),
+}
 
 
 def design(paper: Paper, tries: str, pressure: int) -> Design:
     """Revelator that guesses entries alone, with so many tries for frames of page tables."""
     label = f"Revelator-OnlyPT, {tries}, {pressure}%"
-    keys = {TABLES: TRIES[tries], DENIED: pressure / 100, WHAT: "entries"}
+    hashes, tables = TRIES[tries]
+    keys = {TIERS: hashes, TABLES: tables, DENIED: pressure / 100, WHAT: "entries"}
     return revelator(paper, label, keys)
 
 
@@ -35,8 +42,8 @@ class Figure15(Figure):
     about = (
         PRESSURE
         + "Frames of page tables are tried with all hash functions, as the paper's introduction "
-        "says, or with one, as its section 5.2 says. A walk's latency is from a walker's start "
-        "to its end."
+        "says (three, as in its figure 14, or six, as in its table 1), or with one, as its section "
+        "5.2 says. A walk's latency is from a walker's start to its end."
     )
     timing = True
     panels = (

@@ -487,14 +487,17 @@ fn small_pages_by_hash_leave_the_served_share_of_the_blocks_alone() {
         // A tier finds a block among those of the share that are free, a page in the others.
         let tries = tiers.data.tries[0];
         assert_eq!(tries, (regions - made) * 512, "the others have small pages");
+        // 512 blocks are drawn, and some of the share are broken by page tables.
+        let drawn = (share * (1.0 - share) / 512.0).sqrt();
         let first = tiers.data.hits[0] as f64 / tries as f64;
         let free = 1.0 - share;
         assert!(
-            first < free && first > 0.6 * free,
+            first < free + 3.0 * drawn && first > 0.6 * free,
             "{share}: {first} of the small pages by the first hash"
         );
         let first = large.placed.hits[0] as f64 / made as f64;
-        assert!(first < share && first > 0.4 * share, "{share}: {first}");
+        let most = share + 3.0 * drawn + 3.0 * deviation / regions as f64;
+        assert!(first < most && first > 0.4 * share, "{share}: {first}");
         let mut tree = Tree::default();
         w.os.report("os", &mut tree);
         let named = |name: &str| tree.get("os.tiered_hash.1", name);

@@ -366,8 +366,8 @@ impl FrameChoice for ByHash {
         let apart = self.apart && kind == Kind::Data;
         let hashed = placed.place(tiers, free, |tier| {
             let frame = hash.of(tier, key);
-            let may = !self.denied.has(frame) && !(apart && memory.leaves_to_blocks(frame));
-            (may && memory.alloc_at(frame, 0)).then_some(frame)
+            let denied = self.denied.has(frame) || apart && memory.leaves_to_blocks(frame);
+            (!denied && memory.alloc_at(frame, 0)).then_some(frame)
         });
         hashed.or_else(|| memory.take(want))
     }

@@ -96,8 +96,9 @@ class Version2(Figure):
         "prediction of host addresses inside of nested walks (diagonal and horizontal); and 16 "
         "cores with private L2 TLBs, shared L3 and DRAM. It runs traces of data centres, we the "
         "programs of table 2, in mixes of 16, each with a quarter of the scale's instructions. "
-        "Weighted speedup is the sum of each program's speed over that alone with THP; DRAM has 8 "
-        "channels, since no text gives a number. Its nested prediction is over nested paging with "
+        "Weighted speedup is the sum of each program's speed over that alone with THP; the L3 has "
+        "64 miss registers a core, and the DRAM the bandwidth of the released configuration of 16 "
+        "cores: 16 channels. Its nested prediction is over nested paging with "
         "THP and has huge pages itself; ours has small ones."
     )
     timing = True

@@ -7,6 +7,7 @@ mod bits;
 mod buddy;
 mod change;
 mod choice;
+mod drawn;
 mod fault;
 mod host;
 mod kernel;

@@ -8,6 +8,7 @@ use rand::RngExt;
 
 use crate::bits::Bits;
 use crate::buddy::{Buddy, MAX_ORDER};
+use crate::drawn::Drawn;
 use crate::share::Shares;
 use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec};
 
@@ -71,6 +72,8 @@ pub struct Memory {
     compaction: CompactionSpec,
     /// Share of 2 MB requests that are served, when it is set.
     served: Option<(f64, Rng)>,
+    /// The 2 MB blocks that such requests may find, where a kernel tells blocks apart.
+    whole: Option<Drawn>,
     kernel_frames: u64,
     /// Of a guest: addresses above its memory in which ways of hashed page tables
     /// lie. They are contiguous there, and the host backs them page by page.
@@ -119,6 +122,10 @@ impl Memory {
                 (0, 1.0 - a, Some((a, rng(seed, "os.fragmentation.served"))))
             }
         };
+        let whole = served.as_ref().map(|&(share, _)| Drawn {
+            share,
+            seed: rng(seed, "os.fragmentation.whole").random(),
+        });
         let mut memory = Memory {
             buddy,
             shares: Shares::default(),
@@ -127,6 +134,7 @@ impl Memory {
             index,
             compaction: spec.compaction,
             served,
+            whole,
             kernel_frames: first,
             window: None,
             touched: None,
@@ -247,6 +255,18 @@ impl Memory {
         self.served
             .as_mut()
             .is_none_or(|(share, rng)| rng.random::<f64>() < *share)
+    }
+
+    /// Whether a request that is served ([`Memory::serves_block`]) may find the 2 MB block
+    /// that holds `frame`: as large a share of the blocks as of the requests.
+    pub(crate) fn serves_from(&self, frame: u64) -> bool {
+        self.whole.is_none_or(|w| w.has(frame >> HUGE_ORDER))
+    }
+
+    /// Whether `frame` lies in a block that such a request may find and that is free as a
+    /// whole.
+    pub(crate) fn leaves_to_blocks(&self, frame: u64) -> bool {
+        self.serves_from(frame) && self.buddy.is_free(frame, HUGE_ORDER)
     }
 
     /// A free block for a request that is served ([`Memory::serves_block`]).

@@ -75,7 +75,9 @@ pub enum FragmentationSpec {
     /// Share of the requests for 2 MB pages that find a block, 0 to 1, drawn at
     /// random for each: "the system provides between 10-20 % (70-80 %) of the
     /// total allocated memory as 2 MB pages" (Revelator, section 6.3), however
-    /// small the program is beside the memory.
+    /// small the program is beside the memory. Where hashes name blocks
+    /// (`placement.tiered_hash.promotion_threshold`), it is the share of the blocks
+    /// that they find as well.
     #[serde(rename = "served_2mb")]
     Served2mb(f64),
 }

@@ -43,6 +43,8 @@ pub struct Large {
     pub hash: TieredHash,
     /// How regions were placed.
     pub placed: Placed,
+    /// Regions in a block that no tier names.
+    pub anywhere: u64,
 }
 
 impl Tiers {
@@ -58,6 +60,27 @@ impl Tiers {
             large: None,
         }
     }
+
+    /// Tiers of 2 MB blocks that hold at least `share` of all pages of programs, a bit each:
+    /// a block is 512 of them, however many are in use.
+    pub fn blocks_serving(&self, share: f64) -> u32 {
+        let Some(large) = &self.large else {
+            return 0;
+        };
+        let blocks = large.placed.hits.iter().sum::<u64>() + large.anywhere;
+        let all = self.data.wishes() + BLOCK * blocks;
+        at_least(share * all as f64, large.placed.hits.map(|n| BLOCK * n))
+    }
+}
+
+/// Pages in a 2 MB block.
+const BLOCK: u64 = 512;
+
+/// Which of `placed` are not below `least`, a bit each.
+#[inline]
+fn at_least(least: f64, placed: [u64; MOST_TIERS]) -> u32 {
+    let bit = |(tier, n): (usize, u64)| u32::from(n as f64 >= least) << tier;
+    placed.into_iter().enumerate().map(bit).sum()
 }
 
 /// What became of wishes that were hashed; tiers from 0 on.
@@ -103,16 +126,20 @@ impl Placed {
     /// Tiers that placed at least `share` of what was to be placed, a bit each.
     #[inline]
     pub fn serving(&self, share: f64) -> u32 {
-        let all = self.hits.iter().sum::<u64>() + self.fallbacks;
-        let least = share * all as f64;
-        let bit = |(tier, &hits): (usize, &u64)| u32::from(hits as f64 >= least) << tier;
-        self.hits.iter().enumerate().map(bit).sum()
+        at_least(share * self.wishes() as f64, self.hits)
+    }
+
+    /// What was to be placed.
+    #[inline]
+    fn wishes(&self) -> u64 {
+        self.hits.iter().sum::<u64>() + self.fallbacks
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Placed;
+    use super::{Large, Placed, Tiers};
+    use crate::TieredHash;
 
     #[test]
     fn each_wish_is_a_hit_of_one_tier_or_a_fallback() {
@@ -143,5 +170,30 @@ mod tests {
             0b11_1111,
             "nothing is placed yet"
         );
+    }
+
+    #[test]
+    fn a_tier_of_blocks_serves_its_share_of_the_pages_of_both_sizes() {
+        let hash = TieredHash::new(1, &[1, 2, 3], 0..1 << 20);
+        let mut tiers = Tiers::new(hash.clone(), 3);
+        assert_eq!(tiers.blocks_serving(0.0), 0, "no blocks are hashed");
+        // 10 blocks, 7 of them by hash, are 5,120 pages.
+        tiers.large = Some(Large {
+            hash,
+            placed: Placed {
+                hits: [5, 2, 0, 0, 0, 0],
+                fallbacks: 4,
+                ..Placed::default()
+            },
+            anywhere: 3,
+        });
+        assert_eq!(tiers.blocks_serving(0.5), 0b1, "5 of 10");
+        assert_eq!(tiers.blocks_serving(0.2), 0b11, "2 of 10");
+        // As many again, and 2,560 of 10,240 are a quarter.
+        tiers.data.hits = [5000, 100, 0, 0, 0, 0];
+        tiers.data.fallbacks = 20;
+        assert_eq!(tiers.blocks_serving(0.25), 0b1);
+        assert_eq!(tiers.blocks_serving(0.2501), 0);
+        assert_eq!(tiers.blocks_serving(0.1), 0b11);
     }
 }

@@ -18,8 +18,8 @@ use crate::walk::{behind, foresee};
 ///
 /// Guesses are made tier by tier, the likeliest first; of a tier the page-table entry
 /// before the data, since the walk waits for it. What waits for another's walk guesses
-/// its data only. Entries are those of 4 KB pages; data is guessed in 2 MB blocks too, these
-/// first, where the kernel hashes them.
+/// its data only. Entries are those of 4 KB pages; where the kernel hashes 2 MB blocks, data
+/// is guessed in these too, after all tiers of 4 KB pages (the released code).
 ///
 /// In a virtual machine the hashes are the host's, `virtual.placement.tiered_hash`. By default
 /// the data's line is guessed from the guest-virtual page (Revelator, section 5.5).
@@ -41,12 +41,15 @@ pub struct RevelatorSpec {
     /// Share of all pages, or of all last-level page tables, that a tier after the first must
     /// have placed for its guesses to be made, 0 to 1. Default 0.1 (the released code, of whose
     /// allocators `revelator_simple` and `revelator_thp` divide by all pages, too; the paper
-    /// has no number).
+    /// has no number). Of 2 MB blocks the first tier must have it as well, of the pages of both
+    /// sizes, as 512 pages each.
     pub least_share: f64,
     /// How long the line may wait for the bus of the DRAM and be on it, by tier, ns: where it
     /// would take longer, the guess is not made. Default 85.4, 42.7, 20.5, 10.05, 5.02 and
     /// 2.51 (the released code; the paper has no number). With these, memory of less than 3200 MT/s is
-    /// too slow for the sixth tier's guesses.
+    /// too slow for the sixth tier's guesses. Guesses in 2 MB blocks count on from those in 4 KB
+    /// pages (the released code, which has three of each): of three tiers the first has the
+    /// fourth number. Past the sixth it stays the sixth (our choice).
     pub delays_ns: [f64; MOST_TIERS],
     /// Of virtual machines: which page-table entries are guessed. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,6 +205,8 @@ impl Class {
 struct Asked<'a> {
     seen: &'a Seen<'a>,
     tiers: &'a Tiers,
+    /// Tiers that are guessed of 4 KB pages and of 2 MB blocks, each.
+    degree: usize,
     /// With a perfect filter: what will be read.
     answer: Option<Answer>,
 }
@@ -294,11 +299,15 @@ impl Revelator {
         let adaptive = self.spec.filter == DegreeFilter::Adaptive;
         let (at, what) = (PhysAddr(at), class.what());
         let guess = Guess { at, what };
+        let rank = match class {
+            Class::Large => (asked.degree + tier).min(MOST_TIERS - 1),
+            Class::Data | Class::Entry | Class::Step => tier,
+        };
         let stats = &mut self.accounts[class as usize][tier].filter;
         let same = |other: &Guess| other.what == what && line(other.at) == line(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
-        } else if adaptive && (asked.seen.delay)(at) > self.delays[tier] {
+        } else if adaptive && (asked.seen.delay)(at) > self.delays[rank] {
             stats.withheld_by_delay += 1;
         } else if !asked.is_right(&guess) {
             stats.withheld_by_oracle += 1;
@@ -337,6 +346,7 @@ impl Engine for Revelator {
         let asked = Asked {
             seen,
             tiers,
+            degree: self.degree(tiers),
             answer: self.oracle(|| {
                 let walked = foresee(seen.view, miss.va).ok();
                 walked.map_or_else(Answer::default, |walked| Answer {
@@ -353,24 +363,28 @@ impl Engine for Revelator {
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
         let of_data = self.serving(&tiers.data);
         let of_tables = self.serving(&tiers.tables);
-        let of_blocks = blocks.map_or(0, |large| self.serving(&large.placed));
-        for tier in 0..self.degree(tiers) {
+        let of_blocks = match self.spec.filter {
+            DegreeFilter::Adaptive => tiers.blocks_serving(self.spec.least_share),
+            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
+        };
+        for tier in 0..asked.degree {
             let whose = (Class::Entry, tier);
             if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
                 self.consider_page(whose, entry_at, &asked, &mut guesses);
             }
-            let whose = (Class::Large, tier);
-            if data
-                && let Some(large) = blocks
-                && self.serves(whose, of_blocks)
-            {
-                let block = large.hash.frame(tier, miss.asid, va >> 21);
-                let at = block << 21 | va & ((1 << 21) - 1);
-                self.consider(whose, at, &asked, &mut guesses);
-            }
             let whose = (Class::Data, tier);
             if data && self.serves(whose, of_data) {
                 self.consider_page(whose, data_at, &asked, &mut guesses);
+            }
+        }
+        if let Some(large) = blocks.filter(|_| data) {
+            for tier in 0..asked.degree {
+                let whose = (Class::Large, tier);
+                if self.serves(whose, of_blocks) {
+                    let block = large.hash.frame(tier, miss.asid, va >> 21);
+                    let at = block << 21 | va & ((1 << 21) - 1);
+                    self.consider(whose, at, &asked, &mut guesses);
+                }
             }
         }
         guesses
@@ -390,6 +404,7 @@ impl Engine for Revelator {
         let asked = Asked {
             seen,
             tiers,
+            degree: self.degree(tiers),
             answer: self.oracle(|| Answer {
                 data: foresee(seen.view, step.va).ok().map(|w| w.pa(step.va)),
                 entries: behind(seen.view, step),
@@ -412,7 +427,7 @@ impl Engine for Revelator {
         };
         let host = tiers.host_tables && self.makes(What::Step);
         let there = if self.makes(class.what()) { there } else { 0 };
-        for tier in 0..self.degree(tiers) {
+        for tier in 0..asked.degree {
             let whose = (Class::Step, tier);
             if host && tier < tiers.table_tiers && self.serves(whose, of_tables) {
                 self.consider_page(whose, host_at, &asked, &mut guesses);

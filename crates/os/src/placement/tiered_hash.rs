@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers, mix};
+use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers};
 use pagewalk_tables::{GuestUse, PageTableSpec, Purpose, Refusal, Want};
 use pagewalk_units::{PageSize, rng};
 use rand::RngExt;
@@ -16,6 +16,7 @@ use super::reservation::Reservation;
 use super::{Booted, Placement, small};
 use crate::Effects;
 use crate::choice::FrameChoice;
+use crate::drawn::Drawn;
 use crate::kernel::Kernel;
 use crate::memory::{HUGE_ORDER, Memory};
 use crate::space::Space;
@@ -48,7 +49,10 @@ pub struct TieredHashSpec {
     /// 2 MB block that a hash of the region's number names, or any free one; its pages go
     /// to their places in it, and it becomes a 2 MB page when more than this share of it,
     /// 0 to 1, is in use, as with `placement.reservation`. Regions without a block have
-    /// pages in frames that hashes name. Default: no huge pages.
+    /// pages in frames that hashes name. Where a share of the requests for blocks is served
+    /// (`os.fragmentation.served_2mb`), that share of all blocks, drawn at random for each, is
+    /// theirs: hashes name no others for a region, and no frame of one that is free as a whole
+    /// for a 4 KB page. Default: no huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion_threshold: Option<f64>,
     /// Which of the generated seeds each tier takes, 1 for the first: each number up to
@@ -194,6 +198,7 @@ impl Placement for Hashed {
         let (drawn, denied) = (stream.random(), stream.random());
         let frames = booted.memory.frames();
         let mut hashed = ByHash::new(&self.spec, drawn, denied, frames);
+        hashed.apart = hashed.tiers.large.is_some() && booted.memory.refuses_for_good();
         if booted.role == Role::Host {
             hashed.back_guests(&self.spec, booted.page_table);
         } else if !matches!(booted.page_table, PageTableSpec::Radix(_)) {
@@ -204,26 +209,14 @@ impl Placement for Hashed {
     }
 }
 
-/// Frames that only the hash may not take: a hash of the frame below a bound, so that
-/// nothing has to be remembered.
-struct Denied {
-    share: f64,
-    seed: u64,
-}
-
-impl Denied {
-    #[inline]
-    fn has(&self, frame: u64) -> bool {
-        // 53 bits are a fraction from 0 to below 1 that is exact.
-        self.share > 0.0
-            && ((mix(frame ^ self.seed) >> 11) as f64) < self.share * (1u64 << 53) as f64
-    }
-}
-
 /// The frame that a tier names, or what the buddy allocator has.
 struct ByHash {
     tiers: Tiers,
-    denied: Denied,
+    /// Frames that only the hash may not take.
+    denied: Drawn,
+    /// There are huge pages, and a share of the requests for their blocks is served: pages
+    /// of programs leave the blocks alone that such requests may find.
+    apart: bool,
     /// It is a host's.
     host: bool,
 }
@@ -251,6 +244,7 @@ impl ByHash {
             Large {
                 hash: TieredHash::new(seed, &order, blocks),
                 placed: Placed::default(),
+                anywhere: 0,
             }
         });
         let hash = TieredHash::new(seed, &spec.order(), frames);
@@ -259,10 +253,11 @@ impl ByHash {
                 large,
                 ..Tiers::new(hash, table_tiers)
             },
-            denied: Denied {
+            denied: Drawn {
                 share: spec.denied,
                 seed: denied,
             },
+            apart: false,
             host: false,
         }
     }
@@ -318,7 +313,7 @@ impl ByHash {
 /// The block that a tier names for the 2 MB region `number`, or any free one.
 fn block(
     large: &mut Large,
-    denied: &Denied,
+    denied: &Drawn,
     want: &Want,
     number: u64,
     memory: &mut Memory,
@@ -326,14 +321,23 @@ fn block(
     if !memory.serves_block() {
         return None;
     }
-    let Large { hash, placed } = large;
+    let Large {
+        hash,
+        placed,
+        anywhere,
+    } = large;
     let range = hash.range();
     let free = memory.buddy().available(HUGE_ORDER) as f64 / (range.end - range.start) as f64;
     let hashed = placed.place(hash.tiers(), free, |tier| {
         let frame = hash.frame(tier, want.asid, number) << HUGE_ORDER;
-        (!denied.has(frame) && memory.alloc_at(frame, HUGE_ORDER)).then_some(frame)
+        let may = !denied.has(frame) && memory.serves_from(frame);
+        (may && memory.alloc_at(frame, HUGE_ORDER)).then_some(frame)
     });
-    hashed.or_else(|| memory.take_block(HUGE_ORDER))
+    hashed.or_else(|| {
+        let found = memory.take_block(HUGE_ORDER);
+        *anywhere += u64::from(found.is_some());
+        found
+    })
 }
 
 impl FrameChoice for ByHash {
@@ -358,9 +362,12 @@ impl FrameChoice for ByHash {
         };
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
+        // Page tables have memory of their own in the released code: no block is broken by them.
+        let apart = self.apart && kind == Kind::Data;
         let hashed = placed.place(tiers, free, |tier| {
             let frame = hash.of(tier, key);
-            (!self.denied.has(frame) && memory.alloc_at(frame, 0)).then_some(frame)
+            let denied = self.denied.has(frame) || apart && memory.leaves_to_blocks(frame);
+            (!denied && memory.alloc_at(frame, 0)).then_some(frame)
         });
         hashed.or_else(|| memory.take(want))
     }
@@ -382,10 +389,13 @@ impl FrameChoice for ByHash {
         let blocks = large.as_ref().map_or(&none, |large| &large.placed);
         let path = format!("{path}.tiered_hash");
         let kept = |tier: usize, name: &str| {
+            let table = name.starts_with("table_");
             // What the hash has taken is among the frames that are not denied, so the
             // model's p is not the share of frames in use.
             let known = self.denied.share == 0.0 || !name.ends_with("_expected");
-            let tables = tier < *table_tiers || !name.starts_with("table_");
+            // Nor is it where blocks are left alone, which page tables do not do.
+            let known = known && (!self.apart || table || !name.ends_with("_expected"));
+            let tables = tier < *table_tiers || !table;
             known && tables && (large.is_some() || !name.starts_with("large_"))
         };
         let fallbacks = FallbackStats {

@@ -459,6 +459,53 @@ fn a_share_of_the_regions_is_served() {
     assert!((80..160).contains(&made), "{made} of 400");
 }
 
+/// Pages of regions that got none do not break the blocks that others are to get, however
+/// many there are: small ones and blocks are by hash in different parts of memory.
+#[test]
+fn small_pages_by_hash_leave_the_served_share_of_the_blocks_alone() {
+    for share in [0.3, 0.5, 0.7] {
+        let mut w = world(&spec(FragmentationSpec::Served2mb(share)), huge(1.0));
+        // 1 GB: small pages are enough for several in each block.
+        let regions = 200;
+        w.heap(regions * 2 * MB);
+        for page in 0..regions * 512 {
+            w.write(HEAP.offset(page << 12));
+        }
+        let s = w.stats();
+        assert_eq!(s.reservations_made + s.huge_fallbacks, regions);
+        let mean = share * regions as f64;
+        let deviation = (mean * (1.0 - share)).sqrt();
+        let made = s.reservations_made;
+        assert!(
+            (made as f64 - mean).abs() <= 4.0 * deviation,
+            "{share}: {made} of {regions}"
+        );
+        let tiers = w.os.tiers().expect("it places by hash");
+        let large = tiers.large.as_ref().expect("blocks are hashed");
+        let by_hash = large.placed.hits.iter().sum::<u64>();
+        assert_eq!(by_hash + large.anywhere, made);
+        // A tier finds a block among those of the share that are free, a page in the others.
+        let tries = tiers.data.tries[0];
+        assert_eq!(tries, (regions - made) * 512, "the others have small pages");
+        // 512 blocks are drawn, and some of the share are broken by page tables.
+        let drawn = (share * (1.0 - share) / 512.0).sqrt();
+        let first = tiers.data.hits[0] as f64 / tries as f64;
+        let free = 1.0 - share;
+        assert!(
+            first < free + 3.0 * drawn && first > 0.6 * free,
+            "{share}: {first} of the small pages by the first hash"
+        );
+        let first = large.placed.hits[0] as f64 / made as f64;
+        let most = share + 3.0 * drawn + 3.0 * deviation / regions as f64;
+        assert!(first < most && first > 0.4 * share, "{share}: {first}");
+        let mut tree = Tree::default();
+        w.os.report("os", &mut tree);
+        let named = |name: &str| tree.get("os.tiered_hash.1", name);
+        assert_eq!(named("data_expected"), None, "the model knows no blocks");
+        assert!(named("data_hits").is_some() && named("table_expected").is_some());
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_by_key() {
     let refused = |hash: TieredHashSpec, key: &str| {

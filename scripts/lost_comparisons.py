@@ -33,7 +33,8 @@ _BORROWED = re.compile(r"&(?:raw (?:mut|const) |mut )?(_\d+)\b")
 
 def functions(text: str) -> Iterator[tuple[str, list[str]]]:
     """Each function of a file of MIR: its head, and the lines of its body."""
-    head, body = "", []
+    head = ""
+    body: list[str] = []
     for line in text.splitlines():
         if not head:
             if line.startswith(("fn ", "const ", "static ", "promoted")) and line.endswith("{"):

@@ -232,6 +232,11 @@ def test_a_load_is_translated_and_then_fetched(paper: Paper) -> None:
     assert counts.latency(FAILED) is None
 
 
+def test_a_note_names_programs_of_one_size_together(paper: Paper) -> None:
+    note = paper.note(figure(paper, "fig2"))
+    assert "; BC, BFS, CC, GC, PR, TC, SP: vertices 500000 instead of 8000000; DLRM: " in note
+
+
 def test_what_is_read_of_engines_and_energy(paper: Paper) -> None:
     counts = module(paper, "counts")
     run = outcome(

@@ -20,7 +20,20 @@ import pytest
 
 from pagewalk.config import parse
 from pagewalk.errors import UserError
-from pagewalk.reproduce import Bars, Design, Figure, Paper, Program, Row, Run, geometric, mean
+from pagewalk.reproduce import (
+    Bars,
+    Design,
+    Figure,
+    Lines,
+    Panel,
+    Paper,
+    Program,
+    Row,
+    Run,
+    drawing,
+    geometric,
+    mean,
+)
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.plan import keys
@@ -426,8 +439,6 @@ def test_differences_of_a_row() -> None:
 
 
 def test_a_bar_of_each_kind_is_drawn(tmp_path: Path) -> None:
-    from pagewalk.reproduce import Lines, Panel, drawing
-
     class Everything(Figure):
         title = "Everything"
         place = "figure 9"
@@ -459,6 +470,86 @@ def test_a_bar_of_each_kind_is_drawn(tmp_path: Path) -> None:
         assert text in picture
     assert "nothing" not in picture
     assert drawing.png(specification).startswith(b"\x89PNG")
+
+
+class Panels(Figure):
+    title = "Panels"
+    place = "figure 10"
+    panels = (
+        Panel(Bars("%", stacked=True), "stacked"),
+        Panel(Lines("x", "y"), "hidden"),
+        Panel(Lines("x", "y"), "crossing"),
+    )
+
+    def rows(self, paper: Paper, results: Any) -> list[Row]:
+        return []
+
+
+def scales(panel: dict[str, Any], channel: str) -> tuple[list[str], list[Any]]:
+    """Names and looks of the first layer that has this channel."""
+    layers = (layer["encoding"] for layer in panel["layer"])
+    scale = next(e[channel]["scale"] for e in layers if channel in e)
+    return scale["domain"], scale["range"]
+
+
+def test_parts_stand_in_the_legend_as_bars_stack_them() -> None:
+    bars = {"N=1": ["H1", "rest"], "N=2": ["H1", "H2", "rest"], "N=3": ["H1", "H2", "H3", "rest"]}
+    rows = [
+        Row(group, "s", 1.0, part=part, panel="stacked")
+        for group, parts in bars.items()
+        for part in parts
+    ]
+    specification = drawing.chart(Panels(), rows, "")
+    assert specification is not None
+    names, looks = scales(specification["vconcat"][0], "color")
+    assert names == bars["N=3"]
+    assert len(set(looks)) == len(names)
+    # Bars that contradict one another are drawn all the same, each part once.
+    rows += [Row("other", "s", 1.0, part=part, panel="stacked") for part in ("rest", "H1")]
+    contradicting = drawing.chart(Panels(), rows, "")
+    assert contradicting is not None
+    assert sorted(scales(contradicting["vconcat"][0], "color")[0]) == sorted(names)
+
+
+def test_a_line_on_another_is_dashed_and_the_paper_s_numbers_have_their_series_colour() -> None:
+    values = {"early": [1.0, 2.0], "late": [1.004, 2.0], "crossing": [1.0, 3.0]}
+    given = {"early": 5.0, "late": 5.0, "crossing": 4.0}
+    rows = [
+        Row(str(x), series, value, given[series] if x else None, panel=panel)
+        for panel, shown in (("hidden", ("early", "late")), ("crossing", tuple(values)))
+        for series in shown
+        for x, value in enumerate(values[series])
+    ]
+    specification = drawing.chart(Panels(), rows, "")
+    assert specification is not None
+    hidden, crossing = specification["vconcat"]
+    solid, dashed = scales(hidden, "strokeDash")[1]
+    assert solid != dashed
+    assert scales(crossing, "strokeDash") == ([*values], [solid, dashed, solid])
+    (frame,) = (
+        rows
+        for rows in specification["datasets"].values()
+        if any(row["series"] == "crossing" for row in rows)
+    )
+    owners = {row["series"]: row["owners"] for row in frame if row["paper"] is not None}
+    assert owners == {"early": 2, "late": 2, "crossing": 1}
+    # A number of one series is drawn in its colour, one of several in black.
+    picture = drawing.svg(specification)
+    colours = scales(crossing, "color")[1]
+    assert len(re.findall(rf'fill="{colours[2]}" stroke="black"', picture)) == 1
+    assert not re.findall(rf'fill="{colours[0]}" stroke="black"', picture)
+
+
+def test_a_wide_legend_has_several_lines() -> None:
+    narrow = [Row("a", "s", 1.0, part=part, panel="stacked") for part in ("p", "q", "r")]
+    wide = [Row("a", "s", 1.0, part=part * 40, panel="stacked") for part in ("p", "q", "r")]
+    columns = []
+    for rows in (narrow, wide):
+        specification = drawing.chart(Panels(), rows, "")
+        assert specification is not None
+        layers = specification["vconcat"][0]["layer"]
+        columns.append(layers[0]["encoding"]["color"]["legend"]["columns"])
+    assert columns == [3, 1]
 
 
 def test_what_is_shipped_is_listed(invoke: Invoke) -> None:

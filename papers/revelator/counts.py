@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from pagewalk.reproduce import Outcome
 
-# Where the counters of the hashed placement and of the engine hang.
+# Where the counters of the hashed placement hang.
 TIERS = "os.tiered_hash"
-ENERGY = "energy"
 
 
 def total(outcome: Outcome, last: str) -> float | None:
@@ -80,32 +79,32 @@ class Placed:
         return 100 * sum(self.hits) / self.pages if self.pages else None
 
 
-def placed(outcome: Outcome, what: str = "data") -> Placed | None:
-    """Pages of ``data``, or last-level frames of page tables (``table``), since boot."""
-    return _placed(outcome, f"{what}_hits", f"{what}_fallbacks")
+def placed(outcome: Outcome) -> Placed | None:
+    """Pages of data since boot."""
+    return _placed(outcome, "data_hits")
 
 
 def expected(outcome: Outcome) -> Placed | None:
     """What the model places, with the occupancy at each of the run's own allocations."""
-    found = _placed(outcome, "data_expected", "data_fallbacks")
+    found = _placed(outcome, "data_expected")
     really = placed(outcome)
     if found is None or really is None:
         return None
     return Placed(found.hits, really.pages - sum(found.hits))
 
 
-def _placed(outcome: Outcome, name: str, fallbacks: str) -> Placed | None:
-    fallback = outcome.since_boot(f"{TIERS}.{fallbacks}")
+def _placed(outcome: Outcome, name: str) -> Placed | None:
+    fallback = outcome.since_boot(f"{TIERS}.data_fallbacks")
     hits: list[float] = []
     while (value := outcome.since_boot(f"{TIERS}.{len(hits) + 1}.{name}")) is not None:
         hits.append(value)
     return None if fallback is None or not hits else Placed(tuple(hits), fallback)
 
 
-def accuracy(outcome: Outcome, what: str = "data") -> float | None:
-    """Per cent of the guesses of `data` or `entries` that walks proved right."""
-    right = total(outcome, f"mmu.engine.{what}.right")
-    wrong = total(outcome, f"mmu.engine.{what}.wrong")
+def accuracy(outcome: Outcome) -> float | None:
+    """Per cent of the guesses of data that walks proved right."""
+    right = total(outcome, "mmu.engine.data.right")
+    wrong = total(outcome, "mmu.engine.data.wrong")
     if right is None or wrong is None or not right + wrong:
         return None
     return 100 * right / (right + wrong)
@@ -131,8 +130,5 @@ def spectlb_miss_rate(outcome: Outcome) -> float | None:
 
 def energy(outcome: Outcome) -> dict[str, float]:
     """Millijoules by kind of part; empty where a result has none."""
-    found = outcome.data["design"].get(ENERGY) if outcome.data else None
-    kinds: dict[str, float] = {}
-    for part in found["parts"] if found and not outcome.failed else ():
-        kinds[part["group"]] = kinds.get(part["group"], 0.0) + part["total_nj"] / 1e6
-    return kinds
+    found = None if outcome.failed else outcome.result.energy
+    return {kind: nanojoules / 1e6 for kind, nanojoules in found.groups.items()} if found else {}

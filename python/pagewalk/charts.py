@@ -119,23 +119,8 @@ def cycles(result: Result) -> str | None:
     ]
     if not rows:
         return None
-    palette = colours.causes(order)
-    scale = alt.Scale(
-        domain=[colours.words(cause) for cause in order], range=list(palette.values())
-    )
-    frame = pl.DataFrame(rows, schema=["design", "cause", "cost", "order"], orient="row")
-    chart = (
-        alt.Chart(frame)
-        .mark_bar(height={"band": 0.66})
-        .encode(
-            y=alt.Y("design:N", sort=None, title=None),
-            x=alt.X("cost:Q", title=f"cycles {result.per}"),
-            color=alt.Color("cause:N", sort=None, scale=scale),
-            order="order:Q",
-        )
-        .properties(width=_WIDTH, height=alt.Step(_STEP))
-    )
-    return svg(chart)
+    palette = {colours.words(cause): colour for cause, colour in colours.causes(order).items()}
+    return _stacked(rows, palette, f"cycles {result.per}")
 
 
 def energies(result: Result) -> str | None:
@@ -148,17 +133,21 @@ def energies(result: Result) -> str | None:
     ]
     if not rows:
         return None
-    there = [group for group in GROUPS if any(row[1] == GROUPS[group] for row in rows)]
-    scale = alt.Scale(
-        domain=[GROUPS[group] for group in there], range=[colours.ENERGY[g] for g in there]
-    )
-    frame = pl.DataFrame(rows, schema=["design", "part", "energy", "order"], orient="row")
+    there = {row[1] for row in rows}
+    palette = {name: colours.ENERGY[group] for group, name in GROUPS.items() if name in there}
+    return _stacked(rows, palette, f"nJ {result.per}")
+
+
+def _stacked(rows: list[tuple[str, str, float, int]], palette: dict[str, str], title: str) -> str:
+    """A stacked bar a design: of design, part, amount and place in the stack."""
+    frame = pl.DataFrame(rows, schema=["design", "part", "amount", "order"], orient="row")
+    scale = alt.Scale(domain=list(palette), range=list(palette.values()))
     chart = (
         alt.Chart(frame)
         .mark_bar(height={"band": 0.66})
         .encode(
             y=alt.Y("design:N", sort=None, title=None),
-            x=alt.X("energy:Q", title=f"nJ {result.per}"),
+            x=alt.X("amount:Q", title=title),
             color=alt.Color("part:N", sort=None, scale=scale),
             order="order:Q",
         )

@@ -314,10 +314,8 @@ fn design_result(
     let prices = Prices::new(&design.config).ok();
     let energy = prices.as_ref().filter(|_| m.tree.is_some()).map(|p| {
         let account = p.account(tree);
-        (
-            account.totals(tree, m.cycles),
-            account.result(tree, m.cycles),
-        )
+        let totals = account.totals(tree, m.cycles);
+        (totals, account.result(totals, tree, m.cycles))
     });
     let (totals, energy) = energy.unzip();
     DesignResult {

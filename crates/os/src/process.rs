@@ -108,11 +108,10 @@ impl Os {
         if let Some(Some(space)) = self.spaces.get_mut(pid as usize) {
             space.clear(&mut self.kernel, fx);
             space.forked = false;
+            if let Some(host) = &mut self.host {
+                space.table.drop_shadow(host, pid);
+            }
             self.objects.sweep(&mut self.kernel);
-        }
-        if let (Some(Some(space)), Some(host)) = (self.spaces.get_mut(pid as usize), &mut self.host)
-        {
-            space.table.drop_shadow(host, pid);
         }
     }
 

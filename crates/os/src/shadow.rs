@@ -91,8 +91,6 @@ pub struct Shadowed {
     shadow: Radix<VirtAddr, PhysAddr>,
     /// Pages of the guest's table that were changed since the shadow was up to date.
     changed: Vec<Page<VirtAddr>>,
-    /// The guest's table was emptied before that.
-    released: bool,
 }
 
 /// What guest and host together say of an address.
@@ -110,21 +108,16 @@ impl Shadowed {
             guest,
             shadow: Radix::new(levels, asid),
             changed: Vec::new(),
-            released: false,
         }
     }
 
     /// What the hardware walks.
     pub fn shadow(&self) -> &Radix<VirtAddr, PhysAddr> {
         debug_assert!(
-            self.is_current(),
+            self.changed.is_empty(),
             "every call ends with the shadow up to date"
         );
         &self.shadow
-    }
-
-    fn is_current(&self) -> bool {
-        self.changed.is_empty() && !self.released
     }
 
     /// The same of `va`, and where in guest-physical memory that is.
@@ -210,16 +203,6 @@ impl Shadowed {
         Ok(())
     }
 
-    /// Gives the shadow's own memory back.
-    fn release_shadow(&mut self, host: &mut Host, pid: Pid) {
-        self.shadow
-            .release(&mut TableFrames::new(&mut host.os.kernel));
-        self.released = false;
-        if let Some(shadows) = &mut host.shadows {
-            shadows.forget(pid);
-        }
-    }
-
     /// [`Shadowed::bring`] out of the memory of `host`. Error: it is used up.
     fn follow(&mut self, pid: Pid, range: (u64, u64), host: &mut Host) -> Result<(), OsError> {
         loop {
@@ -272,9 +255,6 @@ impl Os {
             let Some(Table::Shadowed(table)) = space.as_mut().map(|s| &mut s.table) else {
                 continue;
             };
-            if table.released {
-                table.release_shadow(host, pid);
-            }
             while let Some(page) = table.changed.pop() {
                 let range = (page.base.0, page.base.0 + page.size.bytes());
                 if let Err(e) = table.follow(pid, range, host) {
@@ -297,10 +277,16 @@ impl Os {
 }
 
 impl Table {
-    /// The process `pid`, which has no pages any more, has none in its shadow either.
+    /// The process `pid`, which has no pages any more, has none in its shadow either, whose
+    /// own memory goes back.
     pub fn drop_shadow(&mut self, host: &mut Host, pid: Pid) {
-        if let Table::Shadowed(table) = self {
-            table.release_shadow(host, pid);
+        let Table::Shadowed(table) = self else {
+            return;
+        };
+        let mut frames = TableFrames::new(&mut host.os.kernel);
+        table.shadow.release(&mut frames);
+        if let Some(shadows) = &mut host.shadows {
+            shadows.forget(pid);
         }
     }
 }
@@ -361,10 +347,10 @@ impl PageTable<VirtAddr, GuestPhysAddr> for Shadowed {
     fn for_each(&self, f: &mut dyn FnMut(Page<VirtAddr>, Frame<GuestPhysAddr>, Flags)) {
         self.guest.for_each(f);
     }
+    /// The shadow is emptied by [`Table::drop_shadow`], which has the host's memory.
     fn release(&mut self, frames: &mut dyn FrameSource<GuestPhysAddr>) {
         self.guest.release(frames);
         self.changed.clear();
-        self.released = true;
     }
     fn report(&self, path: &str, tree: &mut Tree) {
         self.guest.report(path, tree);

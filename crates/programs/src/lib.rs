@@ -3,6 +3,8 @@
 
 mod churn;
 mod dlrm;
+#[cfg(test)]
+mod drain;
 mod entry;
 mod graph;
 mod gups;

@@ -21,6 +21,11 @@ _HEIGHT = 260
 _MARK = "paper's number"
 _NOTE_WIDTH = 110
 """Characters of a line below the title."""
+_LETTER, _SYMBOL = 6, 30
+"""Pixels of a letter in a legend, and of a symbol with the room around it, about."""
+_DASHED, _SOLID = [6, 6], [1, 0]
+_HIDES = 0.005
+"""Lines nearer than this share of the values' range cannot be told apart."""
 _MARKS = 9
 """Marks of an axis of sizes, about."""
 
@@ -119,7 +124,7 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
     frame = _frame(rows)
     groups = list(dict.fromkeys(row.group for row in rows))
     series = list(dict.fromkeys(row.series for row in rows))
-    parts = list(dict.fromkeys(row.part for row in rows if row.part))
+    parts = _stacked(rows)
     numbers = [
         v for row in rows for v in (row.value, row.paper, row.high) if v is not None and v > 0
     ]
@@ -143,7 +148,7 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
         axis=alt.Axis(labelAngle=0 if _room(groups, width) else -35),
     )
     offset = alt.XOffset("series:N", sort=series, scale=alt.Scale(domain=series))
-    colour = _colours("part", parts) if parts else _colours("series", series)
+    colour = _colours("part", parts, width) if parts else _colours("series", series, width)
     base = alt.Chart(frame)
     bars = base.transform_filter("isValid(datum.value)").mark_bar(stroke="white", strokeWidth=0.5)
     encoding: dict[str, Any] = {"x": x, "xOffset": offset, "color": colour, "y": y}
@@ -197,10 +202,37 @@ def _heading(text: str) -> Any:
     return alt.TitleParams(text, anchor="start", fontSize=13, fontWeight="normal", color=charts.INK)
 
 
-def _colours(name: str, values: list[str]) -> alt.Color:
+def _stacked(rows: list[Row]) -> list[str]:
+    """All parts of stacked bars, in an order that each bar keeps to as far as they agree."""
+    bars: dict[tuple[str, str], dict[str, None]] = {}
+    for row in rows:
+        if row.part:
+            bars.setdefault((row.group, row.series), {})[row.part] = None
+    left = [list(parts) for parts in bars.values()]
+    order: list[str] = []
+    while left:
+        lowest = [parts[0] for parts in left]
+        above = {part for parts in left for part in parts[1:]}
+        order.append(next((part for part in lowest if part not in above), lowest[0]))
+        left = [rest for parts in left if (rest := [p for p in parts if p != order[-1]])]
+    return order
+
+
+def _colours(name: str, values: list[str], width: int) -> alt.Color:
     return alt.Color(
-        f"{name}:N", sort=None, scale=alt.Scale(domain=values, range=_palette(len(values)))
+        f"{name}:N",
+        sort=None,
+        scale=alt.Scale(domain=values, range=_palette(len(values))),
+        legend=alt.Legend(columns=_columns(values, width)),
     )
+
+
+def _columns(values: list[str], width: int) -> int:
+    """Columns of a legend below a panel: all in one line if they fit."""
+    wide = [_LETTER * len(value) + _SYMBOL for value in values]
+    if sum(wide) <= width:
+        return max(1, len(values))
+    return max(1, int(width // max(wide)))
 
 
 def _palette(count: int) -> list[str]:
@@ -210,7 +242,7 @@ def _palette(count: int) -> list[str]:
 def _opacities(series: list[str]) -> alt.Opacity:
     # Stacked bars of several designs: colours tell the parts, strength the designs.
     steps = [1.0 - 0.45 * i / max(1, len(series) - 1) for i in range(len(series))]
-    legend = alt.Legend() if len(series) > 1 else None
+    legend = alt.Legend(symbolType="circle") if len(series) > 1 else None
     return alt.Opacity(
         "series:N", scale=alt.Scale(domain=series, range=steps), sort=None, legend=legend
     )
@@ -267,7 +299,7 @@ def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]
     lines = (
         alt.Chart(frame)
         .mark_rule(strokeDash=[5, 3], strokeWidth=1.4)
-        .encode(y=alt.Y("paper:Q"), color=_colours("series", series))
+        .encode(y=alt.Y("paper:Q"), color=_colours("series", series, width))
     )
     labels = (
         alt.Chart(_labelled(given, largest))
@@ -297,15 +329,24 @@ def _labelled(given: list[Row], largest: float) -> pl.DataFrame:
 
 def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
     rows = [row for row in rows if _number(row.group) is not None]
-    frame = _frame(rows).with_columns(x=pl.col("group").cast(pl.Float64))
+    frame = _frame(rows).with_columns(
+        x=pl.col("group").cast(pl.Float64), owners=pl.len().over("group", "paper")
+    )
     series = list(dict.fromkeys(row.series for row in rows))
     x = _along("x", drawing.x, drawing.log_x, drawing.sizes_x, [float(r.group) for r in rows])
     known = [v for row in rows for v in (row.value, row.paper, row.low, row.high) if v]
     y = _along("value", drawing.y, drawing.log_y, drawing.sizes_y, known)
-    colour = _colours("series", series)
+    width = _NARROWEST + 200
+    colour = _colours("series", series, width)
     base = alt.Chart(frame)
     lines = base.transform_filter("isValid(datum.value)").mark_line(point=True, strokeWidth=1.8)
-    layers = [lines.encode(x=alt.X(**x), y=alt.Y(**y), color=colour)]
+    over = _over(rows, series)
+    dashes = alt.StrokeDash(
+        "series:N",
+        scale=alt.Scale(domain=series, range=[_DASHED if s in over else _SOLID for s in series]),
+        legend=None,
+    )
+    layers = [lines.encode(x=alt.X(**x), y=alt.Y(**y), color=colour, strokeDash=dashes)]
     if any(_spread(row) for row in rows):
         band = base.transform_filter("isValid(datum.low)").mark_area(opacity=0.18)
         low = alt.Y(**{**y, "shorthand": "low:Q"})
@@ -316,17 +357,38 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
         layers.append(
             base.transform_filter("isValid(datum.paper)")
             .transform_calculate(mark=f'"{_MARK}"')
-            .mark_point(filled=True, size=60, opacity=1, color="black")
+            .mark_point(filled=True, size=70, opacity=1, stroke="black", strokeWidth=1)
             .encode(
                 x=alt.X(**x),
                 y=alt.Y(**{**y, "shorthand": "paper:Q"}),
-                shape=alt.Shape("mark:N", scale=alt.Scale(domain=[_MARK], range=["diamond"])),
+                shape=alt.Shape(
+                    "mark:N",
+                    scale=alt.Scale(domain=[_MARK], range=["diamond"]),
+                    legend=alt.Legend(symbolFillColor="black", symbolType="diamond"),
+                ),
+                # One that several series have is nobody's.
+                color=alt.condition("datum.owners == 1", colour, alt.value("black")),
             )
         )
     whole: alt.LayerChart = alt.layer(*layers).properties(
-        width=_NARROWEST + 200, height=_HEIGHT, title=_heading(panel.title)
+        width=width, height=_HEIGHT, title=_heading(panel.title)
     )
     return whole
+
+
+def _over(rows: list[Row], series: list[str]) -> set[str]:
+    """Series whose line lies on the whole of an earlier one's, which it would hide."""
+    lines = {s: {r.group: r.value for r in rows if r.series == s} for s in series}
+    values = [row.value for row in rows if row.value is not None]
+    near = _HIDES * (max(values) - min(values)) if values else 0.0
+
+    def hides(late: str, early: str) -> bool:
+        pairs = [(value, lines[early].get(group)) for group, value in lines[late].items()]
+        return len(lines[early]) == len(pairs) and all(
+            a is not None and b is not None and abs(a - b) <= near for a, b in pairs
+        )
+
+    return {s for i, s in enumerate(series) if any(hides(s, early) for early in series[:i])}
 
 
 def _along(name: str, title: str, log: bool, unit: int, values: list[float]) -> dict[str, Any]:

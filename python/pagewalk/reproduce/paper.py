@@ -113,11 +113,11 @@ class Paper:
     def note(self, figure: Figure) -> str:
         """What a figure has to say of the scale."""
         used = {json.dumps(run.program.source()) for run in figure.runs(self)}
-        less = "; ".join(
-            f"{app.name}: {app.smaller}"
-            for app in self.applications.values()
-            if app.smaller and json.dumps(app.program.source()) in used
-        )
+        smaller: dict[str, list[str]] = {}
+        for app in self.applications.values():
+            if app.smaller and json.dumps(app.program.source()) in used:
+                smaller.setdefault(app.smaller, []).append(app.name)
+        less = "; ".join(f"{', '.join(names)}: {how}" for how, names in smaller.items())
         if figure.timing:
             about = f"scale {self.scale.name}: {self.scale.about}"
         elif less:

@@ -1,9 +1,7 @@
 //! Whether an engine that hashes as the kernel does has something to guess.
 
 use pagewalk_mmu::{GuessedLines, Nested, RevelatorSpec, What};
-use pagewalk_os::{
-    HashOf, HashedTables, PageTableSpec, PlacementSpec, TieredHashSpec, VirtualSpec,
-};
+use pagewalk_os::{HashOf, HashedTables, PlacementSpec, TieredHashSpec, VirtualSpec};
 
 use super::Config;
 
@@ -82,19 +80,13 @@ impl Config {
                     "engine.revelator.nested is diagonal or both, and virtual.placement.tiered_hash.hash_of is guest_physical; expected guest_virtual or both, since guesses at the miss hash virtual pages",
                 );
             }
-            if wants(What::Entry) && !self.guest_leaves_are_hashed(hashed) {
+            if wants(What::Entry) && !hashed.hashes_leaves_of(&self.page_table) {
                 return expected(
                     "engine.revelator.nested is diagonal or both, which guess entries in the guest's last-level frames, and page_table has none that are hashed; expected page_table.radix and page_tables other than none, or nested = \"horizontal\"",
                 );
             }
         }
         check_horizontal(self, nested, of, machine, hashed, wants(What::Step))
-    }
-
-    /// Whether the last level of the guest's table lies in frames of its own.
-    fn guest_leaves_are_hashed(&self, hashed: &TieredHashSpec) -> bool {
-        let tree = matches!(self.page_table, PageTableSpec::Radix(_));
-        tree && hashed.page_tables != HashedTables::None
     }
 }
 
@@ -109,14 +101,16 @@ fn check_horizontal(
     if !nested.is_horizontal() {
         return Ok(());
     }
-    if of == HashOf::Both && !nested.is_diagonal() && config.guest_leaves_are_hashed(hashed) {
+    let guest_leaves = hashed.hashes_leaves_of(&config.page_table);
+    if of == HashOf::Both && !nested.is_diagonal() && guest_leaves {
         return expected(
             "engine.revelator.nested is horizontal and virtual.placement.tiered_hash.hash_of is both, by which the guest's last-level frames are named by virtual pages; expected nested = \"both\", or hash_of = \"guest_physical\"",
         );
     }
-    let tables = hashed.page_tables != HashedTables::None;
-    let host = tables && matches!(machine.page_table, PageTableSpec::Radix(_));
-    let guest = of == HashOf::GuestPhysical || of == HashOf::Both && tables;
+    let host = hashed.hashes_leaves_of(&machine.page_table);
+    // Other parts of a guest's table are tried with the tiers of page tables.
+    let others = hashed.page_tables != HashedTables::None;
+    let guest = of == HashOf::GuestPhysical || of == HashOf::Both && others;
     if entries && !host && !guest {
         return expected(
             "engine.revelator.nested is horizontal or both, and neither the host's last-level frames nor the guest's pages are hashed by guest-physical address; expected virtual.page_table.radix, or virtual.placement.tiered_hash.hash_of = \"guest_physical\" or \"both\"",

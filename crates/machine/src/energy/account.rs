@@ -121,9 +121,9 @@ impl Account<'_> {
         }
     }
 
-    /// The same by part and event, as it is told.
-    pub(crate) fn result(&self, tree: &Tree, cycles: Cycle) -> EnergyResult {
-        let [total_nj, dynamic_nj, static_nj] = self.totals(tree, cycles).nanojoules();
+    /// `totals`, which are those of `tree` and `cycles`, by part and event, as it is told.
+    pub(crate) fn result(&self, totals: Totals, tree: &Tree, cycles: Cycle) -> EnergyResult {
+        let [total_nj, dynamic_nj, static_nj] = totals.nanojoules();
         let parts = self.prices.parts.iter().enumerate().map(|(i, part)| {
             let of = self.of_part(i, part, tree, cycles).nanojoules();
             let events = part.events.iter().zip(self.happened(i, tree));

@@ -153,6 +153,8 @@ fn event(what: &'static str, each_pj: f64, counts: Vec<Count>) -> Event {
 struct Parts<'a> {
     spec: &'a EnergySpec,
     cores: u64,
+    /// What translates leaks. A perfect MMU looks nothing up, and has nothing that leaks.
+    lit: bool,
     list: Vec<Part>,
     /// Arrays whose own numbers may be given.
     arrays: Vec<String>,
@@ -183,8 +185,18 @@ impl Parts<'_> {
         )
     }
 
-    /// An array that is looked up and filled, whose counters are at its name; `lit`: it leaks.
-    fn lookups(&mut self, name: &str, group: Group, geometry: (u64, u64), lit: bool) {
+    /// What an array of the MMU leaks, mW; nothing if there is none (not `there`).
+    fn leaks(&self, cost: &Cost, there: bool) -> f64 {
+        if self.lit && there {
+            cost.static_mw
+        } else {
+            0.0
+        }
+    }
+
+    /// An array that is looked up and filled, whose counters are at its name; they are there
+    /// even if it is not.
+    fn lookups(&mut self, name: &str, group: Group, geometry: (u64, u64), there: bool) {
         let (cost, source) = self.tlb_like(name, geometry);
         let events = vec![
             event("lookup", cost.read_pj, counts(name, &["lookups"])),
@@ -194,7 +206,7 @@ impl Parts<'_> {
             name: name.to_owned(),
             group,
             number: self.cores,
-            static_mw: if lit { cost.static_mw } else { 0.0 },
+            static_mw: self.leaks(&cost, there),
             source,
             events,
         });
@@ -336,7 +348,6 @@ impl Parts<'_> {
     /// What a walker of one table has; `at` is where the MMU reports it.
     fn walk_caches(&mut self, at: &str, config: &Config, table: &PageTableSpec) {
         let mmu = &config.mmu;
-        let lit = !mmu.perfect;
         match table.walk_caches() {
             WalkCacheKind::Levels => {
                 let w = &mmu.walk_caches;
@@ -345,7 +356,7 @@ impl Parts<'_> {
                 for level in (2..=5).filter(|_| w.entries > 0) {
                     let geometry = (w.entries.into(), w.ways.into());
                     let name = format!("{at}.pwc.{level}");
-                    self.lookups(&name, Group::WalkCaches, geometry, lit && level <= levels);
+                    self.lookups(&name, Group::WalkCaches, geometry, level <= levels);
                 }
             }
             WalkCacheKind::Cuckoo => {
@@ -353,22 +364,18 @@ impl Parts<'_> {
                 for (name, entries) in [("pmd", c.pmd_cwc_entries), ("pud", c.pud_cwc_entries)] {
                     if entries > 0 {
                         let geometry = (entries.into(), entries.into());
-                        self.lookups(
-                            &format!("{at}.cwc.{name}"),
-                            Group::WalkCaches,
-                            geometry,
-                            lit,
-                        );
+                        let name = format!("{at}.cwc.{name}");
+                        self.lookups(&name, Group::WalkCaches, geometry, true);
                     }
                 }
-                self.l2p(at, table, lit);
+                self.l2p(at, table);
             }
             WalkCacheKind::Nothing => {}
         }
     }
 
     /// Of ways in chunks: each probe is led to its chunk by an entry, which is indexed.
-    fn l2p(&mut self, at: &str, table: &PageTableSpec, lit: bool) {
+    fn l2p(&mut self, at: &str, table: &PageTableSpec) {
         let (ways, entries, chunked) = match table {
             PageTableSpec::ElasticCuckoo(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
             PageTableSpec::MemoryEfficient(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
@@ -387,16 +394,16 @@ impl Parts<'_> {
             name,
             group: Group::WalkCaches,
             number: self.cores,
-            static_mw: if lit { cost.static_mw } else { 0.0 },
+            static_mw: self.leaks(&cost, true),
             source,
             events: vec![event("lookup", cost.read_pj, probes)],
         });
     }
 
-    fn tlbs(&mut self, level: &str, arrays: &BTreeMap<String, TlbSpec>, lit: bool) {
+    fn tlbs(&mut self, level: &str, arrays: &BTreeMap<String, TlbSpec>) {
         for (name, spec) in arrays {
             let geometry = (spec.entries.into(), spec.ways.into());
-            self.lookups(&format!("mmu.{level}.{name}"), Group::Tlbs, geometry, lit);
+            self.lookups(&format!("mmu.{level}.{name}"), Group::Tlbs, geometry, true);
         }
     }
 }
@@ -477,6 +484,7 @@ impl Prices {
         let mut parts = Parts {
             spec: &config.energy,
             cores,
+            lit: !mmu.perfect,
             list: vec![core(config)],
             arrays: vec![],
         };
@@ -493,26 +501,20 @@ impl Prices {
             let private = lines(&caches.l1i) + lines(&caches.l1d) + lines(&caches.l2);
             parts.directory(private * cores, config.memory.l3.ways);
         }
-        // A perfect MMU looks nothing up, and has nothing that leaks.
-        let lit = !mmu.perfect;
         for (level, arrays) in [
             ("l1i", &mmu.l1i),
             ("l1d", &mmu.l1d),
             ("l2", &mmu.l2),
             ("l2i", &mmu.l2i),
         ] {
-            parts.tlbs(level, arrays, lit);
+            parts.tlbs(level, arrays);
         }
         let (walked, host) = config.walked();
         parts.walk_caches("mmu", config, &walked);
         if let Some(host) = &host {
             let entries = u64::from(mmu.nested_tlb.entries);
-            parts.lookups(
-                "mmu.nested",
-                Group::Tlbs,
-                (entries, entries),
-                lit && entries > 0,
-            );
+            let geometry = (entries, entries);
+            parts.lookups("mmu.nested", Group::Tlbs, geometry, entries > 0);
             parts.walk_caches("mmu.nested", config, host);
         }
         if let Some(spec) = &config.engine {

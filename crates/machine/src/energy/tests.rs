@@ -7,8 +7,10 @@ use pagewalk_memory::{CacheStats, DramStats};
 use pagewalk_mmu::TlbStats;
 use pagewalk_stats::{Counters, Tree};
 use pagewalk_stream::Facts;
+use pagewalk_units::Cycle;
 
-use super::{Prices, Totals};
+use super::account::Account;
+use super::{EnergyResult, Prices, Totals};
 use crate::config::{Config, DataDir, Shipped};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
@@ -131,19 +133,24 @@ fn stretches_and_cores_add_up_to_the_last_attojoule() {
     }
 }
 
+/// As a result tells it.
+fn told(account: &Account<'_>, tree: &Tree, cycles: Cycle) -> EnergyResult {
+    account.result(account.totals(tree, cycles), tree, cycles)
+}
+
 #[test]
 fn parts_add_up_to_the_whole_and_without_accesses_only_time_is_paid() {
     for (what, config) in all() {
         let prices = Prices::new(&config).expect("it was resolved");
         let tree = tree_of(&config);
         let account = prices.account(&tree);
-        let idle = account.result(&counted(&tree, 0), 1_000_000);
+        let idle = told(&account, &counted(&tree, 0), 1_000_000);
         assert_eq!(idle.dynamic_nj, 0.0, "{what}");
         let milliwatts = idle.parts.iter().map(|p| p.static_mw * p.number as f64);
         let nanojoules = milliwatts.sum::<f64>() * 1e6 / config.frequency_ghz / 1e3;
         // What leaks in a cycle is whole attojoules.
         assert!((idle.static_nj / nanojoules - 1.0).abs() < 1e-7, "{what}");
-        let r = account.result(&counted(&tree, 12_345), 1_000_000);
+        let r = told(&account, &counted(&tree, 12_345), 1_000_000);
         let sum = |of: fn(&super::PartEnergy) -> f64| r.parts.iter().map(of).sum::<f64>();
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{what}: {a} {b}");
         near(sum(|p| p.total_nj), r.total_nj);
@@ -163,7 +170,7 @@ fn alone(config: &Config, at: &str, stats: &dyn Counters, part: &str) -> f64 {
     let prices = Prices::new(config).expect("it was resolved");
     let mut tree = Tree::default();
     tree.add(at, stats);
-    let r = prices.account(&tree).result(&tree, 0);
+    let r = told(&prices.account(&tree), &tree, 0);
     let own = r.parts.iter().find(|p| p.part == part);
     let own = own.unwrap_or_else(|| panic!("no part {part}")).dynamic_nj;
     assert_eq!(r.total_nj, own, "{at} costs {part} only");

@@ -265,8 +265,8 @@ impl Revelator {
     fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
         let stats = &mut self.accounts[class as usize][tier].filter;
         stats.candidates += 1;
-        // Not `+= u64::from(!serves)`: rustc 1.95 loses that in optimised builds, which
-        // the test of the account shows when it is run in one.
+        // Not `let serves = …; += u64::from(!serves)`: rustc 1.95 adds nothing then in
+        // optimised builds (rust-lang/rust issue 158206; scripts/lost_comparisons.py).
         if serving & (1 << tier) == 0 {
             stats.withheld_by_share += 1;
             return false;

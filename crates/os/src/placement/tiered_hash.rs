@@ -131,6 +131,12 @@ impl TieredHashSpec {
             self.order.clone()
         }
     }
+
+    /// Whether last-level frames of `table` are placed by hash: those of a tree lie in frames of
+    /// their own, if any tier is tried for them.
+    pub fn hashes_leaves_of(&self, table: &PageTableSpec) -> bool {
+        matches!(table, PageTableSpec::Radix(_)) && self.page_tables != HashedTables::None
+    }
 }
 
 impl PolicySpec for TieredHashSpec {
@@ -266,8 +272,7 @@ impl ByHash {
     fn back_guests(&mut self, spec: &TieredHashSpec, table: &PageTableSpec) {
         self.host = true;
         self.tiers.of = spec.hash_of.unwrap_or_default().into();
-        let tree = matches!(table, PageTableSpec::Radix(_));
-        self.tiers.host_tables = tree && self.tiers.table_tiers > 0;
+        self.tiers.host_tables = spec.hashes_leaves_of(table);
     }
 
     /// What is hashed for `want`, if something is.

@@ -489,6 +489,7 @@ fn the_shadow_follows_the_hosts_collapses_and_goes_with_its_process() {
         let forked = tables(&w);
         assert!(forked > full);
         w.os.exec(child, &mut w.fx);
+        assert!(tables(&w) < forked, "its shadow goes at once");
         w.os.exit(child, &mut w.fx);
         w.os.exit(w.pid, &mut w.fx);
         assert!(tables(&w) < full);

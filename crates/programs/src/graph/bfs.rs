@@ -33,7 +33,7 @@ use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
-use super::search::{NOT_REACHED, Roots, count};
+use super::search::{NOT_REACHED, Roots, count, unreached};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -108,12 +108,8 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Levels>), ProgramError>
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(4)?;
-    let mut levels = Vec::new();
-    levels.resize_with(setup.graph.vertices() as usize, || {
-        AtomicU32::new(NOT_REACHED)
-    });
     let found = Arc::new(Levels {
-        levels,
+        levels: unreached(&setup.graph),
         searches: AtomicU64::new(0),
         root: AtomicU32::new(0),
     });

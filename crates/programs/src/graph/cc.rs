@@ -37,7 +37,7 @@ use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::level_sync::{Claim, sweep};
 use super::params::{self, Setup};
-use super::search::NOT_REACHED;
+use super::search::{NOT_REACHED, unreached};
 use crate::entry::{Entry, Values};
 use crate::heap::Heap;
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
@@ -104,16 +104,9 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Components>), ProgramEr
     let rounds = values.number_in("rounds", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(8)?;
-    let array = || {
-        let mut array = Vec::new();
-        array.resize_with(setup.graph.vertices() as usize, || {
-            AtomicU32::new(NOT_REACHED)
-        });
-        array
-    };
     let found = Arc::new(Components {
-        levels: array(),
-        labels: array(),
+        levels: unreached(&setup.graph),
+        labels: unreached(&setup.graph),
         root: AtomicU32::new(0),
     });
     let kernel = Rounds {

@@ -30,7 +30,7 @@ use super::containers::Deque;
 use super::kernel::{Kernel, World, launch};
 use super::layout::{Field, Layout, Properties, Vertex};
 use super::params::{self, Setup};
-use super::search::{NOT_REACHED, Roots, count};
+use super::search::{NOT_REACHED, Roots, count, unreached};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, REGION, WorkloadInfo};
 use crate::program::Code;
@@ -89,12 +89,8 @@ pub fn program(values: &Values<'_>) -> Result<(Code, Arc<Visits>), ProgramError>
     let searches = values.number_in("roots", 1..=1 << 32, 64)?;
     let setup = Setup::read_shaped(values, &PROPERTIES, params::symmetric(values)?)?;
     setup.holds(4)?;
-    let mut order = Vec::new();
-    order.resize_with(setup.graph.vertices() as usize, || {
-        AtomicU32::new(NOT_REACHED)
-    });
     let found = Arc::new(Visits {
-        order,
+        order: unreached(&setup.graph),
         root: AtomicU32::new(0),
     });
     let kernel = Searches {

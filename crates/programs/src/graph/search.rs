@@ -1,5 +1,7 @@
 //! What the searches through a graph share.
 
+use std::sync::atomic::AtomicU32;
+
 use pagewalk_units::{Rng, rng};
 use rand::Rng as _;
 
@@ -8,6 +10,12 @@ use crate::thread::{NONE, Thread};
 
 /// Level of a vertex that was not reached.
 pub const NOT_REACHED: u32 = 0xffff_ff00;
+
+/// [`NOT_REACHED`] for each vertex of `graph`.
+pub fn unreached(graph: &Graph) -> Vec<AtomicU32> {
+    let vertices = 0..graph.vertices();
+    vertices.map(|_| AtomicU32::new(NOT_REACHED)).collect()
+}
 
 /// The roots of the searches: random vertices that have neighbours.
 pub struct Roots {

@@ -1,8 +1,9 @@
 //! Runs a kernel to its end, and keeps what it found.
 
-use pagewalk_stream::{Batch, End, Event, Program, ProgramError};
+use pagewalk_stream::ProgramError;
 
 use super::params::Setup;
+use crate::drain::drain;
 use crate::entry::{Options, Values};
 use crate::info::WorkloadInfo;
 use crate::program::Code;
@@ -34,31 +35,11 @@ pub fn run<A>(
     };
     let values = Values::new(info, &options);
     let (mut code, found) = program(&values).unwrap();
-    let ops = drain(&mut code);
+    let mut ops = 0;
+    drain(&mut code, |batch| ops += batch.ops.len() as u64);
     Run {
         found,
         setup: setup(&values).unwrap(),
         ops,
     }
-}
-
-fn drain(code: &mut Code) -> u64 {
-    let mut live = vec![0];
-    let mut batch = Batch::new();
-    let mut ops = 0;
-    while !live.is_empty() {
-        for thread in live.clone() {
-            let end = code.fill(thread, &mut batch).unwrap();
-            ops += batch.ops.len() as u64;
-            match end {
-                End::Event {
-                    event: Event::Spawn { thread },
-                    ..
-                } => live.push(thread),
-                End::Exit => live.retain(|t| *t != thread),
-                _ => {}
-            }
-        }
-    }
-    ops
 }

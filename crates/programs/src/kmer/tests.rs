@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program as _};
+use pagewalk_stream::{Kind, Op};
 
 use super::code::Counting;
 use super::reads::Reads;
 use super::{INFO, counters, kmer, table};
+use crate::drain::drain;
 use crate::entry::{Options, Values};
 
 fn run(params: &[(&str, &str)], size: Option<u64>, threads: u32) -> (Vec<Op>, Arc<Counting>) {
@@ -22,22 +23,8 @@ fn run(params: &[(&str, &str)], size: Option<u64>, threads: u32) -> (Vec<Op>, Ar
     };
     let values = Values::new(&INFO, &options);
     let (mut code, shared) = kmer(&values).unwrap();
-    let (mut ops, mut batch) = (Vec::new(), Batch::new());
-    let mut live = vec![0];
-    while let Some(thread) = live.pop() {
-        let end = code.fill(thread, &mut batch).unwrap();
-        ops.extend_from_slice(&batch.ops);
-        if let End::Event {
-            event: Event::Spawn { thread },
-            ..
-        } = end
-        {
-            live.insert(0, thread);
-        }
-        if end != End::Exit {
-            live.insert(0, thread);
-        }
-    }
+    let mut ops = Vec::new();
+    drain(&mut code, |batch| ops.extend_from_slice(&batch.ops));
     (ops, shared)
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagewalk_stream::{Batch, End, Event, Kind, Op, Program};
+use pagewalk_stream::{Kind, Op};
 
 use super::code::Simulation;
 use super::data::{Grid, STARTING_SEED, concentrations, fast_forward, lcg, materials, unit};
 use super::{INFO, data, xsbench};
+use crate::drain::drain;
 use crate::entry::{Options, Values};
 
 fn run(params: &[(&str, &str)], size: u64, threads: u32) -> (Vec<Op>, Arc<Simulation>) {
@@ -23,22 +24,7 @@ fn run(params: &[(&str, &str)], size: u64, threads: u32) -> (Vec<Op>, Arc<Simula
     let values = Values::new(&INFO, &options);
     let (mut code, shared) = xsbench(&values).unwrap();
     let mut ops = Vec::new();
-    let mut batch = Batch::new();
-    let mut live = vec![0];
-    while let Some(thread) = live.pop() {
-        let end = code.fill(thread, &mut batch).unwrap();
-        ops.extend_from_slice(&batch.ops);
-        if let End::Event {
-            event: Event::Spawn { thread },
-            ..
-        } = end
-        {
-            live.insert(0, thread);
-        }
-        if end != End::Exit {
-            live.insert(0, thread);
-        }
-    }
+    drain(&mut code, |batch| ops.extend_from_slice(&batch.ops));
     (ops, shared)
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pagewalk.reproduce import Design, Means, Outcome, Paper, Row, Runs
+from pagewalk.reproduce import Design, Lines, Means, Outcome, Panel, Paper, Row, Runs
 
 from .printed import Said
 
@@ -40,6 +40,13 @@ SCENARIOS = (
 )
 
 Value = Callable[[Outcome], float | None]
+
+
+def pressure_panels(mean_title: str, title: str) -> tuple[Panel, ...]:
+    """Lines over the pressure: the mean of the programs, then each of them."""
+    axis = "pressure, % of the frames"
+    each = (Panel(Lines(axis, title), app, app) for app in APPLICATIONS)
+    return Panel(Lines(axis, mean_title), "", "Mean of the programs"), *each
 
 
 def ipc(outcome: Outcome) -> float | None:

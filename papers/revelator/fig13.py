@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Design, Figure, Lines, Means, Panel, Paper, Row, Runs
+from pagewalk.reproduce import Design, Figure, Means, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import (
-    APPLICATIONS,
     DEGREE,
     DENIED,
     FILTER,
@@ -16,6 +15,7 @@ from .common import (
     TIERS,
     Compared,
     mean_row,
+    pressure_panels,
     revelator,
     swept,
 )
@@ -48,10 +48,7 @@ class Figure13(Figure):
         "paper. The text names no N for its 7 %: the table's default of 6, and the best."
     )
     timing = True
-    panels = (
-        Panel(Lines("pressure, % of the frames", "speedup over radix"), "", "Mean of the programs"),
-        *(Panel(Lines("pressure, % of the frames", "speedup"), app, app) for app in APPLICATIONS),
-    )
+    panels = pressure_panels("speedup over radix", "speedup")
 
     def runs(self, paper: Paper) -> Runs:
         designs = {

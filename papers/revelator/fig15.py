@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Design, Figure, Lines, Panel, Paper, Row, Runs, mean
+from pagewalk.reproduce import Design, Figure, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
 from .common import (
-    APPLICATIONS,
     DENIED,
     PRESSURE,
     PRESSURES,
@@ -14,6 +13,7 @@ from .common import (
     TIERS,
     WHAT,
     Compared,
+    pressure_panels,
     revelator,
     swept,
 )
@@ -46,10 +46,7 @@ class Figure15(Figure):
         "5.2 says. A walk's latency is from a walker's start to its end."
     )
     timing = True
-    panels = (
-        Panel(Lines("pressure, % of the frames", "% saved"), "", "Mean of the programs"),
-        *(Panel(Lines("pressure, % of the frames", "% saved"), app, app) for app in APPLICATIONS),
-    )
+    panels = pressure_panels("% saved", "% saved")
 
     def runs(self, paper: Paper) -> Runs:
         designs = [design(paper, tries, pressure) for tries in TRIES for pressure in PRESSURES]

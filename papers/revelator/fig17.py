@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagewalk.energy import GROUPS
 from pagewalk.reproduce import Bars, Figure, Outcome, Panel, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
@@ -70,14 +71,15 @@ class Figure17(Figure):
             for app in APPLICATIONS
             for design in ("Radix", *DESIGNS)
         }
-        kinds = dict.fromkeys(kind for of in spent.values() for kind in of)
+        found_kinds = {kind for of in spent.values() for kind in of}
+        kinds = {kind: words for kind, words in GROUPS.items() if kind in found_kinds}
         rows = []
         for design in ("Radix", *DESIGNS):
-            for kind in kinds:
+            for kind, words in kinds.items():
                 shares = [
                     100 * of.get(kind, 0.0) / sum(base.values())
                     for app in APPLICATIONS
                     if (of := spent[app, design]) and (base := spent[app, "Radix"])
                 ]
-                rows.append(Row(design, "mean", mean(shares), unit="%", part=kind, panel="parts"))
+                rows.append(Row(design, "mean", mean(shares), unit="%", part=words, panel="parts"))
         return rows

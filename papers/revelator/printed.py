@@ -106,7 +106,7 @@ OVER_SPECTLB = gain(
 
 # Section 7.1, figure 12.
 LATENCY_SAVED = {
-    "Revelator low": Said(22, "section 7.1", deviation=WRONG_GUESSES),
+    "Revelator low": Said(22, "section 7.1", deviation="revelator-latency"),
     "THP low": Said(0.01, "section 7.1", deviation="revelator-latency"),
 }
 MPKI_SAVED = {"Revelator low": Said(31, "section 7.1"), "THP low": Said(14, "section 7.1")}

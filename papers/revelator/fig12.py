@@ -85,7 +85,8 @@ class Figure12(Figure):
             rows += [
                 said[design].row(
                     "mean", design, mean(values[design]), "%", note=words, average=True,
-                    panel=panel, saved=True, deviation=DEVIATIONS.get(panel, said[design].deviation),
+                    panel=panel, saved=True,
+                    deviation=DEVIATIONS.get(panel, said[design].deviation),
                 )
                 if design in said
                 else Row(

@@ -192,6 +192,26 @@ fn an_engine_that_cannot_guess_is_refused_with_a_sentence() {
         ),
         (
             "revelator",
+            "page_table.elastic_cuckoo={}",
+            "a walker reads all ways",
+        ),
+        (
+            "revelator",
+            "page_table.memory_efficient={},engine.revelator.what=entries",
+            "expected what = \"data\"",
+        ),
+        (
+            "revelator",
+            "placement.tiered_hash.contiguous_mb=70000",
+            "placement.tiered_hash.contiguous_mb is 70000; expected at most half",
+        ),
+        (
+            "revelator-virtual",
+            "virtual.placement.tiered_hash.contiguous_mb=70000",
+            "virtual.placement.tiered_hash.contiguous_mb",
+        ),
+        (
+            "revelator",
             "placement.tiered_hash.hash_of=both",
             "placement.tiered_hash.hash_of",
         ),

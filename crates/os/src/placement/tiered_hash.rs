@@ -44,6 +44,12 @@ pub struct TieredHashSpec {
     /// allows allocating between 10-20 % (70-80 %) of the total pages", Revelator,
     /// section 6.3). Frames that are really in use are `os.occupied`. Default 0.
     pub denied: f64,
+    /// MB at the end of memory whose frames no hash names, so that they stay in large blocks: for the
+    /// ways of hashed page tables, since pages that lie where a hash says leave hardly a block
+    /// of 2 MB whole elsewhere. Any other request may have them too, single frames last. At most half of
+    /// the memory. Default 0; what needs how much is our choice, no paper has both.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub contiguous_mb: u64,
     /// Makes it Revelator with huge pages: the first touch of a 2 MB region sets aside the
     /// 2 MB block that a hash of the region's number names, or any free one; its pages go
     /// to their places in it, and it becomes a 2 MB page when more than this share of it,
@@ -94,6 +100,10 @@ pub enum HashOf {
     Both,
 }
 
+fn is_zero(mb: &u64) -> bool {
+    *mb == 0
+}
+
 impl From<HashOf> for Hashes {
     fn from(of: HashOf) -> Self {
         match of {
@@ -110,6 +120,7 @@ impl Default for TieredHashSpec {
             tiers: MOST_TIERS as u8,
             page_tables: HashedTables::default(),
             denied: 0.0,
+            contiguous_mb: 0,
             promotion_threshold: None,
             order: Vec::new(),
             hash_of: None,
@@ -149,6 +160,16 @@ impl PolicySpec for TieredHashSpec {
             share("promotion_threshold", threshold)?;
         }
         share("denied", self.denied)
+    }
+    fn check_memory(&self, mb: u64) -> Result<(), String> {
+        if self.contiguous_mb > mb / 2 {
+            return Err(format!(
+                "contiguous_mb is {}; expected at most half of the memory, {}",
+                self.contiguous_mb,
+                mb / 2
+            ));
+        }
+        Ok(())
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Hashed {
@@ -226,6 +247,8 @@ struct ByHash {
     denied: Denied,
     /// It is a host's.
     host: bool,
+    /// Every frame is named by the hash.
+    whole: bool,
 }
 
 /// Whose account a wish is in.
@@ -236,8 +259,10 @@ enum Kind {
 }
 
 impl ByHash {
-    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to.
+    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to but for
+    /// those at the end that are to stay contiguous, which are fewer.
     fn new(spec: &TieredHashSpec, drawn: u64, denied: u64, frames: Range<u64>) -> Self {
+        let frames = frames.start..frames.end - (spec.contiguous_mb << 8);
         let table_tiers = match spec.page_tables {
             HashedTables::All => usize::from(spec.tiers),
             HashedTables::First => 1,
@@ -264,6 +289,7 @@ impl ByHash {
                 seed: denied,
             },
             host: false,
+            whole: spec.contiguous_mb == 0,
         }
     }
 
@@ -382,9 +408,10 @@ impl FrameChoice for ByHash {
         let blocks = large.as_ref().map_or(&none, |large| &large.placed);
         let path = format!("{path}.tiered_hash");
         let kept = |tier: usize, name: &str| {
-            // What the hash has taken is among the frames that are not denied, so the
-            // model's p is not the share of frames in use.
-            let known = self.denied.share == 0.0 || !name.ends_with("_expected");
+            // What the hash has taken is among the frames that it names and is not denied, so
+            // the model's p is not the share of frames in use.
+            let all = self.denied.share == 0.0 && self.whole;
+            let known = all || !name.ends_with("_expected");
             let tables = tier < *table_tiers || !name.starts_with("table_");
             known && tables && (large.is_some() || !name.starts_with("large_"))
         };

@@ -46,8 +46,8 @@ pub struct TieredHashSpec {
     pub denied: f64,
     /// MB at the end of memory whose frames no hash names, so that they stay in large blocks: for the
     /// ways of hashed page tables, since pages that lie where a hash says leave hardly a block
-    /// of 2 MB whole elsewhere. Any other request may have them too, single frames last. At most half of
-    /// the memory. Default 0; what needs how much is our choice, no paper has both.
+    /// of 2 MB whole elsewhere. Reservations leave them alone; small pages come there when there is nothing
+    /// else. At most half of the memory. Default 0 (our choice: no paper has both).
     #[serde(skip_serializing_if = "is_zero")]
     pub contiguous_mb: u64,
     /// Makes it Revelator with huge pages: the first touch of a 2 MB region sets aside the
@@ -247,8 +247,8 @@ struct ByHash {
     denied: Denied,
     /// It is a host's.
     host: bool,
-    /// Every frame is named by the hash.
-    whole: bool,
+    /// Frames at the end of memory that it does not name.
+    spared: u64,
 }
 
 /// Whose account a wish is in.
@@ -262,7 +262,8 @@ impl ByHash {
     /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to but for
     /// those at the end that are to stay contiguous, which are fewer.
     fn new(spec: &TieredHashSpec, drawn: u64, denied: u64, frames: Range<u64>) -> Self {
-        let frames = frames.start..frames.end - (spec.contiguous_mb << 8);
+        let spared = spec.contiguous_mb << 8;
+        let frames = frames.start..frames.end - spared;
         let table_tiers = match spec.page_tables {
             HashedTables::All => usize::from(spec.tiers),
             HashedTables::First => 1,
@@ -289,7 +290,7 @@ impl ByHash {
                 seed: denied,
             },
             host: false,
-            whole: spec.contiguous_mb == 0,
+            spared,
         }
     }
 
@@ -341,10 +342,11 @@ impl ByHash {
     }
 }
 
-/// The block that a tier names for the 2 MB region `number`, or any free one.
+/// The block that a tier names for the 2 MB region `number`, or any free one but for those
+/// in the `spared` frames at the end.
 fn block(
     large: &mut Large,
-    denied: &Denied,
+    (denied, spared): (&Denied, u64),
     want: &Want,
     number: u64,
     memory: &mut Memory,
@@ -353,19 +355,23 @@ fn block(
         return None;
     }
     let Large { hash, placed } = large;
-    let range = hash.range();
+    let range = hash.range().clone();
     let free = memory.buddy().available(HUGE_ORDER) as f64 / (range.end - range.start) as f64;
     let hashed = placed.place(hash.tiers(), free, |tier| {
         let frame = hash.frame(tier, want.asid, number) << HUGE_ORDER;
         (!denied.has(frame) && memory.alloc_at(frame, HUGE_ORDER)).then_some(frame)
     });
-    hashed.or_else(|| memory.take_block(HUGE_ORDER))
+    hashed.or_else(|| match spared {
+        0 => memory.take_block(HUGE_ORDER),
+        _ => memory.take_block_below(HUGE_ORDER, range.end << HUGE_ORDER),
+    })
 }
 
 impl FrameChoice for ByHash {
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
         if let (Some(large), Purpose::Reservation { vpn }) = (&mut self.tiers.large, want.purpose) {
-            return block(large, &self.denied, want, vpn >> 9, memory);
+            let but_for = (&self.denied, self.spared);
+            return block(large, but_for, want, vpn >> 9, memory);
         }
         let Some((key, kind)) = self.key(want) else {
             return memory.take(want);
@@ -410,7 +416,7 @@ impl FrameChoice for ByHash {
         let kept = |tier: usize, name: &str| {
             // What the hash has taken is among the frames that it names and is not denied, so
             // the model's p is not the share of frames in use.
-            let all = self.denied.share == 0.0 && self.whole;
+            let all = self.denied.share == 0.0 && self.spared == 0;
             let known = all || !name.ends_with("_expected");
             let tables = tier < *table_tiers || !name.starts_with("table_");
             known && tables && (large.is_some() || !name.starts_with("large_"))

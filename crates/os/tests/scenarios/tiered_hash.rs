@@ -378,6 +378,51 @@ fn ways_lie_in_memory_that_no_hash_names() {
     assert_eq!(row("data_expected"), None);
 }
 
+/// More regions than there are blocks for which a hash could be asked: those that no hash
+/// names are set aside for none of them.
+#[test]
+fn reservations_leave_what_no_hash_names_to_the_ways() {
+    let os = OsSpec {
+        memory_gb: 4,
+        ..spec(FragmentationSpec::None)
+    };
+    let table = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
+    let (blocks, named, regions) = (2048, 1536, 1600);
+    for contiguous_mb in [0, (blocks - named) * 2] {
+        let hash = TieredHashSpec {
+            contiguous_mb,
+            denied: 1.0,
+            ..huge(1.0)
+        };
+        let mut w = World::with(&os, &PlacementSpec::TieredHash(hash), &table);
+        w.heap(regions * 2 * MB);
+        let (mut reserved, mut single) = (0, 0);
+        for region in 0..regions {
+            let at = HEAP.offset(region * 2 * MB);
+            w.write(at);
+            let found = w.at(at).expect("mapped");
+            let inside = found.frame.base.0 / (2 * MB) >= named;
+            if !found.flags.contains(Flags::RESERVED) {
+                single += 1;
+            } else if inside {
+                reserved += 1;
+            }
+        }
+        // Beside them the table has some of the lowest blocks.
+        if contiguous_mb == 0 {
+            assert!(
+                reserved >= regions - named && single == 0,
+                "{single} single"
+            );
+        } else {
+            assert!(
+                reserved == 0 && single >= regions - named,
+                "{single} single"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_hash_has_half_of_the_memory_at_least() {
     let of = |contiguous_mb, reserved| {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pagewalk.reproduce import Design, Outcome, Paper, Row, Runs, geometric, mean
@@ -35,6 +35,11 @@ def mpki(outcome: Outcome) -> float | None:
 def walk(outcome: Outcome) -> float | None:
     """Mean cycles of a walk."""
     return None if outcome.failed else outcome.get("walk_cycles_mean")
+
+
+def reads(outcome: Outcome) -> float | None:
+    """Mean reads of page tables in a walk."""
+    return None if outcome.failed else outcome.get("walk_reads_per_walk")
 
 
 def dram(outcome: Outcome) -> float | None:
@@ -107,8 +112,10 @@ class Compared:
 
 
 def speedups(found: Compared, designs: Mapping[str, str], panel: str = "") -> list[Row]:
-    """A row for each program and design, and of the geometric means; `designs` by what they
-    are called in the figure."""
+    """A row for each program and design, and of the geometric means.
+
+    `designs` are by what they are called in the figure.
+    """
     rows = [
         Row(
             app, name, found.ratio(app, design, ipc), panel=panel,
@@ -132,6 +139,7 @@ def numbers(found: Compared, designs: Mapping[str, str], panel: str = "numbers")
             ("speedup", found.means(design, ipc), ""),
             ("L2 TLB MPKI", found.mean(design, mpki), ""),
             ("walk", found.mean(design, walk), "cycles"),
+            ("reads", found.mean(design, reads), "a walk"),
             ("right", found.mean(design, right), "% of misses"),
             ("wrong", found.mean(design, wrong), "a miss"),
             ("DRAM lines", found.means(design, dram), "of the base's"),

@@ -20,8 +20,10 @@ from .common import (
 KINDS = {
     "THP": "huge pages at the first touch",
     "khugepaged": "and by khugepaged, settled",
-    "Reserve": "reservations by hash, data guessed",
+    "Reserve": "reservations by hash, data guessed ('all': entries, too)",
 }
+ALL = "Reserve all Radix"
+"""With guesses of page-table entries beside."""
 FULL = PRESSURES[-1]
 
 
@@ -44,11 +46,11 @@ class Huge(Figure):
             for kind in KINDS
             for table in TABLES
         }
+        found[ALL] = fragmented(paper, ALL, served)
         if served == SERVED[-1]:
-            for table in TABLES:
-                few = found[f"Reserve {table}"]
-                full = few.changed(f"{few.label}, full", {DENIED: FULL / 100})
-                found[f"Reserve {table}, full"] = full
+            for name in (*(f"Reserve {table}" for table in TABLES), ALL):
+                few = found[name]
+                found[f"{name}, full"] = few.changed(f"{few.label}, full", {DENIED: FULL / 100})
         return found
 
     def runs(self, paper: Paper) -> Runs:

@@ -42,14 +42,11 @@ class Room(Figure):
                 rows.append(Row(design, app, block, unit="MB", failed=outcome.why, panel="block"))
                 table = self._mb(outcome, "page_table_bytes")
                 rows.append(Row(design, app, table, unit="MB", failed=outcome.why, panel="memory"))
-        finished = [
-            Row(
-                design, "", float(sum(not results(runs[app, design]).failed for app in APPLICATIONS)),
-                unit=f"of {len(APPLICATIONS)} programs", panel="finished", average=True,
-            )
-            for design in designs
-        ]  # fmt: skip
-        return rows + finished
+        unit = f"of {len(APPLICATIONS)} programs"
+        for design in designs:
+            ends = sum(not results(runs[app, design]).failed for app in APPLICATIONS)
+            rows.append(Row(design, "", float(ends), unit=unit, panel="finished", average=True))
+        return rows
 
     @staticmethod
     def _mb(outcome: Outcome, name: str) -> float | None:

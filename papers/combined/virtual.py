@@ -28,6 +28,7 @@ GUESSED = {
 PLAIN = {
     **{table: f"VM {table}" for table in TABLES},
     "ECPT over Radix": "VM ECPT over Radix",
+    "guest's THP": "VM guest THP",
     "ideal shadow paging": "VM shadow",
 }
 

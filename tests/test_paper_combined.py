@@ -39,7 +39,8 @@ def outcome(factor: float, stats: Json | None = None) -> Outcome:
     summary = {
         "ipc": factor, "instructions": 1000.0, "l2_tlb_mpki": 10 * factor,
         "walk_cycles_mean": 50.0, "walk_reads_per_walk": 3.0,
-        "energy_per_instruction": 2.0 / factor, "largest_contiguous_bytes": 4096.0, "page_table_bytes": 1 << 20,
+        "energy_per_instruction": 2.0 / factor,
+        "largest_contiguous_bytes": 4096.0, "page_table_bytes": 1 << 20,
     }  # fmt: skip
     rows = []
     for path, value in (stats or {}).items():

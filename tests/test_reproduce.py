@@ -268,7 +268,7 @@ def test_one_figure_simulates_what_it_needs(folder: Path, invoke: Invoke) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-paper"], "there is no paper 'no-such-paper'; papers: mehpt"),
+        (["no-such-paper"], "there is no paper 'no-such-paper'; papers: combined, mehpt"),
         (["mehp"], "did you mean 'mehpt'?"),
         (["/tmp"], "there is no paper in '/tmp': it has no paper.toml"),
         (["PAPER", "size"], "there is no figure 'size'; did you mean 'sizes'? figures of paper"),

@@ -97,9 +97,20 @@ fn guesses_cost_at_most_the_bandwidth_that_they_waste() {
 
 #[test]
 fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
-    for denied in [0.0, 0.5, 0.9] {
+    // Kernel and engine leave out the same frames, whatever table is walked.
+    let hashed_to_less = "placement.tiered_hash.contiguous_mb=1024";
+    let tables: [&[&str]; 3] = [
+        &[],
+        &[hashed_to_less, "page_table.elastic_cuckoo={}"],
+        &[hashed_to_less, "page_table.memory_efficient={}"],
+    ];
+    for (denied, table) in [0.0, 0.5, 0.9]
+        .into_iter()
+        .flat_map(|d| tables.map(|t| (d, t)))
+    {
         let pressure = format!("placement.tiered_hash.denied={denied}");
-        let set = [&*pressure, "engine.revelator.filter=off"];
+        let data = "engine.revelator={what=\"data\",filter=\"off\"}";
+        let set = [&[&*pressure, data][..], table].concat();
         let d = at("revelator", "gups 256MB", &set);
         // GUPS touches all pages alike; with six tries at most 1 - p^6 of them are hashed.
         let misses = sum(&d, "walks", |p| p.ends_with(".mmu"))
@@ -115,7 +126,7 @@ fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
         let right = guesses(&d, "data", "right") as f64 / misses as f64;
         assert!(
             (right - hashed).abs() < 0.02,
-            "{denied} denied: {right} of the misses guessed, {hashed} of the pages hashed"
+            "{denied} denied, {table:?}: {right} of the misses guessed, {hashed} of the pages hashed"
         );
     }
 }
@@ -189,6 +200,26 @@ fn an_engine_that_cannot_guess_is_refused_with_a_sentence() {
             "revelator",
             "engine.revelator.nested=both",
             "engine.revelator.nested",
+        ),
+        (
+            "revelator",
+            "page_table.elastic_cuckoo={}",
+            "a walker reads all ways",
+        ),
+        (
+            "revelator",
+            "page_table.memory_efficient={},engine.revelator.what=entries",
+            "expected what = \"data\"",
+        ),
+        (
+            "revelator",
+            "placement.tiered_hash.contiguous_mb=70000",
+            "placement.tiered_hash.contiguous_mb is 70000; expected at most half",
+        ),
+        (
+            "revelator-virtual",
+            "virtual.placement.tiered_hash.contiguous_mb=70000",
+            "virtual.placement.tiered_hash.contiguous_mb",
         ),
         (
             "revelator",

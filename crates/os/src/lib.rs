@@ -185,6 +185,7 @@ impl Os {
     ) -> Result<Self, String> {
         spec.check()?;
         placement.check()?;
+        placement.check_memory(spec.program_mb())?;
         table.check()?;
         if !(frequency_ghz.is_finite() && frequency_ghz > 0.0) {
             return Err(format!(

@@ -274,6 +274,16 @@ impl Memory {
         self.buddy.alloc(order)
     }
 
+    /// The lowest such block of at least 2 MB, if it lies below frame `end`.
+    pub(crate) fn take_block_below(&mut self, order: u8, end: u64) -> Option<u64> {
+        let frame = self.buddy.alloc_within(order, order, end)?;
+        if frame >= end {
+            self.buddy.free(frame, order);
+            return None;
+        }
+        Some(frame)
+    }
+
     /// A block that takes the place of small pages; with `defrag` movable frames
     /// leave for it. Where a share of requests is served, whatever the kernel does
     /// to serve them is in the share.

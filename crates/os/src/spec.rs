@@ -224,6 +224,11 @@ impl OsSpec {
         ((self.memory_gb << 9) as f64 * self.kernel_reserved).round() as u64
     }
 
+    /// Memory that is not the kernel's, MB (2^20 bytes).
+    pub fn program_mb(&self) -> u64 {
+        ((self.memory_gb << 9).saturating_sub(self.kernel_blocks())) << 1
+    }
+
     /// 4 KB frames that other programs hold.
     pub(crate) fn occupied_frames(&self) -> u64 {
         let frames = ((self.memory_gb << 9) - self.kernel_blocks()) << 9;

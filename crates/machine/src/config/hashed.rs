@@ -1,7 +1,9 @@
 //! Whether an engine that hashes as the kernel does has something to guess.
 
 use pagewalk_mmu::{GuessedLines, Nested, RevelatorSpec, What};
-use pagewalk_os::{HashOf, HashedTables, PlacementSpec, TieredHashSpec, VirtualSpec};
+use pagewalk_os::{
+    HashOf, HashedTables, PageTableSpec, PlacementSpec, TieredHashSpec, VirtualSpec,
+};
 
 use super::Config;
 
@@ -10,8 +12,16 @@ fn expected(sentence: &str) -> Result<(), String> {
 }
 
 impl Config {
-    /// Whether what tiered placement hashes is what its kernel can know.
+    /// Whether what tiered placement hashes is what its kernel can know, and to frames that it has.
     pub(super) fn check_placement(&self) -> Result<(), String> {
+        let whole = self.os.program_mb();
+        let machine = self.virtual_machine.as_ref();
+        let own = machine.map_or(whole, |v| v.memory_gb.map_or(whole, |gb| gb << 10));
+        self.placement.check_memory(own)?;
+        if let Some(machine) = machine {
+            let host = machine.placement.check_memory(whole);
+            host.map_err(|what| format!("virtual.{what}"))?;
+        }
         match &self.placement {
             PlacementSpec::TieredHash(hashed) if hashed.hash_of.is_some() => expected(
                 "placement.tiered_hash.hash_of is set, which is for hosts; expected it in virtual.placement.tiered_hash",
@@ -36,6 +46,14 @@ impl Config {
             {
                 expected(
                     "engine.revelator.large is true, and the kernel hashes no blocks of 2 MB; expected placement.tiered_hash.promotion_threshold",
+                )
+            }
+            PlacementSpec::TieredHash(_)
+                if engine.what != GuessedLines::Data
+                    && !matches!(self.page_table, PageTableSpec::Radix(_)) =>
+            {
+                expected(
+                    "engine.revelator.what has page-table entries, and page_table has no last-level frames that are hashed: a walker reads all ways of a hashed table at once, so that a guess knows no more than the walk; expected what = \"data\", or page_table.radix",
                 )
             }
             PlacementSpec::TieredHash(_) => Ok(()),

@@ -10,6 +10,10 @@ use crate::khugepaged::KhugepagedSpec;
 pub(crate) trait PolicySpec {
     /// Whether the values make sense; an error begins with the key.
     fn check(&self) -> Result<(), String>;
+    /// Whether it can work in memory of so many MB beside the kernel's; an error likewise.
+    fn check_memory(&self, _mb: u64) -> Result<(), String> {
+        Ok(())
+    }
     /// The policy.
     fn build(&self) -> Box<dyn Placement>;
     /// The khugepaged that works beside it, and for which mappings.
@@ -35,6 +39,15 @@ macro_rules! placements {
             pub fn check(&self) -> Result<(), String> {
                 let (name, done) = match self {
                     $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check(spec)),)*
+                };
+                done.map_err(|what| format!("placement.{name}.{what}"))
+            }
+
+            /// Whether it can work in memory of so many MB beside the kernel's; an error as
+            /// [`PlacementSpec::check`]'s.
+            pub fn check_memory(&self, mb: u64) -> Result<(), String> {
+                let (name, done) = match self {
+                    $(PlacementSpec::$variant(spec) => ($name, PolicySpec::check_memory(spec, mb)),)*
                 };
                 done.map_err(|what| format!("placement.{name}.{what}"))
             }

@@ -45,6 +45,12 @@ pub struct TieredHashSpec {
     /// allows allocating between 10-20 % (70-80 %) of the total pages", Revelator,
     /// section 6.3). Frames that are really in use are `os.occupied`. Default 0.
     pub denied: f64,
+    /// MB at the end of memory whose frames no hash names, so that they stay in large blocks: for the
+    /// ways of hashed page tables, since pages that lie where a hash says leave hardly a block
+    /// of 2 MB whole elsewhere. Reservations leave them alone; small pages come there when there is nothing
+    /// else. At most half of the memory. Default 0 (our choice: no paper has both).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub contiguous_mb: u64,
     /// Makes it Revelator with huge pages: the first touch of a 2 MB region sets aside the
     /// 2 MB block that a hash of the region's number names, or any free one; its pages go
     /// to their places in it, and it becomes a 2 MB page when more than this share of it,
@@ -98,6 +104,10 @@ pub enum HashOf {
     Both,
 }
 
+fn is_zero(mb: &u64) -> bool {
+    *mb == 0
+}
+
 impl From<HashOf> for Hashes {
     fn from(of: HashOf) -> Self {
         match of {
@@ -114,6 +124,7 @@ impl Default for TieredHashSpec {
             tiers: MOST_TIERS as u8,
             page_tables: HashedTables::default(),
             denied: 0.0,
+            contiguous_mb: 0,
             promotion_threshold: None,
             order: Vec::new(),
             hash_of: None,
@@ -159,6 +170,16 @@ impl PolicySpec for TieredHashSpec {
             share("promotion_threshold", threshold)?;
         }
         share("denied", self.denied)
+    }
+    fn check_memory(&self, mb: u64) -> Result<(), String> {
+        if self.contiguous_mb > mb / 2 {
+            return Err(format!(
+                "contiguous_mb is {}; expected at most half of the memory, {}",
+                self.contiguous_mb,
+                mb / 2
+            ));
+        }
+        Ok(())
     }
     fn build(&self) -> Box<dyn Placement> {
         Box::new(Hashed {
@@ -225,6 +246,8 @@ struct ByHash {
     apart: bool,
     /// It is a host's.
     host: bool,
+    /// Frames at the end of memory that it does not name.
+    spared: u64,
 }
 
 /// Whose account a wish is in.
@@ -235,8 +258,11 @@ enum Kind {
 }
 
 impl ByHash {
-    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to.
+    /// Seeds are made of `drawn` unless `spec` has another one; `frames` are hashed to but for
+    /// those at the end that are to stay contiguous, which are fewer.
     fn new(spec: &TieredHashSpec, drawn: u64, denied: u64, frames: Range<u64>) -> Self {
+        let spared = spec.contiguous_mb << 8;
+        let frames = frames.start..frames.end - spared;
         let table_tiers = match spec.page_tables {
             HashedTables::All => usize::from(spec.tiers),
             HashedTables::First => 1,
@@ -265,6 +291,7 @@ impl ByHash {
             },
             apart: false,
             host: false,
+            spared,
         }
     }
 
@@ -315,10 +342,11 @@ impl ByHash {
     }
 }
 
-/// The block that a tier names for the 2 MB region `number`, or any free one.
+/// The block that a tier names for the 2 MB region `number`, or any free one but for those
+/// in the `spared` frames at the end.
 fn block(
     large: &mut Large,
-    denied: &Drawn,
+    (denied, spared): (&Drawn, u64),
     want: &Want,
     number: u64,
     memory: &mut Memory,
@@ -331,7 +359,7 @@ fn block(
         placed,
         anywhere,
     } = large;
-    let range = hash.range();
+    let range = hash.range().clone();
     let free = memory.buddy().available(HUGE_ORDER) as f64 / (range.end - range.start) as f64;
     let hashed = placed.place(hash.tiers(), free, |tier| {
         let frame = hash.frame(tier, want.asid, number) << HUGE_ORDER;
@@ -339,7 +367,10 @@ fn block(
         (may && memory.alloc_at(frame, HUGE_ORDER)).then_some(frame)
     });
     hashed.or_else(|| {
-        let found = memory.take_block(HUGE_ORDER);
+        let found = match spared {
+            0 => memory.take_block(HUGE_ORDER),
+            _ => memory.take_block_below(HUGE_ORDER, range.end << HUGE_ORDER),
+        };
         *anywhere += u64::from(found.is_some());
         found
     })
@@ -348,7 +379,8 @@ fn block(
 impl FrameChoice for ByHash {
     fn take(&mut self, want: &Want, memory: &mut Memory) -> Option<u64> {
         if let (Some(large), Purpose::Reservation { vpn }) = (&mut self.tiers.large, want.purpose) {
-            return block(large, &self.denied, want, vpn >> 9, memory);
+            let but_for = (&self.denied, self.spared);
+            return block(large, but_for, want, vpn >> 9, memory);
         }
         let Some((key, kind)) = self.key(want) else {
             return memory.take(want);
@@ -395,11 +427,11 @@ impl FrameChoice for ByHash {
         let path = format!("{path}.tiered_hash");
         let kept = |tier: usize, name: &str| {
             let table = name.starts_with("table_");
-            // What the hash has taken is among the frames that are not denied, so the
-            // model's p is not the share of frames in use.
-            let known = self.denied.share == 0.0 || !name.ends_with("_expected");
+            // What the hash has taken is among the frames that it names and is not denied, so
+            // the model's p is not the share of frames in use.
+            let all = self.denied.share == 0.0 && self.spared == 0;
             // Nor is it where blocks are left alone, which page tables do not do.
-            let known = known && (!self.apart || table || !name.ends_with("_expected"));
+            let known = all && (!self.apart || table) || !name.ends_with("_expected");
             let tables = tier < *table_tiers || !table;
             known && tables && (large.is_some() || !name.starts_with("large_"))
         };

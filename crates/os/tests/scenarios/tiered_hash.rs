@@ -6,7 +6,7 @@ use pagewalk_os::{
     TieredHashSpec,
 };
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, MemoryEfficientSpec, View};
+use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, View};
 use pagewalk_units::{Access, Asid, Backing, PageSize, VirtAddr};
 
 fn tiered(tiers: u8, denied: f64) -> TieredHashSpec {
@@ -335,6 +335,118 @@ fn ways_of_hashed_tables_are_blocks_of_the_buddy_allocator() {
     assert_eq!(tiers.data.tries[0], 10_000);
     assert_eq!(tiers.tables.tries[0], 0);
     assert!(w.stats().page_table_bytes > 0);
+}
+
+/// 1 GB in 4, of which the hash leaves no block of 1 MB whole: ways of that size find a place
+/// only in what no hash names.
+#[test]
+fn ways_lie_in_memory_that_no_hash_names() {
+    let os = OsSpec {
+        memory_gb: 4,
+        ..spec(FragmentationSpec::None)
+    };
+    let table = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
+    let populated = |contiguous_mb| {
+        let hash = TieredHashSpec {
+            contiguous_mb,
+            ..tiered(6, 0.5)
+        };
+        let mut w = World::with(&os, &PlacementSpec::TieredHash(hash), &table);
+        w.heap(GB);
+        let done = w.os.populate(w.pid, HEAP, GB, &mut w.fx);
+        (w, done)
+    };
+    let (_, done) = populated(0);
+    let refused = matches!(done, Err(OsError::NoContiguous { .. }));
+    assert!(refused, "{done:?}");
+    let (w, done) = populated(128);
+    done.expect("the ways have their memory");
+    let tiers = w.os.tiers().expect("it places by hash");
+    let (pages, first) = (GB >> 12, (4 * GB - 128 * MB) >> 12);
+    assert_eq!(tiers.hash.range().end, first);
+    let hits: u64 = tiers.data.hits.iter().sum();
+    assert_eq!(hits + tiers.data.fallbacks, pages);
+    assert!(tiers.data.fallbacks > 0, "some lie anywhere");
+    // These come from what the hash has broken up, not from the whole blocks.
+    let place = |page: u64| w.pa(w.pid, HEAP.offset(page << 12)) >> 12;
+    assert!((0..pages).all(|page| place(page) < first));
+    // The model is of a hash that names every frame.
+    let mut tree = Tree::default();
+    w.os.report("os", &mut tree);
+    let row = |name| tree.get("os.tiered_hash.1", name);
+    assert_eq!(row("data_hits"), Some(tiers.data.hits[0]));
+    assert_eq!(row("data_expected"), None);
+}
+
+/// More regions than there are blocks for which a hash could be asked: those that no hash
+/// names are set aside for none of them.
+#[test]
+fn reservations_leave_what_no_hash_names_to_the_ways() {
+    let os = OsSpec {
+        memory_gb: 4,
+        ..spec(FragmentationSpec::None)
+    };
+    let table = PageTableSpec::ElasticCuckoo(ElasticCuckooSpec::default());
+    let (blocks, named, regions) = (2048, 1536, 1600);
+    for contiguous_mb in [0, (blocks - named) * 2] {
+        let hash = TieredHashSpec {
+            contiguous_mb,
+            denied: 1.0,
+            ..huge(1.0)
+        };
+        let mut w = World::with(&os, &PlacementSpec::TieredHash(hash), &table);
+        w.heap(regions * 2 * MB);
+        let (mut reserved, mut single) = (0, 0);
+        for region in 0..regions {
+            let at = HEAP.offset(region * 2 * MB);
+            w.write(at);
+            let found = w.at(at).expect("mapped");
+            let inside = found.frame.base.0 / (2 * MB) >= named;
+            if !found.flags.contains(Flags::RESERVED) {
+                single += 1;
+            } else if inside {
+                reserved += 1;
+            }
+        }
+        // Beside them the table has some of the lowest blocks.
+        if contiguous_mb == 0 {
+            assert!(
+                reserved >= regions - named && single == 0,
+                "{single} single"
+            );
+        } else {
+            assert!(
+                reserved == 0 && single >= regions - named,
+                "{single} single"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_hash_has_half_of_the_memory_at_least() {
+    let of = |contiguous_mb, reserved| {
+        let os = OsSpec {
+            kernel_reserved: reserved,
+            ..spec(FragmentationSpec::None)
+        };
+        let hash = PlacementSpec::TieredHash(TieredHashSpec {
+            contiguous_mb,
+            ..tiered(6, 0.0)
+        });
+        let table = PageTableSpec::Radix(pagewalk_tables::RadixSpec { levels: 4 });
+        Os::new(&os, &hash, &table, 2.0, 1).err()
+    };
+    assert_eq!(of(512, 0.0), None);
+    let why = of(513, 0.0).expect("it is refused");
+    assert!(
+        why.starts_with("placement.tiered_hash.contiguous_mb is 513"),
+        "{why}"
+    );
+    assert!(
+        of(300, 0.5).is_some(),
+        "the kernel's is not there to be hashed"
+    );
 }
 
 #[test]

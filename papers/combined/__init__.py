@@ -1,0 +1,1 @@
+"""Guessing addresses over every page table and placement: a file a figure."""

@@ -1,0 +1,61 @@
+"""Guesses over each page table under memory pressure, native, with 4 KB pages."""
+
+from __future__ import annotations
+
+from pagewalk.reproduce import Bars, Design, Figure, Lines, Panel, Paper, Row, Runs
+from pagewalk.reproduce.figure import Results
+
+from .common import APPLICATIONS, PRESSURES, TABLES, Compared, numbers, pressed, speedups
+
+KINDS = {
+    **{f"{table}, data": f"Guess {table}" for table in TABLES},
+    "Radix, data and entries": "Revelator",
+}
+"""What is guessed over what."""
+
+
+def unguessed(paper: Paper, table: str) -> Design:
+    """Its pages where the hash says, and nobody guesses."""
+    base = paper.designs[table]
+    changes = {"placement": {"tiered_hash": {"contiguous_mb": 0 if table == "Radix" else 1024}}}
+    return base.changed(f"{table}, placed", changes)
+
+
+class Guesses(Figure):
+    title = "Guesses over each page table under memory pressure"
+    place = "native, 4 KB pages"
+    about = (
+        "Pressure is the share of the frames that the hash may not take. 'Placed' has pages where "
+        "the hash says, and no engine."
+    )
+    timing = True
+    panels = (
+        Panel(Bars("speedup over radix"), "", "No pressure"),
+        Panel(Lines("frames denied, %", "speedup over radix"), "pressure", "Mean of the programs"),
+    )
+
+    def _designs(self, paper: Paper) -> dict[str, Design]:
+        found = {table: paper.designs[table] for table in TABLES}
+        found |= {f"{table}, placed": unguessed(paper, table) for table in TABLES}
+        for kind, base in KINDS.items():
+            found |= {f"{kind}, {p} %": pressed(paper, base, p) for p in PRESSURES}
+        return found
+
+    def runs(self, paper: Paper) -> Runs:
+        return paper.cross(APPLICATIONS, self._designs(paper).values(), timing=True)
+
+    def rows(self, paper: Paper, results: Results) -> list[Row]:
+        found = Compared(self.runs(paper), results, "Radix")
+        labels = {name: design.label for name, design in self._designs(paper).items()}
+        free = {name: label for name, label in labels.items() if not name.endswith(" %")}
+        free |= {kind: labels[f"{kind}, 0 %"] for kind in KINDS}
+        full = {kind: labels[f"{kind}, {PRESSURES[-1]} %"] for kind in KINDS}
+        table = numbers(found, labels)
+        lines = [
+            Row(str(p), kind, row.value, panel="pressure")
+            for kind in KINDS
+            for p in PRESSURES
+            for row in table
+            if (row.group, row.series) == (f"{kind}, {p} %", "speedup")
+        ]
+        return speedups(found, free) + lines + speedups(found, full, "full") + table

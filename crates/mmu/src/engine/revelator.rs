@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Placed, Tiers};
-use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+use pagewalk_units::{Cycle, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -142,13 +142,16 @@ impl EngineKind for RevelatorSpec {
                 .map(|ns| (ns * frequency_ghz).ceil() as Cycle),
             made: Vec::new(),
             accounts: Default::default(),
+            withheld: Default::default(),
+            serving: Default::default(),
         })
     }
 }
 
 pagewalk_stats::counters! {
     /// What became of the lines that one tier names before they were guesses. candidates =
-    /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated.
+    /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated, of
+    /// which those are told that the filter, and the place of the tier, leave room for.
     pub struct FilterStats {
         candidates: "lines", "Lines that this tier named";
         withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of all pages, or page tables";
@@ -165,6 +168,38 @@ struct Account {
     guesses: GuessStats,
 }
 
+/// Tiers, a bit each, that the filter has withheld by their share, and how many times
+/// running it was these: not yet in their accounts, which most misses would change alike.
+#[derive(Clone, Copy, Default)]
+struct Withheld {
+    tiers: u32,
+    times: u64,
+}
+
+impl Withheld {
+    /// Adds what is outstanding of `tier` to its account.
+    fn settle(&self, tier: usize, stats: &mut FilterStats) {
+        let times = self.times * u64::from(self.tiers >> tier & 1);
+        stats.candidates += times;
+        stats.withheld_by_share += times;
+    }
+}
+
+/// The tiers whose share was large enough when so much had been placed.
+#[derive(Clone, Copy, Default)]
+struct Serving {
+    placed: u64,
+    tiers: u32,
+}
+
+/// What has shares of its own.
+#[derive(Clone, Copy)]
+enum Shares {
+    Data,
+    Tables,
+    Blocks,
+}
+
 struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
@@ -173,6 +208,10 @@ struct Revelator {
     made: Vec<(Class, usize)>,
     /// By class and tier.
     accounts: [[Account; MOST_TIERS]; 4],
+    /// By class.
+    withheld: [Withheld; 4],
+    /// By what has shares.
+    serving: [Serving; 3],
 }
 
 /// What is guessed by a hash of its own, or of a number of its own.
@@ -213,8 +252,14 @@ struct Answer {
     entries: ArrayVec<PhysAddr, 2>,
 }
 
-fn line(at: PhysAddr) -> u64 {
-    at.0 >> LINE_SHIFT
+/// The tiers whose bits are set, from the first one on.
+fn each(tiers: u32) -> impl Iterator<Item = usize> {
+    let mut left = tiers;
+    std::iter::from_fn(move || {
+        let next = (left != 0).then(|| left.trailing_zeros() as usize);
+        left &= left.wrapping_sub(1);
+        next
+    })
 }
 
 impl Asked<'_> {
@@ -223,7 +268,7 @@ impl Asked<'_> {
         let Some(answer) = &self.answer else {
             return true;
         };
-        let is_it = |at: &PhysAddr| line(*at) == line(guess.at);
+        let is_it = |&at: &PhysAddr| guess.covers(at);
         match guess.what {
             What::Data => answer.data.iter().any(is_it),
             What::Entry | What::Step => answer.entries.iter().any(is_it),
@@ -243,10 +288,30 @@ impl Revelator {
     }
 
     /// The tiers, a bit each, whose share of `placed` is large enough; the first one's is.
-    fn serving(&self, placed: &Placed) -> u32 {
-        match self.spec.filter {
-            DegreeFilter::Adaptive => placed.serving(self.spec.least_share) | 1,
-            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
+    #[inline]
+    fn serving(&mut self, shares: Shares, placed: &Placed) -> u32 {
+        if self.spec.filter != DegreeFilter::Adaptive {
+            return u32::MAX;
+        }
+        let last = &mut self.serving[shares as usize];
+        // Every page that is placed is one more: with as many the shares are the same.
+        let all = placed.tries(0);
+        if last.placed != all || last.tiers == 0 {
+            *last = Serving {
+                placed: all,
+                tiers: placed.serving(self.spec.least_share) | 1,
+            };
+        }
+        last.tiers
+    }
+
+    /// Whether the statistic `name` of what `tier` has named can move with this filter.
+    fn can_withhold(&self, tier: usize, name: &str) -> bool {
+        match name {
+            "withheld_by_share" => self.spec.filter == DegreeFilter::Adaptive && tier > 0,
+            "withheld_by_delay" => self.spec.filter == DegreeFilter::Adaptive,
+            "withheld_by_oracle" => self.spec.filter == DegreeFilter::Perfect,
+            _ => true,
         }
     }
 
@@ -255,18 +320,24 @@ impl Revelator {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
-    /// Counts what `tier` has for `class`; whether it is among those `serving`. What is
-    /// not is not even hashed.
-    fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
-        let stats = &mut self.accounts[class as usize][tier].filter;
-        stats.candidates += 1;
-        // Not `+= u64::from(!serves)`: rustc 1.95 loses that in optimised builds, which
-        // the test of the account shows when it is run in one.
-        if serving & (1 << tier) == 0 {
-            stats.withheld_by_share += 1;
-            return false;
+    /// Of the first `tiers` tiers those that are among `serving`; counts the others, which are
+    /// not even hashed.
+    #[inline]
+    fn among(&mut self, class: Class, tiers: usize, serving: u32) -> u32 {
+        let all = (1 << tiers) - 1;
+        let others = all & !serving;
+        let withheld = &mut self.withheld[class as usize];
+        if withheld.tiers != others {
+            for (tier, account) in self.accounts[class as usize].iter_mut().enumerate() {
+                withheld.settle(tier, &mut account.filter);
+            }
+            *withheld = Withheld {
+                tiers: others,
+                times: 0,
+            };
         }
-        true
+        withheld.times += 1;
+        all & serving
     }
 
     /// Guesses that what is wanted of `class` lies at `offset` of the frame that `tier` has
@@ -295,7 +366,8 @@ impl Revelator {
         let (at, what) = (PhysAddr(at), class.what());
         let guess = Guess { at, what };
         let stats = &mut self.accounts[class as usize][tier].filter;
-        let same = |other: &Guess| other.what == what && line(other.at) == line(at);
+        stats.candidates += 1;
+        let same = |other: &Guess| other.what == what && other.covers(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
         } else if adaptive && (asked.seen.delay)(at) > self.delays[tier] {
@@ -351,26 +423,33 @@ impl Engine for Revelator {
         let entry_at = (HashKey::table(miss.asid, vpn), 8 * (vpn & 511));
         let data_at = (HashKey::page(miss.asid, vpn), va & 0xfff);
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
-        let of_data = self.serving(&tiers.data);
-        let of_tables = self.serving(&tiers.tables);
-        let of_blocks = blocks.map_or(0, |large| self.serving(&large.placed));
-        for tier in 0..self.degree(tiers) {
-            let whose = (Class::Entry, tier);
-            if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
-                self.consider_page(whose, entry_at, &asked, &mut guesses);
+        let degree = self.degree(tiers);
+        let (mut of_tables, mut of_blocks, mut of_data) = (0, 0, 0);
+        if entries {
+            let serving = self.serving(Shares::Tables, &tiers.tables);
+            of_tables = self.among(Class::Entry, degree.min(tiers.table_tiers), serving);
+        }
+        if data {
+            if let Some(large) = blocks {
+                let serving = self.serving(Shares::Blocks, &large.placed);
+                of_blocks = self.among(Class::Large, degree, serving);
             }
-            let whose = (Class::Large, tier);
-            if data
+            let serving = self.serving(Shares::Data, &tiers.data);
+            of_data = self.among(Class::Data, degree, serving);
+        }
+        for tier in each(of_tables | of_blocks | of_data) {
+            if of_tables >> tier & 1 != 0 {
+                self.consider_page((Class::Entry, tier), entry_at, &asked, &mut guesses);
+            }
+            if of_blocks >> tier & 1 != 0
                 && let Some(large) = blocks
-                && self.serves(whose, of_blocks)
             {
                 let block = large.hash.frame(tier, miss.asid, va >> 21);
                 let at = block << 21 | va & ((1 << 21) - 1);
-                self.consider(whose, at, &asked, &mut guesses);
+                self.consider((Class::Large, tier), at, &asked, &mut guesses);
             }
-            let whose = (Class::Data, tier);
-            if data && self.serves(whose, of_data) {
-                self.consider_page(whose, data_at, &asked, &mut guesses);
+            if of_data >> tier & 1 != 0 {
+                self.consider_page((Class::Data, tier), data_at, &asked, &mut guesses);
             }
         }
         guesses
@@ -404,22 +483,27 @@ impl Engine for Revelator {
         };
         // What lies there was placed by its guest-physical page: everything, or of the guest's
         // table what no virtual page names.
-        let of_tables = self.serving(&tiers.tables);
+        let of_tables = self.serving(Shares::Tables, &tiers.tables);
         let (there, of_there) = match tiers.of {
-            Hashes::GuestPhysical => (tiers.hash.tiers(), self.serving(&tiers.data)),
+            Hashes::GuestPhysical => {
+                let serving = self.serving(Shares::Data, &tiers.data);
+                (tiers.hash.tiers(), serving)
+            }
             Hashes::Both if step.level > self.named_at_the_miss() => (tiers.table_tiers, of_tables),
             Hashes::Both | Hashes::Virtual => (0, 0),
         };
+        let degree = self.degree(tiers);
         let host = tiers.host_tables && self.makes(What::Step);
+        let host = if host { tiers.table_tiers } else { 0 };
         let there = if self.makes(class.what()) { there } else { 0 };
-        for tier in 0..self.degree(tiers) {
-            let whose = (Class::Step, tier);
-            if host && tier < tiers.table_tiers && self.serves(whose, of_tables) {
-                self.consider_page(whose, host_at, &asked, &mut guesses);
+        let host = self.among(Class::Step, degree.min(host), of_tables);
+        let there = self.among(class, degree.min(there), of_there);
+        for tier in each(host | there) {
+            if host >> tier & 1 != 0 {
+                self.consider_page((Class::Step, tier), host_at, &asked, &mut guesses);
             }
-            let whose = (class, tier);
-            if tier < there && self.serves(whose, of_there) {
-                self.consider_page(whose, there_at, &asked, &mut guesses);
+            if there >> tier & 1 != 0 {
+                self.consider_page((class, tier), there_at, &asked, &mut guesses);
             }
         }
         guesses
@@ -446,7 +530,9 @@ impl Engine for Revelator {
             let accounts = &self.accounts[class as usize];
             for (tier, account) in accounts[..usize::from(self.spec.degree)].iter().enumerate() {
                 let path = format!("{path}.{name}.{}", tier + 1);
-                tree.add(&path, &account.filter);
+                let mut stats = account.filter;
+                self.withheld[class as usize].settle(tier, &mut stats);
+                tree.add_some(&path, &stats, |name| self.can_withhold(tier, name));
                 account.guesses.report(&path, what, tree);
             }
         }

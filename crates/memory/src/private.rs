@@ -232,7 +232,7 @@ impl Private {
         Speculated::Fetched(done.at)
     }
 
-    /// Tells the host that an engine guesses the line of `at`.
+    /// Tells the host that the line of `at` will probably be asked for.
     #[inline]
     pub fn announce<B: Below>(&self, at: PhysAddr, below: &B) {
         self.l2.announce(at.0 >> LINE_SHIFT);

@@ -142,14 +142,17 @@ impl Occupancy {
 
     #[inline(never)]
     fn admit_among_at_once(&mut self, at: Cycle) -> Option<Slot> {
-        let (free, place) = self.least.of(&self.free_at);
         let mut slot = Slot {
-            start: free.max(at),
-            place: place as u32,
+            start: Cycle::MAX,
+            place: 0,
             gap: GAPS as u32,
         };
-        if free <= at {
-            return Some(slot);
+        if self.least.bound() <= at {
+            let (free, place) = self.least.of(&self.free_at);
+            if free <= at {
+                (slot.start, slot.place) = (at, place as u32);
+                return Some(slot);
+            }
         }
         if at >= self.gaps_end {
             return None;

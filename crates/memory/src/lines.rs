@@ -321,7 +321,7 @@ impl Lines {
         let word = *self.ready_word(at);
         let (ready, takes) = (word & READY_MASK, word >> READY_BITS);
         if takes < LONG && now + takes < ready {
-            *self.ready_word(at) = now + takes | takes << READY_BITS;
+            *self.ready_word(at) = (now + takes) | takes << READY_BITS;
             return now + takes;
         }
         ready

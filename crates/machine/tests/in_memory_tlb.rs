@@ -63,7 +63,7 @@ fn whatever_changes_no_hit_is_out_of_date_and_all_parts_count_the_same() {
         let missed = mmu(&d, "l1d_misses") + mmu(&d, "l1i_misses");
         let served = mmu(&d, "l2_hits") + mmu(&d, "l2_waits") + own(&d, "hits");
         assert_eq!(missed, served + mmu(&d, "walks"), "{what}");
-        let lines = own(&d, "reads") + own(&d, "fills");
+        let lines = own(&d, "lookups") + own(&d, "fills");
         let l2 = sum(&d, "walks", |p| p.ends_with(".l2"));
         assert_eq!(l2, mmu(&d, "walk_reads") + lines, "{what}");
         // Nothing is warmed or skipped here: all that was put in came from walks.

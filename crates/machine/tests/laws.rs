@@ -141,7 +141,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     assert_eq!(core("fetched_lines"), of("core.0.l1i", "fetches"), "{what}");
     let asks = |path| of(path, "misses") - of(path, "merged");
     // The lines of a TLB in memory are read, and written when an entry is put in.
-    let lines = in_memory("reads") + in_memory("fills");
+    let lines = in_memory("lookups") + in_memory("fills");
     assert_eq!(
         of("core.0.l2", "walks"),
         mmu("walk_reads") + lines,

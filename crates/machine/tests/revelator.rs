@@ -169,7 +169,12 @@ fn every_guess_of_every_tier_is_judged_and_every_fetch_is_the_caches() {
         let mut fetched = 0;
         for kind in ["data", "entries"] {
             let whole = |name: &str| guesses(&d, kind, name);
-            let parts = |name: &str| sum(&d, name, |p| p.contains(&format!("mmu.engine.{kind}.")));
+            let tier = format!("mmu.engine.{kind}.");
+            let parts = |name: &str| -> u64 {
+                let rows = d.stats.iter();
+                let of_tiers = rows.filter(|s| s.name == name && s.path.contains(&tier));
+                of_tiers.map(|s| s.value).sum()
+            };
             adds_up(&whole, &parts, &format!("{kind} {set:?}"));
             fetched += whole("fetched");
             assert!(whole("right") > 0, "{kind} {set:?}");

@@ -171,15 +171,9 @@ impl Private {
             }
             Enter::L2 => {
                 if let Some(at) = self.l2.find(line) {
-                    if self.l2.flags(at) & OWNED == 0 && below.coherent() {
-                        if TIMED {
-                            self.l2.counts.upgrades += 1;
-                            done.at = done.at.max(below.access(store, done.at).at);
-                        } else {
-                            below.warm(store);
-                        }
-                    }
+                    let granted = ask_to_own::<TIMED, B>(&mut self.l2, at, &store, done.at, below);
                     self.l2.set_flags(at, DIRTY | OWNED);
+                    done.at = done.at.max(granted);
                     return done;
                 }
             }
@@ -224,13 +218,25 @@ impl Private {
                 None => Speculated::Present,
             };
         }
-        if self.l2.mshrs.admit(now).start > now {
-            self.l2.count_miss(kind);
+        self.l2.count_miss(kind);
+        let Some(slot) = self.l2.mshrs.admit_at_once(now) else {
             return Speculated::Dropped;
-        }
+        };
         let (core, pc) = (self.core, 0);
         let request = Request { at, kind, core, pc };
-        Speculated::Fetched(self.second::<true, B>(&request, now, below).at)
+        self.announce_second_victim(line, below);
+        let mut done = below.access(request, now);
+        done.at = self.l2.mshrs.hold(slot, done.at);
+        self.fill_second::<true, B>(line, SPECULATIVE, done, now, below);
+        self.train_second::<true, B>(line, &request, now, below);
+        Speculated::Fetched(done.at)
+    }
+
+    /// Tells the host that the line of `at` will probably be asked for.
+    #[inline]
+    pub fn announce<B: Below>(&self, at: PhysAddr, below: &B) {
+        self.l2.announce(at.0 >> LINE_SHIFT);
+        below.announce(at);
     }
 
     /// State only: tags, replacement, prefetcher training; no time and no
@@ -295,15 +301,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Cycle {
-        let mut granted = now;
-        if self.l1d.flags(at) & OWNED == 0 && below.coherent() {
-            if TIMED {
-                self.l1d.counts.upgrades += 1;
-                granted = below.access(*request, now).at;
-            } else {
-                below.warm(*request);
-            }
-        }
+        let granted = ask_to_own::<TIMED, B>(&mut self.l1d, at, request, now, below);
         self.l1d.set_flags(at, DIRTY | OWNED);
         granted
     }
@@ -525,23 +523,14 @@ impl Private {
         let done = match self.l2.find(line) {
             Some(at) => {
                 let mut done = hit::<TIMED>(&mut self.l2, at, request.kind, now);
-                if request.kind == Kind::Store && below.coherent() && self.l2.flags(at) & OWNED == 0
-                {
-                    if TIMED {
-                        self.l2.counts.upgrades += 1;
-                        done.at = done.at.max(below.access(*request, now).at);
-                    } else {
-                        below.warm(*request);
-                    }
+                if request.kind == Kind::Store {
+                    let granted = ask_to_own::<TIMED, B>(&mut self.l2, at, request, now, below);
+                    done.at = done.at.max(granted);
                 }
                 done
             }
             None => {
-                if below.coherent()
-                    && let Some(victim) = self.l2.next_victim(line)
-                {
-                    below.announce_drop(address(victim));
-                }
+                self.announce_second_victim(line, below);
                 let done = through_mshrs::<TIMED>(
                     self,
                     |p| &mut p.l2,
@@ -558,13 +547,35 @@ impl Private {
                 done
             }
         };
+        self.train_second::<TIMED, B>(line, request, now, below);
+        done
+    }
+
+    /// `line` is not in the L2: tells the host which one it will push out, if that is known.
+    #[inline(always)]
+    fn announce_second_victim<B: Below>(&mut self, line: u64, below: &B) {
+        if below.coherent()
+            && let Some(victim) = self.l2.next_victim(line)
+        {
+            below.announce_drop(address(victim));
+        }
+    }
+
+    /// The L2's prefetcher sees `request`.
+    #[inline(always)]
+    fn train_second<const TIMED: bool, B: Below>(
+        &mut self,
+        line: u64,
+        request: &Request,
+        now: Cycle,
+        below: &mut B,
+    ) {
         if let Some(p) = &mut self.l2.prefetcher {
             let mut wanted = Wanted::new();
             if p.train(request.kind, line, request.pc, &mut wanted) {
                 self.prefetch_second::<TIMED, B>(&wanted, request, now, below);
             }
         }
-        done
     }
 
     #[inline(never)]
@@ -665,6 +676,27 @@ fn ask<const TIMED: bool, B: Below>(below: &mut B, request: &Request, now: Cycle
         below.warm(*request);
         Done::new(0, Level::Memory)
     }
+}
+
+/// A store to the line at `at` of `cache` at `now`: if others may have it, they give it up.
+/// When it may be written.
+#[inline(always)]
+fn ask_to_own<const TIMED: bool, B: Below>(
+    cache: &mut Lines,
+    at: Place,
+    store: &Request,
+    now: Cycle,
+    below: &mut B,
+) -> Cycle {
+    if cache.flags(at) & OWNED != 0 || !below.coherent() {
+        return now;
+    }
+    if TIMED {
+        cache.counts.upgrades += 1;
+        return below.access(*store, now).at;
+    }
+    below.warm(*store);
+    now
 }
 
 /// A miss of `cache` that asked at `now`: takes an MSHR, unless it is a

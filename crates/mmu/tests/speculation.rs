@@ -228,7 +228,7 @@ impl Engine for Told {
     fn guess(&mut self, _: &Miss, _: &Seen<'_>) -> Guesses {
         self.guesses.iter().copied().collect()
     }
-    fn learn(&mut self, miss: &Miss, walked: &Walked) {
+    fn learn(&mut self, miss: &Miss, walked: &Walked, _end: Cycle) {
         self.learned.lock().unwrap().push((*miss, *walked));
     }
     fn invalidate(&mut self, what: &Invalidation) {

@@ -1,5 +1,7 @@
 //! Sets of frames and of blocks.
 
+use pagewalk_structures::prefetch;
+
 /// A set of numbers below a bound, as bits with summaries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
@@ -48,6 +50,13 @@ impl Bits {
         self.layers[0]
             .get((i >> 6) as usize)
             .is_some_and(|w| w >> (i & 63) & 1 != 0)
+    }
+    /// Tells the host that `i` will be asked for.
+    #[inline]
+    pub fn announce(&self, i: u64) {
+        if let Some(word) = self.layers[0].get((i >> 6) as usize) {
+            prefetch(word);
+        }
     }
     /// Takes `i` in, which is no member.
     #[inline]

@@ -10,6 +10,9 @@ use crate::bits::Bits;
 /// Largest order: 2^18 frames are 1 GB.
 pub const MAX_ORDER: u8 = 18;
 
+/// Orders below it have bits enough to be announced: of 128 GB the next one has 128 KB.
+const ANNOUNCED: usize = 5;
+
 /// Which frames of physical memory are free.
 ///
 /// A request takes the lowest block of the smallest order that is large enough
@@ -122,6 +125,15 @@ impl Buddy {
         }
         self.free -= 1 << order;
         Some(frame)
+    }
+
+    /// Tells the host that `frame` will probably be taken: the bits of small blocks are
+    /// many, and seldom in its caches.
+    #[inline]
+    pub fn announce(&self, frame: u64) {
+        for (order, bits) in self.orders[..ANNOUNCED].iter().enumerate() {
+            bits.announce(frame >> order);
+        }
     }
 
     /// The block of `order` that starts at `frame`; false if not all of it is free.

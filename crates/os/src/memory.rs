@@ -217,6 +217,12 @@ impl Memory {
         }
     }
 
+    /// Tells the host that `frame` will probably be taken.
+    #[inline]
+    pub fn announce(&self, frame: u64) {
+        self.buddy.announce(frame);
+    }
+
     /// Takes exactly the block of `order` at `frame`, which is aligned to it;
     /// false, and nothing taken, if not all of it is free.
     #[inline]

@@ -122,7 +122,11 @@ impl<const N: usize> FreeIntervals<N> {
     /// When a request of `length` at `at` would start. Takes nothing.
     #[inline]
     pub fn earliest(&self, at: u64, length: u64) -> u64 {
-        self.find(at, length).start
+        match self.busy().last() {
+            None => at,
+            Some(last) if last.0 <= at => at.max(last.1),
+            Some(_) => self.find(at, length).start,
+        }
     }
 
     /// Takes `length` from the free time from `at` on; gives the start.

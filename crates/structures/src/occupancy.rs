@@ -125,6 +125,60 @@ impl Occupancy {
         }
     }
 
+    /// As [`Occupancy::admit`], where a place is free at `at` itself.
+    #[inline]
+    pub fn admit_at_once(&mut self, at: Cycle) -> Option<Slot> {
+        for place in [self.last, self.next] {
+            if self.free_at[place as usize] <= at {
+                return Some(Slot {
+                    start: at,
+                    place,
+                    gap: GAPS as u32,
+                });
+            }
+        }
+        self.admit_among_at_once(at)
+    }
+
+    #[inline(never)]
+    fn admit_among_at_once(&mut self, at: Cycle) -> Option<Slot> {
+        let mut slot = Slot {
+            start: Cycle::MAX,
+            place: 0,
+            gap: GAPS as u32,
+        };
+        if self.least.bound() <= at {
+            let (free, place) = self.least.of(&self.free_at);
+            if free <= at {
+                (slot.start, slot.place) = (at, place as u32);
+                return Some(slot);
+            }
+        }
+        if at >= self.gaps_end {
+            return None;
+        }
+        if self.many {
+            slot = self.admit_gap_of_many(at, slot);
+            return (slot.start == at).then_some(slot);
+        }
+        let mut until = at;
+        for (i, gaps) in self.gaps.iter().enumerate() {
+            // The last gap that has begun: those before it are over.
+            let begun = gaps.iter().rposition(|gap| gap.0 <= at);
+            if let Some(g) = begun
+                && gaps[g].1 > until
+            {
+                until = gaps[g].1;
+                slot = Slot {
+                    start: at,
+                    place: i as u32,
+                    gap: g as u32,
+                };
+            }
+        }
+        (until > at).then_some(slot)
+    }
+
     /// As [`Occupancy::admit_gap`].
     fn admit_gap_of_many(&mut self, at: Cycle, mut slot: Slot) -> Slot {
         if !self.by_end.is_kept() {
@@ -302,7 +356,7 @@ fn fill_gap(gaps: &mut Gaps, gap: usize, start: Cycle, end: Cycle) -> Cycle {
 
 #[cfg(test)]
 mod tests {
-    use super::Occupancy;
+    use super::{Occupancy, Slot};
     use pagewalk_units::{Cycle, rng};
     use proptest::prelude::*;
     use rand::RngExt;
@@ -460,7 +514,13 @@ mod tests {
                 let at = now + r.random_range(0..reach);
                 let length = r.random_range(0u64..500);
                 let [few, many] = all.each_mut().map(|o| {
+                    let at_once = o.admit_at_once(at);
                     let slot = o.admit(at);
+                    let place = |s: Slot| (s.start, s.place, s.gap);
+                    assert_eq!(
+                        at_once.map(place),
+                        (slot.start == at).then_some(place(slot)),
+                    );
                     (slot.start, slot.place, slot.gap, o.hold(slot, slot.start + length))
                 });
                 prop_assert_eq!(few, many);

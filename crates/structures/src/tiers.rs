@@ -61,14 +61,19 @@ impl Tiers {
         }
     }
 
+    /// 2 MB blocks that programs have got, by hash or not.
+    pub fn blocks(&self) -> u64 {
+        let of = |large: &Large| large.placed.hits.iter().sum::<u64>() + large.anywhere;
+        self.large.as_ref().map_or(0, of)
+    }
+
     /// Tiers of 2 MB blocks that hold at least `share` of all pages of programs, a bit each:
     /// a block is 512 of them, however many are in use.
     pub fn blocks_serving(&self, share: f64) -> u32 {
         let Some(large) = &self.large else {
             return 0;
         };
-        let blocks = large.placed.hits.iter().sum::<u64>() + large.anywhere;
-        let all = self.data.wishes() + BLOCK * blocks;
+        let all = self.data.tries(0) + BLOCK * self.blocks();
         at_least(share * all as f64, large.placed.hits.map(|n| BLOCK * n))
     }
 }
@@ -86,9 +91,7 @@ fn at_least(least: f64, placed: [u64; MOST_TIERS]) -> u32 {
 /// What became of wishes that were hashed; tiers from 0 on.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Placed {
-    /// Times that each tier was asked.
-    pub tries: [u64; MOST_TIERS],
-    /// Times that its frame was free.
+    /// Times that the frame of each tier was free.
     pub hits: [u64; MOST_TIERS],
     /// Hits that the model expects of it: (1 - p) p^i at each wish, with the share of
     /// frames that was occupied then for p (Revelator, section 5.1.1).
@@ -113,7 +116,6 @@ impl Placed {
             here *= 1.0 - free;
         }
         for tier in 0..tiers {
-            self.tries[tier] += 1;
             if let Some(frame) = take(tier) {
                 self.hits[tier] += 1;
                 return Some(frame);
@@ -123,16 +125,16 @@ impl Placed {
         None
     }
 
+    /// Times that `tier` was asked, if it is one of those that are tried: no earlier one had a
+    /// frame.
+    pub fn tries(&self, tier: usize) -> u64 {
+        self.hits[tier..].iter().sum::<u64>() + self.fallbacks
+    }
+
     /// Tiers that placed at least `share` of what was to be placed, a bit each.
     #[inline]
     pub fn serving(&self, share: f64) -> u32 {
-        at_least(share * self.wishes() as f64, self.hits)
-    }
-
-    /// What was to be placed.
-    #[inline]
-    fn wishes(&self) -> u64 {
-        self.hits.iter().sum::<u64>() + self.fallbacks
+        at_least(share * self.tries(0) as f64, self.hits)
     }
 }
 
@@ -144,11 +146,16 @@ mod tests {
     #[test]
     fn each_wish_is_a_hit_of_one_tier_or_a_fallback() {
         let mut p = Placed::default();
+        let mut asked = [0; 3];
         for n in 0..4 {
-            let got = p.place(3, 0.75, |tier| (tier == n).then_some(10 + n as u64));
+            let got = p.place(3, 0.75, |tier| {
+                asked[tier] += 1;
+                (tier == n).then_some(10 + n as u64)
+            });
             assert_eq!(got, (n < 3).then_some(10 + n as u64));
         }
-        assert_eq!(p.tries[..4], [4, 3, 2, 0]);
+        assert_eq!(asked, [4, 3, 2]);
+        assert_eq!([0, 1, 2].map(|tier| p.tries(tier)), asked);
         assert_eq!(p.hits[..4], [1, 1, 1, 0]);
         assert_eq!(p.fallbacks, 1);
         assert_eq!(p.expected[..4], [3.0, 0.75, 0.1875, 0.0]);

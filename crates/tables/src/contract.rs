@@ -388,4 +388,19 @@ impl Invalidation {
             | Invalidation::Space { asid } => asid,
         }
     }
+
+    /// The same, and its first and its last byte; of an empty range both are where it begins.
+    pub fn span(&self) -> (Asid, VirtAddr, VirtAddr) {
+        let (first, last) = match *self {
+            Invalidation::Page { page, .. } => {
+                (page.base, VirtAddr(page.base.0 + (page.size.bytes() - 1)))
+            }
+            Invalidation::Range { at, bytes, .. } => {
+                let beyond_first = bytes.saturating_sub(1);
+                (at, VirtAddr(at.0.saturating_add(beyond_first)))
+            }
+            Invalidation::Space { .. } => (VirtAddr(0), VirtAddr(u64::MAX)),
+        };
+        (self.asid(), first, last)
+    }
 }

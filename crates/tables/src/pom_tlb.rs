@@ -250,18 +250,9 @@ impl PomTlb {
 
     /// Drops what the kernel has changed.
     pub fn invalidate(&mut self, what: &Invalidation) {
+        let (asid, first, last) = what.span();
         for t in &mut self.tables {
-            let (asid, first, last) = match *what {
-                Invalidation::Page { asid, page } => {
-                    let last = page.base.0 + (page.size.bytes() - 1);
-                    (asid, t.number(page.base.0), t.number(last))
-                }
-                Invalidation::Range { asid, at, bytes } => {
-                    let last = at.0.saturating_add(bytes.saturating_sub(1));
-                    (asid, t.number(at.0), t.number(last))
-                }
-                Invalidation::Space { asid } => (asid, 0, (1 << NUMBER_BITS) - 1),
-            };
+            let (first, last) = (t.number(first.0), t.number(last.0));
             self.invalidated += t.drop_range(asid, first, last);
         }
     }

@@ -10,9 +10,9 @@ mod speculation;
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_structures::Tiers;
+use pagewalk_structures::{MOST_TIERS, Tiers};
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, LINE_SHIFT, PhysAddr, VirtAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +99,17 @@ pub struct Guess {
     pub what: What,
 }
 
-/// Most guesses for one miss: an entry and data of two page sizes for each of six tiers.
-pub const MOST_GUESSES: usize = 18;
+impl Guess {
+    /// Whether `at` lies in its line.
+    #[inline]
+    pub fn covers(&self, at: PhysAddr) -> bool {
+        (self.at.0 ^ at.0) >> LINE_SHIFT == 0
+    }
+}
+
+/// Most guesses for one miss: of each tier that a kernel may place by an entry, and data in
+/// pages of two sizes.
+pub const MOST_GUESSES: usize = 3 * MOST_TIERS;
 
 /// Guesses for one miss, in the order in which their lines are asked for.
 pub type Guesses = ArrayVec<Guess, MOST_GUESSES>;
@@ -143,14 +152,9 @@ pub trait Engine: Send + Sync {
     /// once first, and then those of its steps.
     fn judged(&mut self, _n: usize, _verdict: &Verdict) {}
 
-    /// The walk for a miss has found its translation.
-    fn learn(&mut self, _miss: &Miss, _walked: &Walked) {}
-
-    /// The same, and the cycle at which it is known: for an engine that has nothing of it
-    /// before. This is what is called.
-    fn learn_at(&mut self, miss: &Miss, walked: &Walked, _end: Cycle) {
-        self.learn(miss, walked);
-    }
+    /// The walk for a miss has found its translation, which is known at `end`: before, an
+    /// engine has nothing of it.
+    fn learn(&mut self, _miss: &Miss, _walked: &Walked, _end: Cycle) {}
 
     /// Translations that the kernel has changed.
     fn invalidate(&mut self, _what: &Invalidation) {}

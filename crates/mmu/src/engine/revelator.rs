@@ -3,8 +3,8 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_stats::Tree;
-use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Placed, Tiers};
-use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
+use pagewalk_structures::{HashKey, Hashes, MOST_TIERS, Tiers};
+use pagewalk_units::{Cycle, PhysAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -145,13 +145,16 @@ impl EngineKind for RevelatorSpec {
                 .map(|ns| (ns * frequency_ghz).ceil() as Cycle),
             made: Vec::new(),
             accounts: Default::default(),
+            withheld: Default::default(),
+            serving: Default::default(),
         })
     }
 }
 
 pagewalk_stats::counters! {
     /// What became of the lines that one tier names before they were guesses. candidates =
-    /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated.
+    /// guesses + withheld_by_share + withheld_by_delay + withheld_by_oracle + repeated, of
+    /// which those are told that the filter, and the place of the tier, leave room for.
     pub struct FilterStats {
         candidates: "lines", "Lines that this tier named";
         withheld_by_share: "lines", "Lines that were not guessed since the tier has placed too small a share of all pages, or page tables";
@@ -168,6 +171,38 @@ struct Account {
     guesses: GuessStats,
 }
 
+/// Tiers, a bit each, that the filter has withheld by their share, and how many times
+/// running it was these: not yet in their accounts, which most misses would change alike.
+#[derive(Clone, Copy, Default)]
+struct Withheld {
+    tiers: u32,
+    times: u64,
+}
+
+impl Withheld {
+    /// Adds what is outstanding of `tier` to its account.
+    fn settle(&self, tier: usize, stats: &mut FilterStats) {
+        let times = self.times * u64::from(self.tiers >> tier & 1);
+        stats.candidates += times;
+        stats.withheld_by_share += times;
+    }
+}
+
+/// The tiers whose share was large enough when so much had been placed.
+#[derive(Clone, Copy, Default)]
+struct Serving {
+    placed: u64,
+    tiers: u32,
+}
+
+/// What has shares of its own.
+#[derive(Clone, Copy)]
+enum Shares {
+    Data,
+    Tables,
+    Blocks,
+}
+
 struct Revelator {
     spec: RevelatorSpec,
     /// [`RevelatorSpec::delays_ns`] in cycles.
@@ -176,6 +211,10 @@ struct Revelator {
     made: Vec<(Class, usize)>,
     /// By class and tier.
     accounts: [[Account; MOST_TIERS]; 4],
+    /// By class.
+    withheld: [Withheld; 4],
+    /// By what has shares.
+    serving: [Serving; 3],
 }
 
 /// What is guessed by a hash of its own, or of a number of its own.
@@ -218,8 +257,14 @@ struct Answer {
     entries: ArrayVec<PhysAddr, 2>,
 }
 
-fn line(at: PhysAddr) -> u64 {
-    at.0 >> LINE_SHIFT
+/// The tiers whose bits are set, from the first one on.
+fn each(tiers: u32) -> impl Iterator<Item = usize> {
+    let mut left = tiers;
+    std::iter::from_fn(move || {
+        let next = (left != 0).then(|| left.trailing_zeros() as usize);
+        left &= left.wrapping_sub(1);
+        next
+    })
 }
 
 impl Asked<'_> {
@@ -228,7 +273,7 @@ impl Asked<'_> {
         let Some(answer) = &self.answer else {
             return true;
         };
-        let is_it = |at: &PhysAddr| line(*at) == line(guess.at);
+        let is_it = |&at: &PhysAddr| guess.covers(at);
         match guess.what {
             What::Data => answer.data.iter().any(is_it),
             What::Entry | What::Step => answer.entries.iter().any(is_it),
@@ -247,11 +292,42 @@ impl Revelator {
         tiers.hash.tiers().min(usize::from(self.spec.degree))
     }
 
-    /// The tiers, a bit each, whose share of `placed` is large enough; the first one's is.
-    fn serving(&self, placed: &Placed) -> u32 {
-        match self.spec.filter {
-            DegreeFilter::Adaptive => placed.serving(self.spec.least_share) | 1,
-            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
+    /// The tiers, a bit each, whose `shares` are large enough: of small pages and of page tables
+    /// the first one's always is.
+    #[inline]
+    fn serving(&mut self, shares: Shares, tiers: &Tiers) -> u32 {
+        if self.spec.filter != DegreeFilter::Adaptive {
+            return u32::MAX;
+        }
+        let last = &mut self.serving[shares as usize];
+        // What is placed is one more each time: with as many the shares are the same.
+        let all = match shares {
+            Shares::Data => tiers.data.tries(0),
+            Shares::Tables => tiers.tables.tries(0),
+            Shares::Blocks => tiers.data.tries(0) + tiers.blocks(),
+        };
+        if last.placed != all || last.tiers == 0 {
+            let least = self.spec.least_share;
+            *last = Serving {
+                placed: all,
+                tiers: match shares {
+                    Shares::Data => tiers.data.serving(least) | 1,
+                    Shares::Tables => tiers.tables.serving(least) | 1,
+                    Shares::Blocks => tiers.blocks_serving(least),
+                },
+            };
+        }
+        last.tiers
+    }
+
+    /// Whether the statistic `name` of what `tier` has named can move with this filter.
+    fn can_withhold(&self, (class, tier): (Class, usize), name: &str) -> bool {
+        let spared = tier == 0 && class != Class::Large;
+        match name {
+            "withheld_by_share" => self.spec.filter == DegreeFilter::Adaptive && !spared,
+            "withheld_by_delay" => self.spec.filter == DegreeFilter::Adaptive,
+            "withheld_by_oracle" => self.spec.filter == DegreeFilter::Perfect,
+            _ => true,
         }
     }
 
@@ -260,18 +336,24 @@ impl Revelator {
         (self.spec.filter == DegreeFilter::Perfect).then(answer)
     }
 
-    /// Counts what `tier` has for `class`; whether it is among those `serving`. What is
-    /// not is not even hashed.
-    fn serves(&mut self, (class, tier): (Class, usize), serving: u32) -> bool {
-        let stats = &mut self.accounts[class as usize][tier].filter;
-        stats.candidates += 1;
-        // Not `let serves = …; += u64::from(!serves)`: rustc 1.95 adds nothing then in
-        // optimised builds (rust-lang/rust issue 158206; scripts/lost_comparisons.py).
-        if serving & (1 << tier) == 0 {
-            stats.withheld_by_share += 1;
-            return false;
+    /// Of the first `tiers` tiers those that are among `serving`; counts the others, which are
+    /// not even hashed.
+    #[inline]
+    fn among(&mut self, class: Class, tiers: usize, serving: u32) -> u32 {
+        let all = (1 << tiers) - 1;
+        let others = all & !serving;
+        let withheld = &mut self.withheld[class as usize];
+        if withheld.tiers != others {
+            for (tier, account) in self.accounts[class as usize].iter_mut().enumerate() {
+                withheld.settle(tier, &mut account.filter);
+            }
+            *withheld = Withheld {
+                tiers: others,
+                times: 0,
+            };
         }
-        true
+        withheld.times += 1;
+        all & serving
     }
 
     /// Guesses that what is wanted of `class` lies at `offset` of the frame that `tier` has
@@ -304,7 +386,8 @@ impl Revelator {
             Class::Data | Class::Entry | Class::Step => tier,
         };
         let stats = &mut self.accounts[class as usize][tier].filter;
-        let same = |other: &Guess| other.what == what && line(other.at) == line(at);
+        stats.candidates += 1;
+        let same = |other: &Guess| other.what == what && other.covers(at);
         if guesses.iter().any(same) {
             stats.repeated += 1;
         } else if adaptive && (asked.seen.delay)(at) > self.delays[rank] {
@@ -361,30 +444,33 @@ impl Engine for Revelator {
         let entry_at = (HashKey::table(miss.asid, vpn), 8 * (vpn & 511));
         let data_at = (HashKey::page(miss.asid, vpn), va & 0xfff);
         let blocks = tiers.large.as_ref().filter(|_| self.spec.large);
-        let of_data = self.serving(&tiers.data);
-        let of_tables = self.serving(&tiers.tables);
-        let of_blocks = match self.spec.filter {
-            DegreeFilter::Adaptive => tiers.blocks_serving(self.spec.least_share),
-            DegreeFilter::Off | DegreeFilter::Perfect => u32::MAX,
-        };
-        for tier in 0..asked.degree {
-            let whose = (Class::Entry, tier);
-            if entries && tier < tiers.table_tiers && self.serves(whose, of_tables) {
-                self.consider_page(whose, entry_at, &asked, &mut guesses);
-            }
-            let whose = (Class::Data, tier);
-            if data && self.serves(whose, of_data) {
-                self.consider_page(whose, data_at, &asked, &mut guesses);
+        let degree = asked.degree;
+        let (mut of_tables, mut of_blocks, mut of_data) = (0, 0, 0);
+        if entries {
+            let serving = self.serving(Shares::Tables, tiers);
+            of_tables = self.among(Class::Entry, degree.min(tiers.table_tiers), serving);
+        }
+        if data {
+            let serving = self.serving(Shares::Data, tiers);
+            of_data = self.among(Class::Data, degree, serving);
+            if blocks.is_some() {
+                let serving = self.serving(Shares::Blocks, tiers);
+                of_blocks = self.among(Class::Large, degree, serving);
             }
         }
-        if let Some(large) = blocks.filter(|_| data) {
-            for tier in 0..asked.degree {
-                let whose = (Class::Large, tier);
-                if self.serves(whose, of_blocks) {
-                    let block = large.hash.frame(tier, miss.asid, va >> 21);
-                    let at = block << 21 | va & ((1 << 21) - 1);
-                    self.consider(whose, at, &asked, &mut guesses);
-                }
+        for tier in each(of_tables | of_data) {
+            if of_tables >> tier & 1 != 0 {
+                self.consider_page((Class::Entry, tier), entry_at, &asked, &mut guesses);
+            }
+            if of_data >> tier & 1 != 0 {
+                self.consider_page((Class::Data, tier), data_at, &asked, &mut guesses);
+            }
+        }
+        if let Some(large) = blocks {
+            for tier in each(of_blocks) {
+                let block = large.hash.frame(tier, miss.asid, va >> 21);
+                let at = block << 21 | va & ((1 << 21) - 1);
+                self.consider((Class::Large, tier), at, &asked, &mut guesses);
             }
         }
         guesses
@@ -419,22 +505,26 @@ impl Engine for Revelator {
         };
         // What lies there was placed by its guest-physical page: everything, or of the guest's
         // table what no virtual page names.
-        let of_tables = self.serving(&tiers.tables);
+        let of_tables = self.serving(Shares::Tables, tiers);
         let (there, of_there) = match tiers.of {
-            Hashes::GuestPhysical => (tiers.hash.tiers(), self.serving(&tiers.data)),
+            Hashes::GuestPhysical => {
+                let serving = self.serving(Shares::Data, tiers);
+                (tiers.hash.tiers(), serving)
+            }
             Hashes::Both if step.level > self.named_at_the_miss() => (tiers.table_tiers, of_tables),
             Hashes::Both | Hashes::Virtual => (0, 0),
         };
         let host = tiers.host_tables && self.makes(What::Step);
+        let host = if host { tiers.table_tiers } else { 0 };
         let there = if self.makes(class.what()) { there } else { 0 };
-        for tier in 0..asked.degree {
-            let whose = (Class::Step, tier);
-            if host && tier < tiers.table_tiers && self.serves(whose, of_tables) {
-                self.consider_page(whose, host_at, &asked, &mut guesses);
+        let host = self.among(Class::Step, asked.degree.min(host), of_tables);
+        let there = self.among(class, asked.degree.min(there), of_there);
+        for tier in each(host | there) {
+            if host >> tier & 1 != 0 {
+                self.consider_page((Class::Step, tier), host_at, &asked, &mut guesses);
             }
-            let whose = (class, tier);
-            if tier < there && self.serves(whose, of_there) {
-                self.consider_page(whose, there_at, &asked, &mut guesses);
+            if there >> tier & 1 != 0 {
+                self.consider_page((class, tier), there_at, &asked, &mut guesses);
             }
         }
         guesses
@@ -461,7 +551,9 @@ impl Engine for Revelator {
             let accounts = &self.accounts[class as usize];
             for (tier, account) in accounts[..usize::from(self.spec.degree)].iter().enumerate() {
                 let path = format!("{path}.{name}.{}", tier + 1);
-                tree.add(&path, &account.filter);
+                let mut stats = account.filter;
+                self.withheld[class as usize].settle(tier, &mut stats);
+                tree.add_some(&path, &stats, |name| self.can_withhold((class, tier), name));
                 account.guesses.report(&path, what, tree);
             }
         }

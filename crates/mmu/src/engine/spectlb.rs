@@ -197,7 +197,7 @@ impl Engine for SpecTlb {
         guess.into_iter().map(|at| Guess { at, what }).collect()
     }
 
-    fn learn_at(&mut self, miss: &Miss, walked: &Walked, end: Cycle) {
+    fn learn(&mut self, miss: &Miss, walked: &Walked, end: Cycle) {
         let guessed = self.guessed.take();
         if guessed == Some(walked.pa(miss.va)) {
             return;
@@ -219,17 +219,8 @@ impl Engine for SpecTlb {
     }
 
     fn invalidate(&mut self, what: &Invalidation) {
-        let (asid, first, last) = match *what {
-            Invalidation::Page { asid, page } => {
-                let last = page.base.0 + (page.size.bytes() - 1);
-                (asid, region(page.base.0), region(last))
-            }
-            Invalidation::Range { asid, at, bytes } => {
-                let last = at.0.saturating_add(bytes.saturating_sub(1));
-                (asid, region(at.0), region(last))
-            }
-            Invalidation::Space { asid } => (asid, 0, u64::MAX >> REGION_SHIFT),
-        };
+        let (asid, first, last) = what.span();
+        let (first, last) = (region(first.0), region(last.0));
         let mut dropped = 0;
         if first == last {
             let gone = self.reservations.remove(first, key(asid, first));

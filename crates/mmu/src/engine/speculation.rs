@@ -5,10 +5,10 @@ use pagewalk_memory::{Below, Private, Speculated};
 use pagewalk_stats::Tree;
 use pagewalk_structures::Tiers;
 use pagewalk_tables::{Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, LINE_SHIFT, PhysAddr, VirtAddr};
+use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
 
-use super::{Engine, Guess, MOST_GUESSES, Miss, Seen, Step, What};
-use crate::walk::behind;
+use super::{Engine, Guess, Guesses, Miss, Seen, Step, What};
+use crate::walk::{behind, foresee};
 use crate::{GuessRecord, Lent, Lookup, ReadRecord, Walked};
 
 pagewalk_stats::counters! {
@@ -42,17 +42,14 @@ pub struct Verdict {
 
 /// A guess whose line was asked for, and what became of that.
 #[derive(Clone, Copy)]
-pub(crate) struct Issue {
+struct Issue {
     guess: Guess,
     /// When its line was asked for.
     asked: Cycle,
     became: Speculated,
-    /// Of a guess within a nested walk: where that had come to.
-    step: Option<Step>,
+    /// Of a guess within a nested walk: whether what is read next lies in its line.
+    next: bool,
 }
-
-/// The guesses for one miss, those within its walk left out.
-pub(crate) type Issued = ArrayVec<Issue, MOST_GUESSES>;
 
 /// A nested walk whose steps an engine guesses lines for.
 pub(crate) struct Following<'a> {
@@ -87,22 +84,20 @@ impl Following<'_> {
             delay: &delay,
         };
         let guesses = self.speculation.engine.guess_step(&step, &seen);
-        for guess in guesses {
-            let became = private.speculate(guess.at, asked, below);
-            self.speculation.steps.push(Issue {
-                guess,
-                asked,
-                became,
-                step: Some(step),
-            });
+        if !guesses.is_empty() {
+            let entries = behind(self.view, &step);
+            (self.speculation).fetch(&guesses, &entries, asked, private, below);
         }
     }
 }
 
 /// What is known of a miss when its guesses are judged.
 pub(crate) struct Outcome<'a> {
-    /// What the walk found, if it found something.
+    /// What the walk found, if it found something; of a miss that waited for another's
+    /// walk, nothing.
     pub walked: Option<&'a Walked>,
+    /// Where the data lies, if there is a page.
+    pub data: Option<PhysAddr>,
     /// What it read, if it was this miss's own.
     pub reads: &'a [ReadRecord],
     /// When the translation was known, or that there is none.
@@ -121,16 +116,12 @@ pub(crate) struct Speculation {
     data: GuessStats,
     entries: GuessStats,
     within: GuessStats,
-    /// Guesses within the last walk.
-    steps: Vec<Issue>,
+    /// Guesses for the last miss, and behind them those within its walk.
+    issued: Vec<Issue>,
     /// Room for the reads of a walk.
     pub reads: Vec<ReadRecord>,
     /// Guesses of the last miss, where walks are recorded.
     pub recorded: Vec<GuessRecord>,
-}
-
-fn line(at: PhysAddr) -> u64 {
-    at.0 >> LINE_SHIFT
 }
 
 impl Speculation {
@@ -141,14 +132,14 @@ impl Speculation {
             data: GuessStats::default(),
             entries: GuessStats::default(),
             within: GuessStats::default(),
-            steps: Vec::new(),
+            issued: Vec::new(),
             reads: Vec::new(),
             recorded: Vec::new(),
         }
     }
 
     /// Has the lines fetched that the engine guesses for `miss`.
-    pub fn issue<B: Below>(&mut self, miss: &Miss, lent: &mut Lent<'_, B>) -> Issued {
+    pub fn issue<B: Below>(&mut self, miss: &Miss, lent: &mut Lent<'_, B>) {
         let at = miss.at + self.engine.latency();
         let below = &*lent.below;
         let seen = Seen {
@@ -157,14 +148,31 @@ impl Speculation {
             delay: &|line| below.delay(line, at),
         };
         let guesses = self.engine.guess(miss, &seen);
-        self.steps.clear();
-        let fetch = |guess: Guess| Issue {
-            guess,
-            asked: at,
-            became: lent.private.speculate(guess.at, at, lent.below),
-            step: None,
-        };
-        guesses.into_iter().map(fetch).collect()
+        self.issued.clear();
+        self.fetch(&guesses, &[], at, lent.private, lent.below);
+    }
+
+    /// Has the lines of `guesses` fetched, asked for at `asked`; within a nested walk `next`
+    /// will be read.
+    fn fetch<B: Below>(
+        &mut self,
+        guesses: &Guesses,
+        next: &[PhysAddr],
+        asked: Cycle,
+        private: &mut Private,
+        below: &mut B,
+    ) {
+        for guess in guesses {
+            private.announce(guess.at, below);
+        }
+        for &guess in guesses {
+            self.issued.push(Issue {
+                guess,
+                asked,
+                became: private.speculate(guess.at, asked, below),
+                next: next.iter().any(|&at| guess.covers(at)),
+            });
+        }
     }
 
     /// Guesses within the walk for `lookup` that follows.
@@ -180,12 +188,18 @@ impl Speculation {
 
     /// The translation for `miss` is known, or that there is none: counts its guesses,
     /// and tells the engine of them and of a walk of its own.
-    pub fn judge(&mut self, miss: &Miss, issued: &Issued, outcome: &Outcome<'_>, view: &View<'_>) {
+    pub fn judge(&mut self, miss: &Miss, outcome: &Outcome<'_>, view: &View<'_>) {
         if outcome.recorded {
             self.recorded.clear();
         }
-        for (n, issue) in issued.iter().chain(&self.steps).enumerate() {
-            let verdict = outcome.verdict(miss, issue, view);
+        let of_entry = |issue: &Issue| issue.guess.what == What::Entry;
+        let entries = if self.issued.iter().any(of_entry) {
+            outcome.entries(miss, view)
+        } else {
+            ArrayVec::new()
+        };
+        for (n, issue) in self.issued.iter().enumerate() {
+            let verdict = outcome.verdict(miss, issue, &entries);
             let stats = match issue.guess.what {
                 What::Data => &mut self.data,
                 What::Entry => &mut self.entries,
@@ -203,10 +217,8 @@ impl Speculation {
                 });
             }
         }
-        if let Some(walked) = outcome.walked
-            && !miss.merges
-        {
-            self.engine.learn_at(miss, walked, outcome.end);
+        if let Some(walked) = outcome.walked {
+            self.engine.learn(miss, walked, outcome.end);
         }
     }
 
@@ -231,21 +243,29 @@ impl Speculation {
 }
 
 impl Outcome<'_> {
-    fn verdict(&self, miss: &Miss, issue: &Issue, view: &View<'_>) -> Verdict {
+    /// Where the entries lie that say where the data is; none without a page.
+    fn entries(&self, miss: &Miss, view: &View<'_>) -> ArrayVec<PhysAddr, 2> {
+        let found = if miss.merges {
+            foresee(view, miss.va).ok()
+        } else {
+            self.walked.copied()
+        };
+        found.map_or_else(ArrayVec::new, |walked| walked.entries(view))
+    }
+
+    /// `entries`: where the right ones lie.
+    fn verdict(&self, miss: &Miss, issue: &Issue, entries: &[PhysAddr]) -> Verdict {
         let Issue {
             guess,
             asked,
             became,
-            step,
+            next,
         } = *issue;
-        let is_it = |at| line(at) == line(guess.at);
         let right = match guess.what {
-            What::Data => self.walked.is_some_and(|walked| is_it(walked.pa(miss.va))),
-            What::Entry => {
-                (self.walked).is_some_and(|walked| walked.entries(view).into_iter().any(is_it))
-            }
+            What::Data => self.data.is_some_and(|at| guess.covers(at)),
+            What::Entry => entries.iter().any(|&at| guess.covers(at)),
             // A step is taken whether the walk finds something in the end or not.
-            What::Step => step.is_some_and(|step| behind(view, &step).into_iter().any(is_it)),
+            What::Step => next,
         };
         let (ready, takes) = match became {
             Speculated::Fetched(ready) => (ready, ready - asked),
@@ -257,7 +277,7 @@ impl Outcome<'_> {
             What::Data if miss.access == Access::Write => takes,
             What::Data => ready.saturating_sub(self.end).max(self.hit),
             What::Entry | What::Step => {
-                let read = self.reads.iter().find(|read| is_it(read.at));
+                let read = self.reads.iter().find(|read| guess.covers(read.at));
                 read.map_or(takes, |read| read.end - read.start)
             }
         };

@@ -1,12 +1,11 @@
 //! Misses of a core with a speculation engine.
 
 use pagewalk_memory::Below;
-use pagewalk_units::Cycle;
+use pagewalk_units::{Cycle, PhysAddr};
 
 use super::miss::Ended;
 use super::{Lent, Lookup, Mmu};
 use crate::engine::{Miss, Outcome};
-use crate::walk::foresee;
 
 impl Miss {
     /// `lookup`, which no TLB has answered at `at`.
@@ -35,19 +34,21 @@ impl Mmu {
         let Some(speculation) = &mut self.speculation else {
             unreachable!("only a core with an engine comes here");
         };
-        let issued = speculation.issue(&miss, lent);
+        speculation.issue(&miss, lent);
         let notes = std::mem::take(&mut speculation.reads);
         let mut ended = self.walk(lookup, asked, Some(notes), lent);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
+            let walked = ended.found.as_ref().ok();
             let outcome = Outcome {
-                walked: ended.found.as_ref().ok(),
+                walked,
+                data: walked.map(|walked| walked.pa(lookup.va)),
                 reads: &ended.reads,
                 end: ended.end,
                 hit: lent.private.l2_latency(),
                 recorded,
             };
-            speculation.judge(&miss, &issued, &outcome, lent.view);
+            speculation.judge(&miss, &outcome, lent.view);
             if !recorded {
                 ended.reads.clear();
                 speculation.reads = std::mem::take(&mut ended.reads);
@@ -57,27 +58,28 @@ impl Mmu {
     }
 
     /// Guesses for a lookup that no TLB has answered at the first of two times, and
-    /// that a walk for another will have answered at the second.
+    /// that a walk for another will have answered at the second: it lies at `data`.
     #[inline(never)]
     pub(super) fn guess_beside<B: Below>(
         &mut self,
         lookup: &Lookup,
+        data: PhysAddr,
         (asked, end): (Cycle, Cycle),
         lent: &mut Lent<'_, B>,
     ) {
         let miss = Miss::of(lookup, asked, true);
         let recorded = self.records.is_some();
         if let Some(speculation) = &mut self.speculation {
-            let issued = speculation.issue(&miss, lent);
-            let walked = foresee(lent.view, lookup.va).ok();
+            speculation.issue(&miss, lent);
             let outcome = Outcome {
-                walked: walked.as_ref(),
+                walked: None,
+                data: Some(data),
                 reads: &[],
                 end,
                 hit: lent.private.l2_latency(),
                 recorded,
             };
-            speculation.judge(&miss, &issued, &outcome, lent.view);
+            speculation.judge(&miss, &outcome, lent.view);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::walk::{LEVELS, Walked, foresee, request};
 
 pagewalk_stats::counters! {
     /// What one core counted of the in-memory TLB. lookups = hits + misses, hits = hits_4kb +
-    /// hits_2mb, and lookups = walks + hits.
+    /// hits_2mb, lookups = walks + hits, and lookups is the sum of the reads by level.
     pub struct InMemoryStats {
         lookups: "lookups", "Translations that no TLB of the core had and that the in-memory TLB was asked for";
         hits: "lookups", "Lookups that found the translation: no walk is made";
@@ -31,8 +31,7 @@ pagewalk_stats::counters! {
         predicted_wrong: "lookups", "Lookups whose page had the other size, as the walk found out";
         cycles: "cycles", "Sum of the lookups' lengths, from the miss of the last TLB of the core to the line";
         fills: "entries", "Entries put in after walks, each of which writes its line";
-        reads: "reads", "Lines read by lookups";
-        reads_l1d: "reads", "Those of them that the first-level data cache had";
+        reads_l1d: "reads", "Lines read by lookups, one each, that the first-level data cache had";
         reads_l2: "reads", "Those that the second-level cache had";
         reads_l3: "reads", "Those that the shared cache had";
         reads_remote: "reads", "Those that another core's cache had";
@@ -89,7 +88,6 @@ impl InMemory {
         InMemoryStats {
             hits: s.hits_4kb + s.hits_2mb,
             misses: s.lookups - s.hits_4kb - s.hits_2mb,
-            reads: self.reads.iter().sum(),
             reads_l1d: reads(Level::L1),
             reads_l2: reads(Level::L2),
             reads_l3: reads(Level::L3),
@@ -155,7 +153,8 @@ impl Mmu {
             asid, va, access, ..
         } = lookup;
         let (Some(unit), Some(tlb)) = (&mut self.in_memory, &mut lent.in_memory_tlb) else {
-            return self.walk_for(lookup, missed, missed.asked, lent).0;
+            let ended = self.walk_from(lookup, missed.asked, lent);
+            return self.finish(lookup, missed, ended);
         };
         let predicted = unit.predict(va);
         let at = request(tlb.line(va.0, predicted), self.core);
@@ -198,8 +197,10 @@ impl Mmu {
             });
         }
         self.memory_lookup[side(access)] = done.at - missed.asked;
-        let (answer, found) = self.walk_for(lookup, missed, done.at, lent);
-        if let Some((walked, end)) = found {
+        let ended = self.walk_from(lookup, done.at, lent);
+        let (found, end) = (ended.found.ok(), ended.end);
+        let answer = self.finish(lookup, missed, ended);
+        if let Some(walked) = found {
             self.keep_in_memory(lookup, &walked, end, predicted, lent);
         }
         answer

@@ -134,7 +134,8 @@ impl Mmu {
         let flight = &self.flights[i];
         if self.speculation.is_some() && flight.walked {
             let looked = asked.max(flight.looked);
-            self.guess_beside(lookup, (looked, at), lent);
+            let data = flight.mapping.pa(lookup.va);
+            self.guess_beside(lookup, data, (looked, at), lent);
         }
     }
 

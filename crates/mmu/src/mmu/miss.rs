@@ -133,12 +133,7 @@ impl Mmu {
         if self.in_memory.is_some() {
             return self.ask_memory(lookup, &missed, lent);
         }
-        if self.speculation.is_some() {
-            let ended = self.walk_and_guess(lookup, missed.asked, lent);
-            return self.finish(lookup, &missed, ended);
-        }
-        let notes = self.records.as_ref().map(|_| Vec::new());
-        let ended = self.walk(lookup, missed.asked, notes, lent);
+        let ended = self.walk_from(lookup, missed.asked, lent);
         self.finish(lookup, &missed, ended)
     }
 
@@ -270,23 +265,19 @@ impl Mmu {
         }
     }
 
-    /// A walk, from `asked` on at the soonest, for what TLBs have missed: the answer, and
-    /// what was found when.
-    pub(super) fn walk_for<B: Below>(
+    /// A walk from `asked` on at the soonest, before which an engine, if there is one, guesses.
+    #[inline(always)]
+    pub(super) fn walk_from<B: Below>(
         &mut self,
         lookup: &Lookup,
-        missed: &Missed,
         asked: Cycle,
         lent: &mut Lent<'_, B>,
-    ) -> (Result<Answer, Fault>, Option<(Walked, Cycle)>) {
-        let ended = if self.speculation.is_some() {
-            self.walk_and_guess(lookup, asked, lent)
-        } else {
-            let notes = self.records.as_ref().map(|_| Vec::new());
-            self.walk(lookup, asked, notes, lent)
-        };
-        let found = ended.found.ok().map(|walked| (walked, ended.end));
-        (self.finish(lookup, missed, ended), found)
+    ) -> Ended {
+        if self.speculation.is_some() {
+            return self.walk_and_guess(lookup, asked, lent);
+        }
+        let notes = self.records.as_ref().map(|_| Vec::new());
+        self.walk(lookup, asked, notes, lent)
     }
 
     /// What a walk found goes into the TLBs, and others may wait for it.

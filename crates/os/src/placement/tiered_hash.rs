@@ -397,6 +397,11 @@ impl FrameChoice for ByHash {
             Kind::Table if *table_tiers > 0 => (tables, *table_tiers),
             Kind::Table => return memory.take(want),
         };
+        if kind == Kind::Data {
+            // Programs mostly touch their pages in ascending order.
+            let number = key.number + 1;
+            memory.announce(hash.of(0, HashKey { number, ..key }));
+        }
         let range = hash.range();
         let free = memory.free_frames() as f64 / (range.end - range.start) as f64;
         // Page tables have memory of their own in the released code: no block is broken by them.
@@ -476,13 +481,13 @@ pagewalk_stats::counters! {
 impl TierStats {
     fn of(tier: usize, [data, tables, large]: [&Placed; 3]) -> Self {
         TierStats {
-            data_tries: data.tries[tier],
+            data_tries: data.tries(tier),
             data_hits: data.hits[tier],
             data_expected: data.expected[tier].round() as u64,
-            table_tries: tables.tries[tier],
+            table_tries: tables.tries(tier),
             table_hits: tables.hits[tier],
             table_expected: tables.expected[tier].round() as u64,
-            large_tries: large.tries[tier],
+            large_tries: large.tries(tier),
             large_hits: large.hits[tier],
             large_expected: large.expected[tier].round() as u64,
         }
@@ -491,7 +496,6 @@ impl TierStats {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_structures::Placed;
     use pagewalk_tables::{Purpose, Want};
     use pagewalk_units::Asid;
 
@@ -552,10 +556,9 @@ mod tests {
         let page = Purpose::Leaf { vpn: VPN };
         assert_eq!(hashed.take(&want(page), &mut memory), Some(7));
         let tiers = hashed.tiers().expect("it places by hash");
-        let of =
-            |placed: &Placed| [&placed.tries, &placed.hits].map(|counts| [counts[0], counts[1]]);
-        assert_eq!(of(&tiers.tables), [[1, 0], [1, 0]]);
-        assert_eq!(of(&tiers.data), [[1, 1], [0, 1]]);
+        assert_eq!(tiers.tables.hits[..2], [1, 0]);
+        assert_eq!(tiers.data.hits[..2], [0, 1]);
+        assert_eq!([0, 1].map(|tier| tiers.data.tries(tier)), [1, 1]);
         // Again, and both frames are in use: what the buddy allocator has.
         let again = hashed
             .take(&want(page), &mut memory)
@@ -596,7 +599,8 @@ mod tests {
             );
             // Of the levels above nobody asks the hash.
             hashed.take(&want(node(2)), &mut memory).expect("free");
-            let tries: u64 = hashed.tiers.tables.tries.iter().sum();
+            let tables = &hashed.tiers.tables;
+            let tries: u64 = (0..most).map(|tier| tables.tries(tier)).sum();
             assert_eq!(tries, [0, 4, 0, 4 + 3 + 2][most]);
         }
     }

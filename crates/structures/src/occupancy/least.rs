@@ -22,6 +22,8 @@ pub(super) struct Least {
     block: u32,
     /// Blocks that have changed, a bit each.
     changed: u64,
+    /// The least time when it was last looked for: none becomes less.
+    bound: Cycle,
 }
 
 impl Least {
@@ -37,7 +39,14 @@ impl Least {
             words: vec![0; if places <= FEW { 0 } else { blocks }],
             block,
             changed: u64::MAX >> (64 - blocks),
+            bound: 0,
         }
+    }
+
+    /// No place is free before this.
+    #[inline(always)]
+    pub fn bound(&self) -> Cycle {
+        self.bound
     }
 
     /// The time of `place` is another one.
@@ -56,6 +65,7 @@ impl Least {
             self.words.iter().copied().fold(u64::MAX, u64::min)
         };
         let place = word as usize & (MOST_PLACES - 1);
+        self.bound = free_at[place];
         (free_at[place], place)
     }
 

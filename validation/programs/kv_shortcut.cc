@@ -61,7 +61,8 @@ template <class Hash> static void print(const char *name) {
 
 /* For their listing. */
 template class Asked<Pair>;
-template void Slb<Pair>::move(uint64_t, Pair *, Pair *);
+template class Slb<Pair>;
+template class Rows<Pair>;
 
 int main(int argc, char **argv) {
     if (argc == 2 && !std::strcmp(argv[1], "hashes")) {

@@ -20,7 +20,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Index, Key, Move, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 use super::nodes::{HEADER_BYTES, NIL, Nodes, SLOT_BYTES, SLOTS};
 use crate::heap::Heap;
@@ -237,6 +237,7 @@ impl Tree {
 
 impl Index for Tree {
     const HOST_BYTES: u64 = 56;
+    const PAIR: u64 = 0;
 
     fn value_bytes(&self) -> u64 {
         self.value_bytes
@@ -262,7 +263,7 @@ impl Index for Tree {
         }
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+    fn look<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         if self.nodes.root == NIL {
             return None;
         }
@@ -329,6 +330,19 @@ impl Index for Tree {
     /// Nothing takes long here.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
         Step::More
+    }
+
+    fn key_text(&self, id: u32) -> u64 {
+        self.records[id as usize].key.va()
+    }
+
+    fn follow_moves(&mut self) {
+        self.nodes.moves = Some(Vec::new());
+    }
+
+    fn moves(&mut self) -> Vec<Move> {
+        let moves = self.nodes.moves.as_mut();
+        moves.map(std::mem::take).unwrap_or_default()
     }
 
     fn value_object(&self, found: &Found) -> u64 {

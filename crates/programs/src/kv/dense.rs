@@ -24,7 +24,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{self, AHEAD, Found, Index, Key, Place, Step, same};
+use super::index::{self, AHEAD, Found, Index, Key, Move, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 use crate::heap::Heap;
 use crate::thread::{NONE, Value};
@@ -59,6 +59,8 @@ pub struct Dense {
     table: u64,
     value_bytes: u64,
     growth: Option<Growth>,
+    /// See [`Index::follow_moves`].
+    moves: Option<Vec<Move>>,
 }
 
 /// `dense_hashtable(const dense_hashtable&, size)` and the swap after it.
@@ -83,6 +85,7 @@ impl Dense {
             table: 0,
             value_bytes,
             growth: None,
+            moves: None,
         }
     }
 
@@ -195,6 +198,7 @@ impl Dense {
 
 impl Index for Dense {
     const HOST_BYTES: u64 = 96;
+    const PAIR: u64 = 0;
 
     /// `set_empty_key` makes the first table, after what C++ programs have.
     fn begin(&mut self, heap: &mut Heap) {
@@ -222,7 +226,7 @@ impl Index for Dense {
         std::hint::black_box(at.iter().map(record).fold(0, u64::wrapping_add));
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+    fn look<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         if self.slots.is_empty() {
             return None;
         }
@@ -313,6 +317,18 @@ impl Index for Dense {
             Ok(id) => self.found(id, at, false),
             Err(slot) => self.insert(e, heap, (slot, at.plus(2)), &key, sp),
         })
+    }
+
+    fn key_text(&self, id: u32) -> u64 {
+        self.records[id as usize].key.va()
+    }
+
+    fn follow_moves(&mut self) {
+        self.moves = Some(Vec::new());
+    }
+
+    fn moves(&mut self) -> Vec<Move> {
+        self.moves.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     fn value_object(&self, found: &Found) -> u64 {

@@ -6,6 +6,8 @@ use crate::layout::DATA;
 pub const TABLE: u64 = DATA;
 /// The map itself: its first and last words, its counters.
 pub const MAP: u64 = DATA + 0x1000;
+/// The table that leads from keys to records, where there is one.
+pub const SHORTCUT: u64 = DATA + 0x1800;
 /// `malloc`'s own: free lists of the thread, bins, the end of the heap.
 pub const ARENA: u64 = DATA + 0x2000;
 /// Buffer of values that GETs answer, and behind it where the next one goes.

@@ -69,7 +69,7 @@ const FIRST: u64 = MAP + 0x10;
 const SIZE: u64 = MAP + 0x18;
 const NEXT_RESIZE: u64 = MAP + 0x28;
 /// Cycles of a 64-bit division: Intel since Ice Lake (A. Fog).
-const DIVISION: u8 = 15;
+pub(super) const DIVISION: u8 = 15;
 /// Nodes that one step of a growth moves, and bytes that one clears.
 const STEP: usize = 256;
 const CLEARED: u64 = 64 << 10;
@@ -290,6 +290,8 @@ impl Hash {
 
 impl Index for Hash {
     const HOST_BYTES: u64 = 48;
+    /// Behind `next`.
+    const PAIR: u64 = 8;
 
     fn value_bytes(&self) -> u64 {
         self.value_bytes
@@ -309,7 +311,7 @@ impl Index for Hash {
         std::hint::black_box(at.iter().map(node).fold(0, u64::wrapping_add));
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+    fn look<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         let size = e.load(0x148, 1, SIZE, 8, [NONE; 2]);
         e.branch(0x150, 0xd0, 1, true, [size, NONE]);
         let located = self.locate(e, 0xd0, key, sp);
@@ -364,6 +366,10 @@ impl Index for Hash {
             Some(fresh) => Step::Done(self.link(e, fresh, sp)),
             None => Step::More,
         }
+    }
+
+    fn key_text(&self, id: u32) -> u64 {
+        self.nodes[id as usize].key.va()
     }
 
     fn value_object(&self, found: &Found) -> u64 {

@@ -1,16 +1,16 @@
 //! What a key-value program asks of its structure, whichever it is.
 //!
 //! This is the seam between a program and the way from a key to its record:
-//! [`Index::find`] takes a key and answers with the record's address, and whatever
-//! is put in front of it (a cache of addresses in software or hardware) takes the
-//! same and answers the same.
+//! [`Index::look`] takes a key and answers with the record's address, and whatever
+//! is put in front of it ([`Shortcut`](super::shortcut::Shortcut)) takes the same and
+//! answers the same.
 
 use super::emit::Emit;
 use super::libc::{self, Text};
 use super::ycsb;
 use crate::heap::Heap;
 use crate::layout::{HEAP, Layout};
-use crate::thread::Value;
+use crate::thread::{NONE, Value};
 
 /// A key as a request brings it: 24 characters that a `std::string` (or sds) holds.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +86,32 @@ pub struct Found {
     pub fresh: bool,
 }
 
+/// A record as a table of addresses names it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Known {
+    /// Its number in the order of insertion.
+    pub id: u32,
+    /// The number of its key.
+    pub number: u64,
+    /// Address of its pair of key and value, or entry.
+    pub va: u64,
+    /// What gives that address.
+    pub at: Value,
+}
+
+/// A record has moved from one address to another.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Move {
+    /// Its number in the order of insertion.
+    pub id: u32,
+    /// The number of its key.
+    pub number: u64,
+    /// Where it was.
+    pub from: u64,
+    /// Where it is.
+    pub to: u64,
+}
+
 /// Keys that are looked for side by side.
 pub const AHEAD: usize = 32;
 
@@ -105,10 +131,14 @@ pub enum Step {
 pub const START: [u64; 2] = [640, 72_704];
 
 /// See the module. `sp` is the stack pointer of the program's main function.
-pub trait Index: Send + 'static {
+pub trait Index: Send + Sync + 'static {
     /// Host memory a key takes, in bytes: its record and its part of the arrays
     /// that lead to it, with the old ones while they grow.
     const HOST_BYTES: u64;
+
+    /// Bytes from the begin of a record to its pair of key and value, or entry: to
+    /// what a pointer to it points.
+    const PAIR: u64;
 
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
@@ -135,7 +165,50 @@ pub trait Index: Send + 'static {
 
     /// The record of `key`, by the structure's own way from a key to it.
     /// A search may move what is left of a growth, so it has the heap.
-    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
+    fn look<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
+
+    /// What a GET does before and after it has the record, but for the value.
+    fn begin_get<E: Emit>(&mut self, _: &mut E, _: &Key, _: u64) {}
+    /// See [`begin_get`](Self::begin_get).
+    fn end_get<E: Emit>(&mut self, _: &mut E, _: Option<&Found>, _: u64) {}
+
+    /// A GET without a shortcut, but for the value.
+    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+        self.begin_get(e, key, sp);
+        let found = self.look(e, heap, key, sp);
+        self.end_get(e, found.as_ref(), sp);
+        found
+    }
+
+    /// Where the characters of a record's key lie.
+    fn key_text(&self, id: u32) -> u64;
+
+    /// Reads the length of `key` and where its characters are: what gives the latter.
+    fn operand<E: Emit>(&self, e: &mut E, pc: u64, key: &Key) -> Value {
+        e.load(pc, 1, key.object + 8, 8, [NONE; 2]);
+        e.load(pc + 5, 1, key.object, 8, [NONE; 2])
+    }
+
+    /// Compares the key of `record` with `key`: lengths, then characters. Six
+    /// instructions in C++, and those of `memcmp`; what gives the result.
+    fn is_of<E: Emit>(&self, e: &mut E, pc: u64, key: &Key, record: &Known, sp: u64) -> Value {
+        let length = e.load(pc, 1, key.object + 8, 8, [NONE; 2]);
+        let other = e.load(pc + 0x4, 1, record.va + 8, 8, [record.at, NONE]);
+        e.branch(pc + 0x8, pc + 0x14, 1, false, [length, other]);
+        let mine = e.load(pc + 0xa, 1, key.object, 8, [NONE; 2]);
+        let text = e.load(pc + 0xd, 1, record.va, 8, [record.at, NONE]);
+        let (a, b) = ((self.key_text(record.id), text), (key.text, mine));
+        let equal = same(record.number, key.number);
+        libc::memcmp(e, (pc + 0x10, 1), a, b, equal, sp)
+    }
+
+    /// From now on notes which records move.
+    fn follow_moves(&mut self) {}
+
+    /// The records that have moved since it was asked last, in order.
+    fn moves(&mut self) -> Vec<Move> {
+        Vec::new()
+    }
 
     /// The record of `key`; a new one without a value when there is none.
     fn entry<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Step;
@@ -154,8 +227,8 @@ pub trait Index: Send + 'static {
     /// Reads where the value of a record is: its address and what gives it.
     fn value<E: Emit>(&mut self, e: &mut E, found: &Found) -> (u64, Value) {
         let object = self.value_object(found);
-        e.load(0x1a9, 1, object + 8, 8, [found.at, crate::thread::NONE]);
-        let text = e.load(0x1b4, 2, object, 8, [found.at, crate::thread::NONE]);
+        e.load(0x1a9, 1, object + 8, 8, [found.at, NONE]);
+        let text = e.load(0x1b4, 2, object, 8, [found.at, NONE]);
         (self.value_text(found.id).va(), text)
     }
 
@@ -168,7 +241,6 @@ pub trait Index: Send + 'static {
         from: (u64, Value),
         sp: u64,
     ) {
-        use crate::thread::NONE;
         let bytes = self.value_bytes();
         let object = (self.value_object(found), found.at);
         e.load(0x7e, 1, object.0 + 8, 8, [object.1, NONE]);

@@ -254,6 +254,8 @@ impl Map {
 
 impl Index for Map {
     const HOST_BYTES: u64 = 32;
+    /// Behind colour and links.
+    const PAIR: u64 = 32;
 
     fn value_bytes(&self) -> u64 {
         self.value_bytes
@@ -277,7 +279,7 @@ impl Index for Map {
         }
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+    fn look<E: Emit>(&mut self, e: &mut E, _: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
         let root = e.load(0x27a, 1, HEADER + PARENT, 8, [NONE; 2]);
         e.branch(0x284, 0, 2, false, [root, NONE]);
         let mine = e.load(0x28a, 1, key.object, 8, [NONE; 2]);
@@ -344,6 +346,10 @@ impl Index for Map {
     /// Nothing takes long here.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
         Step::More
+    }
+
+    fn key_text(&self, id: u32) -> u64 {
+        self.tree.nodes[id as usize].key.va()
     }
 
     fn value_object(&self, found: &Found) -> u64 {

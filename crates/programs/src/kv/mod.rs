@@ -19,6 +19,7 @@ mod map;
 mod nodes;
 mod redis;
 mod serve;
+mod shortcut;
 mod siphash;
 mod tree;
 pub mod ycsb;
@@ -27,6 +28,7 @@ use pagewalk_stream::{Facts, Program, ProgramError};
 
 use self::index::Index;
 use self::serve::{Server, Work};
+use self::shortcut::{Choice, FastHash, Kind, Shortcut};
 use crate::entry::{Entry, Values};
 use crate::info::{POPULATE, ParamInfo, REGION, WorkloadInfo};
 use crate::layout::Layout;
@@ -150,9 +152,100 @@ const PARAMS: &[ParamInfo] = &[
         range: "hashed or ordered",
         meaning: "Whether the number in a key is that of its insertion hashed by FNV-64, or the number itself (YCSB's insertorder).",
     },
+    ParamInfo {
+        name: "shortcut",
+        unit: "",
+        default: "none",
+        range: "none, stlt, slb or stlt-sw",
+        meaning: "What a GET asks for the record's address before it searches: the machine's table by loadVA and insertSTLT, of a design that has one (stlt); a search lookaside buffer in software (slb); STLT's table in software (stlt-sw).",
+    },
+    ParamInfo {
+        name: "fast_hash",
+        unit: "",
+        default: "xxh3",
+        range: "xxh3, xxh64, murmur, djb2 or siphash",
+        meaning: "The hash of a key that the shortcut is asked by; the structure keeps its own.",
+    },
+    ParamInfo {
+        name: "shortcut_size",
+        unit: "bytes",
+        default: "512MiB with stlt-sw, 1280MiB with slb",
+        range: "4KiB to 64GiB, with stlt-sw a power of two",
+        meaning: "Memory of a table in software, beside --size; of slb's four fifths are its logs.",
+    },
+    ParamInfo {
+        name: "shortcut_id",
+        unit: "",
+        default: "none",
+        range: "0 to 15",
+        meaning: "Identifier that replaces the low 4 bits of the hash, as for several indexes in one table.",
+    },
+    ParamInfo {
+        name: "slb_sampling",
+        unit: "records",
+        default: "32",
+        range: "1 to 4096, a power of two",
+        meaning: "Of so many records that a full slot of slb is offered it considers one.",
+    },
     POPULATE,
     REGION,
 ];
+
+/// The table in front of the structure.
+fn shortcut(values: &Values<'_>) -> Result<Option<Choice>, ProgramError> {
+    let choices = ["none", "stlt", "slb", "stlt-sw"];
+    let name = values.choice("shortcut", &choices, "none")?;
+    let needs = |params: &[&str], why: &str, holds: bool| {
+        let given = params.iter().find(|p| values.text(p).is_some());
+        match given {
+            Some(param) if !holds => Err(values.refuse(param, why)),
+            _ => Ok(()),
+        }
+    };
+    let why = "there is no shortcut to use it; give shortcut=, too";
+    needs(&["fast_hash", "shortcut_id"], why, name != "none")?;
+    let why = "only a table in software has it: shortcut=slb or stlt-sw";
+    let software = matches!(name, "slb" | "stlt-sw");
+    needs(&["shortcut_size"], why, software)?;
+    needs(
+        &["slb_sampling"],
+        "only shortcut=slb samples",
+        name == "slb",
+    )?;
+    let bytes = |default| values.number_in("shortcut_size", 4 << 10..=64 << 30, default);
+    let kind = match name {
+        "stlt" => Kind::Asked,
+        "slb" => {
+            let sampling = values.number_in("slb_sampling", 1..=4096, 32)?;
+            if !sampling.is_power_of_two() {
+                return Err(values.refuse("slb_sampling", "not a power of two"));
+            }
+            Kind::Slb {
+                bytes: bytes(1280 << 20)?,
+                sampling,
+            }
+        }
+        "stlt-sw" => {
+            let bytes = bytes(512 << 20)?;
+            if !bytes.is_power_of_two() {
+                return Err(values.refuse("shortcut_size", "its sets are a power of two"));
+            }
+            Kind::Rows { bytes }
+        }
+        _ => return Ok(None),
+    };
+    let names = FastHash::ALL.map(|(name, _)| name);
+    let hash = values.choice("fast_hash", &names, names[0])?;
+    let hash = FastHash::ALL.iter().find(|(name, _)| *name == hash);
+    Ok(Some(Choice {
+        kind,
+        hash: hash.map_or(FastHash::Xxh3, |h| h.1),
+        id: match values.text("shortcut_id") {
+            Some(_) => Some(values.number_in("shortcut_id", 0..=15, 0)?),
+            None => None,
+        },
+    }))
+}
 
 fn program<I: Index>(
     values: &Values<'_>,
@@ -181,7 +274,8 @@ fn program<I: Index>(
     } else {
         0
     };
-    holds::<I>(values, keys, inserts, value)?;
+    let choice = shortcut(values)?;
+    holds::<I>(values, keys, inserts, value, choice)?;
     let start = values.start()?;
     let work = Work {
         keys,
@@ -204,16 +298,15 @@ fn program<I: Index>(
         ..Facts::default()
     };
     let mut layout = Layout::new();
-    layout.data(
-        globals::BYTES,
-        matches!(start.touch, Touch::Bulk | Touch::Part(_)),
-    );
+    let populate = matches!(start.touch, Touch::Bulk | Touch::Part(_));
+    layout.data(globals::BYTES, populate);
+    let shortcut = choice.map(|c| Shortcut::new(c, &mut layout, populate));
     let mut heap = I::heap(layout);
     let stack = heap.stack(0);
     let rng = pagewalk_units::rng(values.options.seed, "workload.kv");
     let mut code = Code::new(facts, start);
     code.thread(stack, move |t| async move {
-        let server = Server::new(make(value), heap, stack);
+        let server = Server::new(make(value), heap, shortcut, stack);
         server.run(t, work, rng).await;
     });
     Ok(Box::new(code))
@@ -231,6 +324,7 @@ fn holds<I: Index>(
     keys: u64,
     inserts: u64,
     value: u64,
+    shortcut: Option<Choice>,
 ) -> Result<(), ProgramError> {
     let all = keys.saturating_add(inserts);
     if all > 4 * MOST_KEYS || heap(I::footprint(all, value)) > index::Place::REACH {
@@ -241,7 +335,11 @@ fn holds<I: Index>(
         return Err(values.refuse("operations", &why));
     }
     let what = format!("{}: {all} keys", values.name());
-    crate::host::fits(I::HOST_BYTES * all, &what)
+    let (each, table) = match shortcut {
+        Some(choice) => (shortcut::HOST_BYTES, choice.kind.host_bytes()),
+        None => (0, 0),
+    };
+    crate::host::fits((I::HOST_BYTES + each) * all + table, &what)
 }
 
 /// The most keys whose records take at most the size asked for.

@@ -14,7 +14,7 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::Place;
+use super::index::{Move, Place};
 use super::libc;
 use crate::heap::Heap;
 use crate::thread::NONE;
@@ -47,6 +47,8 @@ pub struct Nodes {
     all: Vec<Node>,
     pub root: u32,
     pub rightmost: u32,
+    /// See [`Index::follow_moves`](super::index::Index::follow_moves).
+    pub moves: Option<Vec<Move>>,
 }
 
 impl Default for Nodes {
@@ -55,6 +57,7 @@ impl Default for Nodes {
             all: Vec::new(),
             root: NIL,
             rightmost: NIL,
+            moves: None,
         }
     }
 }
@@ -155,6 +158,16 @@ impl Nodes {
         let (number, id) = (source.number[from.1], source.id[from.1]);
         let target = &mut self.all[to.0 as usize];
         (target.number[to.1], target.id[to.1]) = (number, id);
+        if self.moves.is_some() {
+            let (from, to) = (self.slot(from.0, from.1), self.slot(to.0, to.1));
+            let moved = Move {
+                id,
+                number,
+                from,
+                to,
+            };
+            self.moves.get_or_insert_default().push(moved);
+        }
         if !E::LOUD {
             return;
         }

@@ -27,7 +27,7 @@ pub use self::dictionary::Dictionary;
 use self::dictionary::{FUNCTIONS, NIL, REHASH, Record, SWITCH, TABLE_BYTES, TABLES, TYPE};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Place, Step};
+use super::index::{AHEAD, Found, Index, Key, Known, Place, Step};
 use super::libc::{self, KEY_BYTES};
 use super::siphash::hash_of;
 use crate::heap::Heap;
@@ -41,6 +41,8 @@ const OBJECT_BYTES: u64 = 16;
 const KEY_SDS: u64 = 1 + KEY_BYTES + 1;
 /// Tables of the dictionary of keys that expire, which is empty.
 const EXPIRES: u64 = MAP + 0x290;
+/// Code of `lookupKey`.
+const LOOKUP: u64 = 0x1000;
 /// The clock.
 const CLOCK: u64 = MAP + 0x220;
 
@@ -249,6 +251,7 @@ impl Dictionary {
 
 impl Index for Dictionary {
     const HOST_BYTES: u64 = 64;
+    const PAIR: u64 = 0;
 
     /// The characters of the request are an sds already: parsing is left out, as
     /// the STLT paper does.
@@ -276,25 +279,58 @@ impl Index for Dictionary {
         }
     }
 
-    fn find<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
-        const CODE: u64 = 0x1000;
-        e.call(0x150, CODE, 4, sp);
-        e.push(CODE, 1, sp - 8);
-        e.load(CODE + 0x1, 1, key.object, 8, [NONE; 2]);
-        e.load(CODE + 0x7, 2, MAP + 0x240, 8, [NONE; 2]);
-        let found = self.find_entry(e, heap, (CODE + 0xa, 1), key, sp - 16);
-        e.branch(CODE + 0x12, CODE + 0x2d, 2, found.is_none(), [NONE; 2]);
-        if let Some(found) = &found {
+    /// `dictFind`.
+    fn look<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found> {
+        self.find_entry(e, heap, (LOOKUP + 0xa, 1), key, sp - 16)
+    }
+
+    /// `lookupKey`.
+    fn begin_get<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) {
+        e.call(0x150, LOOKUP, 4, sp);
+        e.push(LOOKUP, 1, sp - 8);
+        e.load(LOOKUP + 0x1, 1, key.object, 8, [NONE; 2]);
+        e.load(LOOKUP + 0x7, 2, MAP + 0x240, 8, [NONE; 2]);
+    }
+
+    fn end_get<E: Emit>(&mut self, e: &mut E, found: Option<&Found>, sp: u64) {
+        e.branch(LOOKUP + 0x12, LOOKUP + 0x2d, 2, found.is_none(), [NONE; 2]);
+        if let Some(found) = found {
             let object = self.records[found.id as usize].object.va();
-            let at = e.load(CODE + 0x17, 2, found.record + 8, 8, [found.at, NONE]);
-            e.branch(CODE + 0x1b, CODE + 0x2d, 1, false, [NONE; 2]);
-            let clock = e.load(CODE + 0x1d, 1, CLOCK, 4, [NONE; 2]);
-            e.load(CODE + 0x23, 1, object, 1, [at, NONE]);
-            e.store(CODE + 0x2b, 3, object, 4, at, clock.plus(2));
+            let at = e.load(LOOKUP + 0x17, 2, found.record + 8, 8, [found.at, NONE]);
+            e.branch(LOOKUP + 0x1b, LOOKUP + 0x2d, 1, false, [NONE; 2]);
+            let clock = e.load(LOOKUP + 0x1d, 1, CLOCK, 4, [NONE; 2]);
+            e.load(LOOKUP + 0x23, 1, object, 1, [at, NONE]);
+            e.store(LOOKUP + 0x2b, 3, object, 4, at, clock.plus(2));
         }
-        e.pop(CODE + 0x2d, 1, sp - 8);
-        e.ret(CODE + 0x2e, 0x150, 1, sp);
-        found
+        e.pop(LOOKUP + 0x2d, 1, sp - 8);
+        e.ret(LOOKUP + 0x2e, 0x150, 1, sp);
+    }
+
+    fn key_text(&self, id: u32) -> u64 {
+        self.records[id as usize].key.va() + 1
+    }
+
+    /// `sdslen`.
+    fn operand<E: Emit>(&self, e: &mut E, pc: u64, key: &Key) -> Value {
+        let kind = e.load(pc, 1, key.text - 1, 1, [NONE; 2]);
+        e.branch(pc + 0x2, pc + 0x80, 4, false, [kind, NONE]);
+        let case = e.load(pc + 0x4, 3, SWITCH, 4, [kind.plus(2), NONE]);
+        e.jump(
+            pc + 0x6,
+            pc + 0x8,
+            2,
+            TAKEN | INDIRECT,
+            [case.plus(1), NONE],
+        );
+        e.load(pc + 0x8, 1, key.text - 3, 1, [NONE; 2]);
+        NONE
+    }
+
+    /// The entry's key, and `dictSdsKeyCompare`.
+    fn is_of<E: Emit>(&self, e: &mut E, pc: u64, key: &Key, record: &Known, sp: u64) -> Value {
+        let text = e.load(pc, 1, record.va, 8, [record.at, NONE]);
+        let record = &self.records[record.id as usize];
+        self.compare(e, pc + 0xa, (key, NONE), (record, text), sp)
     }
 
     /// `setKey`: a look for the key, `dbAdd` when there is none, `removeExpire`.

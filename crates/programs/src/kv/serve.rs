@@ -29,6 +29,7 @@ use super::emit::{Emit, Quiet};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
 use super::index::{AHEAD, Index, Key, Step};
 use super::libc::{self, KEY_BYTES, Text};
+use super::shortcut::Shortcut;
 use super::ycsb::{Chooser, fnv64};
 use crate::heap::Heap;
 use crate::thread::{NONE, Thread, Touch, Value};
@@ -70,6 +71,8 @@ impl Work {
 pub struct Server<I> {
     index: I,
     heap: Heap,
+    /// In front of the structure, for GETs.
+    shortcut: Option<Shortcut>,
     sp: u64,
     /// Where the program's own string keeps the key's characters.
     key_text: u64,
@@ -80,7 +83,7 @@ pub struct Server<I> {
 
 impl<I: Index> Server<I> {
     /// A server over an empty structure; `stack` is where the thread's begins.
-    pub fn new(mut index: I, mut heap: Heap, stack: u64) -> Self {
+    pub fn new(mut index: I, mut heap: Heap, shortcut: Option<Shortcut>, stack: u64) -> Self {
         index.begin(&mut heap);
         let key_text = if I::COPIES_KEY {
             heap.malloc(2 * 15 + 1)
@@ -90,6 +93,7 @@ impl<I: Index> Server<I> {
         Server {
             index,
             heap,
+            shortcut,
             sp: stack - FRAME,
             key_text,
             request: 0,
@@ -123,6 +127,9 @@ impl<I: Index> Server<I> {
             self.heap.announce(&mut t).await;
         }
         t.begin(1).await;
+        if self.shortcut.is_some() {
+            self.index.follow_moves();
+        }
         // The buffer of requests is read into anew.
         self.request = 0;
         let mut keys = work.keys;
@@ -148,7 +155,11 @@ impl<I: Index> Server<I> {
                     self.set(&mut t, number, true).await;
                     continue;
                 }
-                self.get(&mut t, number);
+                if self.shortcut.is_some() {
+                    self.get_shortened(&mut t, number).await;
+                } else {
+                    self.get(&mut t, number);
+                }
                 t.request();
                 if t.full() {
                     t.pause().await;
@@ -185,6 +196,14 @@ impl<I: Index> Server<I> {
             if t.full() {
                 t.pause().await;
             }
+            if let Some(shortcut) = &mut self.shortcut {
+                for moved in self.index.moves() {
+                    shortcut.follow(t, &self.index, &moved, sp).await;
+                    if t.full() {
+                        t.pause().await;
+                    }
+                }
+            }
             match step {
                 Step::More => step = self.index.proceed(t, heap, sp),
                 Step::Done(found) => break found,
@@ -203,6 +222,23 @@ impl<I: Index> Server<I> {
         let from = self.next_request(t, false);
         let key = self.key_of(number, from);
         if let Some(found) = self.index.find(t, &mut self.heap, &key, self.sp) {
+            let value = self.index.value(t, &found);
+            self.answer(t, value);
+        }
+    }
+
+    /// The same with a table of addresses in front of the structure.
+    async fn get_shortened(&mut self, t: &mut Thread, number: u64) {
+        let from = self.next_request(t, false);
+        let key = self.key_of(number, from);
+        let (index, heap, sp) = (&mut self.index, &mut self.heap, self.sp);
+        index.begin_get(t, &key, sp);
+        let found = match &mut self.shortcut {
+            Some(shortcut) => shortcut.find(t, index, heap, &key, sp).await,
+            None => index.look(t, heap, &key, sp),
+        };
+        index.end_get(t, found.as_ref(), sp);
+        if let Some(found) = found {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }

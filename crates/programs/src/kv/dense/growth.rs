@@ -4,6 +4,7 @@
 use super::{Dense, EMPTY, Growth, LIMIT, SLOT_BYTES, SLOTS, STEP, TABLE, USED};
 use crate::heap::Heap;
 use crate::kv::emit::Emit;
+use crate::kv::index::Move;
 use crate::kv::libc::{self, KEY_BYTES};
 use crate::thread::NONE;
 
@@ -68,6 +69,14 @@ impl Dense {
                 growth.old.push((record.key, record.value));
                 record.slot = to as u32;
                 let into = growth.table + SLOT_BYTES * to as u64;
+                if let Some(moves) = &mut self.moves {
+                    moves.push(Move {
+                        id,
+                        number: record.number,
+                        from: va,
+                        to: into,
+                    });
+                }
                 let from = (record.key.va(), text);
                 record.key = Self::construct(e, heap, CODE + 0x170, into, from, KEY_BYTES, frame);
                 let value = e.load(CODE + 0x178, 2, va + 32, 8, [NONE; 2]);

@@ -1,0 +1,275 @@
+//! What may stand in front of a structure's own way from a key to its record: a table
+//! of addresses to which a fast hash of the key leads (STLT, figure 4).
+//!
+//! ```text
+//! getValueFast(key):
+//!     integer = fast hash of key
+//!     record = find(integer)                    loadVA, or a table in software
+//!     if record and its key is the one asked for: return record
+//!     record = getValueSlow(key)                the structure, as without
+//!     insert(integer, record)                   insertSTLT
+//! ```
+//!
+//! Only GETs take it: the paper does not change insertion either. Records that move are
+//! entered anew once they have ([`Move`]); none is erased. From
+//! `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:
+//!
+//! ```text
+//! 400 mov 8(key) ; mov (key) ; 40a call integer_of ; 40f mov table ; mov ; mov ; mov ; 41c call find
+//! 421 test ; 424 je 500 : the structure's find ; 50c add ; mov table ; mov ; mov ; 51a mov record ; 51f call insert
+//! 524 mov record ; 529 jmp 42a
+//! ```
+
+mod asked;
+mod fast_hash;
+mod rows;
+mod slb;
+
+use pagewalk_stream::flags::TAKEN;
+use rustc_hash::FxHashMap;
+
+pub use self::fast_hash::FastHash;
+use self::rows::Rows;
+use self::slb::Slb;
+use super::emit::Emit;
+use super::index::{Found, Index, Key, Known, Move};
+use crate::heap::Heap;
+use crate::layout::Layout;
+use crate::thread::{NONE, Thread, Value};
+
+/// In the program's main function.
+const CODE: u64 = 0x400;
+/// Of a table's `find`.
+const CALL: u64 = CODE + 0x1c;
+/// Where records are followed that have moved.
+const MOVED: u64 = 0x600;
+/// Locals of the main function: the table's address, the record.
+const TABLE_LOCAL: u64 = 0x50;
+const RECORD_LOCAL: u64 = 0x58;
+/// Low bits of an integer that the identifier of an index replaces (figure 10).
+pub const ID_BITS: u32 = 4;
+/// Host bytes a record of which it is known where it lies, when that map has just grown.
+pub const HOST_BYTES: u64 = 60;
+
+/// The table, and what it needs to know.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// The machine's: `loadVA` and `insertSTLT`.
+    Asked,
+    /// A search lookaside buffer.
+    Slb {
+        /// Of slots and logs together, which are a fifth and four fifths of it.
+        bytes: u64,
+        /// A slot that is full is offered one of so many records.
+        sampling: u64,
+    },
+    /// STLT's table without hardware.
+    Rows {
+        /// Of all rows, a power of two.
+        bytes: u64,
+    },
+}
+
+impl Kind {
+    /// Host memory of the table, in bytes.
+    pub fn host_bytes(self) -> u64 {
+        match self {
+            Kind::Asked => 0,
+            Kind::Slb { bytes, .. } => bytes,
+            Kind::Rows { bytes } => bytes / 2,
+        }
+    }
+}
+
+/// What was chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// The table.
+    pub kind: Kind,
+    /// What makes integers of keys.
+    pub hash: FastHash,
+    /// Identifier of the index, where several share the table.
+    pub id: Option<u64>,
+}
+
+enum Table {
+    /// The machine has none.
+    Off,
+    Asked,
+    Slb(Slb),
+    Rows(Rows),
+}
+
+/// What is known of the records that the table may name: by address, number in the
+/// order of insertion and number of the key.
+#[derive(Default)]
+pub struct Places(FxHashMap<u64, (u32, u64)>);
+
+impl Places {
+    /// The record at `va`; `at` gives the address.
+    fn known(&self, va: u64, at: Value) -> Option<Known> {
+        let (id, number) = *self.0.get(&va)?;
+        Some(Known { id, number, va, at })
+    }
+
+    fn follow(&mut self, id: u32, number: u64, (from, to): (u64, u64)) {
+        // Another record may have come there in the meantime.
+        if self.0.get(&from).is_some_and(|r| r.0 == id) {
+            self.0.remove(&from);
+        }
+        self.0.insert(to, (id, number));
+    }
+}
+
+/// See the module.
+pub struct Shortcut {
+    table: Table,
+    hash: FastHash,
+    id: Option<u64>,
+    places: Places,
+}
+
+impl Shortcut {
+    /// An empty table in memory of `layout`'s; `populate` touches every page of it.
+    pub fn new(choice: Choice, layout: &mut Layout, populate: bool) -> Self {
+        let table = match choice.kind {
+            Kind::Asked => Table::Asked,
+            Kind::Slb { bytes, sampling } => {
+                Table::Slb(Slb::new(bytes, sampling, layout, populate))
+            }
+            Kind::Rows { bytes } => Table::Rows(Rows::new(bytes, layout, populate)),
+        };
+        Shortcut {
+            table,
+            hash: choice.hash,
+            id: choice.id,
+            places: Places::default(),
+        }
+    }
+
+    /// The integer of the key with this number.
+    fn integer_of(&self, number: u64) -> u64 {
+        let hash = self.hash.of(number);
+        match self.id {
+            Some(id) => hash >> ID_BITS << ID_BITS | id,
+            None => hash,
+        }
+    }
+
+    /// Calls the hash function from `pc`: what gives the integer.
+    fn integer<E: Emit>(&self, e: &mut E, pc: u64, text: (u64, Value), sp: u64) -> Value {
+        let hashed = self.hash.emit(e, (pc, 1), text, sp);
+        match self.id {
+            // and, or
+            Some(_) => e.compute(pc + 0x5, 2, 2, [hashed, NONE]),
+            None => hashed,
+        }
+    }
+
+    /// The record of `key`: by the table, or as the structure itself finds it.
+    pub async fn find<I: Index>(
+        &mut self,
+        t: &mut Thread,
+        index: &mut I,
+        heap: &mut Heap,
+        key: &Key,
+        sp: u64,
+    ) -> Option<Found> {
+        if matches!(self.table, Table::Off) {
+            return index.look(t, heap, key, sp);
+        }
+        let text = index.operand(t, CODE, key);
+        let hashed = self.integer(t, CODE + 0xa, (key.text, text), sp);
+        let integer = (self.integer_of(key.number), hashed);
+        t.load(CODE + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
+        let known = match &mut self.table {
+            Table::Off => None,
+            Table::Asked => match asked::find(t, index, &self.places, key, integer, sp).await {
+                Some(known) => known,
+                None => {
+                    self.table = Table::Off;
+                    None
+                }
+            },
+            Table::Slb(slb) => slb.find(t, index, &self.places, key, integer, sp),
+            Table::Rows(rows) => rows.find(t, index, &self.places, key, integer, sp),
+        };
+        let answer = known.map_or(NONE, |k| k.at);
+        t.branch(CODE + 0x24, 0x500, 2, known.is_none(), [answer, NONE]);
+        if let Some(known) = known {
+            return Some(Found {
+                id: known.id,
+                record: known.va - I::PAIR,
+                at: known.at,
+                fresh: false,
+            });
+        }
+        let found = index.look(t, heap, key, sp)?;
+        let va = found.record + I::PAIR;
+        if matches!(self.table, Table::Off) {
+            return Some(found);
+        }
+        self.places.0.insert(va, (found.id, key.number));
+        t.load(0x510, 2, sp + TABLE_LOCAL, 8, [NONE; 2]);
+        t.store(0x51a, 3, sp + RECORD_LOCAL, 8, NONE, found.at);
+        self.insert(t, 0x51f, integer, (va, found.at), sp).await;
+        let at = t.load(0x524, 1, sp + RECORD_LOCAL, 8, [NONE; 2]);
+        t.jump(0x529, CODE + 0x2a, 1, TAKEN, [NONE; 2]);
+        Some(Found { at, ..found })
+    }
+
+    async fn insert(
+        &mut self,
+        t: &mut Thread,
+        site: u64,
+        integer: (u64, Value),
+        record: (u64, Value),
+        sp: u64,
+    ) {
+        match &mut self.table {
+            Table::Off => {}
+            Table::Asked => {
+                if !asked::insert(t, site, integer, record, sp).await {
+                    self.table = Table::Off;
+                }
+            }
+            Table::Slb(slb) => slb.insert(t, site, integer, record, sp),
+            Table::Rows(rows) => rows.insert(t, site, integer, record, sp),
+        }
+    }
+
+    /// A record has moved: its row follows.
+    pub async fn follow<I: Index>(&mut self, t: &mut Thread, index: &I, moved: &Move, sp: u64) {
+        if matches!(self.table, Table::Off) {
+            return;
+        }
+        let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
+        self.places.follow(moved.id, moved.number, (from, to));
+        t.load(MOVED, 1, to + 8, 8, [NONE; 2]);
+        let text = t.load(MOVED + 0x5, 1, to, 8, [NONE; 2]);
+        let hashed = self.integer(t, MOVED + 0xa, (index.key_text(moved.id), text), sp);
+        let integer = (self.integer_of(moved.number), hashed);
+        t.load(MOVED + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
+        let site = MOVED + 0x1c;
+        match &mut self.table {
+            Table::Slb(slb) => slb.follow(t, site, integer, (from, to), sp),
+            _ => self.insert(t, site, integer, (to, NONE), sp).await,
+        }
+    }
+}
+
+/// Marsaglia's xorshift64, which is enough to choose by.
+struct Random(u64);
+
+impl Random {
+    const START: Random = Random(88_172_645_463_325_252);
+    /// Cycles of a draw: six shifts and exclusive ors.
+    const LATENCY: u64 = 6;
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}

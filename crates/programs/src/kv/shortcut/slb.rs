@@ -1,0 +1,455 @@
+//! The search lookaside buffer (Wu, Ni and Jiang, SoCC 2017): a table of addresses in
+//! software that admits what is asked for often.
+//!
+//! A slot is a line: a word of seven 4-bit counters and how many entries are used, and
+//! seven entries of a 16-bit tag and a 48-bit address. A log is 16 bytes: where the next
+//! tag goes, and the last seven tags; each slot has sixteen. A miss enters its tag into
+//! the log, if the slot is full only one time in `sampling` (32 in the published code,
+//! `wuxb45/SLB`), and the record into the slot if the tag was there already: in a free
+//! entry, or in place of the first, from a random one on, whose counter is below the
+//! times that it was there. A hit counts up to 15. Without the locks of several threads.
+//!
+//! ```text
+//! find 3100 push six ; 26 divq count ; fold ; 45 add slots ; 4c jmp 5a
+//!   5a mov entry ; shr ; cmp ; 69 jne 50 ; 6e je 50 ; 70 mov 8(key) ; 77 cmp 8(record) ; 7b jne 50
+//!   7d mov (key) ; mov (record) ; 83 call memcmp ; 8a jne 50 ; 8c mov counters ; a4 je c3 ; b1 mov ; b5 jmp c3
+//!   50 add ; cmp ; 58 je c0 ; c3 add ; pop six ; d4 ret
+//! insert 31e0 push three ; 13 divq count ; 1a add slots ; 1e mov counters ; 2f je 1a8 ; 3c divq logs ; 5c add logs
+//!   70 movzwl tag ; cmp ; add ; 86 jne 70 ; 88 movzwl head ; 8e mov tag ; a3 mov head ; a9 je 19e ; c0 ja e8
+//!   d3 and entry ; d8 je 210 ; e6 jne d0 : 210 mov entry ; 224 mov counters ; 227 jmp 19e
+//!   e8 a random number ; 147 je 1e8 ; 15b mov counters ; 167 jb 1e8 ; 171 jmp 18d : 19c jne 178 ; 18b jb 1e8
+//!   1e8 mov entry ; 201 mov counters ; pop three ; ret : 19e pop three ; ret
+//!   1a8 a random number ; 1d3 cmp sampled ; 1d7 jb 35 ; pop three ; ret
+//! move 3410 12 divq count ; 1b add slots ; 30 mov entry ; and ; cmp ; 3b je 50 ; 45 jne 30 ; ret : fold ; 6d mov entry ; ret
+//! ```
+
+use pagewalk_stream::flags::TAKEN;
+
+use super::{CALL, Places, Random};
+use crate::kv::emit::Emit;
+use crate::kv::globals::SHORTCUT;
+use crate::kv::hash::DIVISION;
+use crate::kv::index::{Index, Key, Known};
+use crate::layout::Layout;
+use crate::thread::{NONE, Value};
+
+const FIND: u64 = 0x3100;
+const INSERT: u64 = 0x31e0;
+const MOVE: u64 = 0x3410;
+/// Words of the table's object: slots and logs, where they lie, how many of 4096
+/// draws admit, the random number.
+const COUNT: u64 = SHORTCUT;
+const LOG_COUNT: u64 = SHORTCUT + 0x8;
+const SLOTS: u64 = SHORTCUT + 0x10;
+const LOGS: u64 = SHORTCUT + 0x18;
+const SAMPLED: u64 = SHORTCUT + 0x20;
+const RANDOM: u64 = SHORTCUT + 0x28;
+
+/// Entries of a slot, and tags of a log.
+const WAYS: usize = 7;
+const SLOT_BYTES: u64 = 64;
+const LOG_BYTES: u64 = 16;
+const LOGS_A_SLOT: u64 = 16;
+/// Bytes of a slot with its logs.
+const UNIT: u64 = SLOT_BYTES + LOGS_A_SLOT * LOG_BYTES;
+const DRAWS: u64 = 0x1000;
+const POINTER: u64 = (1 << 48) - 1;
+const MOST: u64 = 15;
+
+/// See the module.
+pub struct Slb {
+    count: u64,
+    /// Eight words a slot: what lies there.
+    slots: Vec<u64>,
+    /// Eight half-words a log.
+    logs: Vec<u16>,
+    slots_at: u64,
+    logs_at: u64,
+    sampled: u64,
+    random: Random,
+}
+
+/// The tag of a hash.
+fn fold(hash: u64) -> u64 {
+    let half = hash ^ hash >> 32;
+    (half ^ half >> 16) & 0xffff
+}
+
+fn counter(word: u64, way: usize) -> u64 {
+    word >> (4 * way) & MOST
+}
+
+impl Slb {
+    /// An empty one of `bytes`, at least 320.
+    pub fn new(bytes: u64, sampling: u64, layout: &mut Layout, populate: bool) -> Self {
+        let count = bytes / UNIT;
+        let logs = count * LOGS_A_SLOT;
+        Slb {
+            count,
+            slots: vec![0; (count * SLOT_BYTES / 8) as usize],
+            logs: vec![0; (logs * LOG_BYTES / 2) as usize],
+            slots_at: layout.array(count * SLOT_BYTES, populate),
+            logs_at: layout.array(logs * LOG_BYTES, populate),
+            sampled: DRAWS / sampling,
+            random: Random::START,
+        }
+    }
+
+    fn slot(&self, integer: u64) -> u64 {
+        (integer >> 6) % self.count
+    }
+
+    /// The record of `key`.
+    pub fn find<E: Emit, I: Index>(
+        &mut self,
+        e: &mut E,
+        index: &I,
+        places: &Places,
+        key: &Key,
+        (integer, hashed): (u64, Value),
+        sp: u64,
+    ) -> Option<Known> {
+        e.call(CALL, FIND, 4, sp);
+        for (i, insns) in [1, 2, 4, 2, 1, 1].into_iter().enumerate() {
+            let i = i as u64;
+            e.store(FIND + 4 * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
+        }
+        let inner = sp - 64;
+        let count = e.load(FIND + 0x26, 3, COUNT, 8, [NONE; 2]);
+        let rest = e.compute(FIND + 0x26, 0, DIVISION, [hashed.plus(1), count]);
+        let slots = e.load(FIND + 0x45, 9, SLOTS, 8, [NONE; 2]);
+        e.jump(FIND + 0x4c, FIND + 0x5a, 2, TAKEN, [NONE; 2]);
+        let slot = self.slot(integer);
+        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
+        let ready = [rest.plus(2), slots.plus(1)];
+        let tag = fold(integer);
+        let mut found = None;
+        for way in 0..WAYS {
+            let entry = self.slots[first + 1 + way];
+            let pointer = entry & POINTER;
+            let word = e.load(FIND + 0x5a, 1, va + 8 + 8 * way as u64, 8, ready);
+            let on = [word.plus(1), hashed.plus(4)];
+            let other = entry >> 48 != tag;
+            e.branch(FIND + 0x69, FIND + 0x50, 4, other, on);
+            if !other {
+                e.branch(FIND + 0x6e, FIND + 0x50, 2, pointer == 0, [word, NONE]);
+                if let Some(known) = places.known(pointer, word.plus(1)) {
+                    let order = index.is_of(e, FIND + 0x70, key, &known, inner);
+                    let is_it = known.number == key.number;
+                    e.branch(FIND + 0x8a, FIND + 0x50, 3, !is_it, [order, NONE]);
+                    if is_it {
+                        found = Some(known);
+                        self.count_hit(e, way, (first, va), ready);
+                        break;
+                    }
+                }
+            }
+            let last = way + 1 == WAYS;
+            e.branch(FIND + 0x58, FIND + 0xc0, 3, last, [NONE; 2]);
+        }
+        e.load(
+            FIND + 0xea,
+            if found.is_some() { 3 } else { 4 },
+            sp - 56,
+            8,
+            [NONE; 2],
+        );
+        e.pop(FIND + 0xeb, 5, sp - 8);
+        e.ret(FIND + 0xf4, CALL, 1, sp);
+        found
+    }
+
+    fn count_hit<E: Emit>(
+        &mut self,
+        e: &mut E,
+        way: usize,
+        (first, va): (usize, u64),
+        ready: [Value; 2],
+    ) {
+        let word = self.slots[first];
+        let counters = e.load(FIND + 0x8c, 1, va, 8, ready);
+        let most = counter(word, way) == MOST;
+        e.branch(FIND + 0xa4, FIND + 0xc3, 6, most, [counters.plus(2), NONE]);
+        if !most {
+            self.slots[first] = word + (1 << (4 * way));
+            e.store(FIND + 0xb1, 4, va, 8, ready[0], counters.plus(1));
+            e.jump(FIND + 0xb5, FIND + 0xc3, 1, TAKEN, [NONE; 2]);
+        }
+    }
+
+    /// A record that was found by the structure itself.
+    pub fn insert<E: Emit>(
+        &mut self,
+        e: &mut E,
+        site: u64,
+        (integer, hashed): (u64, Value),
+        (record, at): (u64, Value),
+        sp: u64,
+    ) {
+        e.call(site, INSERT, 1, sp);
+        for (i, insns) in [1, 3, 4].into_iter().enumerate() {
+            let i = i as u64;
+            e.store(INSERT + 9 * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
+        }
+        let count = e.load(INSERT + 0x13, 1, COUNT, 8, [NONE; 2]);
+        let rest = e.compute(INSERT + 0x13, 0, DIVISION, [hashed.plus(1), count]);
+        let slots = e.load(INSERT + 0x1a, 2, SLOTS, 8, [NONE; 2]);
+        let slot = self.slot(integer);
+        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
+        let ready = [rest.plus(2), slots.plus(1)];
+        let counters = e.load(INSERT + 0x1e, 1, va, 8, ready);
+        let used = self.slots[first] >> 60;
+        let full = used == WAYS as u64;
+        e.branch(
+            INSERT + 0x2f,
+            INSERT + 0x1a8,
+            5,
+            full,
+            [counters.plus(1), NONE],
+        );
+        if full {
+            let state = e.load(INSERT + 0x1a8, 1, RANDOM, 8, [NONE; 2]);
+            let drawn = state.plus(Random::LATENCY);
+            e.store(INSERT + 0x1ca, 10, RANDOM, 8, NONE, drawn);
+            let sampled = e.load(INSERT + 0x1d3, 2, SAMPLED, 8, [NONE; 2]);
+            let admitted = self.random.next() & (DRAWS - 1) < self.sampled;
+            let on = [drawn.plus(1), sampled];
+            e.branch(INSERT + 0x1d7, INSERT + 0x35, 1, admitted, on);
+            if !admitted {
+                e.pop(INSERT + 0x1dd, 3, sp - 8);
+                e.ret(INSERT + 0x1e1, site, 1, sp);
+                return;
+            }
+        }
+        let seen = self.log(e, integer, hashed);
+        e.branch(INSERT + 0xa9, INSERT + 0x19e, 2, seen == 0, [NONE; 2]);
+        let mut out = 0x19e;
+        if seen > 0 {
+            let entry = fold(integer) << 48 | record;
+            e.branch(INSERT + 0xc0, INSERT + 0xe8, 6, full, [counters, NONE]);
+            if full {
+                if self.replace(e, (first, va), seen, entry, (ready, at)) {
+                    out = 0x204;
+                }
+            } else {
+                self.append(e, (first, va), entry, (ready, at));
+            }
+        }
+        e.pop(INSERT + out, 3, sp - 8);
+        e.ret(INSERT + out + 4, site, 1, sp);
+    }
+
+    /// Enters the tag: how often it was there.
+    fn log<E: Emit>(&mut self, e: &mut E, integer: u64, hashed: Value) -> u64 {
+        let number = (integer >> 6) % (self.count * LOGS_A_SLOT);
+        let (first, va) = (8 * number as usize, self.logs_at + LOG_BYTES * number);
+        let count = e.load(INSERT + 0x3c, 4, LOG_COUNT, 8, [NONE; 2]);
+        let rest = e.compute(INSERT + 0x3c, 0, DIVISION, [hashed.plus(1), count]);
+        let logs = e.load(INSERT + 0x5c, 9, LOGS, 8, [NONE; 2]);
+        let ready = [rest.plus(2), logs.plus(1)];
+        let tag = fold(integer) as u16;
+        let mut seen = 0;
+        for way in 0..WAYS {
+            let insns = if way == 0 { 4 } else { 1 };
+            e.load(INSERT + 0x70, insns, va + 2 + 2 * way as u64, 2, ready);
+            seen += u64::from(self.logs[first + 1 + way] == tag);
+            let more = way + 1 < WAYS;
+            e.branch(INSERT + 0x86, INSERT + 0x70, 7, more, [NONE; 2]);
+        }
+        let head = e.load(INSERT + 0x88, 1, va, 2, ready);
+        let at = self.logs[first];
+        let tag_va = va + 2 + 2 * u64::from(at);
+        e.store(INSERT + 0x8e, 2, tag_va, 2, head, hashed.plus(4));
+        e.store(INSERT + 0xa3, 5, va, 2, ready[0], head.plus(2));
+        self.logs[first + 1 + usize::from(at)] = tag;
+        self.logs[first] = (at + 1) % WAYS as u16;
+        seen
+    }
+
+    /// The first free entry.
+    fn append<E: Emit>(
+        &mut self,
+        e: &mut E,
+        (first, va): (usize, u64),
+        entry: u64,
+        (ready, at): ([Value; 2], Value),
+    ) {
+        for way in 0..WAYS {
+            let insns = if way == 0 { 5 } else { 2 };
+            let entry_va = va + 8 + 8 * way as u64;
+            let word = e.load(INSERT + 0xd3, insns, entry_va, 8, ready);
+            let free = self.slots[first + 1 + way] & POINTER == 0;
+            e.branch(INSERT + 0xd8, INSERT + 0x210, 1, free, [word.plus(1), NONE]);
+            if free {
+                self.slots[first + 1 + way] = entry;
+                self.slots[first] += 1 << 60;
+                e.store(INSERT + 0x212, 2, entry_va, 8, ready[0], at);
+                e.store(INSERT + 0x224, 3, va, 8, ready[0], NONE);
+                e.jump(INSERT + 0x227, INSERT + 0x19e, 1, TAKEN, [NONE; 2]);
+                return;
+            }
+            let more = way + 1 < WAYS;
+            e.branch(INSERT + 0xe6, INSERT + 0xd0, 3, more, [NONE; 2]);
+        }
+    }
+
+    /// An entry that was used less often than `seen` gives way; whether there is one.
+    fn replace<E: Emit>(
+        &mut self,
+        e: &mut E,
+        (first, va): (usize, u64),
+        seen: u64,
+        entry: u64,
+        (ready, at): ([Value; 2], Value),
+    ) -> bool {
+        let state = e.load(INSERT + 0xe8, 1, RANDOM, 8, [NONE; 2]);
+        let drawn = state.plus(Random::LATENCY);
+        e.store(INSERT + 0x11a, 13, RANDOM, 8, NONE, drawn);
+        let mut way = (self.random.next() % WAYS as u64) as usize;
+        // By multiplication: the remainder takes about twelve cycles.
+        let on = [drawn.plus(12), NONE];
+        let mut word = self.slots[first];
+        let none = counter(word, way) == 0;
+        e.branch(INSERT + 0x147, INSERT + 0x1e8, 13, none, on);
+        if !none {
+            word -= 1 << (4 * way);
+            self.slots[first] = word;
+            e.store(INSERT + 0x15b, 5, va, 8, ready[0], on[0]);
+        }
+        let mut gives = counter(word, way) < seen;
+        if !none {
+            e.branch(INSERT + 0x167, INSERT + 0x1e8, 4, gives, on);
+            if !gives {
+                e.jump(INSERT + 0x171, INSERT + 0x18d, 3, TAKEN, [NONE; 2]);
+            }
+        }
+        for left in (0..WAYS).rev() {
+            if gives {
+                break;
+            }
+            e.branch(INSERT + 0x19c, INSERT + 0x178, 6, left > 0, [NONE; 2]);
+            if left == 0 {
+                return false;
+            }
+            way = (way + 1) % WAYS;
+            gives = counter(word, way) < seen;
+            e.branch(INSERT + 0x18b, INSERT + 0x1e8, 6, gives, on);
+        }
+        let shift = 4 * way;
+        self.slots[first + 1 + way] = entry;
+        self.slots[first] = word & !(MOST << shift) | seen << shift;
+        let entry_va = va + 8 + 8 * way as u64;
+        e.store(INSERT + 0x1e8, 1, entry_va, 8, on[0], at);
+        e.store(INSERT + 0x201, 7, va, 8, ready[0], on[0].plus(3));
+        true
+    }
+
+    /// A record has moved: its entry, if it has one, follows.
+    pub fn follow<E: Emit>(
+        &mut self,
+        e: &mut E,
+        site: u64,
+        (integer, hashed): (u64, Value),
+        (from, to): (u64, u64),
+        sp: u64,
+    ) {
+        e.call(site, MOVE, 5, sp);
+        let count = e.load(MOVE + 0x12, 7, COUNT, 8, [NONE; 2]);
+        let rest = e.compute(MOVE + 0x12, 0, DIVISION, [hashed.plus(1), count]);
+        let slots = e.load(MOVE + 0x1b, 3, SLOTS, 8, [NONE; 2]);
+        let slot = self.slot(integer);
+        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
+        let ready = [rest.plus(2), slots.plus(1)];
+        for way in 0..WAYS {
+            let insns = if way == 0 { 3 } else { 1 };
+            let entry_va = va + 8 + 8 * way as u64;
+            let word = e.load(MOVE + 0x30, insns, entry_va, 8, ready);
+            let is_it = self.slots[first + 1 + way] & POINTER == from;
+            e.branch(MOVE + 0x3b, MOVE + 0x50, 3, is_it, [word.plus(1), NONE]);
+            if is_it {
+                self.slots[first + 1 + way] = fold(integer) << 48 | to;
+                e.store(MOVE + 0x6d, 10, entry_va, 8, ready[0], hashed.plus(6));
+                break;
+            }
+            let more = way + 1 < WAYS;
+            e.branch(MOVE + 0x45, MOVE + 0x30, 3, more, [NONE; 2]);
+        }
+        e.ret(MOVE + 0x72, site, 1, sp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, Slb, UNIT, WAYS, counter, fold};
+    use crate::kv::emit::Quiet;
+    use crate::layout::Layout;
+    use crate::thread::NONE;
+
+    fn slb(sampling: u64) -> Slb {
+        Slb::new(UNIT, sampling, &mut Layout::new(), false)
+    }
+
+    fn offer(slb: &mut Slb, hash: u64, record: u64) {
+        slb.insert(&mut Quiet, 0, (hash, NONE), (record, NONE), 1 << 20);
+    }
+
+    #[test]
+    fn a_record_is_admitted_when_its_log_has_its_tag() {
+        let mut slb = slb(32);
+        offer(&mut slb, 77, 0x1000);
+        assert!(slb.slots.iter().all(|w| *w == 0));
+        // Seven others in the same log push it out.
+        for i in 1..=7 {
+            offer(&mut slb, 77 + (i << 40), 0x2000);
+        }
+        offer(&mut slb, 77, 0x1000);
+        assert_eq!(slb.slots[0] >> 60, 0);
+        offer(&mut slb, 77, 0x1000);
+        assert_eq!(slb.slots[0], 1 << 60);
+        assert_eq!(slb.slots[1], fold(77) << 48 | 0x1000);
+        slb.follow(&mut Quiet, 0, (77, NONE), (0x1000, 0x3000), 1 << 20);
+        assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
+        slb.follow(&mut Quiet, 0, (77, NONE), (0x1000, 0x4000), 1 << 20);
+        assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
+    }
+
+    /// A full slot whose records are used most gives way to one that is asked for
+    /// often enough, and then only in the entry whose counter is below.
+    #[test]
+    fn a_full_slot_keeps_what_is_used_more() {
+        let mut slb = slb(1);
+        slb.slots[0] = 7 << 60 | ((1 << 28) - 1);
+        for way in 0..WAYS {
+            slb.slots[1 + way] = 1 << 48 | 0x1000;
+        }
+        offer(&mut slb, 99, 0x5000);
+        let before = slb.slots.clone();
+        offer(&mut slb, 99, 0x5000);
+        // One counter went down, no entry changed.
+        assert_eq!(slb.slots[1..], before[1..]);
+        let sum = |word| (0..WAYS).map(|w| counter(word, w)).sum::<u64>();
+        assert_eq!(sum(slb.slots[0]), sum(before[0]) - 1);
+        assert_eq!(slb.slots[0] >> 60, 7);
+        // One that was never used gives way, and takes the times it was seen.
+        let way = 3;
+        slb.slots[0] &= !(MOST << (4 * way));
+        offer(&mut slb, 99, 0x5000);
+        assert_eq!(slb.slots[1 + way], fold(99) << 48 | 0x5000);
+        assert_eq!(counter(slb.slots[0], way), 2);
+    }
+
+    #[test]
+    fn a_full_slot_considers_one_of_so_many() {
+        let mut slb = slb(32);
+        slb.slots[0] = 7 << 60;
+        let offered = 64_000;
+        let mut logged = 0;
+        for i in 0..offered {
+            let before = slb.logs.clone();
+            offer(&mut slb, i << 20, 0x1000);
+            logged += u64::from(before != slb.logs);
+        }
+        // Five standard deviations of a binomial distribution around 2,000.
+        assert!((1780..2220).contains(&logged), "{logged}");
+    }
+}

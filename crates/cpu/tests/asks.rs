@@ -28,6 +28,7 @@ fn looked(lines: &[u64], written: bool) -> Looked {
         reads: lines.iter().map(at).collect(),
         written: written.then(|| at(&lines[0])),
         latency: LATENCY,
+        ..Looked::default()
     }
 }
 
@@ -42,7 +43,7 @@ fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<Looked>) -> Cyc
             Stop::Ask => {
                 assert_eq!(ops[ran.at].kind, Kind::Ask);
                 let looked = answer(asked);
-                b.core.ask(&ops[ran.at], looked.as_ref(), &mut b.memory);
+                b.ask(&ops[ran.at], looked.as_ref());
                 asked += 1;
                 at = ran.at + 1;
             }
@@ -138,8 +139,7 @@ fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
     let ran = b.warm(&ops);
     assert_eq!((ran.at, ran.stop), (0, Stop::Ask));
     let before = b.core.instructions();
-    b.core
-        .warm_ask(&ops[0], Some(&looked(&[9], false)), 1000, &mut b.memory);
+    b.warm_ask(&ops[0], Some(&looked(&[9], false)));
     assert_eq!(b.core.instructions(), before + 1);
     let chain = vec![after(ask(), 1); 100];
     let cycles = run(&mut b, &chain, |_| Some(looked(&[9], false)));

@@ -108,6 +108,8 @@ impl Os {
         if let Some(Some(space)) = self.spaces.get_mut(pid as usize) {
             space.clear(&mut self.kernel, fx);
             space.forked = false;
+            let asid = space.asid;
+            self.stlt_forget(asid);
             self.objects.sweep(&mut self.kernel);
         }
         if let (Some(Some(space)), Some(host)) = (self.spaces.get_mut(pid as usize), &mut self.host)
@@ -134,6 +136,7 @@ impl Os {
         let mut counted = Tree::default();
         space.table.report(self.role.tables(), &mut counted);
         self.gone.merge(&counted);
+        self.stlt_forget(space.asid);
         self.free_asids.insert(space.asid.0);
         self.kernel.stats.processes -= 1;
         self.objects.sweep(&mut self.kernel);

@@ -387,6 +387,12 @@ fn designs_with_and_without_it_run_side_by_side_and_a_guest_has_none() {
         .map(|d| sum(d, "cycles", |p| p == "core.0"))
         .collect();
     assert!(cycles.iter().all(|&c| c == cycles[0]), "{cycles:?}");
+    let unasked = |w: &&String| w.contains("the program never asked for a record");
+    let told: Vec<_> = result.warnings.iter().filter(unasked).collect();
+    assert!(
+        told.len() == 2 && told[1].starts_with("stlt-va: "),
+        "{told:?}"
+    );
     for (key, want) in [
         ("shortcut.stlt.rows=1000", "shortcut.stlt.rows is 1000"),
         ("shortcut.stlt.ways=3", "shortcut.stlt.ways is 3"),

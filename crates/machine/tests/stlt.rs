@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use pagewalk_machine::{Design, DesignResult, Limits, Options, RunSpec, Stream};
 use pagewalk_programs::{Code, NONE, Touch};
-use pagewalk_stream::{Ask, Backing, Event, Facts, Program};
+use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
 use pagewalk_units::{Advice, VirtAddr};
 
 use common::{installation, metric, sum};
@@ -409,4 +409,45 @@ fn designs_with_and_without_it_run_side_by_side_and_a_guest_has_none() {
     guest.config.shortcut = design("stlt", &[]).config.shortcut;
     let why = guest.config.validate().unwrap_err();
     assert!(why.starts_with("shortcut is given beside virtual"), "{why}");
+}
+
+/// Two processes on one core have a table each; the IPB is cleared and filled again where one
+/// takes the core from the other.
+#[test]
+fn processes_that_take_turns_have_tables_of_their_own() {
+    let mut d = design("stlt", &[SMALL]);
+    d.config.schedule.time_slice_cycles = 50_000;
+    let told: [Arc<Mutex<Told>>; 2] = Default::default();
+    let programs = [3_000, 2_000].into_iter().zip(told.clone());
+    let opens = programs.map(|(keys, told)| -> pagewalk_stream::Opens {
+        let program = Store {
+            keys,
+            requests: 100_000,
+            changes: Changes::All,
+            huge: false,
+        };
+        Box::new(move || Ok(store(program, &told)))
+    });
+    let stream = Stream {
+        program: Box::new(Mix::new(opens.collect()).unwrap()),
+        designs: vec![0],
+    };
+    let options = Options {
+        limits: serde_json::from_value(serde_json::json!({"instructions": 200_000})).unwrap(),
+        ..Options::default()
+    };
+    let result = pagewalk_machine::run(&[d], vec![stream], &options, &mut |_| true);
+    let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
+    assert_eq!(d.status, "complete", "{:?}", d.message);
+    // Each address that a process was told of was mapped there: none is the other's.
+    for told in &told {
+        let told = told.lock().unwrap();
+        assert!(told.loads - told.nothing > 1000, "{told:?}");
+        assert!(told.false_matches * 100 < told.loads, "{told:?}");
+    }
+    assert_eq!(table(&d, "bytes"), 2 * 16 * 16384);
+    let restored = table(&d, "restored_pages");
+    assert!(restored > 20, "{restored}");
+    let put = table(&d, "invalid_pages") + restored;
+    assert_eq!(unit(&d, ".ipb", "fills"), put);
 }

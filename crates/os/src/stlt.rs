@@ -25,7 +25,7 @@ pagewalk_stats::counters! {
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
-        loads: "instructions", "loadVA, in every part of the run, skipped and warmed ones too where they are in a measured stretch";
+        loads: "instructions", "loadVA";
         hits: "instructions", "Those that found a row; whether its record has the key is the program's to tell";
         no_row: "instructions", "Those that found no row: the reply is 0";
         invalid: "instructions", "Those whose row lies in a page of the array of invalid pages (IPB): the reply is 0";

@@ -70,6 +70,13 @@ impl Bench {
         b.in_memory_tlb = Some(PomTlb::new(&tlb, [PhysAddr(1 << 45), PhysAddr(1 << 46)]));
         b
     }
+    /// The same with a unit for an STLT.
+    pub fn with_stlt(spec: &CoreSpec, mmu: &MmuSpec) -> Self {
+        let mut b = Self::with(spec, mmu, 256);
+        let mmu = Mmu::new(mmu, 0).expect("a possible MMU").with_stlt(true);
+        b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
+        b
+    }
     pub fn new(spec: &CoreSpec) -> Self {
         Self::with(spec, &perfect(), 256)
     }

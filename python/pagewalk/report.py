@@ -73,7 +73,7 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb")
+_COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb", "shortcut")
 _OWN = (*_COMPOSED, "virtual")
 
 

@@ -2,11 +2,11 @@
 
 mod bench;
 
-use bench::{Bench, DRAM, L1, PC, after, compute, load, spec};
+use bench::{Bench, DRAM, FLIP, L1, PC, after, compute, load, mmu, spec};
 use pagewalk_cpu::Stop;
 use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::Looked;
-use pagewalk_units::{Cycle, PhysAddr};
+use pagewalk_tables::{Looked, StltPage, Unit};
+use pagewalk_units::{Cycle, PageSize, PhysAddr, VirtAddr};
 
 const LATENCY: u8 = 5;
 /// Where the rows lie: no data does.
@@ -28,6 +28,7 @@ fn looked(lines: &[u64], written: bool) -> Looked {
         reads: lines.iter().map(at).collect(),
         written: written.then(|| at(&lines[0])),
         latency: LATENCY,
+        ..Looked::default()
     }
 }
 
@@ -42,7 +43,7 @@ fn run(b: &mut Bench, ops: &[Op], answer: impl Fn(u64) -> Option<Looked>) -> Cyc
             Stop::Ask => {
                 assert_eq!(ops[ran.at].kind, Kind::Ask);
                 let looked = answer(asked);
-                b.core.ask(&ops[ran.at], looked.as_ref(), &mut b.memory);
+                b.ask(&ops[ran.at], looked.as_ref());
                 asked += 1;
                 at = ran.at + 1;
             }
@@ -138,10 +139,69 @@ fn a_question_between_samples_leaves_its_lines_and_takes_no_time_of_its_own() {
     let ran = b.warm(&ops);
     assert_eq!((ran.at, ran.stop), (0, Stop::Ask));
     let before = b.core.instructions();
-    b.core
-        .warm_ask(&ops[0], Some(&looked(&[9], false)), 1000, &mut b.memory);
+    b.warm_ask(&ops[0], Some(&looked(&[9], false)));
     assert_eq!(b.core.instructions(), before + 1);
     let chain = vec![after(ask(), 1); 100];
     let cycles = run(&mut b, &chain, |_| Some(looked(&[9], false)));
     assert_eq!(cycles, 100 * (L1 + Cycle::from(LATENCY)) + 1);
+}
+
+/// An insertion's answer, with a line of its set or without.
+fn insertion(page: u64, lines: &[u64]) -> Looked {
+    Looked {
+        unit: Unit::Insert {
+            row: Some(PhysAddr(ROWS + 64 * page)),
+            walk: Some(VirtAddr(page << 12)),
+        },
+        ..looked(lines, false)
+    }
+}
+
+#[test]
+fn an_insertion_takes_its_walk_or_its_line_and_the_latency() {
+    let mut b = Bench::with_stlt(&spec(), &mmu());
+    b.run(&[compute(1, 1)]);
+    let walked = |b: &Bench| b.get("core.0.mmu.stlt", "walk_cycles");
+    // A far page: its entries are in memory, one level after the other.
+    let cycles = run(&mut b, &[ask()], |_| Some(insertion(1 << 20, &[])));
+    let walk = walked(&b);
+    assert!(walk >= 2 * DRAM, "{walk}");
+    assert_eq!(cycles, walk + Cycle::from(LATENCY) + 1);
+    // The page beside it: the walk is short, and goes on while the line comes.
+    let cycles = run(&mut b, &[ask()], |_| Some(insertion((1 << 20) + 1, &[5])));
+    assert!(walked(&b) - walk < DRAM);
+    assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1);
+    assert_eq!(b.get("core.0.mmu", "walks"), 1, "of the instructions");
+}
+
+#[test]
+fn who_uses_the_reply_finds_the_translation_with_it() {
+    let record = |n: u64| (1 << 32) + (n << 21);
+    let answer = |n: u64, translation: bool| {
+        let page = StltPage {
+            frame: PhysAddr(record(n) ^ FLIP),
+            size: PageSize::K4,
+            writable: true,
+        };
+        Looked {
+            unit: Unit::Load {
+                row: Some(PhysAddr(ROWS)),
+                translation: translation.then_some((VirtAddr(record(n)), page)),
+                invalid: Some(false),
+            },
+            ..looked(&[n], false)
+        }
+    };
+    let walks = [true, false].map(|translation| {
+        let mut b = Bench::with_stlt(&spec(), &mmu());
+        b.run(&[compute(1, 1)]);
+        let ops: Vec<Op> = (0..100)
+            .flat_map(|n| [ask(), after(load(record(n)), 1)])
+            .collect();
+        run(&mut b, &ops, |n| Some(answer(n, translation)));
+        let hits = b.get("core.0.mmu.stb", "hits");
+        assert_eq!(hits, if translation { 100 } else { 0 });
+        b.get("core.0.mmu", "walks")
+    });
+    assert_eq!(walks[0] + 100, walks[1]);
 }

@@ -22,7 +22,7 @@ use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
-use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec};
+use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Cycle, PhysAddr};
 
 use self::background::Background;
@@ -151,6 +151,9 @@ impl Machine {
             if let Some(tlb) = &config.in_memory_tlb {
                 mmu = mmu.with_in_memory_tlb(tlb);
             }
+            if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
+                mmu = mmu.with_stlt(spec.translations);
+            }
             let mut private = Private::new(&config.caches, core)?;
             if let Some(engine) = &config.engine {
                 mmu = mmu.with_engine(engine.build(config.frequency_ghz));
@@ -168,6 +171,9 @@ impl Machine {
             None => None,
             Some(InMemoryTlbSpec::Pom(spec)) => Some(Box::new(pom_tlb(spec, &mut os)?)),
         };
+        if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
+            os.keep_stlt(spec)?;
+        }
         if let Some(shortcut) = &design.shortcut {
             os.set_shortcut(shortcut(seed));
         }
@@ -235,14 +241,26 @@ impl Machine {
     }
 
     /// All TLBs forget what the kernel has changed, one in memory included, and whatever
-    /// else the cores have learned of it.
-    fn forget(&mut self, what: &Invalidation) {
+    /// else the cores have learned of it. Kernel time of that beside the shootdown: of
+    /// rows of an STLT, which are not looked for at once.
+    #[must_use]
+    fn forget(&mut self, what: &Invalidation) -> Cycle {
         for c in &mut self.cores {
             c.mmu.invalidate(what);
         }
         if let Some(tlb) = &mut self.in_memory_tlb {
             tlb.invalidate(what);
         }
+        let (cycles, pages) = self.os.stlt_invalidate(what);
+        if pages > 0 {
+            for (core, id) in self.cores.iter_mut().zip(&self.on_core) {
+                let runs = id.map(|id| self.processes[&self.threads[&id].process].pid);
+                if runs.is_some_and(|pid| self.os.asid(pid) == what.asid()) {
+                    core.mmu.fill_ipb(pages);
+                }
+            }
+        }
+        cycles
     }
 
     /// Word for the progress bar.

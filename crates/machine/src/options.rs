@@ -17,10 +17,18 @@ pub struct Design {
     pub description: String,
     /// Machine and design, resolved.
     pub config: Config,
-    /// Answers the program when it asks. A design with one gives replies.
+    /// Answers the program when it asks, in place of what `config` has for it: of a shape
+    /// that no file can give.
     pub shortcut: Option<NewShortcut>,
     /// It runs only for what it says of the others, and is not among the result's designs.
     pub beside: bool,
+}
+
+impl Design {
+    /// Whether programs that ask get replies.
+    pub fn replies(&self) -> bool {
+        self.shortcut.is_some() || self.config.shortcut.is_some()
+    }
 }
 
 /// Makes the shortcut of a machine that has just booted, from the run's seed.

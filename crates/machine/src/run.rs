@@ -84,7 +84,7 @@ pub fn run(
         .clamp(1, designs.len());
     let changes = Arc::new(Changes::default());
     let hubs = streams.into_iter().map(|s| {
-        let answers = s.designs.iter().any(|&d| designs[d].shortcut.is_some());
+        let answers = s.designs.iter().any(|&d| designs[d].replies());
         Hub::new(s.program, s.designs.len(), answers, Arc::clone(&changes))
     });
     let start = Instant::now();
@@ -162,7 +162,7 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
         )));
     }
     for s in streams {
-        let answers = |&&d: &&usize| designs[d].shortcut.is_some();
+        let answers = |&&d: &&usize| designs[d].replies();
         if let (Some(&d), 2..) = (s.designs.iter().find(answers), s.designs.len()) {
             return Err(RunError::Failure(format!(
                 "{} gives replies to its program and shares it with other designs; expected a stream of its own",

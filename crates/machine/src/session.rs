@@ -207,7 +207,7 @@ impl Installation {
             ));
         }
         let given = designs.iter().any(|d| d.name == PERFECT);
-        if !given && designs.iter().any(|d| d.shortcut.is_none()) {
+        if !given && designs.iter().any(|d| !d.replies()) {
             let reference = self.reference(spec).map_err(user)?;
             if reference.config.mmu.perfect {
                 designs.push(Design {
@@ -476,7 +476,7 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
 
 /// Which designs share a stream: all that give no replies, and each other one alone.
 fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
-    let replies = |d: &usize| designs[*d].shortcut.is_some();
+    let replies = |d: &usize| designs[*d].replies();
     let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);
     let together = (!together.is_empty()).then_some(together);
     together

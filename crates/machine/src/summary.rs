@@ -99,9 +99,10 @@ impl Counted<'_> {
     fn core(&self, name: &str) -> f64 {
         self.tree.sum(name, is_core) as f64
     }
-    /// Translations that no TLB of a core had: walks, and hits of an in-memory TLB.
+    /// Translations that no TLB of a core had: walks, and hits of an in-memory TLB or of
+    /// an STLT's buffer of translations.
     fn l2_tlb_misses(&self) -> f64 {
-        self.mmu("walks") + self.sum("mmu.in_memory_tlb", "hits")
+        self.mmu("walks") + self.sum("mmu.in_memory_tlb", "hits") + self.sum("mmu.stb", "hits")
     }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64

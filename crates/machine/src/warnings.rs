@@ -41,6 +41,12 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         }
     }
     out.extend(turns(designs));
+    out.extend(designs.iter().filter(|d| never_asked(d)).map(|d| {
+        format!(
+            "{}: the program never asked for a record, so nothing of shortcut did anything",
+            d.name
+        )
+    }));
     for (i, a) in designs.iter().enumerate() {
         for b in &designs[i + 1..] {
             let same = !a.stats.is_empty()
@@ -64,6 +70,14 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         );
     }
     out
+}
+
+/// Whether a design has a table for questions, and nobody asked in the measured part.
+fn never_asked(d: &DesignResult) -> bool {
+    let mut questions = (d.stats.iter())
+        .filter(|s| s.path == "stlt" && matches!(s.name, "loads" | "inserts"))
+        .peekable();
+    questions.peek().is_some() && questions.all(|s| s.value == 0)
 }
 
 /// Whether two designs counted the same. A part that only one of them has, as khugepaged,
@@ -160,6 +174,9 @@ impl Pair<'_> {
         let path: Vec<&str> = key.split('.').collect();
         match path[..] {
             ["placement", ..] => self.no_large_pages(),
+            ["shortcut", ..] if never_asked(self.a) || never_asked(self.b) => {
+                Some("the program never asked for a record (shortcut)".to_owned())
+            }
             ["mmu", "walkers"] if self.measured("walker_wait_cycles", is_mmu) == 0 => {
                 Some("no walk ever waited for a walker (mmu.walkers)".to_owned())
             }

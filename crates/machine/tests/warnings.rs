@@ -68,6 +68,15 @@ fn designs_that_never_differed_are_told_the_cause_that_applies() {
             "no page table was resized since the machine booted",
         ),
         (
+            &[
+                "stlt[shortcut.stlt.rows=256]",
+                "stlt[shortcut.stlt.rows=256,shortcut.stlt.load_latency=9]",
+            ],
+            "gups 1MB",
+            &[],
+            "the program never asked for a record (shortcut)",
+        ),
+        (
             &["radix", "radix[os.prices.copy_ns_per_byte=9]"],
             "gups 1MB",
             &[],

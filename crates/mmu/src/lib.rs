@@ -29,7 +29,10 @@ pub use engine::{
     DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
     MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
 };
-pub use mmu::{Answer, Fault, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats, Source};
+pub use mmu::{
+    Answer, Asked, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats,
+    STB_ENTRIES, Source,
+};
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
 pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;

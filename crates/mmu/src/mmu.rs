@@ -6,6 +6,7 @@ mod in_memory;
 mod merge;
 mod miss;
 mod perfect;
+mod stlt;
 mod warm;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, Vir
 
 use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
+use self::stlt::StltUnit;
+pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
@@ -78,6 +81,8 @@ pub enum Source {
     L1,
     /// Second-level TLB.
     L2,
+    /// The buffer of translations that a program's questions fill.
+    Stb,
     /// The in-memory TLB, its own lookup or one that it waited for.
     InMemory,
     /// A walk, its own or one that it waited for.
@@ -230,6 +235,8 @@ pub struct Mmu {
     speculation: Option<Box<Speculation>>,
     /// Of machines with an in-memory TLB.
     in_memory: Option<Box<InMemory>>,
+    /// Of machines whose programs ask an STLT.
+    stlt: Option<Box<StltUnit>>,
     /// Data, instructions: for how long the latest request that walked, or waited for a
     /// walk, had the in-memory TLB looked into. 0 without one.
     memory_lookup: [Cycle; 2],
@@ -291,6 +298,7 @@ impl Mmu {
             remembered: vec![(u64::MAX, 0); remembered].into(),
             speculation: None,
             in_memory: None,
+            stlt: None,
             memory_lookup: [0; 2],
             core,
             perfect_translations: 0,
@@ -489,6 +497,7 @@ impl Mmu {
             report_caches(uses, &nesting.pwc, &path, tree);
         }
         self.report_in_memory(path, tree);
+        self.report_stlt(path, tree);
         if let Some(speculation) = &self.speculation {
             speculation.report(&format!("{path}.engine"), tree);
         }

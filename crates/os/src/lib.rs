@@ -24,6 +24,7 @@ mod share;
 mod space;
 mod spec;
 mod stats;
+mod stlt;
 mod system_call;
 mod table;
 mod touch;
@@ -49,6 +50,7 @@ pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
 pub use crate::stats::OsStats;
+pub use crate::stlt::StltStats;
 pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
@@ -58,6 +60,7 @@ use crate::memory::HUGE_ORDER;
 use crate::object::Objects;
 use crate::placement::{Booted, Placement};
 use crate::space::Space;
+use crate::stlt::Stlts;
 use crate::table::{Role, Table};
 
 /// What a call did to the rest of the machine.
@@ -158,6 +161,8 @@ pub struct Os {
     inferred_pages: InferredPages,
     /// What answers programs that ask.
     shortcut: Option<Box<dyn Shortcut>>,
+    /// What answers them on machines with an STLT.
+    stlt: Option<Box<Stlts>>,
     free_asids: BTreeSet<u16>,
     next_asid: u16,
 }
@@ -218,6 +223,7 @@ impl Os {
             khugepaged: khugepaged.map(|(spec, mode)| Khugepaged::new(spec, mode, frequency_ghz)),
             inferred_pages: spec.inferred_pages,
             shortcut: None,
+            stlt: None,
             free_asids: BTreeSet::new(),
             next_asid: 0,
         })
@@ -318,16 +324,29 @@ impl Os {
         self.shortcut = Some(shortcut);
     }
 
-    /// `loadVA` of a thread of `pid`; `None` without a shortcut.
-    pub fn load_va(&mut self, pid: Pid, integer: u64) -> Option<Looked> {
+    /// `loadVA` of a thread of `pid`; `None` without a shortcut or an STLT. The first
+    /// question of a process may take kernel time, since it is given a table.
+    pub fn load_va(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
         let asid = self.asid(pid);
-        Some(self.shortcut.as_mut()?.load_va(asid, integer))
+        match &mut self.shortcut {
+            Some(shortcut) => Some(shortcut.load_va(asid, integer)),
+            None => self.stlt_load(pid, integer, fx),
+        }
     }
 
-    /// `insertSTLT` of a thread of `pid`; `None` without a shortcut.
-    pub fn insert_va(&mut self, pid: Pid, integer: u64, va: VirtAddr) -> Option<Looked> {
+    /// `insertSTLT` of a thread of `pid`, as [`Os::load_va`].
+    pub fn insert_va(
+        &mut self,
+        pid: Pid,
+        integer: u64,
+        va: VirtAddr,
+        fx: &mut Effects,
+    ) -> Option<Looked> {
         let asid = self.asid(pid);
-        Some(self.shortcut.as_mut()?.insert_va(asid, integer, va))
+        match &mut self.shortcut {
+            Some(shortcut) => Some(shortcut.insert_va(asid, integer, va)),
+            None => self.stlt_insert(pid, integer, va, fx),
+        }
     }
 
     /// A core that ran a thread of `from` last takes up another one, of `to`:
@@ -410,6 +429,7 @@ impl Os {
             tables.merge(&own);
         }
         tree.append(tables);
+        self.report_stlt("stlt", tree);
         if let Some(host) = &self.host {
             host.os.report("host", tree);
         }

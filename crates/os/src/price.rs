@@ -53,6 +53,16 @@ impl Prices {
         self.cycles(self.spec.scan_pte_ns * entries as f64)
     }
 
+    /// Searching `bytes` of a table of translations.
+    pub fn search(&self, bytes: u64) -> Cycle {
+        self.cycles(self.spec.search_ns_per_byte * bytes as f64)
+    }
+
+    /// Putting `entries` of it right.
+    pub fn moved(&self, entries: u64) -> Cycle {
+        self.cycles(self.spec.moved_entry_ns * entries as f64)
+    }
+
     /// Allocating and zeroing a contiguous block of `bytes` for a table, when
     /// the unusable-free index at order 9 is `index`: never below the zeroing.
     pub fn allocation(&self, bytes: u64, index: f64) -> Cycle {

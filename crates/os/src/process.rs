@@ -111,6 +111,8 @@ impl Os {
             if let Some(host) = &mut self.host {
                 space.table.drop_shadow(host, pid);
             }
+            let asid = space.asid;
+            self.stlt_forget(asid);
             self.objects.sweep(&mut self.kernel);
         }
     }
@@ -133,6 +135,7 @@ impl Os {
         let mut counted = Tree::default();
         space.table.report(self.role.tables(), &mut counted);
         self.gone.merge(&counted);
+        self.stlt_forget(space.asid);
         self.free_asids.insert(space.asid.0);
         self.kernel.stats.processes -= 1;
         self.objects.sweep(&mut self.kernel);

@@ -120,6 +120,10 @@ pub struct PriceSpec {
     /// Copying, for a byte (copy on write, khugepaged). Default 0.25 (our choice: twice the
     /// zeroing, since as much is read as is written).
     pub copy_ns_per_byte: f64,
+    /// Searching the rows of a table of translations (an STLT's whose array of invalid pages is
+    /// full), for a byte. Default 0.125 (our choice: 8 GB/s, as zeroing; each row that is put
+    /// right costs `moved_entry_ns` beside).
+    pub search_ns_per_byte: f64,
     /// Looking at one page-table entry and at what the kernel knows of its page
     /// (khugepaged). Default 10 (our choice: the entry's line serves eight, the
     /// page's own line comes from a cache).
@@ -134,7 +138,7 @@ pub struct PriceSpec {
     /// Unusable-free index at which `allocation_ns` holds, above 0 and up to 1.
     /// Default 0.7 (ME-HPT, section III).
     pub allocation_index: f64,
-    /// A page-table entry or cluster moved or kicked to another place. Default
+    /// A page-table entry or cluster moved or kicked to another place, or a row of an STLT put right. Default
     /// 100 (our choice: one access to memory).
     pub moved_entry_ns: f64,
     /// Looking up the chunk that a re-inserted cluster goes to, in tables whose
@@ -172,6 +176,7 @@ impl Default for PriceSpec {
             trap_ns: 500.0,
             zero_ns_per_byte: 0.125,
             copy_ns_per_byte: 0.25,
+            search_ns_per_byte: 0.125,
             allocation_ns: vec![
                 [4096.0, 2e3],
                 [8192.0, 2.5e3],
@@ -269,6 +274,7 @@ impl PriceSpec {
             ("trap_ns", self.trap_ns),
             ("zero_ns_per_byte", self.zero_ns_per_byte),
             ("copy_ns_per_byte", self.copy_ns_per_byte),
+            ("search_ns_per_byte", self.search_ns_per_byte),
             ("scan_pte_ns", self.scan_pte_ns),
             ("moved_entry_ns", self.moved_entry_ns),
             ("l2p_access_ns", self.l2p_access_ns),

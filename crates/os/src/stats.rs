@@ -60,7 +60,7 @@ pagewalk_stats::counters! {
         gauge page_table_peak_bytes: "bytes", "Most physical memory that all page tables held at a time";
         gauge largest_contiguous_bytes: "bytes", "Largest contiguous block that a page table asked for and got";
         gauge free_bytes: "bytes", "Physical memory that is free";
-        gauge set_aside_bytes: "bytes", "Physical memory that the kernel keeps, that other programs hold since boot, movable frames that fragment it, and what is set aside for an in-memory TLB";
+        gauge set_aside_bytes: "bytes", "Physical memory that the kernel keeps, that other programs hold since boot, movable frames that fragment it, and what is set aside for an in-memory TLB and for an STLT";
         gauge free_2mb_blocks: "blocks", "2 MB blocks of free memory";
         gauge unusable_free_permille: "permille", "Share of the free memory that does not lie in free 2 MB blocks (unusable-free index at order 9)";
     }

@@ -18,6 +18,7 @@ mod pte;
 mod radix;
 mod registry;
 mod shortcut;
+mod stlt;
 mod walk_cache;
 
 pub use contract::*;
@@ -28,7 +29,10 @@ pub use owner::Owner;
 pub use pom_tlb::{InMemoryTlbSpec, PomEntry, PomTlb, PomTlbSpec, PomTlbStats};
 pub use radix::Radix;
 pub use registry::*;
-pub use shortcut::{Looked, MOST_LINES, Shortcut};
+pub use shortcut::{Looked, MOST_LINES, Shortcut, Unit};
+pub use stlt::{
+    STLT_ROW_BYTES, ShortcutSpec, Stlt, StltCounter, StltInserted, StltPage, StltRow, StltSpec,
+};
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 
 /// The worked example of the documentation: it compiles, and runs, as it stands.

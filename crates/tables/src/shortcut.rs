@@ -4,6 +4,8 @@
 use arrayvec::ArrayVec;
 use pagewalk_units::{Asid, PhysAddr, VirtAddr};
 
+use crate::StltPage;
+
 /// Most lines that one question reads: a set of eight rows of 64 bytes.
 pub const MOST_LINES: usize = 8;
 
@@ -19,6 +21,33 @@ pub struct Looked {
     pub written: Option<PhysAddr>,
     /// Cycles from the last line's arrival to the reply.
     pub latency: u8,
+    /// What the core's unit for such questions does beside.
+    pub unit: Unit,
+}
+
+/// What a core's unit for questions (STLT's STU, section III-D) has of one, beside the
+/// lines that are read and written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unit {
+    /// There is no such unit.
+    #[default]
+    Nothing,
+    /// It was `loadVA`.
+    Load {
+        /// The row that matches: an insertion under way into it is waited for.
+        row: Option<PhysAddr>,
+        /// What goes into the buffer of translations (STB).
+        translation: Option<(VirtAddr, StltPage)>,
+        /// Whether the buffer of invalid pages (IPB) was asked, and had the page.
+        invalid: Option<bool>,
+    },
+    /// It was `insertSTLT`.
+    Insert {
+        /// The row that it writes, unless it gives up.
+        row: Option<PhysAddr>,
+        /// The address whose page-table entry it has to find first.
+        walk: Option<VirtAddr>,
+    },
 }
 
 /// A table of addresses in memory that the kernel keeps and that instructions of

@@ -1,40 +1,66 @@
 //! An op that asks the machine's shortcut, priced.
 
 use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
+use pagewalk_mmu::Lent;
 use pagewalk_stream::{Op, flags};
-use pagewalk_tables::Looked;
+use pagewalk_tables::{Looked, Unit};
 
-use super::{Core, Translated, Waits};
+use super::{Core, Outside, Translated, Waits};
 
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
-    /// result is there when all lines that `looked` names have come, and the
-    /// latency has passed; the line that is written goes out at retirement. Without
-    /// a reply (there is no shortcut) it is an instruction of one cycle.
-    pub fn ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, below: &mut B) {
+    /// result is there when all lines that `looked` names have come, the walk beside them
+    /// is over, if there is one, and the latency has passed; the line that is written goes
+    /// out at retirement. Without a reply (there is no shortcut) it is an instruction of
+    /// one cycle.
+    pub fn ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, mut outside: Outside<'_, B>) {
         self.lead(op);
         let at = self.dispatch(op.insns);
         let start = at.max(self.input(op, 0)).max(self.input(op, 1));
         let now = self.cycle(start);
-        let mut back = Done::new(now, Level::L1);
+        let asid = outside.asid;
+        let unit = looked.map_or(Unit::Nothing, |l| l.unit);
+        let asked = self.mmu.begin_asking(
+            &unit,
+            asid,
+            now,
+            &mut Lent {
+                view: outside.view,
+                tiers: outside.tiers,
+                private: &mut self.private,
+                below: &mut *outside.below,
+                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
+            },
+        );
+        let mut back = Done::new(asked.began, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
-            let done = self.request(Ask::Load, line, op.pc, now, below);
+            let done = self.request(Ask::Load, line, op.pc, asked.began, outside.below);
             if done.at > back.at {
                 back = done;
             }
         }
+        let (began, known) = asked.walk;
         let latency = looked.map_or(1, |l| u64::from(l.latency));
-        let done = start.max(back.at * self.width) + latency * self.width;
+        let done = start.max(back.at.max(known) * self.width) + latency * self.width;
+        // A walk beside the lines holds it up alone if it ends after them.
+        let (translated, data) = if known > back.at {
+            (Translated { known, began }, Done::new(known, Level::L1))
+        } else {
+            (Translated::at(now), back)
+        };
         let waits = Waits {
             start,
-            translated: Translated::at(now),
-            data: back,
+            translated,
+            data,
         };
         let slot = self.retire(op.insns, at, done, waits);
+        let mut written = self.cycle(slot);
         if let Some(line) = looked.and_then(|l| l.written) {
-            let retired = self.cycle(slot);
-            self.request(Ask::Store, line, op.pc, retired, below);
+            let request = self.request(Ask::Store, line, op.pc, written, outside.below);
+            written = request.at;
         }
+        let replied = self.cycle(done);
+        self.mmu.end_asking(&unit, asid, asked, (replied, written));
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));
         }
@@ -43,15 +69,25 @@ impl Core {
         self.stats.requests += u64::from(op.flags & flags::REQUEST != 0);
     }
 
-    /// The same between samples: what it leaves in the caches, and a clock that
-    /// runs at `cpi_milli`/1000 cycles an instruction.
+    /// The same between samples: what it leaves in the caches and in the core's unit, and
+    /// a clock that runs at `cpi_milli`/1000 cycles an instruction.
     pub fn warm_ask<B: Below>(
         &mut self,
         op: &Op,
         looked: Option<&Looked>,
         cpi_milli: u64,
-        below: &mut B,
+        mut outside: Outside<'_, B>,
     ) {
+        if let Some(looked) = looked {
+            let mut lent = Lent {
+                view: outside.view,
+                tiers: outside.tiers,
+                private: &mut self.private,
+                below: &mut *outside.below,
+                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
+            };
+            self.mmu.warm_asking(&looked.unit, outside.asid, &mut lent);
+        }
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);
         let accesses = reads
@@ -64,7 +100,7 @@ impl Core {
                 core: self.core,
                 pc: op.pc,
             };
-            self.private.warm(request, below);
+            self.private.warm(request, outside.below);
         }
         if let Some(w) = &mut self.wrong {
             w.learn(std::slice::from_ref(op));

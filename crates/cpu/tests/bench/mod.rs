@@ -11,7 +11,7 @@ use pagewalk_cpu::{
 use pagewalk_mmu::{Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_tables::{InMemoryTlbSpec, PomTlb, PomTlbSpec, View};
+use pagewalk_tables::{InMemoryTlbSpec, Looked, PomTlb, PomTlbSpec, View};
 use pagewalk_units::{Asid, Cycle, PhysAddr};
 
 pub const DRAM: Cycle = 200;
@@ -70,6 +70,13 @@ impl Bench {
         b.in_memory_tlb = Some(PomTlb::new(&tlb, [PhysAddr(1 << 45), PhysAddr(1 << 46)]));
         b
     }
+    /// The same with a unit for an STLT.
+    pub fn with_stlt(spec: &CoreSpec, mmu: &MmuSpec) -> Self {
+        let mut b = Self::with(spec, mmu, 256);
+        let mmu = Mmu::new(mmu, 0).expect("a possible MMU").with_stlt(true);
+        b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
+        b
+    }
     pub fn new(spec: &CoreSpec) -> Self {
         Self::with(spec, &perfect(), 256)
     }
@@ -102,6 +109,28 @@ impl Bench {
             in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
         self.core.warm(ops, 0, u64::MAX, 1000, outside)
+    }
+    pub fn ask(&mut self, op: &Op, looked: Option<&Looked>) {
+        let view = View::Native(&self.table);
+        let outside = Outside {
+            asid: Asid(1),
+            tiers: None,
+            view: &view,
+            below: &mut self.memory,
+            in_memory_tlb: self.in_memory_tlb.as_mut(),
+        };
+        self.core.ask(op, looked, outside);
+    }
+    pub fn warm_ask(&mut self, op: &Op, looked: Option<&Looked>) {
+        let view = View::Native(&self.table);
+        let outside = Outside {
+            asid: Asid(1),
+            tiers: None,
+            view: &view,
+            below: &mut self.memory,
+            in_memory_tlb: self.in_memory_tlb.as_mut(),
+        };
+        self.core.warm_ask(op, looked, 1000, outside);
     }
     pub fn stats(&self) -> CoreStats {
         self.core.stats()

@@ -66,11 +66,12 @@ pub struct Resolved {
 const ABOUT: [&str; 3] = ["description", "source", "base"];
 
 /// The parts that make a design what it is: an alternative each, or not there.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     "placement",
     "page_table",
     "engine",
     "in_memory_tlb",
+    "shortcut",
     "virtual",
 ];
 

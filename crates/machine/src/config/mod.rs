@@ -18,7 +18,7 @@ use pagewalk_cpu::CoreSpec;
 use pagewalk_memory::{Enter, PrivateSpec, SharedSpec};
 use pagewalk_mmu::{EngineSpec, MmuSpec};
 use pagewalk_os::{OsSpec, PageTableSpec, PlacementSpec, VirtualSpec};
-use pagewalk_tables::InMemoryTlbSpec;
+use pagewalk_tables::{InMemoryTlbSpec, ShortcutSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,10 @@ pub struct Config {
     /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_memory_tlb: Option<InMemoryTlbSpec>,
+    /// What answers programs that ask where the record of a key lies. Default: nothing, and
+    /// they do without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortcut: Option<ShortcutSpec>,
     /// The program runs in a virtual machine, whose host this describes; placement
     /// and page table above are then the guest's. Default: none.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
@@ -120,6 +124,12 @@ impl Config {
         }
         if let Some(tlb) = &self.in_memory_tlb {
             tlb.check()?;
+        }
+        if let Some(shortcut) = &self.shortcut {
+            shortcut.check()?;
+            if self.virtual_machine.is_some() {
+                return Err("shortcut is given beside virtual, and an STLT's rows hold what one page table says; expected a design without one of them".to_owned());
+            }
         }
         if let Some(engine) = &self.engine {
             engine.check()?;

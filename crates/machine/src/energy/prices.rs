@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use pagewalk_memory::{CacheSpec, DramSpec};
-use pagewalk_mmu::{EngineSpec, TlbSpec};
+use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbSpec};
 use pagewalk_os::PageTableSpec;
-use pagewalk_tables::WalkCacheKind;
+use pagewalk_tables::{ShortcutSpec, WalkCacheKind};
 use pagewalk_units::{LINE_BYTES, nearest};
 use serde::Serialize;
 
@@ -108,6 +108,8 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "mmu.cuckoo"
             | "mmu.nested.cuckoo"
             | "mmu.in_memory_tlb"
+            | "mmu.stlt"
+            | "stlt"
             | "in_memory_tlb"
             | "cycles"
             | "predictor"
@@ -239,6 +241,18 @@ impl Parts<'_> {
             source,
             events,
         });
+    }
+
+    /// The buffers of an STLT's unit: comparisons of all entries, as a TLB's (STLT, table I).
+    fn stlt(&mut self, translations: bool) {
+        let n = STB_ENTRIES as u64;
+        if translations {
+            self.lookups("mmu.stb", Group::Tlbs, (n, n), true);
+            // As many pages as the STB has translations.
+            self.lookups("mmu.ipb", Group::Tlbs, (n, n), true);
+        }
+        let n = INSERTIONS as u64;
+        self.lookups("mmu.insertion_buffer", Group::Tlbs, (n, n), true);
     }
 
     fn tlb_like(&mut self, name: &str, (entries, ways): (u64, u64)) -> (Cost, String) {
@@ -516,6 +530,9 @@ impl Prices {
             let geometry = (entries, entries);
             parts.lookups("mmu.nested", Group::Tlbs, geometry, entries > 0);
             parts.walk_caches("mmu.nested", config, host);
+        }
+        if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
+            parts.stlt(spec.translations);
         }
         if let Some(spec) = &config.engine {
             parts.engine(spec);

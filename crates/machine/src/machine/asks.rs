@@ -1,6 +1,7 @@
 //! What a program asks of the design's shortcut: the reply is functional, in
 //! program order and the same whether the op is timed, warmed or skipped.
 
+use pagewalk_cpu::Outside;
 use pagewalk_stream::{Ask, End, Op, ThreadId};
 use pagewalk_tables::Looked;
 
@@ -13,6 +14,7 @@ impl Machine {
     pub(super) fn look_up(
         &mut self,
         id: ThreadId,
+        core: usize,
         item: &Item,
         op: &Op,
     ) -> Result<Option<Looked>, Outcome> {
@@ -26,12 +28,16 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("a thread that asks exists");
-        let pid = self.processes[&thread.process].pid;
+        let process = thread.process;
+        let pid = self.processes[&process].pid;
+        let mut fx = std::mem::take(&mut self.effects);
         let looked = match ask {
-            Ask::LoadVa { integer } => self.os.load_va(pid, integer),
-            Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va),
+            Ask::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
+            Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
         };
         thread.reply = looked.as_ref().map(|l| l.value);
+        self.spread(core, process, &mut fx);
+        self.effects = fx;
         Ok(looked)
     }
 
@@ -44,12 +50,21 @@ impl Machine {
         at: usize,
     ) -> Result<(), Outcome> {
         let op = &item.batch.ops[at];
-        let looked = self.look_up(id, item, op)?;
+        let looked = self.look_up(id, core, item, op)?;
+        let pid = self.processes[&self.threads[&id].process].pid;
+        let view = self.os.view(pid);
+        let outside = Outside {
+            asid: self.os.asid(pid),
+            view: &view,
+            tiers: self.os.tiers(),
+            below: &mut self.shared,
+            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
+        };
         let c = &mut self.cores[core];
         if self.plan.phase == Phase::SampleWarm {
-            c.warm_ask(op, looked.as_ref(), self.cpi_milli, &mut self.shared);
+            c.warm_ask(op, looked.as_ref(), self.cpi_milli, outside);
         } else {
-            c.ask(op, looked.as_ref(), &mut self.shared);
+            c.ask(op, looked.as_ref(), outside);
         }
         Ok(())
     }

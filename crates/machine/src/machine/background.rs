@@ -68,10 +68,11 @@ impl Machine {
         if !fx.invalidate.is_empty() {
             self.touched.clear();
         }
+        let mut cycles = 0;
         for what in fx.invalidate.drain(..) {
             let here = self.os.is_stolen(&what).then_some(core);
             let mut interrupted = 0;
-            self.forget(&what);
+            cycles += self.forget(&what);
             for c in 0..self.cores.len() {
                 let runs = self.on_core[c].map(|id| {
                     let process = self.threads[&id].process;
@@ -84,8 +85,9 @@ impl Machine {
                     }
                 }
             }
-            fx.cycles += self.os.shot_down(&what, interrupted);
+            cycles += self.os.shot_down(&what, interrupted);
         }
+        fx.cycles += cycles;
         if timed && fx.cycles > 0 {
             self.cores[core].kernel(fx.cycles);
         }
@@ -111,7 +113,8 @@ impl Machine {
             self.touched.clear();
         }
         for what in &fx.invalidate {
-            self.forget(what);
+            // No time passes.
+            let _ = self.forget(what);
         }
         done.map_err(|e| self.os_error(&e))
     }

@@ -45,7 +45,7 @@ impl Machine {
                 ahead.clear();
             }
             for what in &fx.invalidate {
-                self.forget(what);
+                fx.cycles += self.forget(what);
             }
             // A shootdown interrupts every other core that runs the process.
             let mut others = 0;

@@ -32,7 +32,12 @@ impl Machine {
             if let Some(last) = self.ran[core].replace(id).filter(|&last| last != id) {
                 let pid = |thread| self.processes[&self.threads[&thread].process].pid;
                 let (from, to) = (pid(last), pid(id));
-                let cost = self.os.context_switch(from, to);
+                let mut cost = self.os.context_switch(from, to);
+                if from != to {
+                    let (cycles, pages) = self.os.stlt_restore(to);
+                    self.cores[core].mmu.fill_ipb(pages);
+                    cost += cycles;
+                }
                 if self.plan.phase.takes_time() {
                     self.cores[core].kernel(cost);
                 }

@@ -65,7 +65,7 @@ impl Machine {
                 Kind::Compute | Kind::Branch | Kind::Ask => None,
             };
             if op.kind == Kind::Ask {
-                self.look_up(id, &item, op)?;
+                self.look_up(id, core, &item, op)?;
             }
             if let Some(access) = access {
                 self.touch(core, process, asid, op.va, access)?;

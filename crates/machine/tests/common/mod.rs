@@ -17,11 +17,12 @@ pub fn installation() -> Installation {
 }
 
 /// The parts of a design, of which settings may exchange none under its name.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     "placement",
     "page_table",
     "engine",
     "in_memory_tlb",
+    "shortcut",
     "virtual",
 ];
 

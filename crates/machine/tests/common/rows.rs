@@ -51,6 +51,7 @@ impl Shortcut for Rows {
             reads: [Self::line(integer)].into_iter().collect(),
             written: None,
             latency: 3,
+            ..Looked::default()
         }
     }
     fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked {
@@ -69,6 +70,7 @@ impl Shortcut for Rows {
             reads: [Self::line(integer)].into_iter().collect(),
             written: Some(Self::line(integer)),
             latency: 1,
+            ..Looked::default()
         }
     }
 }

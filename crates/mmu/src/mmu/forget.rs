@@ -54,6 +54,9 @@ impl Mmu {
         if let Some(speculation) = &mut self.speculation {
             speculation.invalidate(what);
         }
+        if let Some(stlt) = &mut self.stlt {
+            stlt.invalidate(what);
+        }
         let (asid, range) = match *what {
             Invalidation::Page { asid, page } => (asid, Some((page.base.0, page.size.bytes()))),
             Invalidation::Range { asid, at, bytes } => (asid, Some((at.0, bytes))),

@@ -130,6 +130,11 @@ impl Mmu {
             return self.join(i, lookup, &missed, lent);
         }
         self.count_miss(s, Presence::ABSENT);
+        if self.stlt.is_some()
+            && let Some(answer) = self.ask_stb(lookup, &missed, lent)
+        {
+            return Ok(answer);
+        }
         if self.in_memory.is_some() {
             return self.ask_memory(lookup, &missed, lent);
         }

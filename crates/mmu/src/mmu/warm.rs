@@ -83,7 +83,8 @@ impl Mmu {
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
             return Ok(mapping.pa(va));
         }
-        if let Some(mapping) = self.warm_memory(lookup, lent) {
+        let kept = self.warm_stb(lookup, lent);
+        if let Some(mapping) = kept.or_else(|| self.warm_memory(lookup, lent)) {
             self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
             return Ok(mapping.pa(va));
         }

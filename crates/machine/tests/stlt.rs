@@ -1,0 +1,453 @@
+//! A machine with an STLT: a program that asks while its memory comes, goes and moves.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use pagewalk_machine::{Design, DesignResult, Limits, Options, RunSpec, Stream};
+use pagewalk_programs::{Code, NONE, Touch};
+use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
+use pagewalk_units::{Advice, VirtAddr};
+
+use common::{installation, metric, sum};
+
+const BASE: u64 = 0x2000_0000;
+const CODE: u64 = 0x40_0000;
+const ARENA: u64 = 64 << 10;
+
+/// What the program was told, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    loads: u64,
+    nothing: u64,
+    false_matches: u64,
+    inserts: u64,
+    refused: u64,
+}
+
+/// What a store does to its records' memory between requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    Nothing,
+    All,
+}
+
+#[derive(Clone, Copy)]
+struct Store {
+    keys: u64,
+    requests: u64,
+    changes: Changes,
+    huge: bool,
+}
+
+/// What a program hashes its keys with.
+fn integer(key: u64) -> u64 {
+    let x = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+}
+
+/// A store of records of 1 KB in arenas: asks for a random key's record, or looks through an
+/// index, says where it is, and reads and writes it. Arenas are given back and taken again,
+/// moved, emptied and protected. An address that it is told and that is not mapped would
+/// be the end of the run.
+fn store(store: Store, told: &Arc<Mutex<Told>>) -> Box<dyn Program> {
+    let facts = Facts {
+        name: "store".to_owned(),
+        deterministic: true,
+        request: Some("lookup".to_owned()),
+        ..Facts::default()
+    };
+    let told = Arc::clone(told);
+    let mut code = Code::new(facts, Touch::Never);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        let map = |at: u64, bytes: u64| Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        };
+        t.event(map(CODE, 8 << 20)).await;
+        let records = ARENA / 1024;
+        let arenas = store.keys.div_ceil(records);
+        let mut at: Vec<u64> = (0..arenas).map(|a| BASE + a * ARENA).collect();
+        t.event(map(BASE, arenas * ARENA)).await;
+        if store.huge {
+            let bytes = arenas * ARENA;
+            let advice = Advice::HugePage;
+            t.event(Event::Advise {
+                at: VirtAddr(BASE),
+                bytes,
+                advice,
+            })
+            .await;
+        }
+        let mut free = BASE + (arenas + 1) * ARENA * 2;
+        let mut state = 5u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            integer(state) % below
+        };
+        for n in 0..store.requests {
+            let key = random(store.keys);
+            let place = |at: &[u64]| at[(key / records) as usize] + 1024 * (key % records);
+            let integer = integer(key);
+            let (value, asking) = t.ask(0x40, 3, Ask::LoadVa { integer }, [NONE; 2]);
+            let reply = asking.await;
+            let va = reply.filter(|&va| va != 0);
+            let mut now = Told {
+                loads: 1,
+                nothing: u64::from(va.is_none()),
+                ..Told::default()
+            };
+            // It compares the key: what lies there may be another record.
+            let mut found = value;
+            if let Some(va) = va {
+                found = t.load(0x48, 2, va, 8, [value, NONE]);
+            }
+            if va != Some(place(&at)) {
+                now.false_matches = u64::from(va.is_some());
+                for node in 0..4 {
+                    found = t.load(0x50, 4, CODE + 4096 + 64 * (key + node), 8, [found, NONE]);
+                }
+                t.store(0x58, 1, place(&at), 8, found, found);
+                let va = VirtAddr(place(&at));
+                let (_, asking) = t.ask(0x60, 2, Ask::InsertVa { integer, va }, [found, NONE]);
+                let held = asking.await;
+                now.inserts = u64::from(held.is_some());
+                now.refused = u64::from(held == Some(0));
+            }
+            found = t.load(0x68, 1, place(&at) + 512, 8, [found, NONE]);
+            t.store(0x70, 1, place(&at) + 576, 8, found, found);
+            t.request();
+            {
+                let mut told = told.lock().unwrap();
+                told.loads += now.loads;
+                told.nothing += now.nothing;
+                told.false_matches += now.false_matches;
+                told.inserts += now.inserts;
+                told.refused += now.refused;
+            }
+            if t.full() {
+                t.pause().await;
+            }
+            if store.changes == Changes::Nothing || n % 23 != 0 {
+                continue;
+            }
+            let a = random(at.len() as u64) as usize;
+            let (here, bytes) = (VirtAddr(at[a]), ARENA);
+            let page = VirtAddr(at[a] + 4096 * random(ARENA / 4096));
+            match random(5) {
+                0 => {
+                    t.event(Event::Unmap { at: here, bytes }).await;
+                    at[a] = free;
+                    free += ARENA;
+                    t.event(map(at[a], bytes)).await;
+                }
+                1 => {
+                    let to = VirtAddr(free);
+                    let (old_bytes, new_bytes) = (bytes, bytes);
+                    free += ARENA;
+                    t.event(Event::Remap {
+                        from: here,
+                        old_bytes,
+                        to,
+                        new_bytes,
+                    })
+                    .await;
+                    at[a] = to.0;
+                }
+                2 => {
+                    // The same addresses, another memory.
+                    t.event(Event::Unmap { at: here, bytes }).await;
+                    t.event(map(at[a], bytes)).await;
+                }
+                3 => {
+                    let advice = Advice::DontNeed;
+                    t.event(Event::Advise {
+                        at: page,
+                        bytes: 4096,
+                        advice,
+                    })
+                    .await;
+                }
+                _ => {
+                    for writable in [false, true] {
+                        t.event(Event::Protect {
+                            at: page,
+                            bytes: 4096,
+                            writable,
+                        })
+                        .await;
+                    }
+                }
+            }
+        }
+    });
+    Box::new(code)
+}
+
+fn design(name: &str, set: &[&str]) -> Design {
+    let name = match set {
+        [] => name.to_owned(),
+        _ => format!("{name}[{}]", set.join(",")),
+    };
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "stlt-table3", "designs": [name],
+    }))
+    .unwrap();
+    installation()
+        .resolve(&spec)
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+        .remove(0)
+}
+
+fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (DesignResult, Told) {
+    let told = Arc::default();
+    let stream = Stream {
+        program: store(program, &told),
+        designs: vec![0],
+    };
+    let options = Options {
+        limits: serde_json::from_value::<Limits>(limits.clone()).unwrap(),
+        ..Options::default()
+    };
+    let designs = [design.clone()];
+    let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
+    let mut result = result.unwrap_or_else(|e| panic!("{e}"));
+    let d = result.designs.remove(0);
+    assert_eq!(d.status, "complete", "{:?}", d.message);
+    let told = *told.lock().unwrap();
+    (d, told)
+}
+
+fn table(d: &DesignResult, name: &str) -> u64 {
+    sum(d, name, |p| p == "stlt")
+}
+
+fn unit(d: &DesignResult, part: &str, name: &str) -> u64 {
+    sum(d, name, |p| p.ends_with(&format!(".mmu{part}")))
+}
+
+const SMALL: &str = "shortcut.stlt.rows=16384";
+
+/// What each part counts beside the others: the program, the kernel, the core's unit,
+/// the MMU and the caches.
+fn check(d: &DesignResult, told: &Told, what: &str) {
+    assert_eq!(table(d, "loads"), told.loads, "{what}");
+    assert_eq!(table(d, "hits"), told.loads - told.nothing, "{what}");
+    assert_eq!(table(d, "inserts"), told.inserts, "{what}");
+    assert_eq!(table(d, "given_up"), told.refused, "{what}");
+    assert_eq!(unit(d, ".stlt", "loads"), told.loads, "{what}");
+    assert_eq!(unit(d, ".stlt", "inserts"), told.inserts, "{what}");
+    assert_eq!(unit(d, ".insertion_buffer", "lookups"), told.loads);
+    assert_eq!(unit(d, ".insertion_buffer", "fills"), told.inserts);
+    let of_l1 = unit(d, "", "l1d_misses") + unit(d, "", "l1i_misses");
+    let served = unit(d, "", "l2_hits") + unit(d, "", "l2_waits") + unit(d, ".stb", "hits");
+    assert_eq!(of_l1, served + unit(d, "", "walks"), "{what}");
+    let reads = unit(d, "", "walk_reads") + unit(d, ".stlt", "walk_reads");
+    assert_eq!(sum(d, "walks", |p| p.ends_with(".l1d")), reads, "{what}");
+    let misses = (unit(d, "", "walks") + unit(d, ".stb", "hits")) as f64;
+    let mpki = metric(d, "l2_tlb_mpki");
+    assert!((mpki * metric(d, "instructions") / 1000.0 - misses).abs() < 0.5);
+}
+
+/// Built with checks, the MMU compares each hit of the STB with the page table.
+#[test]
+fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
+    let wide = Store {
+        keys: 20_000,
+        requests: 12_000,
+        changes: Changes::All,
+        huge: false,
+    };
+    for (set, program) in [
+        (&[SMALL][..], wide),
+        (
+            &["shortcut.stlt.rows=1048576", "shortcut.stlt.ways=8"],
+            wide,
+        ),
+        (
+            &[SMALL, "placement.reservation.promotion_threshold=0.02"],
+            wide,
+        ),
+        (
+            &[SMALL, "placement.thp.mode=madvise"],
+            Store { huge: true, ..wide },
+        ),
+    ] {
+        let mut d = design("stlt", set);
+        // Small TLBs, so that the STB is asked.
+        d.config.mmu.l2.get_mut("main").unwrap().entries = 64;
+        d.config.mmu.l1d.get_mut("main").unwrap().entries = 16;
+        let (d, told) = run(&d, program, &serde_json::json!({}));
+        let what = format!("{} {told:?}", d.name);
+        check(&d, &told, &what);
+        assert_eq!(unit(&d, ".ipb", "hits"), table(&d, "invalid"), "{what}");
+        let asked = table(&d, "hits") + table(&d, "invalid");
+        assert_eq!(unit(&d, ".ipb", "lookups"), asked, "{what}");
+        assert_eq!(
+            unit(&d, ".ipb", "fills"),
+            table(&d, "invalid_pages"),
+            "{what}"
+        );
+        assert_eq!(unit(&d, ".stb", "fills"), table(&d, "hits"), "{what}");
+        assert_eq!(unit(&d, ".stlt", "walks"), told.inserts, "{what}");
+        assert!(table(&d, "hits") > 300, "{what}");
+        assert!(
+            table(&d, "invalid") > 0 && table(&d, "refreshes") > 5,
+            "{what}"
+        );
+        assert!(unit(&d, ".stb", "hits") > 100, "{what}");
+        assert!(sum(&d, "kernel", |p| p.ends_with("core.0.cycles")) > table(&d, "refresh_cycles"));
+    }
+}
+
+#[test]
+fn records_are_found_by_a_line_and_without_a_walk() {
+    let program = Store {
+        keys: 12_000,
+        requests: 40_000,
+        changes: Changes::Nothing,
+        huge: false,
+    };
+    let limits = serde_json::json!({"warmup_requests": 30_000});
+    let rows = "shortcut.stlt.rows=65536";
+    let (plain, _) = run(&design("radix", &[]), program, &limits);
+    let (va, _) = run(&design("stlt-va", &[rows]), program, &limits);
+    let (full, told) = run(&design("stlt", &[rows]), program, &limits);
+    assert!(told.nothing < 13_000 && told.false_matches < 60, "{told:?}");
+    let walks = |d: &DesignResult| unit(d, "", "walks");
+    // 12 MB of records are 3,000 pages: twice what the second-level TLB has.
+    assert!(
+        walks(&full) * 4 < walks(&plain),
+        "{} {}",
+        walks(&full),
+        walks(&plain)
+    );
+    assert!(walks(&va) * 10 > walks(&plain) * 8, "{}", walks(&va));
+    assert_eq!(unit(&va, ".stlt", "walks"), 0);
+    let has = |d: &DesignResult, part| d.stats.iter().any(|s| s.path.ends_with(part));
+    for part in [".mmu.stb", ".mmu.ipb"] {
+        assert!(has(&full, part) && !has(&va, part), "{part}");
+    }
+    let cycles = |d: &DesignResult| metric(d, "cycles_per_request");
+    assert!(
+        cycles(&full) < cycles(&va),
+        "{} {}",
+        cycles(&full),
+        cycles(&va)
+    );
+    assert!(
+        cycles(&va) < cycles(&plain),
+        "{} {}",
+        cycles(&va),
+        cycles(&plain)
+    );
+}
+
+#[test]
+fn replies_are_the_same_skipped_warmed_sampled_and_measured() {
+    let program = Store {
+        keys: 3_000,
+        requests: 6_000,
+        changes: Changes::All,
+        huge: false,
+    };
+    let d = design("stlt", &[SMALL]);
+    let (whole, told) = run(&d, program, &serde_json::json!({}));
+    for limits in [
+        serde_json::json!({"skip_requests": 2000}),
+        serde_json::json!({"warmup_requests": 2000}),
+        serde_json::json!({"sample": {"length": 500, "period": 4000}}),
+    ] {
+        let (part, again) = run(&d, program, &limits);
+        assert_eq!(again, told, "{limits}");
+        assert!(table(&part, "loads") < table(&whole, "loads"), "{limits}");
+    }
+    let (again, _) = run(&d, program, &serde_json::json!({}));
+    let cycles = |d: &DesignResult| sum(d, "cycles", |p| p == "core.0");
+    assert_eq!(
+        cycles(&again),
+        cycles(&whole),
+        "the same seed, the same cycles"
+    );
+}
+
+#[test]
+fn designs_with_and_without_it_run_side_by_side_and_a_guest_has_none() {
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "stlt-table3", "designs": ["radix", "stlt[shortcut.stlt.rows=256]", "stlt-va"],
+        "source": {"workload": {"name": "gups", "size": "1MB", "threads": 1, "params": {}}},
+        "limits": {"instructions": 20_000},
+    }))
+    .unwrap();
+    let result = common::run_spec(&spec).expect("a run");
+    // It asks nothing: all do the same.
+    let cycles: Vec<u64> = (result.designs.iter())
+        .map(|d| sum(d, "cycles", |p| p == "core.0"))
+        .collect();
+    assert!(cycles.iter().all(|&c| c == cycles[0]), "{cycles:?}");
+    let unasked = |w: &&String| w.contains("the program never asked for a record");
+    let told: Vec<_> = result.warnings.iter().filter(unasked).collect();
+    assert!(
+        told.len() == 2 && told[1].starts_with("stlt-va: "),
+        "{told:?}"
+    );
+    for (key, want) in [
+        ("shortcut.stlt.rows=1000", "shortcut.stlt.rows is 1000"),
+        ("shortcut.stlt.ways=3", "shortcut.stlt.ways is 3"),
+        ("shortcut.stlt.row=3", "rows"),
+    ] {
+        let spec: RunSpec = serde_json::from_value(serde_json::json!({
+            "machine": "stlt-table3", "designs": [format!("stlt[{key}]")],
+        }))
+        .unwrap();
+        let why = installation().resolve(&spec).unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
+    }
+    let mut guest = design("radix-virtual", &[]);
+    guest.config.shortcut = design("stlt", &[]).config.shortcut;
+    let why = guest.config.validate().unwrap_err();
+    assert!(why.starts_with("shortcut is given beside virtual"), "{why}");
+}
+
+/// Two processes on one core have a table each; the IPB is cleared and filled again where one
+/// takes the core from the other.
+#[test]
+fn processes_that_take_turns_have_tables_of_their_own() {
+    let mut d = design("stlt", &[SMALL]);
+    d.config.schedule.time_slice_cycles = 50_000;
+    let told: [Arc<Mutex<Told>>; 2] = Default::default();
+    let programs = [3_000, 2_000].into_iter().zip(told.clone());
+    let opens = programs.map(|(keys, told)| -> pagewalk_stream::Opens {
+        let program = Store {
+            keys,
+            requests: 100_000,
+            changes: Changes::All,
+            huge: false,
+        };
+        Box::new(move || Ok(store(program, &told)))
+    });
+    let stream = Stream {
+        program: Box::new(Mix::new(opens.collect()).unwrap()),
+        designs: vec![0],
+    };
+    let options = Options {
+        limits: serde_json::from_value(serde_json::json!({"instructions": 200_000})).unwrap(),
+        ..Options::default()
+    };
+    let result = pagewalk_machine::run(&[d], vec![stream], &options, &mut |_| true);
+    let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
+    assert_eq!(d.status, "complete", "{:?}", d.message);
+    // Each address that a process was told of was mapped there: none is the other's.
+    for told in &told {
+        let told = told.lock().unwrap();
+        assert!(told.loads - told.nothing > 1000, "{told:?}");
+        assert!(told.false_matches * 100 < told.loads, "{told:?}");
+    }
+    assert_eq!(table(&d, "bytes"), 2 * 16 * 16384);
+    let restored = table(&d, "restored_pages");
+    assert!(restored > 20, "{restored}");
+    let put = table(&d, "invalid_pages") + restored;
+    assert_eq!(unit(&d, ".ipb", "fills"), put);
+}

@@ -1,0 +1,389 @@
+//! What a core has of its own of an STLT (section III-D): the buffer of translations
+//! (STB), the buffer of invalid pages (IPB) and the insertion buffer, and what walks for
+//! an insertion.
+//!
+//! Each core's IPB holds at any time what the kernel's array of its process holds: the
+//! kernel changes all of them together, and fills them again when a core takes up the
+//! process. So there is one copy, the kernel's, which has answered already when a
+//! question comes here; the IPB of a core is an account.
+
+use pagewalk_memory::Below;
+use pagewalk_stats::Tree;
+use pagewalk_structures::{Occupancy, Slot};
+use pagewalk_tables::{Invalidation, StltPage, Unit};
+use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+
+use super::miss::Missed;
+use super::{Answer, Lent, Lookup, Mmu, Source, side};
+use crate::level::Arrival;
+use crate::mapping::Mapping;
+use crate::walk::{LEVELS, Physical, Warming, foresee};
+
+/// Entries of the STB (section III-D1).
+pub const STB_ENTRIES: usize = 32;
+/// Entries of an insertion buffer (table I; the text says 16).
+pub const INSERTIONS: usize = 8;
+
+pagewalk_stats::counters! {
+    /// What one core counted of the instructions `loadVA` and `insertSTLT`, timed ones.
+    pub struct StltUnitStats {
+        loads: "instructions", "loadVA executed";
+        inserts: "instructions", "insertSTLT executed";
+        load_wait_cycles: "cycles", "Sum of the times that loadVA waited for an insertion under way into the row that it found";
+        insert_wait_cycles: "cycles", "Sum of the times that insertSTLT waited for an entry of the insertion buffer";
+        walks: "walks", "Walks of insertSTLT, those that found no page among them: not among the MMU's walks";
+        walk_faults: "walks", "Those of them that found no page: the insertion is given up, nothing faults";
+        walk_cycles: "cycles", "Sum of their lengths, from a walker's start to the outcome";
+        walker_wait_cycles: "cycles", "Sum of the times that they waited for a walker";
+        walk_reads: "reads", "Reads that they made: not among the MMU's";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one core's STB counted. Misses of the last TLB = walks + waits for walks + hits.
+    pub struct StbStats {
+        lookups: "lookups", "Translations that no TLB had and that the STB was asked for";
+        hits: "lookups", "Lookups that found the translation: no walk is made";
+        fills: "entries", "Translations that loadVA put in";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one core's IPB counted.
+    pub struct IpbStats {
+        lookups: "lookups", "Times that loadVA had a row and asked whether its page is invalid";
+        hits: "lookups", "Times that it was, and the reply is 0";
+        fills: "entries", "Pages that the kernel put in: those that it changed, and those of its array when the core took up the process";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one core's insertion buffer counted.
+    pub struct InsertionBufferStats {
+        lookups: "lookups", "Times that loadVA looked for an insertion under way";
+        fills: "entries", "Insertions that took an entry";
+    }
+}
+
+/// A translation that `loadVA` has put in.
+#[derive(Clone, Copy)]
+struct Kept {
+    asid: Asid,
+    /// First byte of the page.
+    page: u64,
+    mapping: Mapping,
+    ready: Cycle,
+}
+
+impl Kept {
+    fn covers(&self, asid: Asid, va: u64) -> bool {
+        self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
+    }
+    fn overlaps(&self, what: &Invalidation) -> bool {
+        let (asid, first, last) = match *what {
+            Invalidation::Page { asid, page } => {
+                (asid, page.base.0, page.base.0 + (page.size.bytes() - 1))
+            }
+            Invalidation::Range { asid, at, bytes } => {
+                (asid, at.0, at.0.saturating_add(bytes.saturating_sub(1)))
+            }
+            Invalidation::Space { asid } => (asid, 0, u64::MAX),
+        };
+        let end = self.page + (self.mapping.size.bytes() - 1);
+        self.asid == asid && self.page <= last && first <= end
+    }
+}
+
+/// The unit of a core.
+pub(super) struct StltUnit {
+    /// Whether rows hold page-table entries: without them there are no STB and no IPB.
+    translations: bool,
+    /// In order of arrival, the next to go at `next`.
+    stb: [Option<Kept>; STB_ENTRIES],
+    next: usize,
+    buffer: Occupancy,
+    /// Rows that the last insertions write, and when that is done.
+    rows: [(PhysAddr, Cycle); INSERTIONS],
+    next_row: usize,
+    stats: StltUnitStats,
+    stb_stats: StbStats,
+    ipb: IpbStats,
+    insertions: InsertionBufferStats,
+    reads: [u64; LEVELS],
+}
+
+/// No row: none lies at the end of the address space.
+const NO_ROW: PhysAddr = PhysAddr(u64::MAX);
+
+impl StltUnit {
+    fn new(translations: bool) -> Self {
+        StltUnit {
+            translations,
+            stb: [None; STB_ENTRIES],
+            next: 0,
+            buffer: Occupancy::new(INSERTIONS),
+            rows: [(NO_ROW, 0); INSERTIONS],
+            next_row: 0,
+            stats: StltUnitStats::default(),
+            stb_stats: StbStats::default(),
+            ipb: IpbStats::default(),
+            insertions: InsertionBufferStats::default(),
+            reads: [0; LEVELS],
+        }
+    }
+
+    fn put(&mut self, asid: Asid, (va, page): (VirtAddr, StltPage), ready: Cycle) {
+        self.stb[self.next] = Some(Kept {
+            asid,
+            page: va.0 & !(page.size.bytes() - 1),
+            mapping: Mapping {
+                frame: page.frame.0,
+                size: page.size,
+                writable: page.writable,
+            },
+            ready,
+        });
+        self.next = (self.next + 1) % STB_ENTRIES;
+    }
+
+    /// What the STB has for `lookup` at `now`. A store where that says that there may be
+    /// none walks: the kernel may have allowed it since, for which nothing is shot down.
+    fn find(&self, lookup: &Lookup, now: Cycle, lent: &Lent<'_, impl Sized>) -> Option<Mapping> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let kept = self.stb.iter().flatten().find(|k| {
+            k.covers(asid, va.0)
+                && k.ready <= now
+                && (k.mapping.writable || access != Access::Write)
+        })?;
+        let found = kept.mapping;
+        debug_assert!(
+            foresee(lent.view, va).is_ok_and(|walked| {
+                walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
+            }),
+            "a translation of the STB is out of date: {va} of {asid:?}"
+        );
+        Some(found)
+    }
+
+    pub fn invalidate(&mut self, what: &Invalidation) {
+        for kept in &mut self.stb {
+            if kept.is_some_and(|k| k.overlaps(what)) {
+                *kept = None;
+            }
+        }
+    }
+}
+
+/// A question that a core's unit works on.
+pub struct Asked {
+    /// When it began: it may have had to wait.
+    pub began: Cycle,
+    /// When its walk began, and found the page or not; `began` without one.
+    pub walk: (Cycle, Cycle),
+    slot: Option<Slot>,
+}
+
+impl Mmu {
+    /// The same for a core whose program asks an STLT, whose rows hold page-table entries
+    /// or do not.
+    #[must_use]
+    pub fn with_stlt(mut self, translations: bool) -> Self {
+        self.stlt = Some(Box::new(StltUnit::new(translations)));
+        self
+    }
+
+    /// A question comes to the unit at `now`: when its lines may be read, and when the
+    /// page is found that an insertion needs.
+    pub fn begin_asking<B: Below>(
+        &mut self,
+        unit: &Unit,
+        asid: Asid,
+        now: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> Asked {
+        let mut asked = Asked {
+            began: now,
+            walk: (now, now),
+            slot: None,
+        };
+        let Some(stlt) = &mut self.stlt else {
+            return asked;
+        };
+        match *unit {
+            Unit::Nothing => {}
+            Unit::Load { row, invalid, .. } => {
+                stlt.stats.loads += 1;
+                stlt.insertions.lookups += 1;
+                if let Some(invalid) = invalid {
+                    stlt.ipb.lookups += 1;
+                    stlt.ipb.hits += u64::from(invalid);
+                }
+                let under_way = stlt.rows.iter().filter(|r| Some(r.0) == row);
+                asked.began = under_way.map(|r| r.1).fold(now, Cycle::max);
+                stlt.stats.load_wait_cycles += asked.began - now;
+            }
+            Unit::Insert { walk, .. } => {
+                stlt.stats.inserts += 1;
+                stlt.insertions.fills += 1;
+                let slot = stlt.buffer.admit(now);
+                asked.began = slot.start;
+                stlt.stats.insert_wait_cycles += slot.start - now;
+                asked.slot = Some(slot);
+                asked.walk = (asked.began, asked.began);
+                if let Some(va) = walk {
+                    asked.walk = self.walk_to_insert(asid, va, asked.began, lent);
+                }
+            }
+        }
+        asked
+    }
+
+    /// The simplified walk of an insertion: as any other, but it raises no fault and fills
+    /// no TLB. When it got a walker, and when it was over.
+    fn walk_to_insert<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        now: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> (Cycle, Cycle) {
+        let Some(stlt) = self.stlt.as_mut().filter(|_| !self.perfect) else {
+            return (now, now);
+        };
+        let walker = self.walkers.admit(now);
+        let start = walker.start;
+        let mut port = Physical {
+            private: lent.private,
+            below: lent.below,
+            core: self.core,
+            served: &mut stlt.reads,
+            record: None,
+            following: None,
+        };
+        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        self.walkers.hold(walker, end);
+        let s = &mut stlt.stats;
+        s.walks += 1;
+        s.walk_faults += u64::from(found.is_err());
+        s.walk_cycles += end - start;
+        s.walker_wait_cycles += start - now;
+        (start, end)
+    }
+
+    /// The question that began as `asked` says has its reply at `replied`, and what it
+    /// writes is written at `written`.
+    pub fn end_asking(
+        &mut self,
+        unit: &Unit,
+        asid: Asid,
+        asked: Asked,
+        (replied, written): (Cycle, Cycle),
+    ) {
+        let Some(stlt) = &mut self.stlt else { return };
+        if let Some(slot) = asked.slot {
+            stlt.buffer.hold(slot, written);
+        }
+        match *unit {
+            Unit::Load {
+                translation: Some(found),
+                ..
+            } => {
+                stlt.stb_stats.fills += 1;
+                stlt.put(asid, found, replied);
+            }
+            Unit::Insert { row: Some(row), .. } => {
+                stlt.rows[stlt.next_row] = (row, written);
+                stlt.next_row = (stlt.next_row + 1) % INSERTIONS;
+            }
+            _ => {}
+        }
+    }
+
+    /// State only: what a question leaves in the unit, in walk caches and in the memory
+    /// system beside its own lines.
+    pub fn warm_asking<B: Below>(&mut self, unit: &Unit, asid: Asid, lent: &mut Lent<'_, B>) {
+        let Some(stlt) = &mut self.stlt else { return };
+        match *unit {
+            Unit::Load {
+                translation: Some(found),
+                ..
+            } => stlt.put(asid, found, 0),
+            Unit::Insert { walk: Some(va), .. } if !self.perfect => {
+                let mut port = Warming {
+                    private: lent.private,
+                    below: lent.below,
+                    core: self.core,
+                };
+                self.kept.count(false);
+                let _ = self.kept.walk(lent.view, va, asid, &mut port, self.latest);
+                self.kept.count(true);
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel has put so many pages into the IPB.
+    pub fn fill_ipb(&mut self, pages: u64) {
+        if let Some(stlt) = &mut self.stlt {
+            stlt.ipb.fills += pages;
+        }
+    }
+
+    /// A lookup that no TLB has answered: what the STB says, which fills the TLBs. Its
+    /// comparison is beside that of the last TLB, and takes no cycle of its own.
+    #[inline(never)]
+    pub(super) fn ask_stb<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &mut Lent<'_, B>,
+    ) -> Option<Answer> {
+        let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
+        stlt.stb_stats.lookups += 1;
+        let at = missed.asked;
+        let mapping = stlt.find(lookup, at, lent)?;
+        stlt.stb_stats.hits += 1;
+        let arrival = Arrival {
+            asid: lookup.asid,
+            va: lookup.va,
+            mapping,
+            ready: at,
+            counted: true,
+            fetched: true,
+        };
+        self.fill(side(lookup.access), &arrival, missed.presence);
+        Some(Answer {
+            pa: mapping.pa(lookup.va),
+            at,
+            began: at,
+            from: Source::Stb,
+        })
+    }
+
+    /// State only: what [`Mmu::ask_stb`] finds.
+    pub(super) fn warm_stb<B: Below>(
+        &self,
+        lookup: &Lookup,
+        lent: &Lent<'_, B>,
+    ) -> Option<Mapping> {
+        let stlt = self.stlt.as_ref()?;
+        stlt.find(lookup, Cycle::MAX, lent)
+    }
+
+    /// Adds what this core counted of the STLT below `path`.
+    pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
+        let Some(stlt) = &self.stlt else { return };
+        let stats = StltUnitStats {
+            walk_reads: stlt.reads.iter().sum(),
+            ..stlt.stats
+        };
+        tree.add(&format!("{path}.stlt"), &stats);
+        tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
+        if stlt.translations {
+            tree.add(&format!("{path}.stb"), &stlt.stb_stats);
+            tree.add(&format!("{path}.ipb"), &stlt.ipb);
+        }
+    }
+}

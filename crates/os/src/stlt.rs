@@ -1,0 +1,439 @@
+//! The kernel's part of an STLT (sections III-D1 and III-F): the tables of the processes,
+//! the system calls that make them, and the array of invalid pages, by which rows that
+//! are out of date are lazily found.
+
+use std::collections::BTreeMap;
+
+use pagewalk_stats::Tree;
+use pagewalk_tables::{
+    Flags, Invalidation, Looked, Purpose, STLT_ROW_BYTES, Stlt, StltInserted, StltPage, StltSpec,
+    Unit, Want,
+};
+use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
+
+use crate::kernel::Kernel;
+use crate::space::Space;
+use crate::{Effects, Os, OsError, Pid};
+
+/// Pages of the array, as many as the IPB has entries (section III-D1).
+const INVALID_PAGES: usize = 32;
+
+pagewalk_stats::counters! {
+    /// What the tables of an STLT and the kernel's part of it went through.
+    /// loads = hits + no_row + invalid + no_table, inserts = new_rows + matching_rows +
+    /// replaced_rows + given_up.
+    pub struct StltStats {
+        gauge bytes: "bytes", "Physical memory of the tables";
+        gauge used_rows: "rows", "Rows in use";
+        loads: "instructions", "loadVA";
+        hits: "instructions", "Those that found a row; whether its record has the key is the program's to tell";
+        no_row: "instructions", "Those that found no row: the reply is 0";
+        invalid: "instructions", "Those whose row lies in a page of the array of invalid pages (IPB): the reply is 0";
+        no_table: "instructions", "Those of processes that have no table: the reply is 0";
+        inserts: "instructions", "insertSTLT";
+        new_rows: "instructions", "Those that took an empty row";
+        matching_rows: "instructions", "Those that took the row that matches";
+        replaced_rows: "instructions", "Those that took the least frequently used row of a full set";
+        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, or a row cannot hold the address";
+        tables: "tables", "Tables that processes were given";
+        refused_tables: "tables", "Tables for which there was no contiguous memory";
+        invalid_pages: "pages", "Pages put into arrays of invalid pages";
+        refreshes: "searches", "Times that a full array, or an invalidation larger than it, had the kernel search a table";
+        refreshed_rows: "rows", "Rows that it put right or emptied";
+        refresh_cycles: "cycles", "Kernel time of it";
+        restored_pages: "pages", "Pages of arrays put into an IPB when a core took up their process";
+    }
+}
+
+/// The table of a process, and what is invalid of it.
+struct Own {
+    /// None: it gave it back, or there was no memory.
+    table: Option<Stlt>,
+    /// First byte and length of pages whose translation has changed since the kernel
+    /// searched the table last.
+    invalid: Vec<(u64, u64)>,
+}
+
+impl Own {
+    fn is_invalid(&self, va: VirtAddr) -> bool {
+        (self.invalid.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes)
+    }
+}
+
+/// All tables.
+pub struct Stlts {
+    spec: StltSpec,
+    seed: u64,
+    /// The block of the first table, set aside at boot, while nobody has it.
+    spare: Option<PhysAddr>,
+    of: BTreeMap<Asid, Own>,
+    stats: StltStats,
+}
+
+/// Where `va` lies now and what may be done there, as a row keeps it.
+fn page_of(space: &Space, va: VirtAddr) -> Option<StltPage> {
+    let found = space.table.translate(va)?;
+    Some(StltPage {
+        frame: PhysAddr(found.frame << 12),
+        size: found.size,
+        writable: found.flags.contains(Flags::WRITABLE),
+    })
+}
+
+fn bytes_of(rows: u64) -> u64 {
+    rows * STLT_ROW_BYTES
+}
+
+impl Os {
+    /// Programs that ask are answered by an STLT from now on. The memory of a first table is
+    /// set aside: to be called when the machine has booted. It costs no time.
+    ///
+    /// # Errors
+    /// There is no such block: why, in words.
+    pub fn keep_stlt(&mut self, spec: &StltSpec) -> Result<(), String> {
+        let bytes = bytes_of(spec.rows);
+        let spare = self.set_aside(bytes).map_err(|why| {
+            format!(
+                "shortcut.stlt.rows: {bytes} bytes of contiguous memory cannot be set aside at boot: {why}; lower it or os.fragmentation, or enlarge os.memory_gb"
+            )
+        })?;
+        self.stlt = Some(Box::new(Stlts {
+            spec: *spec,
+            seed: self.seed,
+            spare: Some(spare),
+            of: BTreeMap::new(),
+            stats: StltStats::default(),
+        }));
+        Ok(())
+    }
+
+    /// `STLTalloc`: the process has an empty table of `rows` from now on. That of the size
+    /// that was set aside at boot takes this memory, if nobody has it; any other one is
+    /// allocated and zeroed, at the price of a page table's block.
+    ///
+    /// # Errors
+    /// It has one already, no table has so many rows, or there is no contiguous memory.
+    pub fn stlt_alloc(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
+        let asid = self.space(pid)?.asid;
+        fx.cycles += self.kernel.prices.syscall;
+        let Some(s) = &mut self.stlt else {
+            return Err(OsError::Bad("this machine has no STLT".to_owned()));
+        };
+        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTalloc: {e}")))?;
+        if s.of.get(&asid).is_some_and(|own| own.table.is_some()) {
+            return Err(OsError::Bad(format!(
+                "STLTalloc: process {pid} has a table already"
+            )));
+        }
+        s.give(asid, rows, &mut self.kernel, fx)
+    }
+
+    /// `STLTresize`: the same process has an empty table of `rows` instead of its own. Without
+    /// memory for that it has none.
+    ///
+    /// # Errors
+    /// It has none, no table has so many rows, or there is no contiguous memory.
+    pub fn stlt_resize(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
+        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
+        self.stlt_free(pid, fx)?;
+        let asid = self.space(pid)?.asid;
+        match &mut self.stlt {
+            Some(s) => s.give(asid, rows, &mut self.kernel, fx),
+            None => Ok(()),
+        }
+    }
+
+    /// `STLTfree`: the process has no table from now on, and its memory is free again: that
+    /// set aside at boot for the next that wants it.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn stlt_free(&mut self, pid: Pid, fx: &mut Effects) -> Result<(), OsError> {
+        let asid = self.space(pid)?.asid;
+        fx.cycles += self.kernel.prices.syscall;
+        let taken = self.stlt.as_mut().is_some_and(|s| {
+            let had = s.drop_table(asid, &mut self.kernel);
+            s.of.insert(asid, Own::none());
+            had
+        });
+        if taken {
+            Ok(())
+        } else {
+            Err(OsError::Bad(format!("process {pid} has no STLT")))
+        }
+    }
+
+    /// The address space is gone, or emptied by exec: so is its table. Its next question,
+    /// or that of the next process with this identifier, makes another one.
+    pub(crate) fn stlt_forget(&mut self, asid: Asid) {
+        if let Some(s) = &mut self.stlt {
+            s.drop_table(asid, &mut self.kernel);
+            s.of.remove(&asid);
+        }
+    }
+
+    /// The kernel's flush functions were called (`flush_tlb_*`): the pages go into the array
+    /// of the process and into the IPBs of the cores that run it; where they do not fit, the
+    /// array is emptied and the table searched for rows of all these pages, which are put
+    /// right. Kernel time, and how many pages went into the IPBs.
+    pub fn stlt_invalidate(&mut self, what: &Invalidation) -> (Cycle, u64) {
+        let nothing = (0, 0);
+        let Some(s) = self.stlt.as_mut().filter(|s| s.spec.translations) else {
+            return nothing;
+        };
+        let asid = what.asid();
+        let Some(own) = s.of.get_mut(&asid) else {
+            return nothing;
+        };
+        let Some(table) = &mut own.table else {
+            return nothing;
+        };
+        let (at, bytes, pages) = match *what {
+            Invalidation::Page { page, .. } => (page.base.0, page.size.bytes(), 1),
+            Invalidation::Range { at, bytes, .. } => {
+                let first = at.0 & !0xfff;
+                let bytes = (at.0 - first).saturating_add(bytes);
+                (first, bytes, bytes.div_ceil(4096))
+            }
+            Invalidation::Space { .. } => (0, u64::MAX, u64::MAX),
+        };
+        let prices = &self.kernel.prices;
+        if pages <= INVALID_PAGES as u64 {
+            let each = bytes / pages.max(1);
+            let before = own.invalid.len();
+            for page in (0..pages).map(|n| (at + n * each, each)) {
+                if !own.invalid.contains(&page) {
+                    own.invalid.push(page);
+                }
+            }
+            if own.invalid.len() <= INVALID_PAGES {
+                let put = (own.invalid.len() - before) as u64;
+                s.stats.invalid_pages += put;
+                return (prices.registers(put), put);
+            }
+        }
+        let mut invalid = std::mem::take(&mut own.invalid);
+        invalid.push((at, bytes));
+        let space = self.spaces.iter().flatten().find(|s| s.asid == asid);
+        let changed =
+            |va: VirtAddr| (invalid.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes);
+        let rows = table.refresh(changed, |va| page_of(space?, va));
+        let cycles = prices.search(bytes_of(table.rows())) + prices.moved(rows);
+        s.stats.refreshes += 1;
+        s.stats.refreshed_rows += rows;
+        s.stats.refresh_cycles += cycles;
+        (cycles, 0)
+    }
+
+    /// A core takes up `pid` after another process: its IPB is cleared, and filled from the
+    /// array of `pid`. Kernel time, and how many pages.
+    pub fn stlt_restore(&mut self, pid: Pid) -> (Cycle, u64) {
+        let asid = self.asid(pid);
+        let Some(s) = &mut self.stlt else {
+            return (0, 0);
+        };
+        let pages = s.of.get(&asid).map_or(0, |own| own.invalid.len() as u64);
+        s.stats.restored_pages += pages;
+        (self.kernel.prices.registers(pages), pages)
+    }
+
+    /// `loadVA` of a thread of `pid`. The first question of a process has it a table.
+    pub(crate) fn stlt_load(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
+        let asid = self.asid(pid);
+        let s = self.stlt.as_mut()?;
+        s.at_start(asid, &mut self.kernel, fx);
+        Some(s.load(asid, integer))
+    }
+
+    /// `insertSTLT` of the same.
+    pub(crate) fn stlt_insert(
+        &mut self,
+        pid: Pid,
+        integer: u64,
+        va: VirtAddr,
+        fx: &mut Effects,
+    ) -> Option<Looked> {
+        self.stlt.as_ref()?;
+        let asid = self.asid(pid);
+        let space = self.spaces.get(pid as usize).and_then(Option::as_deref);
+        let page = space.and_then(|space| page_of(space, va));
+        let s = self.stlt.as_mut()?;
+        s.at_start(asid, &mut self.kernel, fx);
+        Some(s.insert(asid, integer, va, page))
+    }
+
+    /// Adds what the tables counted, if there are any, at `path`.
+    pub(crate) fn report_stlt(&self, path: &str, tree: &mut Tree) {
+        if let Some(s) = &self.stlt {
+            tree.add(path, &s.stats());
+        }
+    }
+}
+
+impl Own {
+    fn none() -> Self {
+        Own {
+            table: None,
+            invalid: Vec::new(),
+        }
+    }
+}
+
+impl Stlts {
+    /// A program that asks begins with `STLTalloc`: here at its first question.
+    fn at_start(&mut self, asid: Asid, kernel: &mut Kernel, fx: &mut Effects) {
+        if self.of.contains_key(&asid) {
+            return;
+        }
+        fx.cycles += kernel.prices.syscall;
+        // Without memory the program does without, as it would after a failed call.
+        let _ = self.give(asid, self.spec.rows, kernel, fx);
+    }
+
+    fn give(
+        &mut self,
+        asid: Asid,
+        rows: u64,
+        kernel: &mut Kernel,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let wanted = bytes_of(rows);
+        let spare = self.spare.take_if(|_| rows == self.spec.rows);
+        let base = match spare {
+            Some(base) => base,
+            None => {
+                let want = Want {
+                    bytes: wanted,
+                    asid,
+                    purpose: Purpose::Rows,
+                };
+                let Ok(frame) = kernel.frame(want) else {
+                    self.stats.refused_tables += 1;
+                    self.of.insert(asid, Own::none());
+                    let free = kernel.memory().free_frames() << 12;
+                    return Err(OsError::OutOfMemory { wanted, free });
+                };
+                kernel.rows_bytes += wanted;
+                let index = kernel.memory().index_at(frame);
+                fx.cycles += kernel.prices.allocation(wanted, index);
+                PhysAddr(frame << 12)
+            }
+        };
+        self.stats.tables += 1;
+        let name = format!("stlt.{}.{}", asid.0, self.stats.tables);
+        let own = Own {
+            table: Some(Stlt::new(&self.spec, rows, base, self.seed, &name)),
+            invalid: Vec::new(),
+        };
+        self.of.insert(asid, own);
+        Ok(())
+    }
+
+    /// Whether there was one.
+    fn drop_table(&mut self, asid: Asid, kernel: &mut Kernel) -> bool {
+        let Some(table) = self.of.get_mut(&asid).and_then(|own| own.table.take()) else {
+            return false;
+        };
+        // One block of the first size stays for the next.
+        if self.spare.is_none() && table.rows() == self.spec.rows {
+            self.spare = Some(table.base());
+        } else {
+            let bytes = bytes_of(table.rows());
+            kernel.rows_bytes -= bytes;
+            kernel.put(table.base().0 >> 12, (bytes >> 12).ilog2() as u8);
+        }
+        true
+    }
+
+    fn load(&mut self, asid: Asid, integer: u64) -> Looked {
+        let s = &mut self.stats;
+        s.loads += 1;
+        let mut looked = Looked {
+            latency: self.spec.load_latency,
+            unit: Unit::Load {
+                row: None,
+                translation: None,
+                invalid: None,
+            },
+            ..Looked::default()
+        };
+        let Some(own) = self.of.get_mut(&asid) else {
+            s.no_table += 1;
+            return looked;
+        };
+        let Some(table) = &mut own.table else {
+            s.no_table += 1;
+            return looked;
+        };
+        looked.reads = table.lines(integer);
+        let Some(found) = table.load(integer) else {
+            s.no_row += 1;
+            return looked;
+        };
+        // The counter goes back whether it grew or not (table III).
+        looked.written = Some(found.at);
+        let translations = self.spec.translations;
+        let invalid = translations && own.is_invalid(found.va);
+        looked.unit = Unit::Load {
+            row: Some(found.at),
+            translation: found.page.filter(|_| !invalid).map(|p| (found.va, p)),
+            invalid: translations.then_some(invalid),
+        };
+        if invalid {
+            s.invalid += 1;
+        } else {
+            s.hits += 1;
+            looked.value = found.va.0;
+        }
+        looked
+    }
+
+    fn insert(&mut self, asid: Asid, integer: u64, va: VirtAddr, page: Option<StltPage>) -> Looked {
+        let s = &mut self.stats;
+        s.inserts += 1;
+        let translations = self.spec.translations;
+        let mut looked = Looked {
+            latency: self.spec.insert_latency,
+            unit: Unit::Insert {
+                row: None,
+                walk: None,
+            },
+            ..Looked::default()
+        };
+        let table = self.of.get_mut(&asid).and_then(|own| own.table.as_mut());
+        let Some(table) = table.filter(|_| Stlt::holds(va)) else {
+            s.given_up += 1;
+            return looked;
+        };
+        // The set is read beside the walk: its address is known at once.
+        looked.reads = table.lines(integer);
+        let walk = translations.then_some(va);
+        if translations && page.is_none() {
+            s.given_up += 1;
+            looked.unit = Unit::Insert { row: None, walk };
+            return looked;
+        }
+        let (row, what) = table.insert(integer, va, page.filter(|_| translations));
+        *match what {
+            StltInserted::New => &mut s.new_rows,
+            StltInserted::Matching => &mut s.matching_rows,
+            StltInserted::Replaced => &mut s.replaced_rows,
+        } += 1;
+        looked.value = 1;
+        looked.written = Some(row);
+        looked.unit = Unit::Insert {
+            row: Some(row),
+            walk,
+        };
+        looked
+    }
+
+    fn stats(&self) -> StltStats {
+        let tables = || self.of.values().filter_map(|own| own.table.as_ref());
+        StltStats {
+            bytes: tables().map(|t| bytes_of(t.rows())).sum(),
+            used_rows: tables().map(Stlt::used).sum(),
+            ..self.stats
+        }
+    }
+}

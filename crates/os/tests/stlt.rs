@@ -1,0 +1,385 @@
+//! The kernel's part of an STLT: no row is answered from when its page has changed, what
+//! that costs, and whose memory the tables are.
+
+use pagewalk_os::{
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
+    OsSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+};
+use pagewalk_stats::Tree;
+use pagewalk_tables::{Flags, Invalidation, Looked, StltSpec, Unit, View};
+use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr, rng};
+use rand::RngExt;
+
+/// 8 regions of 2 MB.
+const BASE: u64 = 0x10_0000_0000;
+const PAGES: u64 = 8 * 512;
+
+fn table(rows: u64) -> StltSpec {
+    StltSpec {
+        rows,
+        ..StltSpec::default()
+    }
+}
+
+fn boot(placement: &PlacementSpec, stlt: Option<&StltSpec>) -> Os {
+    let spec = OsSpec {
+        memory_gb: 1,
+        kernel_reserved: 0.0,
+        occupied: 0.0,
+        fragmentation: FragmentationSpec::None,
+        compaction: CompactionSpec::default(),
+        inferred_pages: InferredPages::default(),
+        prices: PriceSpec::default(),
+    };
+    let radix = toml::from_str("radix = { levels = 4 }").expect("a page table");
+    let mut os = Os::new(&spec, placement, &radix, 2.0, 3).expect("a possible system");
+    if let Some(stlt) = stlt {
+        os.keep_stlt(stlt).expect("memory for a table");
+    }
+    os
+}
+
+fn plain() -> PlacementSpec {
+    PlacementSpec::Buddy(BuddySpec::default())
+}
+
+fn get(os: &Os, name: &str) -> u64 {
+    let mut tree = Tree::default();
+    os.report("os", &mut tree);
+    tree.get("stlt", name).expect(name)
+}
+
+fn load(os: &mut Os, pid: Pid, integer: u64) -> Looked {
+    let mut fx = Effects::default();
+    os.load_va(pid, integer, &mut fx).expect("it answers")
+}
+
+fn insert(os: &mut Os, pid: Pid, integer: u64, va: u64) -> bool {
+    let mut fx = Effects::default();
+    let looked = os.insert_va(pid, integer, VirtAddr(va), &mut fx);
+    looked.expect("it answers").value == 1
+}
+
+/// As the machine does: each invalidation reaches the tables. Kernel time of that.
+fn spread(os: &mut Os, fx: &mut Effects) -> u64 {
+    let all = std::mem::take(&mut fx.invalidate);
+    all.iter().map(|what| os.stlt_invalidate(what).0).sum()
+}
+
+fn page_gone(os: &Os, pid: Pid, number: u64) -> Invalidation {
+    Invalidation::Page {
+        asid: os.asid(pid),
+        page: VirtAddr(BASE + 4096 * number).page(PageSize::K4),
+    }
+}
+
+fn mapped(os: &mut Os, bytes: u64) -> Pid {
+    let pid = os.spawn(false).expect("a process");
+    let mut fx = Effects::default();
+    os.map(
+        pid,
+        VirtAddr(BASE),
+        bytes,
+        true,
+        Backing::Anonymous,
+        &mut fx,
+    )
+    .expect("a mapping");
+    os.populate(pid, VirtAddr(BASE), bytes, &mut fx)
+        .expect("memory");
+    pid
+}
+
+/// What the hardware is given for an address is what the page table says, whatever the kernel has
+/// changed: mappings, rights, copies on write, huge pages made and broken up. Where it
+/// is given nothing, an array that is full or an invalid page is why.
+#[test]
+fn no_translation_that_is_handed_out_is_out_of_date() {
+    let thp = PlacementSpec::Thp(ThpSpec {
+        mode: ThpMode::Always,
+        khugepaged: KhugepagedSpec {
+            enabled: true,
+            scan_sleep_millisecs: 5,
+            ..KhugepagedSpec::default()
+        },
+        ..ThpSpec::default()
+    });
+    let reservations = PlacementSpec::Reservation(ReservationSpec {
+        promotion_threshold: 0.05,
+    });
+    for (n, placement) in [plain(), thp, reservations].iter().enumerate() {
+        let mut os = boot(placement, Some(&table(4096)));
+        let mut random = rng(n as u64, "steps");
+        let mut pids = vec![os.spawn(false).expect("a process")];
+        let (mut handed, mut huge, mut refused, mut moved) = (0, 0, 0, 0);
+        for _ in 0..6000 {
+            let pid = pids[random.random_range(0..pids.len())];
+            let mut fx = Effects::default();
+            let from = random.random_range(0..PAGES);
+            let pages = match random.random_range(0..10u8) {
+                0..7 => 1,
+                7..9 => random.random_range(1..12),
+                _ => 512,
+            };
+            let from = if pages == 512 { from & !511 } else { from };
+            let pages = pages.min(PAGES - from);
+            let (at, bytes) = (VirtAddr(BASE + 4096 * from), 4096 * pages);
+            // What a program cannot do is refused, which changes nothing.
+            match random.random_range(0..40u8) {
+                0..6 => {
+                    let _ = os.map(pid, at, bytes, true, Backing::Anonymous, &mut fx);
+                }
+                6..8 => drop(os.unmap(pid, at, bytes, &mut fx)),
+                8..10 => {
+                    let to = VirtAddr(BASE + 4096 * random.random_range(0..PAGES - pages + 1));
+                    moved += u64::from(os.remap(pid, at, bytes, to, bytes, &mut fx).is_ok());
+                }
+                10..12 => {
+                    let writable = random.random();
+                    let _ = os.protect(pid, at, bytes, writable, &mut fx);
+                }
+                12 => {
+                    let _ = os.advise(pid, at, bytes, Advice::DontNeed, &mut fx);
+                }
+                13..15 => {
+                    let _ = os.advise(pid, at, bytes, Advice::HugePage, &mut fx);
+                }
+                15 => drop(os.populate(pid, at, bytes, &mut fx)),
+                16 => drop(os.elapse(20_000_000, &mut fx)),
+                17 if pids.len() < 4 => pids.push(os.fork(pid, &mut fx).expect("memory")),
+                18 if pids.len() > 1 && random.random_range(0..4u8) == 0 => {
+                    os.exit(pid, &mut fx);
+                    pids.retain(|p| *p != pid);
+                }
+                _ => {
+                    let access = [Access::Read, Access::Write][random.random_range(0..2)];
+                    let _ = os.fault(pid, at, access, &mut fx);
+                }
+            }
+            spread(&mut os, &mut fx);
+            // Some records are asked for, and put in where they lie now.
+            for &pid in &pids {
+                for _ in 0..12 {
+                    let page = (from + random.random_range(0..600)) % PAGES;
+                    let (va, integer) = (BASE + 4096 * page + 64 * (page % 64), page * 0x9e37_79b9);
+                    let looked = load(&mut os, pid, integer);
+                    let Unit::Load {
+                        translation,
+                        invalid,
+                        ..
+                    } = looked.unit
+                    else {
+                        panic!("{looked:?}");
+                    };
+                    let View::Native(walked) = os.view(pid) else {
+                        panic!("one dimension");
+                    };
+                    refused += u64::from(invalid == Some(true));
+                    assert_eq!(looked.value != 0, translation.is_some());
+                    if let Some((va, page)) = translation {
+                        handed += 1;
+                        huge += u64::from(page.size > PageSize::K4);
+                        let now = walked.translate(va);
+                        let now = now.unwrap_or_else(|| panic!("{va} is not mapped"));
+                        let pa = |frame: u64, size: PageSize| frame + va.0 % size.bytes();
+                        assert_eq!(
+                            pa(page.frame.0, page.size),
+                            pa(now.frame.base.0, now.size),
+                            "{va}"
+                        );
+                        assert!(!page.writable || now.flags.contains(Flags::WRITABLE));
+                        assert_eq!(looked.value, va.0);
+                    }
+                    let there = walked.translate(VirtAddr(va)).is_some();
+                    assert_eq!(insert(&mut os, pid, integer, va), there);
+                }
+            }
+        }
+        let what = format!("{n}: {handed} {huge} {refused} {moved}");
+        assert!(handed > 1000 && refused > 10 && moved > 10, "{what}");
+        assert!(
+            get(&os, "refreshes") > 50 && get(&os, "refreshed_rows") > 50,
+            "{what}"
+        );
+        assert_eq!(huge > 0, n > 0, "{what}");
+        let sum = |names: &[&str]| -> u64 { names.iter().map(|n| get(&os, n)).sum() };
+        assert_eq!(
+            sum(&["hits", "no_row", "invalid", "no_table"]),
+            get(&os, "loads")
+        );
+        let done = ["new_rows", "matching_rows", "replaced_rows", "given_up"];
+        assert_eq!(sum(&done), get(&os, "inserts"));
+        assert_eq!(get(&os, "hits"), handed);
+    }
+}
+
+#[test]
+fn the_array_takes_32_pages_and_the_next_one_has_the_table_searched() {
+    let mut os = boot(&plain(), Some(&table(1024)));
+    let pid = mapped(&mut os, 4096 * 64);
+    for n in 0..40 {
+        assert!(insert(&mut os, pid, n << 12, BASE + 4096 * n));
+    }
+    // A register's price for each: there is nothing to search yet.
+    for n in 0..32 {
+        let what = page_gone(&os, pid, n);
+        assert_eq!(os.stlt_invalidate(&what), (2, 1));
+        assert_eq!(os.stlt_invalidate(&what), (0, 0), "it is in it already");
+        assert_eq!(load(&mut os, pid, n << 12).value, 0);
+    }
+    assert_eq!(load(&mut os, pid, 35 << 12).value, BASE + 4096 * 35);
+    // A new row of the same page is not trusted either: the IPB knows addresses.
+    assert!(insert(&mut os, pid, 0, BASE));
+    assert_eq!(load(&mut os, pid, 0).value, 0);
+    assert_eq!(
+        os.stlt_restore(pid),
+        (64, 32),
+        "filled again after a switch"
+    );
+    // 16 KB at 8 GB/s, and 33 rows at 100 ns, at 2 GHz.
+    let what = page_gone(&os, pid, 32);
+    assert_eq!(os.stlt_invalidate(&what), (4096 + 33 * 200, 0));
+    assert_eq!(os.stlt_restore(pid), (0, 0));
+    for n in 0..40 {
+        assert_eq!(
+            load(&mut os, pid, n << 12).value,
+            BASE + 4096 * n,
+            "all are mapped"
+        );
+    }
+    assert_eq!((get(&os, "refreshes"), get(&os, "refreshed_rows")), (1, 33));
+    assert_eq!((get(&os, "invalid_pages"), get(&os, "invalid")), (32, 33));
+    // A whole address space fits no array, and no other process has to do with it.
+    let other = mapped(&mut os, 4096);
+    assert!(insert(&mut os, other, 0, BASE));
+    let asid = os.asid(pid);
+    os.stlt_invalidate(&Invalidation::Space { asid });
+    assert_eq!((get(&os, "refreshes"), get(&os, "refreshed_rows")), (2, 73));
+}
+
+#[test]
+fn rows_of_pages_that_are_gone_are_emptied() {
+    let mut os = boot(&plain(), Some(&table(1024)));
+    let pid = mapped(&mut os, 4096 * 64);
+    for n in 0..64 {
+        assert!(insert(&mut os, pid, n << 12, BASE + 4096 * n));
+    }
+    let mut fx = Effects::default();
+    os.unmap(pid, VirtAddr(BASE), 4096 * 48, &mut fx)
+        .expect("unmapped");
+    assert!(spread(&mut os, &mut fx) > 0);
+    assert_eq!(get(&os, "used_rows"), 16);
+    for n in 0..64 {
+        let there = load(&mut os, pid, n << 12).value != 0;
+        assert_eq!(there, n >= 48, "{n}");
+    }
+    assert!(!insert(&mut os, pid, 0, BASE), "nothing is mapped there");
+    assert!(!insert(&mut os, pid, 0, 1 << 50), "a row has 48 bits");
+    assert_eq!(get(&os, "given_up"), 2);
+}
+
+#[test]
+fn a_process_has_one_table_and_its_memory_goes_back() {
+    let rows = 1 << 16;
+    let bytes = 16 * rows;
+    let before = boot(&plain(), None).stats();
+    let mut os = boot(&plain(), Some(&table(rows)));
+    let aside = |os: &Os| os.stats().set_aside_bytes - before.set_aside_bytes;
+    let free = |os: &Os| before.free_bytes - os.stats().free_bytes - os.stats().page_table_bytes;
+    assert_eq!((aside(&os), free(&os)), (bytes, bytes), "at boot");
+    let a = os.spawn(false).expect("a process");
+    let b = os.spawn(false).expect("a process");
+    let mut fx = Effects::default();
+    // The first question of a process makes its table, of what was set aside.
+    os.load_va(a, 1, &mut fx);
+    assert_eq!((aside(&os), get(&os, "bytes")), (bytes, bytes));
+    let syscall = fx.cycles;
+    assert!(os.stlt_alloc(a, rows, &mut fx).is_err(), "at most one");
+    // The second one's is allocated, and zeroed: 1 MB at 8 GB/s.
+    fx.cycles = 0;
+    os.load_va(b, 1, &mut fx);
+    assert_eq!(fx.cycles, syscall + (bytes / 4), "2 GHz");
+    assert_eq!((aside(&os), get(&os, "bytes")), (2 * bytes, 2 * bytes));
+    // Rows are a process's own.
+    os.map(a, VirtAddr(BASE), 4096, true, Backing::Anonymous, &mut fx)
+        .expect("a mapping");
+    os.populate(a, VirtAddr(BASE), 4096, &mut fx)
+        .expect("memory");
+    assert!(insert(&mut os, a, 7, BASE + 64));
+    assert_eq!(load(&mut os, b, 7).value, 0);
+    assert_eq!(load(&mut os, a, 7).value, BASE + 64);
+    // Resized, it is empty; given back, the process has none and does not ask for one.
+    os.stlt_resize(a, rows / 2, &mut fx).expect("memory");
+    assert_eq!(load(&mut os, a, 7).value, 0);
+    assert_eq!(get(&os, "bytes"), bytes + bytes / 2);
+    os.stlt_free(a, &mut fx).expect("it has one");
+    assert!(os.stlt_free(a, &mut fx).is_err());
+    assert!(!insert(&mut os, a, 7, BASE));
+    assert_eq!(load(&mut os, a, 7), load(&mut os, a, 8));
+    assert_eq!(get(&os, "no_table"), 2);
+    assert!(os.stlt_alloc(a, 100, &mut fx).is_err());
+    os.stlt_alloc(a, rows, &mut fx).expect("memory");
+    assert!(insert(&mut os, a, 7, BASE));
+    // A child has none of its parent's rows; exec and exit end a table.
+    let child = os.fork(a, &mut fx).expect("memory");
+    assert_eq!(load(&mut os, child, 7).value, 0);
+    os.exec(a, &mut fx);
+    assert_eq!(load(&mut os, a, 7).value, 0);
+    for pid in [a, b, child] {
+        os.exit(pid, &mut fx);
+    }
+    assert_eq!(
+        (aside(&os), free(&os)),
+        (bytes, bytes),
+        "that of boot stays"
+    );
+    assert_eq!(get(&os, "bytes"), 0);
+}
+
+#[test]
+fn without_memory_a_program_does_without() {
+    let mut os = boot(&plain(), Some(&table(1 << 25)));
+    let mut fx = Effects::default();
+    let first = mapped(&mut os, 4096);
+    let second = os.spawn(false).expect("a process");
+    assert_eq!(load(&mut os, first, 1).reads.len(), 1);
+    // Half of the gigabyte is the first one's, and the page tables are in the other half.
+    assert_eq!(load(&mut os, second, 1).reads.len(), 0);
+    assert_eq!((get(&os, "no_table"), get(&os, "refused_tables")), (1, 1));
+    assert!(os.stlt_alloc(second, 1 << 25, &mut fx).is_err());
+    os.stlt_alloc(second, 1 << 10, &mut fx)
+        .expect("a small one");
+    assert_eq!(load(&mut os, second, 1).reads.len(), 1);
+    let why = boot(&plain(), Some(&table(1 << 25)))
+        .keep_stlt(&table(1 << 26))
+        .expect_err("all of it");
+    assert!(
+        why.starts_with("shortcut.stlt.rows: 1073741824 bytes"),
+        "{why}"
+    );
+}
+
+#[test]
+fn rows_without_translations_know_nothing_of_pages() {
+    let spec = StltSpec {
+        translations: false,
+        ..table(1024)
+    };
+    let mut os = boot(&plain(), Some(&spec));
+    let pid = mapped(&mut os, 4096);
+    // Mapped or not: nobody looks.
+    for va in [BASE + 64, BASE + (1 << 30)] {
+        assert!(insert(&mut os, pid, 7, va));
+        let looked = load(&mut os, pid, 7);
+        assert_eq!(looked.value, va);
+        let Unit::Load {
+            translation: None,
+            invalid: None,
+            row: Some(_),
+        } = looked.unit
+        else {
+            panic!("{looked:?}");
+        };
+        assert_eq!(os.stlt_invalidate(&page_gone(&os, pid, 0)), (0, 0));
+    }
+}

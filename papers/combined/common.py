@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pagewalk.reproduce import Design, Outcome, Paper, Row, Runs, geometric, mean
@@ -158,3 +158,14 @@ def fragmented(paper: Paper, design: str, per_cent: int, *keys: str) -> Design:
     """A design in memory where that share of the requests for 2 MB is served."""
     changes = dict.fromkeys((FRAGMENTED, *keys), per_cent / 100)
     return paper.designs[design].changed(f"{design}, {per_cent} % served", changes)
+
+
+def pressure_lines(table: list[Row], kinds: Iterable[str]) -> list[Row]:
+    """Speedups of `kinds` over the pressure, from the rows of `numbers`."""
+    return [
+        Row(str(p), kind, row.value, panel="pressure")
+        for kind in kinds
+        for p in PRESSURES
+        for row in table
+        if (row.group, row.series) == (f"{kind}, {p} %", "speedup")
+    ]

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pagewalk.reproduce import Bars, Design, Figure, Lines, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import APPLICATIONS, PRESSURES, TABLES, Compared, numbers, pressed, speedups
+from .common import (
+    APPLICATIONS,
+    PRESSURES,
+    TABLES,
+    Compared,
+    numbers,
+    pressed,
+    pressure_lines,
+    speedups,
+)
 
 KINDS = {
     **{f"{table}, data": f"Guess {table}" for table in TABLES},
@@ -51,11 +60,9 @@ class Guesses(Figure):
         free |= {kind: labels[f"{kind}, 0 %"] for kind in KINDS}
         full = {kind: labels[f"{kind}, {PRESSURES[-1]} %"] for kind in KINDS}
         table = numbers(found, labels)
-        lines = [
-            Row(str(p), kind, row.value, panel="pressure")
-            for kind in KINDS
-            for p in PRESSURES
-            for row in table
-            if (row.group, row.series) == (f"{kind}, {p} %", "speedup")
-        ]
-        return speedups(found, free) + lines + speedups(found, full, "full") + table
+        return (
+            speedups(found, free)
+            + pressure_lines(table, KINDS)
+            + speedups(found, full, "full")
+            + table
+        )

@@ -15,6 +15,7 @@ from .common import (
     fragmented,
     numbers,
     pressed,
+    pressure_lines,
     speedups,
 )
 
@@ -74,11 +75,9 @@ class Virtual(Figure):
         free = {name: labels[name] for name in PLAIN}
         free |= {kind: labels[f"{kind}, 0 %"] for kind in GUESSED}
         table = numbers(found, labels | huge)
-        lines = [
-            Row(str(p), kind, row.value, panel="pressure")
-            for kind in GUESSED
-            for p in PRESSURES
-            for row in table
-            if (row.group, row.series) == (f"{kind}, {p} %", "speedup")
-        ]
-        return speedups(found, free) + lines + speedups(found, huge, "huge") + table
+        return (
+            speedups(found, free)
+            + pressure_lines(table, GUESSED)
+            + speedups(found, huge, "huge")
+            + table
+        )

@@ -21,6 +21,20 @@ fn guesses(d: &DesignResult, kind: &str, name: &str) -> u64 {
     sum(d, name, |p| p.ends_with(&format!("mmu.engine.{kind}")))
 }
 
+/// Of the misses the share whose data was guessed right, and of the pages of programs the share
+/// that the hash of the kernel at `placed` has placed since boot.
+fn guessed_and_hashed(d: &DesignResult, placed: &str) -> (f64, f64) {
+    let at_mmu = |p: &str| p.ends_with(".mmu");
+    let misses = sum(d, "walks", at_mmu) + sum(d, "walks_merged", at_mmu);
+    let of = |name: &str| {
+        let rows = d.since_boot.iter().filter(|s| s.path.starts_with(placed));
+        let values = rows.filter(|s| s.name == name).map(|s| s.value);
+        values.sum::<u64>() as f64
+    };
+    let hashed = of("data_hits") / (of("data_hits") + of("data_fallbacks"));
+    (guesses(d, "data", "right") as f64 / misses as f64, hashed)
+}
+
 /// The frames of Revelator and nothing that guesses.
 fn placed(workload: &str, set: &[&str]) -> DesignResult {
     let hashed = ["placement.tiered_hash.tiers=6"];
@@ -113,17 +127,7 @@ fn guesses_are_right_as_often_as_pages_lie_where_the_hash_says() {
         let set = [&[&*pressure, data][..], table].concat();
         let d = at("revelator", "gups 256MB", &set);
         // GUPS touches all pages alike; with six tries at most 1 - p^6 of them are hashed.
-        let misses = sum(&d, "walks", |p| p.ends_with(".mmu"))
-            + sum(&d, "walks_merged", |p| p.ends_with(".mmu"));
-        let of = |name: &str| {
-            d.since_boot
-                .iter()
-                .filter(|s| s.path.starts_with("os.tiered_hash") && s.name == name)
-                .map(|s| s.value)
-                .sum::<u64>() as f64
-        };
-        let hashed = of("data_hits") / (of("data_hits") + of("data_fallbacks"));
-        let right = guesses(&d, "data", "right") as f64 / misses as f64;
+        let (right, hashed) = guessed_and_hashed(&d, "os.tiered_hash");
         assert!(
             (right - hashed).abs() < 0.02,
             "{denied} denied, {table:?}: {right} of the misses guessed, {hashed} of the pages hashed"
@@ -368,19 +372,7 @@ fn guesses_of_hosts_are_right_as_often_as_the_host_has_hashed_pages() {
         let pressure = format!("virtual.placement.tiered_hash.denied={denied}");
         let set = [&*pressure, "engine.revelator.filter=off"];
         let d = at("revelator-virtual", "gups 256MB", &set);
-        let misses = sum(&d, "walks", |p| p.ends_with(".mmu"))
-            + sum(&d, "walks_merged", |p| p.ends_with(".mmu"));
-        let of = |name: &str| {
-            let rows = d
-                .since_boot
-                .iter()
-                .filter(|s| s.path.starts_with("host.tiered_hash"));
-            rows.filter(|s| s.name == name)
-                .map(|s| s.value)
-                .sum::<u64>() as f64
-        };
-        let hashed = of("data_hits") / (of("data_hits") + of("data_fallbacks"));
-        let right = guesses(&d, "data", "right") as f64 / misses as f64;
+        let (right, hashed) = guessed_and_hashed(&d, "host.tiered_hash");
         assert!(
             (right - hashed).abs() < 0.02,
             "{denied} denied: {right} of the misses guessed, {hashed} of the pages hashed"

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
-    OsSpec, PageTableSpec, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    BuddySpec, Effects, KhugepagedSpec, Os, OsSpec, PageTableSpec, PlacementSpec, ReservationSpec,
+    ThpMode, ThpSpec,
 };
 use pagewalk_tables::RadixSpec;
 use pagewalk_units::{Backing, VirtAddr};
@@ -32,13 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let occupied: f64 = args.next().map_or(Ok(0.0), |a| a.parse())?;
     let spec = OsSpec {
-        memory_gb: ((gb + gb / 64 + 1) as f64 / (1.0 - occupied)).ceil() as u64,
-        kernel_reserved: 0.0,
         occupied,
-        fragmentation: FragmentationSpec::None,
-        compaction: CompactionSpec::default(),
-        inferred_pages: InferredPages::default(),
-        prices: PriceSpec::default(),
+        ..OsSpec::free(((gb + gb / 64 + 1) as f64 / (1.0 - occupied)).ceil() as u64)
     };
     let start = Instant::now();
     let table = PageTableSpec::Radix(RadixSpec { levels: 4 });

@@ -185,7 +185,7 @@ mod tests {
     use crate::khugepaged::KhugepagedSpec;
     use crate::memory::Memory;
     use crate::placement::{BuddySpec, PlacementSpec, ThpMode, ThpSpec};
-    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
+    use crate::spec::{FragmentationSpec, OsSpec};
     use crate::virtual_spec::VirtualSpec;
     use crate::{Effects, Os, Pid};
 
@@ -209,15 +209,7 @@ mod tests {
 
     impl Guest {
         fn new(placement: &PlacementSpec, table: &PageTableSpec) -> Self {
-            let spec = OsSpec {
-                memory_gb: 1,
-                kernel_reserved: 0.0,
-                occupied: 0.0,
-                fragmentation: FragmentationSpec::None,
-                compaction: CompactionSpec::default(),
-                inferred_pages: InferredPages::default(),
-                prices: PriceSpec::default(),
-            };
+            let spec = OsSpec::free(1);
             let machine = VirtualSpec {
                 page_table: PageTableSpec::Radix(RadixSpec { levels: 4 }),
                 placement: PlacementSpec::Buddy(BuddySpec {}),

@@ -466,13 +466,9 @@ mod tests {
 
     fn limited(fragmentation: FragmentationSpec, compaction: CompactionSpec) -> Memory {
         let spec = OsSpec {
-            memory_gb: 1,
-            kernel_reserved: 0.0,
-            occupied: 0.0,
             fragmentation,
             compaction,
-            inferred_pages: InferredPages::default(),
-            prices: PriceSpec::default(),
+            ..OsSpec::free(1)
         };
         Memory::new(&spec, 5)
     }

@@ -221,6 +221,18 @@ pub(crate) fn share(key: &str, value: f64) -> Result<(), String> {
 }
 
 impl OsSpec {
+    /// All of the memory is free, whole and the kernel's to give, at the default prices.
+    pub fn free(memory_gb: u64) -> Self {
+        OsSpec {
+            memory_gb,
+            kernel_reserved: 0.0,
+            occupied: 0.0,
+            fragmentation: FragmentationSpec::None,
+            compaction: CompactionSpec::default(),
+            inferred_pages: InferredPages::default(),
+            prices: PriceSpec::default(),
+        }
+    }
     /// Most physical memory there can be, GB: frame numbers have 32 bits.
     pub const MAX_GB: u64 = 16 << 10;
 

@@ -54,10 +54,9 @@ struct Own {
     invalid: Vec<(u64, u64)>,
 }
 
-impl Own {
-    fn is_invalid(&self, va: VirtAddr) -> bool {
-        (self.invalid.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes)
-    }
+/// Whether `va` lies in one of `ranges`, each a first byte and a length.
+fn lies_in(ranges: &[(u64, u64)], va: VirtAddr) -> bool {
+    (ranges.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes)
 }
 
 /// All tables.
@@ -215,9 +214,7 @@ impl Os {
         let mut invalid = std::mem::take(&mut own.invalid);
         invalid.push((at, bytes));
         let space = self.spaces.iter().flatten().find(|s| s.asid == asid);
-        let changed =
-            |va: VirtAddr| (invalid.iter()).any(|&(at, bytes)| va.0.wrapping_sub(at) < bytes);
-        let rows = table.refresh(changed, |va| page_of(space?, va));
+        let rows = table.refresh(|va| lies_in(&invalid, va), |va| page_of(space?, va));
         let cycles = prices.search(bytes_of(table.rows())) + prices.moved(rows);
         s.stats.refreshes += 1;
         s.stats.refreshed_rows += rows;
@@ -276,6 +273,11 @@ impl Own {
             table: None,
             invalid: Vec::new(),
         }
+    }
+
+    /// The table, if there is one, and what is invalid of it.
+    fn parts(&mut self) -> Option<(&mut Stlt, &[(u64, u64)])> {
+        Some((self.table.as_mut()?, &self.invalid))
     }
 }
 
@@ -357,11 +359,7 @@ impl Stlts {
             },
             ..Looked::default()
         };
-        let Some(own) = self.of.get_mut(&asid) else {
-            s.no_table += 1;
-            return looked;
-        };
-        let Some(table) = &mut own.table else {
+        let Some((table, invalid)) = self.of.get_mut(&asid).and_then(Own::parts) else {
             s.no_table += 1;
             return looked;
         };
@@ -373,7 +371,7 @@ impl Stlts {
         // The counter goes back whether it grew or not (table III).
         looked.written = Some(found.at);
         let translations = self.spec.translations;
-        let invalid = translations && own.is_invalid(found.va);
+        let invalid = translations && lies_in(invalid, found.va);
         looked.unit = Unit::Load {
             row: Some(found.at),
             translation: found.page.filter(|_| !invalid).map(|p| (found.va, p)),

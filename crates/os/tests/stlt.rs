@@ -2,8 +2,8 @@
 //! that costs, and whose memory the tables are.
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
-    OsSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    BuddySpec, Effects, KhugepagedSpec, Os, OsSpec, Pid, PlacementSpec, ReservationSpec, ThpMode,
+    ThpSpec,
 };
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Flags, Invalidation, Looked, StltSpec, Unit, View};
@@ -22,15 +22,7 @@ fn table(rows: u64) -> StltSpec {
 }
 
 fn boot(placement: &PlacementSpec, stlt: Option<&StltSpec>) -> Os {
-    let spec = OsSpec {
-        memory_gb: 1,
-        kernel_reserved: 0.0,
-        occupied: 0.0,
-        fragmentation: FragmentationSpec::None,
-        compaction: CompactionSpec::default(),
-        inferred_pages: InferredPages::default(),
-        prices: PriceSpec::default(),
-    };
+    let spec = OsSpec::free(1);
     let radix = toml::from_str("radix = { levels = 4 }").expect("a page table");
     let mut os = Os::new(&spec, placement, &radix, 2.0, 3).expect("a possible system");
     if let Some(stlt) = stlt {

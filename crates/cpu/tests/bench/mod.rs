@@ -14,8 +14,10 @@ use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_tables::{InMemoryTlbSpec, Looked, PomTlb, PomTlbSpec, View};
 use pagewalk_units::{Asid, Cycle, PhysAddr};
 
+/// Latency of the memory.
 pub const DRAM: Cycle = 200;
 
+/// The core and what lies around it.
 pub struct Bench {
     pub core: Core,
     pub memory: Memory,
@@ -23,6 +25,7 @@ pub struct Bench {
     pub in_memory_tlb: Option<PomTlb>,
 }
 
+/// A core four wide with a window of 224.
 pub fn spec() -> CoreSpec {
     CoreSpec {
         width: 4,
@@ -52,6 +55,7 @@ pub fn perfect() -> MmuSpec {
 }
 
 impl Bench {
+    /// A core with this MMU, and `mshrs` in each cache.
     pub fn with(spec: &CoreSpec, mmu: &MmuSpec, mshrs: u32) -> Self {
         let mmu = Mmu::new(mmu, 0).expect("a possible MMU");
         Bench {
@@ -77,10 +81,12 @@ impl Bench {
         b.core = Core::new(spec, mmu, caches(256), 0).expect("a possible core");
         b
     }
+    /// A core that translates for nothing.
     pub fn new(spec: &CoreSpec) -> Self {
         Self::with(spec, &perfect(), 256)
     }
-    pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
+    /// The core and what is lent to it.
+    fn lend<R>(&mut self, work: impl FnOnce(&mut Core, Outside<'_, Memory>) -> R) -> R {
         let view = View::Native(&self.table);
         let outside = Outside {
             asid: Asid(1),
@@ -89,7 +95,11 @@ impl Bench {
             below: &mut self.memory,
             in_memory_tlb: self.in_memory_tlb.as_mut(),
         };
-        self.core.run(ops, at, until, limit, outside)
+        work(&mut self.core, outside)
+    }
+    /// Runs `ops` from the one at `at` on, as [`Core::run`] does.
+    pub fn run_until(&mut self, ops: &[Op], at: usize, until: Cycle, limit: u64) -> Ran {
+        self.lend(|core, outside| core.run(ops, at, until, limit, outside))
     }
     /// Runs all of it from an empty window; gives the cycles it took.
     pub fn run(&mut self, ops: &[Op]) -> Cycle {
@@ -99,47 +109,29 @@ impl Bench {
         assert_eq!((ran.at, ran.stop), (ops.len(), Stop::NeedBatch));
         self.core.finish() - before
     }
+    /// Warms with all of it.
     pub fn warm(&mut self, ops: &[Op]) -> Ran {
-        let view = View::Native(&self.table);
-        let outside = Outside {
-            asid: Asid(1),
-            tiers: None,
-            view: &view,
-            below: &mut self.memory,
-            in_memory_tlb: self.in_memory_tlb.as_mut(),
-        };
-        self.core.warm(ops, 0, u64::MAX, 1000, outside)
+        self.lend(|core, outside| core.warm(ops, 0, u64::MAX, 1000, outside))
     }
+    /// An op that asks, timed.
     pub fn ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        let view = View::Native(&self.table);
-        let outside = Outside {
-            asid: Asid(1),
-            tiers: None,
-            view: &view,
-            below: &mut self.memory,
-            in_memory_tlb: self.in_memory_tlb.as_mut(),
-        };
-        self.core.ask(op, looked, outside);
+        self.lend(|core, outside| core.ask(op, looked, outside));
     }
+    /// The same between samples.
     pub fn warm_ask(&mut self, op: &Op, looked: Option<&Looked>) {
-        let view = View::Native(&self.table);
-        let outside = Outside {
-            asid: Asid(1),
-            tiers: None,
-            view: &view,
-            below: &mut self.memory,
-            in_memory_tlb: self.in_memory_tlb.as_mut(),
-        };
-        self.core.warm_ask(op, looked, 1000, outside);
+        self.lend(|core, outside| core.warm_ask(op, looked, 1000, outside));
     }
+    /// The core's counters.
     pub fn stats(&self) -> CoreStats {
         self.core.stats()
     }
+    /// What it reports.
     pub fn tree(&self) -> Tree {
         let mut t = Tree::default();
         self.core.report("core.0", &mut t);
         t
     }
+    /// A statistic of it.
     pub fn get(&self, path: &str, name: &str) -> u64 {
         self.tree().get(path, name).expect("there")
     }

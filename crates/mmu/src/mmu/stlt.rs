@@ -80,17 +80,9 @@ impl Kept {
         self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
     }
     fn overlaps(&self, what: &Invalidation) -> bool {
-        let (asid, first, last) = match *what {
-            Invalidation::Page { asid, page } => {
-                (asid, page.base.0, page.base.0 + (page.size.bytes() - 1))
-            }
-            Invalidation::Range { asid, at, bytes } => {
-                (asid, at.0, at.0.saturating_add(bytes.saturating_sub(1)))
-            }
-            Invalidation::Space { asid } => (asid, 0, u64::MAX),
-        };
+        let (asid, first, last) = what.span();
         let end = self.page + (self.mapping.size.bytes() - 1);
-        self.asid == asid && self.page <= last && first <= end
+        self.asid == asid && self.page <= last.0 && first.0 <= end
     }
 }
 

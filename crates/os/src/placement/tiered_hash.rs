@@ -503,18 +503,10 @@ mod tests {
     use crate::choice::FrameChoice;
     use crate::memory::Memory;
     use crate::placement::HashedTables;
-    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
+    use crate::spec::OsSpec;
 
     fn memory() -> Memory {
-        let spec = OsSpec {
-            memory_gb: 1,
-            kernel_reserved: 0.0,
-            occupied: 0.0,
-            fragmentation: FragmentationSpec::None,
-            compaction: CompactionSpec::default(),
-            inferred_pages: InferredPages::default(),
-            prices: PriceSpec::default(),
-        };
+        let spec = OsSpec::free(1);
         Memory::new(&spec, 1)
     }
 

@@ -9,8 +9,8 @@ mod tiered_hash;
 mod virtual_machines;
 
 use pagewalk_os::{
-    CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os, OsError, OsSpec,
-    OsStats, PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode, ThpSpec,
+    Effects, FragmentationSpec, KhugepagedSpec, Os, OsError, OsSpec, OsStats, PageTableSpec, Pid,
+    PlacementSpec, ReservationSpec, ThpMode, ThpSpec,
 };
 use pagewalk_tables::{RadixSpec, Translation, View};
 use pagewalk_units::{Access, Backing, PhysAddr, VirtAddr};
@@ -21,13 +21,8 @@ const HEAP: VirtAddr = VirtAddr(0x10_0000_0000);
 
 fn spec(fragmentation: FragmentationSpec) -> OsSpec {
     OsSpec {
-        memory_gb: 1,
-        kernel_reserved: 0.0,
-        occupied: 0.0,
         fragmentation,
-        compaction: CompactionSpec::default(),
-        inferred_pages: InferredPages::default(),
-        prices: PriceSpec::default(),
+        ..OsSpec::free(1)
     }
 }
 

@@ -79,6 +79,21 @@ fn counter(word: u64, way: usize) -> u64 {
     word >> (4 * way) & MOST
 }
 
+/// The remainder by how many there are, from where they lie on: what an address in a slot
+/// or a log waits for. Of both words of the table's object: program counter, instructions
+/// and address.
+fn reach<E: Emit>(
+    e: &mut E,
+    (pc, insns, count): (u64, u16, u64),
+    (base_pc, base_insns, base): (u64, u16, u64),
+    hashed: Value,
+) -> [Value; 2] {
+    let count = e.load(pc, insns, count, 8, [NONE; 2]);
+    let rest = e.compute(pc, 0, DIVISION, [hashed.plus(1), count]);
+    let base = e.load(base_pc, base_insns, base, 8, [NONE; 2]);
+    [rest.plus(2), base.plus(1)]
+}
+
 impl Slb {
     /// An empty one of `bytes`, at least 320.
     pub fn new(bytes: u64, sampling: u64, layout: &mut Layout, populate: bool) -> Self {
@@ -95,8 +110,10 @@ impl Slb {
         }
     }
 
-    fn slot(&self, integer: u64) -> u64 {
-        (integer >> 6) % self.count
+    /// Number of the first word of the integer's slot, and where that lies.
+    fn slot(&self, integer: u64) -> (usize, u64) {
+        let slot = (integer >> 6) % self.count;
+        (8 * slot as usize, self.slots_at + SLOT_BYTES * slot)
     }
 
     /// The record of `key`.
@@ -115,13 +132,9 @@ impl Slb {
             e.store(FIND + 4 * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
         }
         let inner = sp - 64;
-        let count = e.load(FIND + 0x26, 3, COUNT, 8, [NONE; 2]);
-        let rest = e.compute(FIND + 0x26, 0, DIVISION, [hashed.plus(1), count]);
-        let slots = e.load(FIND + 0x45, 9, SLOTS, 8, [NONE; 2]);
+        let ready = reach(e, (FIND + 0x26, 3, COUNT), (FIND + 0x45, 9, SLOTS), hashed);
         e.jump(FIND + 0x4c, FIND + 0x5a, 2, TAKEN, [NONE; 2]);
-        let slot = self.slot(integer);
-        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
-        let ready = [rest.plus(2), slots.plus(1)];
+        let (first, va) = self.slot(integer);
         let tag = fold(integer);
         let mut found = None;
         for way in 0..WAYS {
@@ -191,12 +204,13 @@ impl Slb {
             let i = i as u64;
             e.store(INSERT + 9 * i, insns, sp - 16 - 8 * i, 8, NONE, NONE);
         }
-        let count = e.load(INSERT + 0x13, 1, COUNT, 8, [NONE; 2]);
-        let rest = e.compute(INSERT + 0x13, 0, DIVISION, [hashed.plus(1), count]);
-        let slots = e.load(INSERT + 0x1a, 2, SLOTS, 8, [NONE; 2]);
-        let slot = self.slot(integer);
-        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
-        let ready = [rest.plus(2), slots.plus(1)];
+        let ready = reach(
+            e,
+            (INSERT + 0x13, 1, COUNT),
+            (INSERT + 0x1a, 2, SLOTS),
+            hashed,
+        );
+        let (first, va) = self.slot(integer);
         let counters = e.load(INSERT + 0x1e, 1, va, 8, ready);
         let used = self.slots[first] >> 60;
         let full = used == WAYS as u64;
@@ -243,10 +257,12 @@ impl Slb {
     fn log<E: Emit>(&mut self, e: &mut E, integer: u64, hashed: Value) -> u64 {
         let number = (integer >> 6) % (self.count * LOGS_A_SLOT);
         let (first, va) = (8 * number as usize, self.logs_at + LOG_BYTES * number);
-        let count = e.load(INSERT + 0x3c, 4, LOG_COUNT, 8, [NONE; 2]);
-        let rest = e.compute(INSERT + 0x3c, 0, DIVISION, [hashed.plus(1), count]);
-        let logs = e.load(INSERT + 0x5c, 9, LOGS, 8, [NONE; 2]);
-        let ready = [rest.plus(2), logs.plus(1)];
+        let ready = reach(
+            e,
+            (INSERT + 0x3c, 4, LOG_COUNT),
+            (INSERT + 0x5c, 9, LOGS),
+            hashed,
+        );
         let tag = fold(integer) as u16;
         let mut seen = 0;
         for way in 0..WAYS {
@@ -354,12 +370,8 @@ impl Slb {
         sp: u64,
     ) {
         e.call(site, MOVE, 5, sp);
-        let count = e.load(MOVE + 0x12, 7, COUNT, 8, [NONE; 2]);
-        let rest = e.compute(MOVE + 0x12, 0, DIVISION, [hashed.plus(1), count]);
-        let slots = e.load(MOVE + 0x1b, 3, SLOTS, 8, [NONE; 2]);
-        let slot = self.slot(integer);
-        let (first, va) = (8 * slot as usize, self.slots_at + SLOT_BYTES * slot);
-        let ready = [rest.plus(2), slots.plus(1)];
+        let ready = reach(e, (MOVE + 0x12, 7, COUNT), (MOVE + 0x1b, 3, SLOTS), hashed);
+        let (first, va) = self.slot(integer);
         for way in 0..WAYS {
             let insns = if way == 0 { 3 } else { 1 };
             let entry_va = va + 8 + 8 * way as u64;

@@ -329,6 +329,50 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
 }
 
 #[test]
+fn an_empty_table_of_the_same_memory_costs_its_zeroing() {
+    let rows = 1 << 14;
+    let mut os = boot(&plain(), Some(&table(rows)));
+    let a = mapped(&mut os, 1 << 20);
+    let mut fx = Effects::default();
+    let mut cost = |os: &mut Os, done: &dyn Fn(&mut Os, &mut Effects) -> bool| {
+        fx.cycles = 0;
+        assert!(done(os, &mut fx));
+        fx.cycles
+    };
+    let fresh = cost(&mut os, &|os, fx| os.stlt_alloc(a, 0, fx).is_ok());
+    assert_eq!(get(&os, "bytes"), 16 * rows, "that of the configuration");
+    for (rows, now) in [(0, rows), (rows / 4, rows / 4), (0, rows / 4), (rows, rows)] {
+        for key in 0..100 {
+            assert!(insert(&mut os, a, key << 12, BASE + 64 * key));
+        }
+        let before = get(&os, "used_rows");
+        assert_eq!(before, 100);
+        let resized = cost(&mut os, &|os, fx| os.stlt_resize(a, rows, fx).is_ok());
+        // A system call, and 8 GB/s at 2 GHz.
+        assert_eq!(resized, fresh + 16 * now / 4, "{rows}");
+        assert_eq!((get(&os, "used_rows"), get(&os, "bytes")), (0, 16 * now));
+    }
+    // Those that are refused change nothing, and are system calls, too.
+    assert!(insert(&mut os, a, 7, BASE));
+    let refused = cost(&mut os, &|os, fx| os.stlt_resize(a, 300, fx).is_err());
+    assert_eq!(refused, fresh);
+    assert_eq!(load(&mut os, a, 7).value, BASE);
+    let b = os.spawn(false).expect("a process");
+    for refused in [Os::stlt_resize, |os: &mut Os, pid, _, fx: &mut Effects| {
+        os.stlt_free(pid, fx)
+    }] {
+        assert_eq!(
+            cost(&mut os, &|os, fx| refused(os, b, 0, fx).is_err()),
+            fresh
+        );
+    }
+    // It has not had one: its first question gives it one.
+    assert_eq!(load(&mut os, b, 7).reads.len(), 1);
+    assert_eq!((get(&os, "calls"), get(&os, "refused_calls")), (8, 3));
+    assert_eq!(get(&os, "tables"), 6);
+}
+
+#[test]
 fn without_memory_a_program_does_without() {
     let mut os = boot(&plain(), Some(&table(1 << 25)));
     let mut fx = Effects::default();

@@ -451,3 +451,84 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     let put = table(&d, "invalid_pages") + restored;
     assert_eq!(unit(&d, ".ipb", "fills"), put);
 }
+
+/// A program that says how large its table is, and what it is answered.
+fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
+    let mut code = Code::new(Facts::default(), Touch::Never);
+    let told = Arc::clone(told);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        for at in [CODE, BASE] {
+            t.event(Event::Map {
+                at: VirtAddr(at),
+                bytes: 4096,
+                writable: true,
+                backing: Backing::Anonymous,
+            })
+            .await;
+        }
+        let va = VirtAddr(BASE + 64);
+        let load = Ask::LoadVa { integer: 7 };
+        t.store(0x40, 1, va.0, 8, NONE, NONE);
+        for ask in [
+            Ask::Alloc { rows: 4096 },
+            Ask::InsertVa { integer: 7, va },
+            load,
+            Ask::Resize { rows: 0 },
+            load,
+            Ask::Resize { rows: 8192 },
+            Ask::Alloc { rows: 8192 },
+            Ask::Free,
+            load,
+            Ask::Free,
+            Ask::Alloc { rows: 100 },
+            Ask::Alloc { rows: 0 },
+        ] {
+            let (_, asking) = t.ask(0x44, 1, ask, [NONE; 2]);
+            let reply = asking.await;
+            told.lock().unwrap().push(reply);
+        }
+    });
+    Box::new(code)
+}
+
+#[test]
+fn a_built_in_program_makes_resizes_and_frees_its_table() {
+    let run = |name: &str, set: &[&str], limits: serde_json::Value| {
+        let told = Arc::default();
+        let stream = Stream {
+            program: sized(&told),
+            designs: vec![0],
+        };
+        let options = Options {
+            limits: serde_json::from_value::<Limits>(limits).unwrap(),
+            ..Options::default()
+        };
+        let designs = [design(name, set)];
+        let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
+        let d = result.unwrap().designs.remove(0);
+        let told = told.lock().unwrap().clone();
+        (d, told)
+    };
+    let kernel = |d: &DesignResult| sum(d, "kernel", |p| p.ends_with("core.0.cycles"));
+    let (plain, nothing) = run("radix", &[], serde_json::json!({}));
+    assert_eq!(nothing, [None; 12]);
+    let replies = [1, 1, BASE + 64, 1, 0, 1, 0, 1, 0, 0, 0, 1].map(Some);
+    for limits in [
+        serde_json::json!({}),
+        serde_json::json!({"skip": 4}),
+        serde_json::json!({"warmup": 4}),
+    ] {
+        let (d, told) = run("stlt", &[SMALL], limits.clone());
+        assert_eq!(told, replies, "{limits}");
+        if limits == serde_json::json!({}) {
+            assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
+            assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
+            assert_eq!((table(&d, "no_table"), unit(&d, ".stlt", "loads")), (1, 3));
+            // Calls that fail are calls, too; what it pays for besides is the zeroing of three
+            // tables: the last one is that of boot.
+            let zeroed = 16 * (4096 + 4096 + 8192);
+            let more = kernel(&d) - kernel(&plain);
+            assert!(more > zeroed / 8 && more < zeroed * 2, "{more}");
+        }
+    }
+}

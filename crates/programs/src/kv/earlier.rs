@@ -50,7 +50,7 @@ impl<I: Index> Server<I> {
     /// A request is read and, if it is a GET, answered: its key.
     fn take(&mut self, number: u64, set: bool) -> Key {
         let from = self.next_request(&mut Quiet, set);
-        if !set {
+        if !set && self.replies {
             self.answer(&mut Quiet, (0, NONE));
         }
         self.key_of(number, from)

@@ -154,6 +154,13 @@ const PARAMS: &[ParamInfo] = &[
         meaning: "Size of each value.",
     },
     ParamInfo {
+        name: "reply",
+        unit: "",
+        default: "value",
+        range: "value or none",
+        meaning: "Whether a GET copies the value of the record that it has found into a buffer of replies, or leaves it unread: what is timed is the lookup alone then.",
+    },
+    ParamInfo {
         name: "order",
         unit: "",
         default: "hashed",
@@ -298,6 +305,7 @@ fn program<I: Index>(
         sets: sets as f64 / 100.0,
         inserts: latest,
         ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
+        replies: values.choice("reply", &["value", "none"], "value")? == "value",
         touch: start.touch,
     };
     let name = values.name();

@@ -58,6 +58,8 @@ pub struct Work {
     pub inserts: bool,
     /// Keys ascend in the order of insertion instead of being hashed.
     pub ordered: bool,
+    /// A GET copies the value to the replies.
+    pub replies: bool,
     /// How the load touches memory.
     pub touch: Touch,
 }
@@ -116,6 +118,8 @@ pub struct Server<I> {
     /// Offsets in the buffers.
     request: u64,
     reply: u64,
+    /// See [`Work::replies`].
+    pub(super) replies: bool,
 }
 
 impl<I: Index> Server<I> {
@@ -135,12 +139,14 @@ impl<I: Index> Server<I> {
             key_text,
             request: 0,
             reply: 0,
+            replies: true,
         }
     }
 
     /// Loads the keys, then serves.
     pub async fn run(mut self, mut t: Thread, work: Work, rng: pagewalk_units::Rng) {
         t.enter().await;
+        self.replies = work.replies;
         if work.touch == Touch::Stores {
             self.heap.announce_untouched(&mut t).await;
             for n in 0..work.keys {
@@ -255,7 +261,10 @@ impl<I: Index> Server<I> {
     fn get(&mut self, t: &mut Thread, number: u64) {
         let from = self.next_request(t, false);
         let key = self.key_of(number, from);
-        if let Some(found) = self.index.find(t, &mut self.heap, &key, self.sp) {
+        let found = self.index.find(t, &mut self.heap, &key, self.sp);
+        if let Some(found) = found
+            && self.replies
+        {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }
@@ -272,7 +281,9 @@ impl<I: Index> Server<I> {
             None => index.look(t, heap, &key, sp),
         };
         index.end_get(t, found.as_ref(), sp);
-        if let Some(found) = found {
+        if let Some(found) = found
+            && self.replies
+        {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }

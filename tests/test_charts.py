@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, histograms
+from pagewalk import charts, colours, histograms
 from pagewalk.result import Result
 
 
@@ -72,3 +72,8 @@ def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
         "fault cost",
         "fault cost (host)",
     ]
+
+
+def test_thirty_designs_have_colours_of_their_own() -> None:
+    assert len(set(colours.designs(30))) == 30
+    assert colours.designs(31)[30] == colours.DESIGNS[0]

@@ -48,7 +48,7 @@ CONFIG: dict[str, Any] = {
         "title": None,
         "symbolType": "square",
         "symbolStrokeWidth": 3,
-        "labelLimit": 200,
+        "labelLimit": 400,
     },
     "range": {"category": colours.DESIGNS},
 }
@@ -223,7 +223,7 @@ def times(result: Result) -> str | None:
     if not drawn:
         return None
     order = [d.name for d in result.designs]
-    colour = alt.Scale(domain=order, range=colours.DESIGNS[: len(order)])
+    colour = alt.Scale(domain=order, range=colours.designs(len(order)))
     charts = [
         alt.Chart(pl.DataFrame(rows, schema=["design", "value", "share"], orient="row"))
         .mark_line(interpolate="step-after", strokeWidth=1.5)

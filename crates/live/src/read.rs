@@ -430,6 +430,9 @@ fn question(words: &[u64]) -> Result<Option<Ask>, ProgramError> {
             integer,
             va: VirtAddr(address),
         })),
+        ask::ALLOC => Ok(Some(Ask::Alloc { rows: integer })),
+        ask::RESIZE => Ok(Some(Ask::Resize { rows: integer })),
+        ask::FREE => Ok(Some(Ask::Free)),
         other => Err(ProgramError::new(format!(
             "the ring is corrupt: question {other} is none"
         ))),

@@ -102,7 +102,9 @@ impl Counted<'_> {
     /// Translations that no TLB of a core had: walks, and hits of an in-memory TLB or of
     /// an STLT's buffer of translations.
     fn l2_tlb_misses(&self) -> f64 {
-        self.mmu("walks") + self.sum("mmu.in_memory_tlb", "hits") + self.sum("mmu.stb", "hits")
+        let beside = ["mmu.in_memory_tlb", "mmu.stb", "mmu.prefetch_buffer"];
+        let served: f64 = beside.iter().map(|part| self.sum(part, "hits")).sum();
+        self.mmu("walks") + served
     }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64
@@ -171,7 +173,7 @@ const GENERAL: &[MetricDefinition] = &[
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
-        meaning: "Translations that no TLB of the core had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed), and hits of an in-memory TLB. One that waits for a walk or a lookup under way for the same page is not counted again, but in l2_waits",
+        meaning: "Translations that no TLB of the core had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed), and hits of an in-memory TLB, of an STB or of a prefetch buffer. One that waits for a walk or a lookup under way for the same page is not counted again, but in l2_waits",
         value: Value::Measured(|c| c.per_kilo(c.l2_tlb_misses())),
     },
     MetricDefinition {

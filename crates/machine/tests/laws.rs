@@ -99,6 +99,11 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
         let own = rows.filter(|s| s.path == "core.0.mmu.in_memory_tlb" && s.name == name);
         own.map(|s| s.value).sum::<u64>()
     };
+    // Of designs that fetch translations unasked.
+    let prefetched = |part: &str, name: &str| {
+        let path = format!("core.0.mmu.{part}");
+        sum(d, name, |p| p == path)
+    };
     let array = |level: &str, name: &str| of(&format!("core.0.mmu.{level}.main"), name);
     let hits = |level: &str| {
         let of_level = format!("core.0.mmu.{level}");
@@ -120,7 +125,8 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
             );
         }
         let missed = mmu("l1d_misses") + mmu("l1i_misses");
-        let walked = mmu("walks") + mmu("l2_waits") + in_memory("hits");
+        let buffered = prefetched("prefetch_buffer", "hits");
+        let walked = mmu("walks") + mmu("l2_waits") + in_memory("hits") + buffered;
         assert_eq!(missed, mmu("l2_hits") + walked, "{what}");
         let waited = mmu("l1d_waits") + mmu("l1i_waits") + mmu("l2_waits");
         let merged = mmu("l2_waits")..=waited;
@@ -144,7 +150,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     let lines = in_memory("lookups") + in_memory("fills");
     assert_eq!(
         of("core.0.l2", "walks"),
-        mmu("walk_reads") + lines,
+        mmu("walk_reads") + prefetched("prefetcher", "walk_reads") + lines,
         "{what}"
     );
     assert_eq!(

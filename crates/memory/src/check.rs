@@ -4,7 +4,7 @@
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::directory::MOST_CORES;
-use crate::prefetch::MAX_DEGREE;
+use crate::prefetch::{MAX_DEGREE, MOST_TABLES};
 use crate::{CacheSpec, DramSpec, PrefetcherSpec, PrivateSpec, SharedSpec};
 
 /// Most ways of a cache.
@@ -108,22 +108,51 @@ impl CacheSpec {
 
 impl PrefetcherSpec {
     fn check(&self, key: &str) -> Result<(), String> {
-        let (kind, tracked, degree, lookahead) = match *self {
+        let tracked = |name, value| (name, value, MOST_TRACKED);
+        let degree = |value| ("degree", value, MAX_DEGREE as u32);
+        let lookahead = |value| ("lookahead", value, MOST_LOOKAHEAD);
+        let (kind, parameters) = match *self {
             PrefetcherSpec::IpStride {
                 entries,
-                degree,
-                lookahead,
-            } => ("ip_stride", ("entries", entries), degree, lookahead),
+                degree: lines,
+                lookahead: ahead,
+            } => {
+                let all = [tracked("entries", entries), degree(lines), lookahead(ahead)];
+                ("ip_stride", all.to_vec())
+            }
             PrefetcherSpec::Streamer {
                 pages,
-                degree,
-                lookahead,
-            } => ("streamer", ("pages", pages), degree, lookahead),
+                degree: lines,
+                lookahead: ahead,
+            } => {
+                let all = [tracked("pages", pages), degree(lines), lookahead(ahead)];
+                ("streamer", all.to_vec())
+            }
+            PrefetcherSpec::Vldp {
+                pages,
+                tables,
+                entries,
+                degree: lines,
+            } => {
+                let tables = ("tables", tables, MOST_TABLES);
+                let all = [
+                    tracked("pages", pages),
+                    tables,
+                    tracked("entries", entries),
+                    degree(lines),
+                ];
+                ("vldp", all.to_vec())
+            }
+            PrefetcherSpec::Simple {
+                flows,
+                degree: lines,
+                within_page: _,
+            } => ("simple", vec![tracked("flows", flows), degree(lines)]),
         };
-        let in_kind = |name: &str| format!("{key}.{kind}.{name}");
-        within(&in_kind(tracked.0), tracked.1, 1, MOST_TRACKED)?;
-        within(&in_kind("degree"), degree, 1, MAX_DEGREE as u32)?;
-        within(&in_kind("lookahead"), lookahead, 1, MOST_LOOKAHEAD)
+        for (name, value, most) in parameters {
+            within(&format!("{key}.{kind}.{name}"), value, 1, most)?;
+        }
+        Ok(())
     }
 }
 

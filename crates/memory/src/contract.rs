@@ -142,6 +142,29 @@ pub enum PrefetcherSpec {
         /// Lines ahead of the access, at most.
         lookahead: u32,
     },
+    /// The variable length delta prefetcher (Shevgoor et al., MICRO 2015): which distances
+    /// followed which from one access of a page to the next, the longest history first.
+    Vldp {
+        /// Pages tracked, least recently used replaced (delta history buffer).
+        pages: u32,
+        /// Delta prediction tables, 1 to 4: the first goes by the last delta, each further one
+        /// by one delta more.
+        tables: u32,
+        /// Entries of each of them, the oldest replaced.
+        entries: u32,
+        /// Lines fetched at a time: predictions are taken for what comes next.
+        degree: u32,
+    },
+    /// Sniper's simple prefetcher: strides by flow, an access going on with the nearest flow.
+    Simple {
+        /// Flows tracked, replaced in turn.
+        flows: u32,
+        /// Strides fetched at a time. Sniper's `num_prefetches` counts the access, too, and is
+        /// one more.
+        degree: u32,
+        /// Nothing beyond the 4 KB page is fetched (Sniper's `stop_at_page_boundary`).
+        within_page: bool,
+    },
 }
 
 /// One cache.

@@ -33,8 +33,15 @@ fn specs(replacement: Replacement, walks_enter: Enter) -> (PrivateSpec, SharedSp
         degree: 2,
         lookahead: 4,
     });
+    let mut l3 = cache(8, 4, 40, replacement);
+    l3.prefetcher = Some(PrefetcherSpec::Vldp {
+        pages: 4,
+        tables: 2,
+        entries: 8,
+        degree: 2,
+    });
     let s = SharedSpec {
-        l3: cache(8, 4, 40, replacement),
+        l3,
         remote_latency: 60,
         dram: DramSpec::Fixed { latency_ns: 50.0 },
     };

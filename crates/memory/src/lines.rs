@@ -21,7 +21,9 @@ pub(crate) const PREFETCHED: u64 = 1 << 49;
 pub(crate) const SPECULATIVE: u64 = 1 << 50;
 /// No other core has it: may be written without asking.
 pub(crate) const OWNED: u64 = 1 << 51;
-const GUESSED: u64 = PREFETCHED | SPECULATIVE;
+/// Fetched by this cache's prefetcher while warming, which nobody counts, and not used since.
+const WARMED: u64 = 1 << 55;
+const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
 /// Where the line came from, in three bits.
 const LEVEL_SHIFT: u32 = 52;
 
@@ -91,6 +93,9 @@ pub(crate) struct Lines {
     likely: Vec<u8>,
     pub mshrs: Occupancy,
     pub prefetcher: Option<Prefetcher>,
+    /// Whether the access that the prefetcher is to see missed, or was the first to a line
+    /// that it had brought.
+    pub news: bool,
     pub kinds: KindCounts,
     pub counts: CacheStats,
 }
@@ -131,6 +136,7 @@ impl Lines {
             },
             mshrs: Occupancy::new(spec.mshrs as usize),
             prefetcher,
+            news: false,
             kinds: KindCounts::default(),
             counts: CacheStats::default(),
         })
@@ -332,6 +338,7 @@ impl Lines {
         let tag = self.tag_mut(at);
         let was = *tag;
         *tag &= !GUESSED;
+        self.news |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
             self.counts.prefetches_useful += 1;
             self.counts.prefetches_late += u64::from(pending);
@@ -380,7 +387,7 @@ impl Lines {
 
     /// Brings in `line`, which is not here, asked for at `asked` and ready at
     /// `ready`; gives what had to go. While warming (`TIMED` false) nothing is
-    /// counted, and a guess is a line like others, since nobody counted it as one.
+    /// counted, and a guess is one for the prefetcher alone, since nobody counted it.
     #[inline(always)]
     pub fn fill<const TIMED: bool>(
         &mut self,
@@ -423,7 +430,8 @@ impl Lines {
 
     #[inline(never)]
     fn fill_warm(&mut self, line: u64, flags: u64, from: Level) -> Victim {
-        let old = self.put(line, flags & !GUESSED, from, 0);
+        let warmed = if flags & PREFETCHED != 0 { WARMED } else { 0 };
+        let old = self.put(line, flags & !GUESSED | warmed, from, 0);
         if old & GUESSED != 0 {
             self.gone(old);
         }

@@ -225,6 +225,7 @@ impl Private {
         let (core, pc) = (self.core, 0);
         let request = Request { at, kind, core, pc };
         self.announce_second_victim(line, below);
+        self.l2.news = true;
         let mut done = below.access(request, now);
         done.at = self.l2.mshrs.hold(slot, done.at);
         self.fill_second::<true, B>(line, SPECULATIVE, done, now, below);
@@ -284,8 +285,9 @@ impl Private {
             None => self.data_miss::<TIMED, B>(line, request, now, below),
         };
         if let Some(p) = &mut self.l1d.prefetcher {
+            let news = std::mem::take(&mut self.l1d.news);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, &mut wanted) {
+            if p.train(request.kind, line, request.pc, news, &mut wanted) {
                 self.prefetch_data::<TIMED, B>(&wanted, request, now, below);
             }
         }
@@ -322,6 +324,7 @@ impl Private {
             // Whether the L2 has it decides whether the directory is told.
             self.l2.announce(victim);
         }
+        self.l1d.news = true;
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1d,
@@ -420,8 +423,9 @@ impl Private {
             None => self.fetch_miss::<TIMED, B>(line, request, now, below),
         };
         if let Some(p) = &mut self.l1i.prefetcher {
+            let news = std::mem::take(&mut self.l1i.news);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, &mut wanted) {
+            if p.train(request.kind, line, request.pc, news, &mut wanted) {
                 self.prefetch_fetched::<TIMED, B>(&wanted, request, now, below);
             }
         }
@@ -457,6 +461,7 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
+        self.l1i.news = true;
         let done = through_mshrs::<TIMED>(
             self,
             |p| &mut p.l1i,
@@ -531,6 +536,7 @@ impl Private {
             }
             None => {
                 self.announce_second_victim(line, below);
+                self.l2.news = true;
                 let done = through_mshrs::<TIMED>(
                     self,
                     |p| &mut p.l2,
@@ -571,8 +577,9 @@ impl Private {
         below: &mut B,
     ) {
         if let Some(p) = &mut self.l2.prefetcher {
+            let news = std::mem::take(&mut self.l2.news);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, &mut wanted) {
+            if p.train(request.kind, line, request.pc, news, &mut wanted) {
                 self.prefetch_second::<TIMED, B>(&wanted, request, now, below);
             }
         }

@@ -92,8 +92,9 @@ impl Shared {
             None => self.miss(line, request.kind, now),
         };
         if let Some(p) = &mut self.l3.prefetcher {
+            let news = std::mem::take(&mut self.l3.news);
             let mut wanted = Wanted::new();
-            if p.train(request.kind, line, request.pc, &mut wanted) {
+            if p.train(request.kind, line, request.pc, news, &mut wanted) {
                 self.prefetch(&wanted, now);
             }
         }
@@ -112,6 +113,7 @@ impl Shared {
 
     fn miss(&mut self, line: u64, kind: Kind, now: Cycle) -> Done {
         self.l3.count_miss(kind);
+        self.l3.news = true;
         self.l3.announce_fill(line);
         let (ready, queued, held);
         if kind == Kind::Prefetch {
@@ -228,17 +230,19 @@ impl Below for Shared {
         match self.l3.find(line) {
             Some(at) => self.l3.warm_hit(at),
             None => {
+                self.l3.news = true;
                 self.dram.warm(line);
                 self.put::<false>(line, 0, 0, 0);
             }
         }
         if let Some(p) = &mut self.l3.prefetcher {
+            let news = std::mem::take(&mut self.l3.news);
             let mut wanted = Wanted::new();
-            p.train(request.kind, line, request.pc, &mut wanted);
+            p.train(request.kind, line, request.pc, news, &mut wanted);
             for &line in &wanted {
                 if self.l3.find(line).is_none() {
                     self.dram.warm(line);
-                    self.put::<false>(line, 0, 0, 0);
+                    self.put::<false>(line, PREFETCHED, 0, 0);
                 }
             }
         }

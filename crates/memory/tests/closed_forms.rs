@@ -315,6 +315,75 @@ fn a_stream_is_bound_by_mshrs_without_prefetching_and_by_the_bus_with_it() {
     }
 }
 
+/// Reads `lines`, far apart in time, past an L3 with this prefetcher; the machine then.
+fn read_past(prefetcher: PrefetcherSpec, lines: impl Iterator<Item = u64>) -> Machine {
+    let mut s = shared();
+    s.l3.prefetcher = Some(prefetcher);
+    let mut m = machine(&private(), &s);
+    for (i, line) in lines.enumerate() {
+        m.load(line * 64, i as u64 * 10_000);
+    }
+    m
+}
+
+#[test]
+fn a_page_pattern_that_was_seen_once_costs_one_miss_a_page_with_vldp() {
+    // Deltas 3, 5, 3, 5 … : after each of them comes the other one.
+    let pattern: Vec<u64> = (0..16).map(|i| i / 2 * 8 + i % 2 * 3).collect();
+    let pages = 50;
+    let lines = (0..pages).flat_map(|p| pattern.iter().map(move |l| p * 64 + l));
+    let vldp = PrefetcherSpec::Vldp {
+        pages: 16,
+        tables: 3,
+        entries: 64,
+        degree: 1,
+    };
+    let m = read_past(vldp, lines);
+    // The first page misses where its first three accesses and two deltas are new; of all
+    // others the first line only, behind which the offset table knows the second.
+    assert_eq!(m.get("l3", "load_misses"), 4 + (pages - 1));
+    assert_eq!(m.get("l3", "prefetches_useful"), 12 + 15 * (pages - 1));
+    // One line beyond each page's last access is in it: 59 + 5 is not.
+    assert_eq!(
+        m.get("l3", "prefetches_issued"),
+        m.get("l3", "prefetches_useful")
+    );
+    assert_eq!(m.get("dram.0", "reads"), 16 * pages);
+}
+
+#[test]
+fn a_flow_that_is_none_costs_the_simple_prefetcher_as_many_reads_as_its_degree() {
+    // Squares: the distance from one to the next is that of no other two.
+    let far = 1000;
+    let lines = |n: u64| (1..=n).map(move |i| i * i * far);
+    let n = 60;
+    for (within_page, reads) in [(false, n + 2 * (n - 1)), (true, n)] {
+        let simple = PrefetcherSpec::Simple {
+            flows: 1,
+            degree: 2,
+            within_page,
+        };
+        let m = read_past(simple, lines(n));
+        assert_eq!(
+            m.get("dram.0", "reads"),
+            reads,
+            "within the page: {within_page}"
+        );
+        assert_eq!(m.get("l3", "prefetches_useful"), 0);
+        assert_eq!(m.get("l3", "load_misses"), n);
+    }
+    // A stride is followed from the second access on: each first use asks for more.
+    let simple = PrefetcherSpec::Simple {
+        flows: 16,
+        degree: 3,
+        within_page: true,
+    };
+    let m = read_past(simple, (0..64).map(|i| i + 640));
+    assert_eq!(m.get("l3", "load_misses"), 2);
+    assert_eq!(m.get("l3", "prefetches_useful"), 62);
+    assert_eq!(m.get("dram.0", "reads"), 64);
+}
+
 #[test]
 fn stores_that_always_miss_cost_two_lines_of_bus_each() {
     let (p, mut s) = wide(1);

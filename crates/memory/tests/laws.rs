@@ -79,9 +79,26 @@ fn with_prefetchers() -> PrivateSpec {
     p
 }
 
+/// The other two of them.
+fn with_learning_prefetchers() -> PrivateSpec {
+    let mut p = private();
+    p.l1d.prefetcher = Some(PrefetcherSpec::Simple {
+        flows: 16,
+        degree: 3,
+        within_page: true,
+    });
+    p.l2.prefetcher = Some(PrefetcherSpec::Vldp {
+        pages: 16,
+        tables: 3,
+        entries: 64,
+        degree: 4,
+    });
+    p
+}
+
 #[test]
 fn hits_and_misses_add_up_and_each_miss_is_one_access_below() {
-    for p in [private(), with_prefetchers()] {
+    for p in [private(), with_prefetchers(), with_learning_prefetchers()] {
         let mut s = shared();
         s.dram = ddr(2);
         let mut m = machine(&p, &s);
@@ -269,7 +286,7 @@ fn taking_hardware_away_never_helps() {
 fn warming_leaves_the_state_that_running_leaves() {
     // The same loads, one after the other in time so that nothing is on its
     // way, once timed and once as warming: then every load behaves the same.
-    for p in [private(), with_prefetchers()] {
+    for p in [private(), with_prefetchers(), with_learning_prefetchers()] {
         let (mut timed, mut warmed) = (machine(&p, &shared()), machine(&p, &shared()));
         let mut traffic = Traffic::new(3);
         let mut now = 0;
@@ -331,9 +348,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn prefetches_stay_in_the_page_that_caused_them(
-        start in 0u64..1 << 20, stride in -700i64..700, n in 1usize..200,
+        start in 0u64..1 << 20, stride in -700i64..700, n in 1usize..200, learning: bool,
     ) {
-        let mut caches = Private::new(&with_prefetchers(), 0).expect("possible");
+        let spec = if learning { with_learning_prefetchers() } else { with_prefetchers() };
+        let mut caches = Private::new(&spec, 0).expect("possible");
         let mut below = Recorder::default();
         let mut at = 1u64 << 30 | start;
         for i in 0..n {
@@ -378,6 +396,21 @@ fn impossible_parameters_are_refused_by_name() {
             pages: 1,
             degree: 1,
             lookahead: 64,
+        });
+    });
+    refused("l2.prefetcher.vldp.tables", &|p, _| {
+        p.l2.prefetcher = Some(PrefetcherSpec::Vldp {
+            pages: 1,
+            tables: 5,
+            entries: 1,
+            degree: 1,
+        });
+    });
+    refused("l3.prefetcher.simple.degree", &|_, s| {
+        s.l3.prefetcher = Some(PrefetcherSpec::Simple {
+            flows: 1,
+            degree: 17,
+            within_page: false,
         });
     });
     refused("dram.fixed.latency_ns", &|_, s| {

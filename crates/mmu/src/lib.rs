@@ -15,6 +15,7 @@
 #[cfg(test)]
 extern crate self as pagewalk_mmu;
 
+mod distance;
 mod engine;
 mod level;
 mod mapping;
@@ -24,6 +25,7 @@ mod spec;
 mod tlb;
 mod walk;
 
+pub use distance::DistanceStats;
 pub use engine::registry::*;
 pub use engine::{
     DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
@@ -34,6 +36,8 @@ pub use mmu::{
     STB_ENTRIES, Source,
 };
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
-pub use spec::{MmuSpec, NestedTlbSpec, TlbReplacement, TlbSpec};
+pub use spec::{
+    DistanceSpec, MmuSpec, NestedTlbSpec, TlbPrefetcherSpec, TlbReplacement, TlbSpec,
+};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

@@ -6,6 +6,7 @@ mod in_memory;
 mod merge;
 mod miss;
 mod perfect;
+mod prefetch;
 mod stlt;
 mod warm;
 
@@ -19,6 +20,7 @@ use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, Vir
 
 use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
+use self::prefetch::Prefetching;
 use self::stlt::StltUnit;
 pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
 use crate::engine::{Engine, Speculation};
@@ -83,6 +85,8 @@ pub enum Source {
     L2,
     /// The buffer of translations that a program's questions fill.
     Stb,
+    /// The buffer of translations that were fetched unasked.
+    Prefetched,
     /// The in-memory TLB, its own lookup or one that it waited for.
     InMemory,
     /// A walk, its own or one that it waited for.
@@ -237,6 +241,8 @@ pub struct Mmu {
     in_memory: Option<Box<InMemory>>,
     /// Of machines whose programs ask an STLT.
     stlt: Option<Box<StltUnit>>,
+    /// Of machines that fetch translations unasked.
+    prefetching: Option<Box<Prefetching>>,
     /// Data, instructions: for how long the latest request that walked, or waited for a
     /// walk, had the in-memory TLB looked into. 0 without one.
     memory_lookup: [Cycle; 2],
@@ -299,6 +305,8 @@ impl Mmu {
             speculation: None,
             in_memory: None,
             stlt: None,
+            prefetching: (spec.prefetcher.as_ref().filter(|_| !spec.perfect))
+                .map(|p| Box::new(Prefetching::new(p))),
             memory_lookup: [0; 2],
             core,
             perfect_translations: 0,
@@ -498,6 +506,7 @@ impl Mmu {
         }
         self.report_in_memory(path, tree);
         self.report_stlt(path, tree);
+        self.report_prefetching(path, tree);
         if let Some(speculation) = &self.speculation {
             speculation.report(&format!("{path}.engine"), tree);
         }

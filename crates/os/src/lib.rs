@@ -324,6 +324,11 @@ impl Os {
         self.shortcut = Some(shortcut);
     }
 
+    /// Whether programs that ask are answered.
+    pub fn answers(&self) -> bool {
+        self.shortcut.is_some() || self.stlt.is_some()
+    }
+
     /// `loadVA` of a thread of `pid`; `None` without a shortcut or an STLT. The first
     /// question of a process may take kernel time, since it is given a table.
     pub fn load_va(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {

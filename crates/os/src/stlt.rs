@@ -21,7 +21,7 @@ pub const INVALID_PAGES: usize = 32;
 pagewalk_stats::counters! {
     /// What the tables of an STLT and the kernel's part of it went through.
     /// loads = hits + no_row + invalid + no_table, inserts = new_rows + matching_rows +
-    /// replaced_rows + given_up.
+    /// replaced_rows + emptied_rows + given_up.
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
@@ -34,9 +34,12 @@ pagewalk_stats::counters! {
         new_rows: "instructions", "Those that took an empty row";
         matching_rows: "instructions", "Those that took the row that matches";
         replaced_rows: "instructions", "Those that took the least frequently used row of a full set";
-        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, or a row cannot hold the address";
+        emptied_rows: "instructions", "Those with address 0 that emptied the row that matches";
+        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, a row cannot hold the address, or with address 0 no row matches";
         tables: "tables", "Tables that processes were given";
         refused_tables: "tables", "Tables for which there was no contiguous memory";
+        calls: "calls", "STLTalloc, STLTresize and STLTfree";
+        refused_calls: "calls", "Those that failed";
         invalid_pages: "pages", "Pages put into arrays of invalid pages";
         refreshes: "searches", "Times that a full array, or an invalidation larger than it, had the kernel search a table";
         refreshed_rows: "rows", "Rows that it put right or emptied";
@@ -65,6 +68,8 @@ pub struct Stlts {
     seed: u64,
     /// The block of the first table, set aside at boot, while nobody has it.
     spare: Option<PhysAddr>,
+    /// Somebody had it: it has to be zeroed first.
+    spare_used: bool,
     of: BTreeMap<Asid, Own>,
     stats: StltStats,
 }
@@ -100,24 +105,32 @@ impl Os {
             spec: *spec,
             seed: self.seed,
             spare: Some(spare),
+            spare_used: false,
             of: BTreeMap::new(),
             stats: StltStats::default(),
         }));
         Ok(())
     }
 
-    /// `STLTalloc`: the process has an empty table of `rows` from now on. That of the size
-    /// that was set aside at boot takes this memory, if nobody has it; any other one is
-    /// allocated and zeroed, at the price of a page table's block.
+    /// `STLTalloc`: the process has an empty table of `rows` from now on, of the
+    /// configuration's for 0. That of the size that was set aside at boot takes this memory, if
+    /// nobody has it, and zeroes it if somebody had; any other one is allocated and zeroed, at
+    /// the price of a page table's block.
     ///
     /// # Errors
     /// It has one already, no table has so many rows, or there is no contiguous memory.
     pub fn stlt_alloc(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
+        let done = self.try_alloc(pid, rows, fx);
+        self.called(done)
+    }
+
+    fn try_alloc(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
         let asid = self.space(pid)?.asid;
         fx.cycles += self.kernel.prices.syscall;
         let Some(s) = &mut self.stlt else {
             return Err(OsError::Bad("this machine has no STLT".to_owned()));
         };
+        let rows = if rows == 0 { s.spec.rows } else { rows };
         StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTalloc: {e}")))?;
         if s.of.get(&asid).is_some_and(|own| own.table.is_some()) {
             return Err(OsError::Bad(format!(
@@ -127,19 +140,30 @@ impl Os {
         s.give(asid, rows, &mut self.kernel, fx)
     }
 
-    /// `STLTresize`: the same process has an empty table of `rows` instead of its own. Without
-    /// memory for that it has none.
+    /// `STLTresize`: the same process has an empty table of `rows`, of as many as now for 0,
+    /// instead of its own. Without memory for that it has none.
     ///
     /// # Errors
     /// It has none, no table has so many rows, or there is no contiguous memory.
     pub fn stlt_resize(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
-        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
-        self.stlt_free(pid, fx)?;
+        let done = self.try_resize(pid, rows, fx);
+        self.called(done)
+    }
+
+    fn try_resize(&mut self, pid: Pid, rows: u64, fx: &mut Effects) -> Result<(), OsError> {
         let asid = self.space(pid)?.asid;
-        match &mut self.stlt {
-            Some(s) => s.give(asid, rows, &mut self.kernel, fx),
-            None => Ok(()),
-        }
+        fx.cycles += self.kernel.prices.syscall;
+        let own = self.stlt.as_mut().and_then(|s| {
+            let now = s.of.get(&asid)?.table.as_ref()?.rows();
+            Some((s, now))
+        });
+        let Some((s, now)) = own else {
+            return Err(OsError::Bad(format!("process {pid} has no STLT")));
+        };
+        let rows = if rows == 0 { now } else { rows };
+        StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
+        s.drop_table(asid, &mut self.kernel);
+        s.give(asid, rows, &mut self.kernel, fx)
     }
 
     /// `STLTfree`: the process has no table from now on, and its memory is free again: that
@@ -152,14 +176,22 @@ impl Os {
         fx.cycles += self.kernel.prices.syscall;
         let taken = self.stlt.as_mut().is_some_and(|s| {
             let had = s.drop_table(asid, &mut self.kernel);
-            s.of.insert(asid, Own::none());
+            if had {
+                s.of.insert(asid, Own::none());
+            }
             had
         });
-        if taken {
-            Ok(())
-        } else {
-            Err(OsError::Bad(format!("process {pid} has no STLT")))
+        let none = || OsError::Bad(format!("process {pid} has no STLT"));
+        self.called(taken.then_some(()).ok_or_else(none))
+    }
+
+    /// One more system call, and how it ended.
+    fn called(&mut self, done: Result<(), OsError>) -> Result<(), OsError> {
+        if let Some(s) = &mut self.stlt {
+            s.stats.calls += 1;
+            s.stats.refused_calls += u64::from(done.is_err());
         }
+        done
     }
 
     /// The address space is gone, or emptied by exec: so is its table. Its next question,
@@ -242,7 +274,7 @@ impl Os {
         Some(s.load(asid, integer))
     }
 
-    /// `insertSTLT` of the same.
+    /// `insertSTLT` of the same; with address 0 it empties the row that matches.
     pub(crate) fn stlt_insert(
         &mut self,
         pid: Pid,
@@ -302,7 +334,13 @@ impl Stlts {
         let wanted = bytes_of(rows);
         let spare = self.spare.take_if(|_| rows == self.spec.rows);
         let base = match spare {
-            Some(base) => base,
+            Some(base) => {
+                if std::mem::take(&mut self.spare_used) {
+                    // It is zeroed, and need not be looked for.
+                    fx.cycles += kernel.prices.allocation(wanted, 0.0);
+                }
+                base
+            }
             None => {
                 let want = Want {
                     bytes: wanted,
@@ -339,6 +377,7 @@ impl Stlts {
         // One block of the first size stays for the next.
         if self.spare.is_none() && table.rows() == self.spec.rows {
             self.spare = Some(table.base());
+            self.spare_used = true;
         } else {
             let bytes = bytes_of(table.rows());
             kernel.rows_bytes -= bytes;
@@ -399,12 +438,23 @@ impl Stlts {
             ..Looked::default()
         };
         let table = self.of.get_mut(&asid).and_then(|own| own.table.as_mut());
-        let Some(table) = table.filter(|_| Stlt::holds(va)) else {
+        let erases = va.0 == 0;
+        let Some(table) = table.filter(|_| erases || Stlt::holds(va)) else {
             s.given_up += 1;
             return looked;
         };
         // The set is read beside the walk: its address is known at once.
         looked.reads = table.lines(integer);
+        if erases {
+            let row = table.erase(integer);
+            *match row {
+                Some(_) => &mut s.emptied_rows,
+                None => &mut s.given_up,
+            } += 1;
+            looked.written = row;
+            looked.unit = Unit::Insert { row, walk: None };
+            return looked;
+        }
         let walk = translations.then_some(va);
         if translations && page.is_none() {
             s.given_up += 1;

@@ -102,6 +102,7 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
     for (n, placement) in [plain(), thp, reservations].iter().enumerate() {
         let mut os = boot(placement, Some(&table(4096)));
         let mut random = rng(n as u64, "steps");
+        let mut erasures = rng(n as u64, "erasures");
         let mut pids = vec![os.spawn(false).expect("a process")];
         let (mut handed, mut huge, mut refused, mut moved) = (0, 0, 0, 0);
         for _ in 0..6000 {
@@ -182,6 +183,12 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                         assert!(!page.writable || now.flags.contains(Flags::WRITABLE));
                         assert_eq!(looked.value, va.0);
                     }
+                    if erasures.random_range(0..16u8) == 0 {
+                        // A record is taken out: its row, or that of another with the same bits.
+                        assert!(!insert(&mut os, pid, integer, 0));
+                        assert_eq!(load(&mut os, pid, integer).value, 0);
+                        continue;
+                    }
                     let there = walked.translate(VirtAddr(va)).is_some();
                     assert_eq!(insert(&mut os, pid, integer, va), there);
                 }
@@ -199,8 +206,15 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
             sum(&["hits", "no_row", "invalid", "no_table"]),
             get(&os, "loads")
         );
-        let done = ["new_rows", "matching_rows", "replaced_rows", "given_up"];
+        let done = [
+            "new_rows",
+            "matching_rows",
+            "replaced_rows",
+            "emptied_rows",
+            "given_up",
+        ];
         assert_eq!(sum(&done), get(&os, "inserts"));
+        assert!(get(&os, "emptied_rows") > 100, "{what}");
         assert_eq!(get(&os, "hits"), handed);
     }
 }
@@ -329,6 +343,50 @@ fn a_process_has_one_table_and_its_memory_goes_back() {
 }
 
 #[test]
+fn an_empty_table_of_the_same_memory_costs_its_zeroing() {
+    let rows = 1 << 14;
+    let mut os = boot(&plain(), Some(&table(rows)));
+    let a = mapped(&mut os, 1 << 20);
+    let mut fx = Effects::default();
+    let mut cost = |os: &mut Os, done: &dyn Fn(&mut Os, &mut Effects) -> bool| {
+        fx.cycles = 0;
+        assert!(done(os, &mut fx));
+        fx.cycles
+    };
+    let fresh = cost(&mut os, &|os, fx| os.stlt_alloc(a, 0, fx).is_ok());
+    assert_eq!(get(&os, "bytes"), 16 * rows, "that of the configuration");
+    for (rows, now) in [(0, rows), (rows / 4, rows / 4), (0, rows / 4), (rows, rows)] {
+        for key in 0..100 {
+            assert!(insert(&mut os, a, key << 12, BASE + 64 * key));
+        }
+        let before = get(&os, "used_rows");
+        assert_eq!(before, 100);
+        let resized = cost(&mut os, &|os, fx| os.stlt_resize(a, rows, fx).is_ok());
+        // A system call, and 8 GB/s at 2 GHz.
+        assert_eq!(resized, fresh + 16 * now / 4, "{rows}");
+        assert_eq!((get(&os, "used_rows"), get(&os, "bytes")), (0, 16 * now));
+    }
+    // Those that are refused change nothing, and are system calls, too.
+    assert!(insert(&mut os, a, 7, BASE));
+    let refused = cost(&mut os, &|os, fx| os.stlt_resize(a, 300, fx).is_err());
+    assert_eq!(refused, fresh);
+    assert_eq!(load(&mut os, a, 7).value, BASE);
+    let b = os.spawn(false).expect("a process");
+    for refused in [Os::stlt_resize, |os: &mut Os, pid, _, fx: &mut Effects| {
+        os.stlt_free(pid, fx)
+    }] {
+        assert_eq!(
+            cost(&mut os, &|os, fx| refused(os, b, 0, fx).is_err()),
+            fresh
+        );
+    }
+    // It has not had one: its first question gives it one.
+    assert_eq!(load(&mut os, b, 7).reads.len(), 1);
+    assert_eq!((get(&os, "calls"), get(&os, "refused_calls")), (8, 3));
+    assert_eq!(get(&os, "tables"), 6);
+}
+
+#[test]
 fn without_memory_a_program_does_without() {
     let mut os = boot(&plain(), Some(&table(1 << 25)));
     let mut fx = Effects::default();
@@ -349,6 +407,41 @@ fn without_memory_a_program_does_without() {
         why.starts_with("shortcut.stlt.rows: 1073741824 bytes"),
         "{why}"
     );
+}
+
+/// The row that matches, and no other; it takes no walk, and a free row is used again.
+#[test]
+fn address_0_empties_the_row_that_matches() {
+    for translations in [true, false] {
+        let spec = StltSpec {
+            translations,
+            ..table(1024)
+        };
+        let mut os = boot(&plain(), Some(&spec));
+        let pid = mapped(&mut os, 4096);
+        // Two rows of one set, and one of another.
+        for (n, integer) in [(1, 7), (2, 8), (3, 7 | 1 << 12)] {
+            assert!(insert(&mut os, pid, integer, BASE + 64 * n));
+        }
+        let mut fx = Effects::default();
+        let before = load(&mut os, pid, 7);
+        let looked = os.insert_va(pid, 7, VirtAddr(0), &mut fx).unwrap();
+        let Unit::Insert { row, walk: None } = looked.unit else {
+            panic!("{looked:?}");
+        };
+        assert_eq!((looked.value, looked.written), (0, row));
+        assert_eq!((&looked.reads, row), (&before.reads, before.written));
+        assert_eq!(load(&mut os, pid, 7).value, 0);
+        assert_eq!(load(&mut os, pid, 8).value, BASE + 128);
+        assert_eq!(load(&mut os, pid, 7 | 1 << 12).value, BASE + 192);
+        assert_eq!((get(&os, "emptied_rows"), get(&os, "used_rows")), (1, 2));
+        // Nothing is left to empty: the set is read, nothing is written.
+        let again = os.insert_va(pid, 7, VirtAddr(0), &mut fx).unwrap();
+        assert_eq!((again.written, &again.reads), (None, &before.reads));
+        assert_eq!(get(&os, "given_up"), 1);
+        assert!(insert(&mut os, pid, 7, BASE + 640));
+        assert_eq!(load(&mut os, pid, 7).value, BASE + 640);
+    }
 }
 
 #[test]

@@ -64,8 +64,14 @@ pub mod ask {
     pub const NUMBER: i64 = 400;
     /// Question: which virtual address belongs to the integer? 0: none is known.
     pub const LOAD_VA: u64 = 0;
-    /// The address belongs to the integer from now on.
+    /// The address belongs to the integer from now on; 0: none does.
     pub const INSERT_VA: u64 = 1;
+    /// A table of as many rows as the integer says, of the usual size for 0.
+    pub const ALLOC: u64 = 2;
+    /// An empty one of so many rows instead; 0: of as many as now.
+    pub const RESIZE: u64 = 3;
+    /// No table from now on. The last one.
+    pub const FREE: u64 = 4;
 }
 
 /// Bits of the third word of [`MAPPED`].

@@ -114,7 +114,7 @@ impl Batch {
 }
 
 /// What a program asks of the machine's shortcut from integers to addresses,
-/// which it makes of its keys (STLT, section III).
+/// which it makes of its keys: two instructions and three system calls (STLT, section III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// `loadVA`: where the record of `integer` may lie. The reply is its address,
@@ -131,6 +131,21 @@ pub enum Ask {
         /// The record's address.
         va: VirtAddr,
     },
+    /// The system call `STLTalloc` (section III-F): the process has an empty table of
+    /// `rows` from now on; 0: of as many as the machine's design says. The reply to this and
+    /// the two below is 1, or 0 if the kernel refuses. A process that never says it gets a
+    /// table at its first question.
+    Alloc {
+        /// Rows, a power of two.
+        rows: u64,
+    },
+    /// `STLTresize`: an empty table instead of its own; of 0 rows: as many as that has.
+    Resize {
+        /// Rows, a power of two.
+        rows: u64,
+    },
+    /// `STLTfree`: it has no table from now on.
+    Free,
 }
 
 /// A thread of a program; the first is 0, numbers are never used again.

@@ -222,7 +222,7 @@ def _colours(name: str, values: list[str], width: int) -> alt.Color:
     return alt.Color(
         f"{name}:N",
         sort=None,
-        scale=alt.Scale(domain=values, range=_palette(len(values))),
+        scale=alt.Scale(domain=values, range=colours.designs(len(values))),
         legend=alt.Legend(columns=_columns(values, width)),
     )
 
@@ -233,10 +233,6 @@ def _columns(values: list[str], width: int) -> int:
     if sum(wide) <= width:
         return max(1, len(values))
     return max(1, int(width // max(wide)))
-
-
-def _palette(count: int) -> list[str]:
-    return [colours.DESIGNS[i % len(colours.DESIGNS)] for i in range(count)]
 
 
 def _opacities(series: list[str]) -> alt.Opacity:

@@ -9,6 +9,7 @@ use pagewalk_live::{Live, launch};
 use pagewalk_ring::record;
 use pagewalk_stream::{Ask, Batch, End, Event, Kind, Op, ProcessId, Program, flags};
 use pagewalk_trace::{OpenOptions, check_trace, open_trace};
+use pagewalk_units::VirtAddr;
 
 use crate::corrupt::{FAKE, fake_options, memory};
 use crate::driver::{Outcome, run_answered};
@@ -16,12 +17,16 @@ use crate::recording::{code, recorded};
 use crate::tools::{compile, present};
 use crate::{options, programs};
 
-/// Remembers each process's addresses.
+/// Remembers each process's addresses, in a table that it has from its first question on.
 #[derive(Default)]
 struct Table {
     rows: HashMap<(ProcessId, u64), u64>,
+    /// Whether the process has a table.
+    has: HashMap<ProcessId, bool>,
     loads: u64,
     inserts: u64,
+    /// Those of three kinds, in order.
+    calls: Vec<Ask>,
 }
 
 impl Table {
@@ -29,12 +34,34 @@ impl Table {
         match ask {
             Ask::LoadVa { integer } => {
                 self.loads += 1;
+                self.has.entry(process).or_insert(true);
                 self.rows.get(&(process, integer)).copied().unwrap_or(0)
             }
             Ask::InsertVa { integer, va } => {
                 self.inserts += 1;
-                self.rows.insert((process, integer), va.0);
-                1
+                let has = *self.has.entry(process).or_insert(true);
+                if has && va.0 != 0 {
+                    self.rows.insert((process, integer), va.0);
+                } else {
+                    self.rows.remove(&(process, integer));
+                }
+                u64::from(has)
+            }
+            Ask::Alloc { rows } | Ask::Resize { rows } => {
+                self.calls.push(ask);
+                let has = self.has.get(&process) == Some(&true);
+                let possible = rows == 0 || rows.is_power_of_two() && rows >= 256;
+                let done = possible && has == matches!(ask, Ask::Resize { .. });
+                if done {
+                    self.rows.retain(|row, _| row.0 != process);
+                    self.has.insert(process, true);
+                }
+                u64::from(done)
+            }
+            Ask::Free => {
+                self.calls.push(ask);
+                self.rows.retain(|row, _| row.0 != process);
+                u64::from(self.has.insert(process, false) == Some(true))
             }
         }
     }
@@ -103,6 +130,58 @@ fn a_program_branches_on_the_answers() {
         let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
         assert_eq!((outcome.status, output), (Some(0), alone));
         assert!((1..=threads).contains(&asked), "{asked}");
+    }
+}
+
+#[test]
+fn tables_are_made_resized_and_freed_by_the_engine_or_in_software() {
+    if !present() {
+        return;
+    }
+    let program = compile("tables", programs::TABLES);
+    for (threads, ahead) in [(1, true), (4, false), (4, true)] {
+        let argv = [&program[..], &threads.to_string(), "400"];
+        let mut table = Table::default();
+        let (outcome, output, _) = answered(&argv, ahead, |p, a| Some(table.answer(p, a)));
+        assert_eq!(outcome.status, Some(0));
+        let alloc = |rows| Ask::Alloc { rows };
+        let resize = |rows| Ask::Resize { rows };
+        let calls = [
+            &[alloc(100), alloc(1024), alloc(1024)][..],
+            &[resize(0), resize(4096), resize(300)],
+            &[Ask::Free, Ask::Free, alloc(0), alloc(256)],
+        ];
+        assert_eq!(table.calls, calls.concat());
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines[0], "alloc 0 1 0");
+        let numbers: Vec<u64> = (lines[1].split(' ').filter_map(|w| w.parse().ok())).collect();
+        let [wrong, hits, made, freed] = numbers[..] else {
+            panic!("{output}");
+        };
+        assert_eq!(wrong, 0, "{threads} {ahead}");
+        assert!(hits > 100 * threads && made > freed && freed > 10 * threads);
+        let rest = [
+            "there 1 resize 1 there 0 resize 1 again 1 refused 0 there 1",
+            "child 0 1",
+            "parent 1 free 1 0 there 0 insert 0 alloc 1 1",
+            // Its first question gave it a table.
+            "exec 0 alloc 0 1",
+        ];
+        assert_eq!(lines[2..], rest);
+        // A table in software keeps what the same threads keep in that of the engine; a
+        // child has a copy of it.
+        let alone = native(&argv);
+        let software: Vec<&str> = alone.lines().collect();
+        assert_eq!(software[..3], lines[..3]);
+        assert_eq!(
+            software[3..],
+            ["child 1 1", rest[2], "exec 0 alloc 1 1"],
+            "{threads}"
+        );
+        let (outcome, output, asked) = answered(&argv, ahead, |_, _| None);
+        assert_eq!((outcome.status, output), (Some(0), alone));
+        // Threads, the child and the new image know already, or find out for themselves.
+        assert_eq!(asked, 2, "the first image and that of exec");
     }
 }
 
@@ -305,7 +384,15 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
         &[&[0x48, 0x8b, 0x1f]],
     ]);
     let access = |i: usize, at: u64| record::memory(i, false) | at;
-    for (question, inputs) in [(record::ask::LOAD_VA, 1), (record::ask::INSERT_VA, 2)] {
+    let integer = Ask::LoadVa { integer: 77 };
+    let va = VirtAddr(0x9000);
+    for (question, what, inputs) in [
+        (record::ask::LOAD_VA, integer, 1),
+        (record::ask::INSERT_VA, Ask::InsertVa { integer: 77, va }, 2),
+        (record::ask::ALLOC, Ask::Alloc { rows: 77 }, 1),
+        (record::ask::RESIZE, Ask::Resize { rows: 77 }, 1),
+        (record::ask::FREE, Ask::Free, 0),
+    ] {
         let words = [
             record::word(record::BLOCK, 2),
             access(0, 0x1000),
@@ -329,12 +416,7 @@ fn a_question_waits_for_what_it_asks_and_its_answer_for_it() {
             let distances = ops[op].dep.iter().filter(|&&d| d > 0);
             distances.map(|&d| op - usize::from(d)).collect()
         };
-        let integer = Ask::LoadVa { integer: 77 };
-        if inputs == 1 {
-            assert_eq!(asked, [integer]);
-        } else {
-            assert!(matches!(asked[..], [Ask::InsertVa { integer: 77, va }] if va.0 == 0x9000));
-        }
+        assert_eq!(asked, [what]);
         // The sum of two loads has an op of its own, which the question waits for.
         let sum = at(Kind::Compute);
         assert_eq!(makers(sum), [load(0x2000), load(0x1000)], "{ops:?}");
@@ -359,13 +441,15 @@ fn questions_that_are_none_are_errors() {
     let asks = |question| [record::word(record::ASK, question), 1, 2];
     let end = record::word(record::EXIT, record::LAST);
     let with = |before: &[u64], question| [before, &asks(question), &[end]].concat();
-    let good = ops(&with(&[block], 1), &code).unwrap();
-    assert_eq!(good.1.len(), 1);
+    for good in record::ask::LOAD_VA..=record::ask::FREE {
+        let (_, asked) = ops(&with(&[block], good), &code).unwrap();
+        assert_eq!(asked.len(), 1);
+    }
     let says = |words: &[u64], what: &str| {
         let message = ops(words, &code).unwrap_err();
         assert!(message.contains(what), "{message}");
     };
-    says(&with(&[block], 2), "question 2");
+    says(&with(&[block], 5), "question 5");
     says(&with(&[], 0), "outside a block");
     // Killed in the middle of it.
     for words in 1..3 {

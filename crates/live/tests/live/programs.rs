@@ -123,6 +123,115 @@ int main(void) {
     return 3;
 }"#;
 
+/// Threads that each keep records of their own in pages of their own, say where they are,
+/// and erase them before they unmap them; then the table is emptied, freed and inherited.
+/// Prints which calls were done, addresses that were not the record's, and whether there
+/// were hits; then what is there after each change.
+pub const TABLES: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "pagewalk.h"
+enum { KEYS = 48 };
+struct record { unsigned long key; };
+struct counts { unsigned long wrong, hits, made, freed; };
+static unsigned long rounds;
+/* A set and a tag of its own for each key, in 1024 rows of 4 ways. */
+static uint64_t integer(unsigned long key) { return key << 12 | key; }
+static void *work(void *number) {
+    struct counts *mine = calloc(1, sizeof *mine);
+    struct record *records[KEYS] = {0};
+    uint64_t random = 88172645463325252u + (unsigned long)number;
+    for (unsigned long i = 0; i < rounds; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        unsigned k = random >> 8 & 0xffff;
+        unsigned long key = (unsigned long)number * KEYS + (k %= KEYS);
+        if (random % 8 == 0 && records[k]) {
+            pagewalk_erase_va(integer(key));
+            munmap(records[k], 4096);
+            records[k] = 0;
+            mine->freed++;
+            continue;
+        }
+        struct record *r = pagewalk_load_va(integer(key));
+        if (r) {
+            /* One that was not erased before it was unmapped would be read here. */
+            mine->hits++;
+            mine->wrong += r->key != key || r != records[k];
+            continue;
+        }
+        if (!records[k]) {
+            records[k] = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            records[k]->key = key;
+            mine->made++;
+        }
+        pagewalk_insert_va(integer(key), records[k]);
+    }
+    for (unsigned k = 0; k < KEYS; k++)
+        if (!records[k]) mine->wrong += !!pagewalk_load_va(integer((unsigned long)number * KEYS + k));
+    return mine;
+}
+static int there(void) {
+    int found = 0;
+    for (unsigned long key = 0; key < 5 * KEYS; key++) found += !!pagewalk_load_va(integer(key));
+    return found;
+}
+static char here[16];
+static int one(void) {
+    pagewalk_insert_va(5, here);
+    return pagewalk_load_va(5) == here;
+}
+int main(int c, char **v) {
+    if (c < 3) {
+        printf("exec %d", !!pagewalk_load_va(5));
+        printf(" alloc %d", pagewalk_stlt_alloc(256));
+        printf(" %d\n", one());
+        return 0;
+    }
+    unsigned long threads = atol(v[1]);
+    rounds = atol(v[2]);
+    int first = pagewalk_stlt_alloc(100), second = pagewalk_stlt_alloc(1024);
+    printf("alloc %d %d %d\n", first, second, pagewalk_stlt_alloc(1024));
+    pthread_t t[8];
+    struct counts all = {0};
+    for (unsigned long i = 1; i < threads; i++) pthread_create(&t[i], 0, work, (void *)i);
+    for (unsigned long i = 0; i < threads; i++) {
+        struct counts *one;
+        if (i == 0) one = work(0); else pthread_join(t[i], (void **)&one);
+        all.wrong += one->wrong, all.hits += one->hits;
+        all.made += one->made, all.freed += one->freed;
+    }
+    printf("wrong %lu hits %lu made %lu freed %lu\n", all.wrong, all.hits, all.made, all.freed);
+    printf("there %d", there() > 0);
+    int resized = pagewalk_stlt_resize(0);
+    printf(" resize %d there %d", resized, there());
+    resized = pagewalk_stlt_resize(4096);
+    int again = one();
+    printf(" resize %d again %d refused %d there %d\n", resized, again, pagewalk_stlt_resize(300),
+           pagewalk_load_va(5) == here);
+    fflush(stdout);
+    if (fork() == 0) {
+        int found = pagewalk_load_va(5) == here;
+        printf("child %d %d\n", found, one());
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    printf("parent %d", pagewalk_load_va(5) == here);
+    int freed = pagewalk_stlt_free();
+    printf(" free %d %d there %d", freed, pagewalk_stlt_free(), !!pagewalk_load_va(5));
+    printf(" insert %d", pagewalk_insert_va(5, here));
+    printf(" alloc %d", pagewalk_stlt_alloc(0));
+    printf(" %d\n", one());
+    fflush(stdout);
+    if (fork() == 0) execl(v[0], v[0], (char *)0);
+    wait(0);
+    return 0;
+}"#;
+
 /// Two threads that pass a turn to and fro through a futex.
 pub const PING_PONG: &str = r#"
 #include <linux/futex.h>

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_memory::{CacheSpec, DramSpec};
-use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbSpec};
+use pagewalk_mmu::{EngineSpec, INSERTIONS, STB_ENTRIES, TlbPrefetcherSpec, TlbSpec};
 use pagewalk_os::PageTableSpec;
 use pagewalk_tables::{ShortcutSpec, WalkCacheKind};
 use pagewalk_units::{LINE_BYTES, nearest};
@@ -109,6 +109,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "mmu.nested.cuckoo"
             | "mmu.in_memory_tlb"
             | "mmu.stlt"
+            | "mmu.prefetcher"
             | "stlt"
             | "in_memory_tlb"
             | "cycles"
@@ -253,6 +254,17 @@ impl Parts<'_> {
         }
         let n = INSERTIONS as u64;
         self.lookups("mmu.insertion_buffer", Group::Tlbs, (n, n), true);
+    }
+
+    /// A TLB prefetcher's table, and its buffer, which compares all entries.
+    fn tlb_prefetcher(&mut self, spec: &TlbPrefetcherSpec) {
+        let TlbPrefetcherSpec::Distance(spec) = spec;
+        let geometry = (spec.rows.into(), spec.ways.into());
+        self.lookups("mmu.distance_table", Group::Tlbs, geometry, true);
+        if spec.buffer > 0 {
+            let n = u64::from(spec.buffer);
+            self.lookups("mmu.prefetch_buffer", Group::Tlbs, (n, n), true);
+        }
     }
 
     fn tlb_like(&mut self, name: &str, (entries, ways): (u64, u64)) -> (Cost, String) {
@@ -530,6 +542,9 @@ impl Prices {
             let geometry = (entries, entries);
             parts.lookups("mmu.nested", Group::Tlbs, geometry, entries > 0);
             parts.walk_caches("mmu.nested", config, host);
+        }
+        if let Some(spec) = mmu.prefetcher.as_ref().filter(|_| !mmu.perfect) {
+            parts.tlb_prefetcher(spec);
         }
         if let Some(ShortcutSpec::Stlt(spec)) = &config.shortcut {
             parts.stlt(spec.translations);

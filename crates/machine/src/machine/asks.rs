@@ -2,12 +2,23 @@
 //! program order and the same whether the op is timed, warmed or skipped.
 
 use pagewalk_cpu::Outside;
+use pagewalk_os::{Os, OsError};
 use pagewalk_stream::{Ask, End, Op, ThreadId};
 use pagewalk_tables::Looked;
 
 use super::{Machine, Outcome};
 use crate::hub::Item;
 use crate::plan::Phase;
+
+/// The reply to a system call of a process about its table: whether it was done. Its time is
+/// the kernel's, also where there are no tables and the call fails.
+fn called(os: &Os, done: &Result<(), OsError>) -> Option<Looked> {
+    os.answers().then(|| Looked {
+        value: u64::from(done.is_ok()),
+        latency: 1,
+        ..Looked::default()
+    })
+}
 
 impl Machine {
     /// The shortcut's answer to the op `op` of `item`, on its way to `thread`.
@@ -34,6 +45,18 @@ impl Machine {
         let looked = match ask {
             Ask::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
             Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),
+            Ask::Alloc { rows } => {
+                let done = self.os.stlt_alloc(pid, rows, &mut fx);
+                called(&self.os, &done)
+            }
+            Ask::Resize { rows } => {
+                let done = self.os.stlt_resize(pid, rows, &mut fx);
+                called(&self.os, &done)
+            }
+            Ask::Free => {
+                let done = self.os.stlt_free(pid, &mut fx);
+                called(&self.os, &done)
+            }
         };
         thread.reply = looked.as_ref().map(|l| l.value);
         self.spread(core, process, &mut fx);

@@ -1,15 +1,21 @@
 //! Hardware prefetchers: they see accesses of one cache and name lines.
 
 mod ip_stride;
+mod simple;
 mod streamer;
+mod vldp;
 
 use ip_stride::IpStride;
+use simple::Simple;
 use streamer::Streamer;
+use vldp::Vldp;
 
 use crate::{Kind, PrefetcherSpec};
 
-/// log2 of the lines of a 4 KB page, which no prefetch leaves: the next
-/// physical page belongs to somebody else.
+pub(crate) use vldp::MOST_TABLES;
+
+/// log2 of the lines of a 4 KB page, which no prefetch leaves unless it is told to: the
+/// next physical page belongs to somebody else.
 const PAGE_LINES_SHIFT: u32 = 6;
 
 /// Most lines that one access may ask for.
@@ -23,6 +29,8 @@ pub(crate) type Wanted = arrayvec::ArrayVec<u64, MAX_DEGREE>;
 pub(crate) enum Prefetcher {
     IpStride(IpStride),
     Streamer(Streamer),
+    Vldp(Vldp),
+    Simple(Simple),
 }
 
 impl Prefetcher {
@@ -39,25 +47,50 @@ impl Prefetcher {
                 degree,
                 lookahead,
             } => Prefetcher::Streamer(Streamer::new(pages, degree, lookahead)),
+            PrefetcherSpec::Vldp {
+                pages,
+                tables,
+                entries,
+                degree,
+            } => Prefetcher::Vldp(Vldp::new(pages, tables, entries, degree)),
+            PrefetcherSpec::Simple {
+                flows,
+                degree,
+                within_page,
+            } => Prefetcher::Simple(Simple::new(flows, degree, within_page)),
         }
     }
 
-    /// An access of the cache; whether it asks for lines, which are then in `wanted`.
+    /// An access of the cache, `news` if it missed or was the first to a prefetched line;
+    /// whether it asks for lines, which are then in `wanted`.
     #[inline(always)]
-    pub fn train(&mut self, kind: Kind, line: u64, pc: u64, wanted: &mut Wanted) -> bool {
+    pub fn train(
+        &mut self,
+        kind: Kind,
+        line: u64,
+        pc: u64,
+        news: bool,
+        wanted: &mut Wanted,
+    ) -> bool {
         match self {
             // Strides are those of load instructions.
             Prefetcher::IpStride(p) => kind == Kind::Load && p.train(line, pc, wanted),
             // Everything that moves through a page, but not walkers, whose
             // reads follow the program's pages, and not engines' guesses.
-            Prefetcher::Streamer(p) => {
-                matches!(
-                    kind,
-                    Kind::Load | Kind::Store | Kind::Fetch | Kind::Prefetch
-                ) && p.train(line, wanted)
-            }
+            Prefetcher::Streamer(p) => moves(kind) && p.train(line, wanted),
+            Prefetcher::Vldp(p) => moves(kind) && p.train(line, wanted),
+            Prefetcher::Simple(p) => moves(kind) && p.train(line, news, wanted),
         }
     }
+}
+
+/// Whether a request moves through pages as the program does.
+#[inline(always)]
+fn moves(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Load | Kind::Store | Kind::Fetch | Kind::Prefetch
+    )
 }
 
 /// A few keyed entries in order of use, found in constant time: what hardware

@@ -13,6 +13,9 @@ impl Mmu {
         self.stats.faults += 1;
         self.drop_page(lookup.asid, lookup.va.0);
         self.forget_flights(lookup.asid);
+        if let Some(prefetching) = &mut self.prefetching {
+            prefetching.drop_page(lookup.asid, lookup.va.0);
+        }
         Fault {
             va: lookup.va,
             access: lookup.access,
@@ -56,6 +59,9 @@ impl Mmu {
         }
         if let Some(stlt) = &mut self.stlt {
             stlt.invalidate(what);
+        }
+        if let Some(prefetching) = &mut self.prefetching {
+            prefetching.invalidate(what);
         }
         let (asid, range) = match *what {
             Invalidation::Page { asid, page } => (asid, Some((page.base.0, page.size.bytes()))),

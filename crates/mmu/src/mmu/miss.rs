@@ -113,6 +113,9 @@ impl Mmu {
             ControlFlow::Continue(missed) => missed,
             ControlFlow::Break(answer) => {
                 self.count_miss(s, first);
+                if self.prefetching.is_some() {
+                    self.first_use(lookup, &answer, lent);
+                }
                 return answer;
             }
         };
@@ -127,19 +130,37 @@ impl Mmu {
                     level.arrays[a].waits += 1;
                 }
             }
-            return self.join(i, lookup, &missed, lent);
+            let answer = self.join(i, lookup, &missed, lent);
+            if self.prefetching.is_some() {
+                self.first_use(lookup, &answer, lent);
+            }
+            return answer;
         }
         self.count_miss(s, Presence::ABSENT);
+        if self.prefetching.is_some() {
+            return self.miss_and_prefetch(lookup, &missed, lent);
+        }
+        self.beyond_tlbs(lookup, &missed, lent)
+    }
+
+    /// Past all TLBs of the core, where no walk to the page is under way.
+    #[inline(always)]
+    pub(super) fn beyond_tlbs<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
         if self.stlt.is_some()
-            && let Some(answer) = self.ask_stb(lookup, &missed, lent)
+            && let Some(answer) = self.ask_stb(lookup, missed, lent)
         {
             return Ok(answer);
         }
         if self.in_memory.is_some() {
-            return self.ask_memory(lookup, &missed, lent);
+            return self.ask_memory(lookup, missed, lent);
         }
         let ended = self.walk_from(lookup, missed.asked, lent);
-        self.finish(lookup, &missed, ended)
+        self.finish(lookup, missed, ended)
     }
 
     /// The first level of side `s` misses where the address is absent (`first`):

@@ -81,18 +81,25 @@ impl Mmu {
                 return Err(self.refuse(lookup, now));
             }
             self.fill_l1(s, &arrival(mapping), Presence::ABSENT);
+            if self.warm_first_use(lookup) {
+                self.warm_prefetch(lookup, lent);
+            }
             return Ok(mapping.pa(va));
         }
-        let kept = self.warm_stb(lookup, lent);
-        if let Some(mapping) = kept.or_else(|| self.warm_memory(lookup, lent)) {
-            self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
-            return Ok(mapping.pa(va));
-        }
-        let mapping = self.warm_walk(lookup, lent)?;
-        if access == Access::Write && !mapping.writable {
-            return Err(self.refuse(lookup, now));
-        }
+        let kept = self.warm_buffer(lookup, lent);
+        let kept = kept.or_else(|| self.warm_stb(lookup, lent));
+        let mapping = match kept.or_else(|| self.warm_memory(lookup, lent)) {
+            Some(mapping) => mapping,
+            None => {
+                let mapping = self.warm_walk(lookup, lent)?;
+                if access == Access::Write && !mapping.writable {
+                    return Err(self.refuse(lookup, now));
+                }
+                mapping
+            }
+        };
         self.fill(s, &arrival(mapping), [Presence::ABSENT; 2]);
+        self.warm_prefetch(lookup, lent);
         Ok(mapping.pa(va))
     }
 

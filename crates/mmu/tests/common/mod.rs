@@ -213,6 +213,7 @@ pub fn mmu() -> MmuSpec {
         cuckoo: Default::default(),
         nested_tlb: Default::default(),
         walkers: 4,
+        prefetcher: None,
         perfect: false,
     }
 }

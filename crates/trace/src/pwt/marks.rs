@@ -78,6 +78,9 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         Mark::End(End::Barrier { number }) => put(&[4, *number]),
         Mark::End(End::Ask(Ask::LoadVa { integer })) => put(&[6, *integer]),
         Mark::End(End::Ask(Ask::InsertVa { integer, va })) => put(&[7, *integer, va.0]),
+        Mark::End(End::Ask(Ask::Alloc { rows })) => put(&[8, *rows]),
+        Mark::End(End::Ask(Ask::Resize { rows })) => put(&[9, *rows]),
+        Mark::End(End::Ask(Ask::Free)) => put(&[10]),
         Mark::End(End::More | End::Blocked | End::Empty | End::Wait { .. }) => {
             unreachable!("says nothing about the program")
         }
@@ -157,6 +160,9 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
             integer: next()?,
             va: VirtAddr(next()?),
         }),
+        8 => End::Ask(Ask::Alloc { rows: next()? }),
+        9 => End::Ask(Ask::Resize { rows: next()? }),
+        10 => End::Ask(Ask::Free),
         _ => {
             let ticket = next()?;
             let event = match code {
@@ -288,6 +294,9 @@ mod tests {
         marks.push(Mark::End(End::Ask(Ask::LoadVa { integer: u64::MAX })));
         let integer = 7;
         marks.push(Mark::End(End::Ask(Ask::InsertVa { integer, va: at })));
+        marks.push(Mark::End(End::Ask(Ask::Alloc { rows: u64::MAX })));
+        marks.push(Mark::End(End::Ask(Ask::Resize { rows: 0 })));
+        marks.push(Mark::End(End::Ask(Ask::Free)));
         let needs = vec![(0, 5), (7, u64::MAX)];
         marks.push(Mark::Wait(needs.clone(), Counted::Ops));
         marks.push(Mark::Wait(needs, Counted::Instructions));

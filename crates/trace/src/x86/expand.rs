@@ -299,8 +299,9 @@ impl Block {
         op.flags = 0;
         op.latency = 0;
         let inputs: &[u8] = match ask {
-            Ask::LoadVa { .. } => &[CALL_INTEGER],
+            Ask::LoadVa { .. } | Ask::Alloc { .. } | Ask::Resize { .. } => &[CALL_INTEGER],
             Ask::InsertVa { .. } => &[CALL_INTEGER, CALL_ADDRESS],
+            Ask::Free => &[],
         };
         for (which, &r) in inputs.iter().enumerate() {
             let maker = registers.all[usize::from(r)];

@@ -96,6 +96,9 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             integer,
             va: VirtAddr(va),
         }),
+        any::<u64>().prop_map(|rows| Ask::Alloc { rows }),
+        any::<u64>().prop_map(|rows| Ask::Resize { rows }),
+        Just(Ask::Free),
     ]
 }
 

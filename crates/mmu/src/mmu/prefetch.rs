@@ -1,0 +1,445 @@
+//! Translations fetched unasked: which pages are named after each miss of the last TLB, the
+//! walks for them, and where what they find is kept until it is used.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pagewalk_memory::{Below, Level};
+use pagewalk_stats::Tree;
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+
+use super::miss::Missed;
+use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source, side};
+use crate::TlbPrefetcherSpec;
+use crate::distance::Distances;
+use crate::level::{Arrival, Presence};
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::{LEVELS, Physical, Warming, foresee};
+
+pagewalk_stats::counters! {
+    /// What one core's TLB prefetcher counted. predicted = present + unmapped + fetched;
+    /// fetched = useful + useless + pending.
+    pub struct TlbPrefetchStats {
+        misses: "translations", "Data translations that it learned from: those that no TLB had, and first uses of what it had fetched";
+        predicted: "pages", "Pages that it named";
+        present: "pages", "Those of them whose translation was there or on its way";
+        unmapped: "walks", "Those that a walk found no page for, or no right to fault for one";
+        fetched: "walks", "Those whose translation a walk brought. unmapped and fetched are walks that are not among the MMU's";
+        useful: "pages", "Fetched translations that were used before they went";
+        late: "pages", "Those of them that were still on their way";
+        useless: "pages", "Fetched translations that had gone when their page was asked for or named again, or when the buffer needed their place";
+        gauge pending: "pages", "Fetched translations that neither has happened to";
+        walk_cycles: "cycles", "Sum of the lengths of these walks, from a walker's start to the outcome";
+        walker_wait_cycles: "cycles", "Sum of the times that they waited for a walker";
+        walk_reads: "reads", "Reads that they made: not among the MMU's";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What one core's prefetch buffer counted.
+    pub struct PrefetchBufferStats {
+        lookups: "lookups", "Translations that no TLB had and that the buffer was asked for";
+        hits: "lookups", "Lookups that found the translation, which goes into the TLBs: no walk is made";
+        fills: "entries", "Translations put in";
+    }
+}
+
+/// A translation in the buffer.
+#[derive(Clone, Copy)]
+struct Kept {
+    asid: Asid,
+    /// First byte of the page.
+    page: u64,
+    mapping: Mapping,
+    ready: Cycle,
+}
+
+impl Kept {
+    fn new(arrival: &Arrival) -> Self {
+        Kept {
+            asid: arrival.asid,
+            page: arrival.va.0 & !(arrival.mapping.size.bytes() - 1),
+            mapping: arrival.mapping,
+            ready: arrival.ready,
+        }
+    }
+    fn covers(&self, asid: Asid, va: u64) -> bool {
+        self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
+    }
+    fn overlaps(&self, what: &Invalidation) -> bool {
+        let (asid, first, last) = what.span();
+        let end = self.page + (self.mapping.size.bytes() - 1);
+        self.asid == asid && self.page <= last.0 && first.0 <= end
+    }
+    fn key(&self) -> u64 {
+        key(self.asid, self.mapping.size, self.page)
+    }
+}
+
+/// The prefetcher of a core.
+pub(super) struct Prefetching {
+    distances: Distances,
+    /// In order of arrival; of `capacity`, 0: what is fetched goes into the last TLB.
+    buffer: VecDeque<Kept>,
+    capacity: usize,
+    /// What was fetched and neither used nor known to have gone: pages by key, and whether
+    /// that was counted. Hardware has a bit for it with the translation.
+    unused: BTreeMap<u64, bool>,
+    stats: TlbPrefetchStats,
+    buffer_stats: PrefetchBufferStats,
+    reads: [u64; LEVELS],
+}
+
+impl Prefetching {
+    pub fn new(spec: &TlbPrefetcherSpec) -> Self {
+        let TlbPrefetcherSpec::Distance(spec) = spec;
+        Prefetching {
+            distances: Distances::new(spec),
+            buffer: VecDeque::with_capacity(spec.buffer as usize),
+            capacity: spec.buffer as usize,
+            unused: BTreeMap::new(),
+            stats: TlbPrefetchStats::default(),
+            buffer_stats: PrefetchBufferStats::default(),
+            reads: [0; LEVELS],
+        }
+    }
+
+    /// The page of `va` is asked for: if it was fetched and not used until now, whether that
+    /// was counted.
+    fn settle(&mut self, asid: Asid, va: u64) -> Option<bool> {
+        // Each size has keys of its own; an address is in one page.
+        let unused = &mut self.unused;
+        PageSize::ALL
+            .into_iter()
+            .find_map(|size| unused.remove(&key(asid, size, va)))
+    }
+
+    /// The same, where it is not there any more.
+    fn settle_as_gone(&mut self, asid: Asid, va: u64) {
+        let counted = self.settle(asid, va).unwrap_or(false);
+        self.stats.useless += u64::from(counted);
+    }
+
+    /// The same, where it is there and this is its first use: whether it is.
+    fn settle_as_used(&mut self, asid: Asid, va: u64, late: bool) -> bool {
+        let Some(counted) = self.settle(asid, va) else {
+            return false;
+        };
+        self.stats.useful += u64::from(counted);
+        self.stats.late += u64::from(counted && late);
+        true
+    }
+
+    /// `arrival` was fetched.
+    fn note(&mut self, arrival: &Arrival) {
+        let page = key(arrival.asid, arrival.mapping.size, arrival.va.0);
+        let before = self.unused.insert(page, arrival.counted).unwrap_or(false);
+        self.stats.useless += u64::from(before);
+    }
+
+    /// Takes the translation for `lookup` out of the buffer, if it is ready at `now`.
+    fn take(
+        &mut self,
+        lookup: &Lookup,
+        now: Cycle,
+        lent: &Lent<'_, impl Sized>,
+    ) -> Option<Mapping> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let at = self.buffer.iter().position(|k| k.covers(asid, va.0))?;
+        let kept = self.buffer[at];
+        // A store where it says that there may be none walks, as where it comes too early.
+        if kept.ready > now || access == Access::Write && !kept.mapping.writable {
+            return None;
+        }
+        self.buffer.remove(at);
+        let found = kept.mapping;
+        debug_assert!(
+            foresee(lent.view, va).is_ok_and(|walked| {
+                walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
+            }),
+            "a translation of the prefetch buffer is out of date: {va} of {asid:?}"
+        );
+        Some(found)
+    }
+
+    /// A walk brought a translation for the buffer.
+    fn keep(&mut self, arrival: &Arrival) {
+        if self.buffer.len() == self.capacity
+            && let Some(old) = self.buffer.pop_front()
+        {
+            let counted = self.unused.remove(&old.key()).unwrap_or(false);
+            self.stats.useless += u64::from(counted);
+        }
+        self.buffer_stats.fills += u64::from(arrival.counted);
+        self.buffer.push_back(Kept::new(arrival));
+    }
+
+    pub fn invalidate(&mut self, what: &Invalidation) {
+        self.buffer.retain(|k| !k.overlaps(what));
+    }
+
+    /// The page faulted: the kernel will change it.
+    pub fn drop_page(&mut self, asid: Asid, va: u64) {
+        self.buffer.retain(|k| !k.covers(asid, va));
+    }
+}
+
+impl Mmu {
+    /// A lookup that no TLB has answered, nor a walk under way: the buffer may have it, else it
+    /// is walked for; then the pages are fetched that the prefetcher names.
+    #[inline(never)]
+    pub(super) fn miss_and_prefetch<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Answer, Fault> {
+        let answer = match self.ask_buffer(lookup, missed, lent) {
+            Some(answer) => Ok(answer),
+            None => {
+                if let Some(p) = &mut self.prefetching {
+                    p.settle_as_gone(lookup.asid, lookup.va.0);
+                }
+                self.beyond_tlbs(lookup, missed, lent)
+            }
+        };
+        if let Ok(answer) = &answer {
+            self.learn_and_prefetch(lookup, answer.at, lent);
+        }
+        answer
+    }
+
+    /// A TLB or a walk under way has answered: if it was the prefetcher's work and this its
+    /// first use, that is as a miss to it.
+    #[inline(never)]
+    pub(super) fn first_use<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        answer: &Result<Answer, Fault>,
+        lent: &mut Lent<'_, B>,
+    ) {
+        let (Some(p), Ok(answer)) = (&mut self.prefetching, answer) else {
+            return;
+        };
+        if p.settle_as_used(lookup.asid, lookup.va.0, answer.from != Source::L2) {
+            p.drop_page(lookup.asid, lookup.va.0);
+            self.learn_and_prefetch(lookup, answer.at, lent);
+        }
+    }
+
+    /// What the buffer has, which fills the TLBs. Its comparison is beside that of the last
+    /// TLB, and takes no cycle of its own.
+    fn ask_buffer<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        lent: &Lent<'_, B>,
+    ) -> Option<Answer> {
+        let p = self.prefetching.as_mut().filter(|p| p.capacity > 0)?;
+        p.buffer_stats.lookups += 1;
+        let at = missed.asked;
+        let mapping = p.take(lookup, at, lent)?;
+        p.buffer_stats.hits += 1;
+        p.settle_as_used(lookup.asid, lookup.va.0, false);
+        let arrival = Arrival {
+            asid: lookup.asid,
+            va: lookup.va,
+            mapping,
+            ready: at,
+            counted: true,
+            fetched: true,
+        };
+        self.fill(side(lookup.access), &arrival, missed.presence);
+        Some(Answer {
+            pa: mapping.pa(lookup.va),
+            at,
+            began: at,
+            from: Source::Prefetched,
+        })
+    }
+
+    /// The prefetcher learns of a translation of data that was known at `now`, and has pages
+    /// walked for, from then on and one after the other as walkers are free.
+    fn learn_and_prefetch<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        now: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) {
+        let Some(p) = &mut self.prefetching else {
+            return;
+        };
+        if lookup.access == Access::Fetch {
+            return;
+        }
+        p.stats.misses += 1;
+        let pages = p.distances.train(lookup.asid, lookup.va.0 >> 12, true);
+        p.stats.predicted += pages.len() as u64;
+        for page in pages {
+            self.prefetch(lookup.asid, VirtAddr(page << 12), now, lent);
+        }
+    }
+
+    /// Whether the translation of `va` is there, or on its way at `now`.
+    fn has(&mut self, asid: Asid, va: VirtAddr, now: Cycle) -> bool {
+        let lookup = Lookup {
+            asid,
+            va,
+            access: Access::Read,
+            pc: 0,
+            now,
+        };
+        let second = self.second(0);
+        let levels = [Some(&mut self.l1[0]), self.l2[second].as_deref_mut()];
+        let known = (levels.into_iter().flatten()).any(|l| l.find(asid, va.0).is_some());
+        let buffered = |p: &Prefetching| p.buffer.iter().any(|k| k.covers(asid, va.0));
+        known || self.prefetching.as_deref().is_some_and(buffered) || self.flight(&lookup).is_some()
+    }
+
+    fn prefetch<B: Below>(&mut self, asid: Asid, va: VirtAddr, now: Cycle, lent: &mut Lent<'_, B>) {
+        let known = self.has(asid, va, now);
+        let Some(p) = &mut self.prefetching else {
+            return;
+        };
+        if known {
+            p.stats.present += 1;
+            return;
+        }
+        let walker = self.walkers.admit(now);
+        let start = walker.start;
+        let before = p.reads[Level::Memory as usize];
+        let mut port = Physical {
+            private: lent.private,
+            below: lent.below,
+            core: self.core,
+            served: &mut p.reads,
+            record: None,
+            following: None,
+        };
+        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        self.walkers.hold(walker, end);
+        self.latest = self.latest.max(end);
+        p.stats.walk_cycles += end - start;
+        p.stats.walker_wait_cycles += start - now;
+        let Ok(walked) = found else {
+            p.stats.unmapped += 1;
+            return;
+        };
+        p.stats.fetched += 1;
+        let memory = p.reads[Level::Memory as usize] > before;
+        let mapping = Mapping::of(&walked);
+        let arrival = Arrival {
+            asid,
+            va,
+            mapping,
+            ready: end,
+            counted: true,
+            fetched: true,
+        };
+        self.keep_prefetched(&arrival);
+        // Others may wait for it.
+        let flight = Flight {
+            asked: now,
+            looked: now,
+            began: start,
+            end,
+            mapping,
+            memory,
+            walked: true,
+        };
+        self.remember(key(asid, PageSize::K4, va.0), flight);
+    }
+
+    /// What was fetched goes into the buffer, or without one into the last TLB.
+    fn keep_prefetched(&mut self, arrival: &Arrival) {
+        if let Some(p) = &mut self.prefetching {
+            p.note(arrival);
+            if p.capacity > 0 {
+                p.keep(arrival);
+                return;
+            }
+        }
+        let second = self.second(0);
+        match &mut self.l2[second] {
+            Some(level) => _ = level.fill(arrival, Presence::ABSENT, true),
+            None => self.fill_l1(0, arrival, Presence::ABSENT),
+        }
+    }
+
+    /// State only: what [`Mmu::miss_and_prefetch`] finds in the buffer.
+    pub(super) fn warm_buffer<B: Below>(
+        &mut self,
+        lookup: &Lookup,
+        lent: &Lent<'_, B>,
+    ) -> Option<Mapping> {
+        let p = self.prefetching.as_mut()?;
+        let found = p.take(lookup, Cycle::MAX, lent);
+        if found.is_some() {
+            p.settle_as_used(lookup.asid, lookup.va.0, false);
+        } else {
+            p.settle_as_gone(lookup.asid, lookup.va.0);
+        }
+        found
+    }
+
+    /// State only: a TLB has answered. Fetches that were counted are still judged.
+    pub(super) fn warm_first_use(&mut self, lookup: &Lookup) -> bool {
+        let Some(p) = &mut self.prefetching else {
+            return false;
+        };
+        p.settle_as_used(lookup.asid, lookup.va.0, false)
+    }
+
+    /// State only: [`Mmu::learn_and_prefetch`].
+    pub(super) fn warm_prefetch<B: Below>(&mut self, lookup: &Lookup, lent: &mut Lent<'_, B>) {
+        let Some(p) = &mut self.prefetching else {
+            return;
+        };
+        if lookup.access == Access::Fetch {
+            return;
+        }
+        let asid = lookup.asid;
+        for page in p.distances.train(asid, lookup.va.0 >> 12, false) {
+            let va = VirtAddr(page << 12);
+            if self.has(asid, va, self.latest) {
+                continue;
+            }
+            let mut port = Warming {
+                private: lent.private,
+                below: lent.below,
+                core: self.core,
+            };
+            self.kept.count(false);
+            let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, self.latest);
+            self.kept.count(true);
+            if let Ok(walked) = found {
+                self.keep_prefetched(&Arrival {
+                    asid,
+                    va,
+                    mapping: Mapping::of(&walked),
+                    ready: 0,
+                    counted: false,
+                    fetched: true,
+                });
+            }
+        }
+    }
+
+    /// Adds what this core's prefetcher counted below `path`.
+    pub(super) fn report_prefetching(&self, path: &str, tree: &mut Tree) {
+        let Some(p) = &self.prefetching else { return };
+        let stats = TlbPrefetchStats {
+            pending: p.unused.values().filter(|&&counted| counted).count() as u64,
+            walk_reads: p.reads.iter().sum(),
+            ..p.stats
+        };
+        tree.add(&format!("{path}.prefetcher"), &stats);
+        tree.add(&format!("{path}.distance_table"), &p.distances.stats);
+        if p.capacity > 0 {
+            tree.add(&format!("{path}.prefetch_buffer"), &p.buffer_stats);
+        }
+    }
+}

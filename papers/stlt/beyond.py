@@ -45,9 +45,7 @@ class Beyond(Figure):
             for (program, name), case in cases().items()
         ]
         names = dict.fromkeys(name for _, name in cases())
-        means = {
-            name: geometric(row.value for row in rows if row.series == name) for name in names
-        }
+        means = {name: geometric(row.value for row in rows if row.series == name) for name in names}
         rows += [Row("GMean", name, value, average=True) for name, value in means.items()]
         for name in ("radix", *OVER):
             alone, both = means[name], means[f"{name}, {WITH}"]

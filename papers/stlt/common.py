@@ -72,7 +72,7 @@ class Case:
 
 def run(paper: Paper, case: Case) -> Run:
     """The simulation of a case."""
-    design_name, shortcut = TABLES[case.table]
+    shortcut = TABLES[case.table][1]
     keys, fewer = getattr(paper, "keys"), getattr(paper, "fewer")  # noqa: B009 (own class)
     size = case.megabytes * MB // fewer
     params: dict[str, object] = {
@@ -106,7 +106,7 @@ def _design(paper: Paper, case: Case, size: int) -> Design:
         if case.ways != 4:
             changes["shortcut.stlt.ways"] = case.ways
         label = f"{name} {case.megabytes} MB {case.ways}-way"
-    label += "".join(f" {key}={value}" for key, value in case.keys)
+    label += "".join(f" {key.split('.')[-1]}={value}" for key, value in case.keys[:3])
     return paper.designs[name].changed(label.replace("/", " "), changes)
 
 

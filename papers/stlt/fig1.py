@@ -49,9 +49,7 @@ class Figure1(Figure):
             traversal = no_walks - short_no_walks - (sip - short)
             rest = whole - hashing - translation - traversal
             values = (hashing, traversal, translation, rest)
-            parts = {
-                name: 100 * value / whole for name, value in zip(parts, values, strict=True)
-            }
+            parts = {name: 100 * value / whole for name, value in zip(parts, values, strict=True)}
         known = [value for value in parts.values() if value is not None]
         addressing = sum(known[:-1]) if known else None
         return [

@@ -7,7 +7,7 @@ from pagewalk.reproduce.figure import Results
 
 from .common import KERNELS, SCALED, Found, runs
 from .printed import ASSOCIATIVITY, EIGHT_MISSES, EIGHT_WAYS, ONE_WAY
-from .sizes import sizes, swept
+from .sizes import containers, sizes, swept
 
 WAYS = (1, 2, 4, 8)
 
@@ -28,13 +28,18 @@ class Figure17(Figure):
     def runs(self, paper: Paper) -> Runs:
         return runs(
             paper,
-            (c for p in KERNELS for w in WAYS for c in swept(paper, p, "STLT", w).values()),
+            (
+                c
+                for p in containers(paper)
+                for w in WAYS
+                for c in swept(paper, p, "STLT", w).values()
+            ),
         )
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         found = Found(paper, results)
         rows = []
-        for program in KERNELS:
+        for program in containers(paper):
             for ways in WAYS:
                 rows += [
                     Row(
@@ -87,7 +92,7 @@ class Figure17(Figure):
         rows.append(
             Row(
                 "points at which 4 ways are best or second best", "", best,
-                float(len(KERNELS) * len(sizes(paper))), "", "section IV-D2: at all",
+                float(len(containers(paper)) * len(sizes(paper))), "", "section IV-D2: at all",
                 panel="text", average=True, tolerance=0.0, deviation=ASSOCIATIVITY,
             )
         )  # fmt: skip
@@ -96,7 +101,7 @@ class Figure17(Figure):
     @staticmethod
     def _best(paper: Paper, found: Found) -> float | None:
         good = 0
-        for program in KERNELS:
+        for program in containers(paper):
             for size in sizes(paper):
                 cycles = {
                     ways: found.cycles(swept(paper, program, "STLT", ways)[size]) for ways in WAYS

@@ -21,6 +21,8 @@ class Stlt(Paper):
         """By how much there are fewer keys than in the paper; a power of two."""
         self.sizes: list[int] = data["scales"][self.scale.name].get("sizes", [])
         """MB of the tables that are swept; without it all."""
+        self.sweep: list[str] = data["scales"][self.scale.name].get("sweep", [])
+        """Containers of figure 17; without it all."""
 
     @staticmethod
     def _count(data: Json, scale: str, key: str) -> int:

@@ -108,12 +108,29 @@ ONE_WAY = Said(
     deviation=ASSOCIATIVITY,
 )  # fmt: skip
 EIGHT_WAYS = Said(-5, "section IV-D2: 5% slower at 16 MB", deviation=ASSOCIATIVITY)
-EIGHT_MISSES = Said(
-    43, "section IV-D2: 43% to 99% fewer misses", up_to=99, deviation=ASSOCIATIVITY
-)
+EIGHT_MISSES = Said(43, "section IV-D2: 43% to 99% fewer misses", up_to=99, deviation=ASSOCIATIVITY)
 
 # Section IV-D3, figure 18.
 VARIATION = Said(19.4, "section IV-D3: up to 19.4%", deviation=HASHES)
+
+# Section IV-F, figure 19 (right), without an STLT: per cent slower; VLDP and the last cache.
+PREFETCHERS = "stlt-prefetchers"
+SLOWER = {
+    "TLB distance": Said(1, "section IV-F: only marginally", bound=AT_MOST, deviation=PREFETCHERS),
+    "VLDP": Said(9.4, "section IV-F", deviation=PREFETCHERS),
+    "Simple": Said(17.7, "section IV-F", deviation=PREFETCHERS),
+}
+VLDP_MISSES = {
+    "Mean": Said(7.37, "section IV-F", deviation=PREFETCHERS),
+    "Redis": Said(7.15, "section IV-F", deviation=PREFETCHERS),
+}
+VLDP_READS = {
+    "Mean": Said(1.54, "section IV-F", deviation=PREFETCHERS),
+    "Redis": Said(3.26, "section IV-F", deviation=PREFETCHERS),
+}
+DISTANCE_ACCURACY = Said(
+    0.06, "section IV-F: up to 0.06%", bound=AT_MOST, deviation=PREFETCHERS
+)  # fmt: skip
 
 # Section I: STLT over SLB.
 OVER_SLB = Said(23, "section I: by 23-73%", up_to=73, deviation=SPEEDUP)

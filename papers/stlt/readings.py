@@ -27,7 +27,13 @@ READINGS: dict[str, tuple[Params, Keys]] = {
     "L3 of 8 MB": ((), (("memory.l3.size_kb", 8192),)),
     "a quarter of the warm-up": ((("earlier", "/4"),), ()),
     "all records in the table": ((("earlier", "*8"),), ()),
-    "stride prefetcher at L1D": ((), (("caches.l1d.prefetcher", {"ip_stride": {}}),)),
+    "stride prefetcher at L1D": (
+        (),
+        tuple(
+            (f"caches.l1d.prefetcher.ip_stride.{key}", value)
+            for key, value in (("entries", 64), ("degree", 4), ("lookahead", 8))
+        ),
+    ),
     "lookup alone, no walk caches": ((("reply", "none"),), (("mmu.walk_caches.entries", 0),)),
 }
 """What is changed of the program and of the machine."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pagewalk.reproduce import Paper
 
-from .common import SIZES, SLB_SAME_ENTRIES, Case
+from .common import KERNELS, SIZES, SLB_SAME_ENTRIES, Case
 
 
 def sizes(paper: Paper) -> tuple[int, ...]:
     """MB that a scale has time for: all, or what it names."""
     return tuple(getattr(paper, "sizes", ())) or SIZES
+
+
+def containers(paper: Paper) -> tuple[str, ...]:
+    """Those of figure 17 that a scale has time for."""
+    return tuple(getattr(paper, "sweep", ())) or KERNELS
 
 
 def swept(paper: Paper, program: str, table: str, ways: int = 4) -> dict[int, Case]:

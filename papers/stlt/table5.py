@@ -6,7 +6,15 @@ from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import (
-    DISTRIBUTIONS, MB, ROW_BYTES, SCALED, Case, Found, conflicts, never_asked, runs,
+    DISTRIBUTIONS,
+    MB,
+    ROW_BYTES,
+    SCALED,
+    Case,
+    Found,
+    conflicts,
+    never_asked,
+    runs,
 )  # fmt: skip
 from .printed import MISSES, TABLE_5, UNIFORM
 

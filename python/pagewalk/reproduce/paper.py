@@ -76,9 +76,7 @@ class Paper:
         self.seed: int = data.get("seed", 1)
         self.order: list[str] = data["figures"]
         self.on_request: list[str] = data.get("on_request", [])
-        self.scales = {
-            key: _scale(key, value) for key, value in data["scales"].items()
-        }
+        self.scales = {key: _scale(key, value) for key, value in data["scales"].items()}
         self.full: str = data["full"]
         self.scale = self.scales[known(scale or self.full, self.scales, "scale", "scales")]
         self.machines = {
@@ -240,7 +238,9 @@ def _scale(name: str, data: Json) -> Scale:
     where = f"scales.{name}"
     of_requests = "requests" in data
     if of_requests and ("instructions" in data or "warmup" in data):
-        raise UserError(f"{where}: expected instructions and warmup, or requests and warmup_requests")
+        raise UserError(
+            f"{where}: expected instructions and warmup, or requests and warmup_requests"
+        )
     one, before = ("requests", "warmup_requests") if of_requests else ("instructions", "warmup")
     measured = parse_count(data[one], f"{where}.{one}")
     warmup = parse_count(data[before], f"{where}.{before}")

@@ -164,7 +164,8 @@ REQUEST = 500
 class Run:
     """One design on one program, for so many instructions or to the end of its region of interest.
 
-    With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra` is what it takes beside its instructions, in seconds; it steers the order of runs.
+    With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
+    is what it takes beside its instructions, in seconds; it steers the order of runs.
     With `mappings` its result tells where every page lies at the end.
     """
 

@@ -81,12 +81,15 @@ impl<I: Index> Server<I> {
                     self.heap.announce(t).await;
                 }
                 asked.resize(client.keys as usize, 0);
+                // Each record that moves is entered, asked for or not.
+                for moved in self.index.moves() {
+                    let asked = &mut asked[moved.id as usize];
+                    *asked = (*asked).max(1);
+                }
             } else {
                 asked[n as usize] = asked[n as usize].saturating_add(1);
             }
         }
-        // None is in the table yet.
-        self.index.moves();
         let mut wanted: Vec<_> = asked
             .into_iter()
             .zip(0..)

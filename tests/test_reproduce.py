@@ -222,7 +222,7 @@ def test_a_scale_of_requests_is_measured_in_requests(folder: Path) -> None:
     assert "requests" not in by_instructions.limits
     assert run.stream != by_instructions.stream
     (folder / "paper.toml").write_text(of_requests.replace('"3K"', '"3K"\ninstructions = "1K"'))
-    with pytest.raises(UserError, match="scales.tiny: expected instructions and warmup, or req"):
+    with pytest.raises(UserError, match=r"scales\.tiny: expected instructions and warmup, or req"):
         papers.load(str(folder), "tiny")
 
 

@@ -90,9 +90,10 @@ def run(paper: Paper, case: Case) -> Run:
         params["shortcut_size"] = size
         held += size // 2
     params |= dict(case.params)
-    application = paper.applications[case.program].resized(**params)
+    application = paper.applications[case.program]
     start = keys * 2e-6 + float(params["earlier"]) * 0.2e-6  # type: ignore[arg-type]
-    program = replace(application.program, memory=held, start=start)
+    texts = {name: str(value) for name, value in params.items()}
+    program = replace(application.program, params=texts, memory=held, start=start)
     return paper.run(replace(application, program=program), _design(paper, case, size), timing=True)
 
 

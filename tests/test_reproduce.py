@@ -206,6 +206,26 @@ def test_what_is_not_like_the_rest_is_passed_over_at_small_scales(folder: Path) 
     assert whole.run("long", "A", timing=True).limits["skip"] == 0
 
 
+def test_a_scale_of_requests_is_measured_in_requests(folder: Path) -> None:
+    text = (folder / "paper.toml").read_text()
+    by_instructions = papers.load(str(folder), "tiny").run("long", "A", timing=True)
+    of_requests = text.replace(
+        'instructions = "2K"\nwarmup = "0"', 'requests = "3K"\nwarmup_requests = "1K"'
+    )
+    (folder / "paper.toml").write_text(of_requests)
+    run = papers.load(str(folder), "tiny").run("long", "A", timing=True)
+    assert run.limits["requests"] == 3000
+    assert run.limits["warmup_requests"] == 1000
+    assert run.limits["instructions"] is None
+    assert run.limits["warmup"] == 0
+    # Runs of instructions are found under the key that they had.
+    assert "requests" not in by_instructions.limits
+    assert run.stream != by_instructions.stream
+    (folder / "paper.toml").write_text(of_requests.replace('"3K"', '"3K"\ninstructions = "1K"'))
+    with pytest.raises(UserError, match=r"scales\.tiny: expected instructions and warmup, or req"):
+        papers.load(str(folder), "tiny")
+
+
 def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: Invoke) -> None:
     # Only the paper that needs it knows it.
     (folder / "paper.toml").write_text(PAPER + 'growth = { from = "3968MiB" }\n')

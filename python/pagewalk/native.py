@@ -128,6 +128,12 @@ def resolve(machine: str, design: str) -> Resolved:
     return answer[0]
 
 
+def shortcut_buffers() -> dict[str, int]:
+    """Entries of a core's buffers for a shortcut from keys to records (STLT), by name."""
+    answer: dict[str, int] = _asked(_engine.shortcut_buffers)
+    return answer
+
+
 def statistics() -> Definitions:
     """Every number of results with unit and definition."""
     answer: Definitions = _asked(_engine.statistics)

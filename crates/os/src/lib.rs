@@ -50,7 +50,7 @@ pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
 pub use crate::stats::OsStats;
-pub use crate::stlt::StltStats;
+pub use crate::stlt::{INVALID_PAGES, StltStats};
 pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;

@@ -16,7 +16,7 @@ use crate::space::Space;
 use crate::{Effects, Os, OsError, Pid};
 
 /// Pages of the array, as many as the IPB has entries (section III-D1).
-const INVALID_PAGES: usize = 32;
+pub const INVALID_PAGES: usize = 32;
 
 pagewalk_stats::counters! {
     /// What the tables of an STLT and the kernel's part of it went through.

@@ -348,3 +348,86 @@ fn gets_cost_what_they_cost_with_the_compiled_tables() {
         }
     }
 }
+
+/// What lies between two marks of requests, with all that it says.
+fn requests(ops: &[Op], from: usize, to: usize) -> Vec<Op> {
+    let ends: Vec<_> = ops
+        .iter()
+        .enumerate()
+        .filter(|(_, op)| op.flags & flags::REQUEST != 0)
+        .map(|(at, _)| at + 1)
+        .collect();
+    let begin = if from == 0 { 0 } else { ends[from - 1] };
+    ops[begin..ends[to - 1]].to_vec()
+}
+
+/// Requests that only leave behind what they leave are, for those after them, as if they
+/// had been served: the same instructions, addresses and branches.
+#[test]
+fn earlier_requests_leave_what_served_ones_leave() {
+    for name in PROGRAMS {
+        for (shortcut, distribution, sets) in [
+            ("none", "uniform", "10"),
+            ("slb", "zipfian", "0"),
+            ("slb", "latest", "20"),
+            ("stlt-sw", "uniform", "10"),
+            ("stlt-sw", "latest", "20"),
+        ] {
+            let mut params = vec![
+                ("keys", "5000"),
+                ("distribution", distribution),
+                ("sets", sets),
+                ("shortcut", shortcut),
+            ];
+            if shortcut != "none" {
+                params.push(("shortcut_size", "64KiB"));
+            }
+            let served = [&params[..], &[("operations", "4000")]].concat();
+            let made = [&params[..], &[("operations", "1000"), ("earlier", "3000")]].concat();
+            let (served, _) = play(name, Machine::None, &served);
+            let (made, _) = play(name, Machine::None, &made);
+            let case = format!("{name} {shortcut} {distribution}");
+            let after = requests(measured(&served), 3000, 4000);
+            assert_eq!(after, requests(measured(&made), 0, 1000), "{case}");
+        }
+    }
+}
+
+/// A machine's table knows every record that they asked for, and has been asked for the last
+/// of them one by one.
+#[test]
+fn a_machines_table_is_warm_behind_earlier_requests() {
+    for name in PROGRAMS {
+        for (distribution, sets) in [("zipfian", "0"), ("latest", "20")] {
+            let params = |more: &[(&'static str, &'static str)]| {
+                let all = [
+                    ("keys", "3000"),
+                    ("distribution", distribution),
+                    ("sets", sets),
+                    ("shortcut", "stlt"),
+                ];
+                [&all[..], more].concat()
+            };
+            let served = params(&[("operations", "21000")]);
+            let made = params(&[("operations", "1000"), ("earlier", "20000")]);
+            let (served, _) = play(name, Machine::Map, &served);
+            let (made, asked) = play(name, Machine::Map, &made);
+            let after = requests(measured(&served), 20_000, 21_000);
+            assert_eq!(after, requests(measured(&made), 0, 1000), "{name}");
+            let loads = asked.iter().filter(|a| matches!(a.1, Ask::LoadVa { .. }));
+            // 1000 measured ones, and as many of those before as there are keys, which are
+            // more with each SET; SETs ask nothing.
+            let loads = loads.count();
+            let bounds = if sets == "0" { 4000..=4000 } else { 3000..=8000 };
+            assert!(bounds.contains(&loads), "{name}: {loads}");
+        }
+    }
+}
+
+#[test]
+fn earlier_requests_need_records_that_are_there() {
+    for populate in ["no", "timed"] {
+        let params = [("keys", "1000"), ("earlier", "10"), ("populate", populate)];
+        assert!(build("kv-map", &options(None, 1, 7, &params)).is_err());
+    }
+}

@@ -211,6 +211,16 @@ fn workloads() -> PyResult<String> {
     dump(&pagewalk_programs::workloads().collect::<Vec<_>>())
 }
 
+/// Entries of a core's buffers for a shortcut.
+#[pyfunction]
+fn shortcut_buffers() -> PyResult<String> {
+    dump(&json!({
+        "invalid_page_buffer": pagewalk_machine::INVALID_PAGES,
+        "stb": pagewalk_machine::STB_ENTRIES,
+        "insertion_buffer": pagewalk_machine::INSERTIONS,
+    }))
+}
+
 /// JSON schema of the configuration.
 #[pyfunction]
 fn schema() -> PyResult<String> {
@@ -332,7 +342,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version run run_custom resolve machines designs workloads schema config_keys statistics
+        set_data_dir version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
         explain nearest record trace_info trace_check trace_convert doctor
     }
     Ok(())

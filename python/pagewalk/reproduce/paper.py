@@ -31,14 +31,21 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the measured part is simulated, of each thread."""
+    """How much of the measured part is simulated, of each thread: instructions or requests."""
 
     name: str
     about: str
-    instructions: int
+    instructions: int | None
     warmup: int
     seeds: int = 1
     """Seeds to simulate everything with, unless another number is asked for."""
+    requests: int | None = None
+    warmup_requests: int = 0
+
+    @property
+    def measured(self) -> int:
+        """Instructions or requests, whichever it has."""
+        return self.requests or self.instructions or 0
 
 
 @dataclass(frozen=True)
@@ -69,16 +76,7 @@ class Paper:
         self.seed: int = data.get("seed", 1)
         self.order: list[str] = data["figures"]
         self.on_request: list[str] = data.get("on_request", [])
-        self.scales = {
-            key: Scale(
-                key,
-                value["about"],
-                parse_count(value["instructions"], f"scales.{key}.instructions"),
-                parse_count(value["warmup"], f"scales.{key}.warmup"),
-                _seeds(value.get("seeds", 1), f"scales.{key}.seeds"),
-            )
-            for key, value in data["scales"].items()
-        }
+        self.scales = {key: _scale(key, value) for key, value in data["scales"].items()}
         self.full: str = data["full"]
         self.scale = self.scales[known(scale or self.full, self.scales, "scale", "scales")]
         self.machines = {
@@ -174,12 +172,17 @@ class Paper:
         """The application for as many instructions as the scale has."""
         scale, program = self.scale, app.program
         threads = program.threads
-        share = scale.instructions / self.scales[self.full].instructions
+        share = scale.measured / self.scales[self.full].measured
         program = replace(program, memory=program.memory + int(app.grows * share))
         # A mix measures each program by itself, and warms them together.
         warmup = scale.warmup * threads * program.programs
         skip = app.skip * threads if self.reduced else 0
-        instructions = scale.instructions * threads
+        if scale.requests is not None:
+            return Run(
+                program, design, machine, None, warmup, self.seed, skip=skip,
+                requests=scale.requests, warmup_requests=scale.warmup_requests,
+            )  # fmt: skip
+        instructions = (scale.instructions or 0) * threads
         return Run(program, design, machine, instructions, warmup, self.seed, skip=skip)
 
     def cross(
@@ -225,6 +228,26 @@ def known(name: str, names: Iterable[str], kind: str, kinds: str) -> str:
     near = native.nearest(name, there)
     hint = f"did you mean '{near}'? " if near else ""
     raise UserError(f"there is no {kind} '{name}'; {hint}{kinds}: {', '.join(there)}")
+
+
+def _scale(name: str, data: Json) -> Scale:
+    """A scale of `paper.toml`: so many instructions, or so many requests.
+
+    Raises `UserError` where it has both, `KeyError` where it has neither.
+    """
+    where = f"scales.{name}"
+    of_requests = "requests" in data
+    if of_requests and ("instructions" in data or "warmup" in data):
+        raise UserError(
+            f"{where}: expected instructions and warmup, or requests and warmup_requests"
+        )
+    one, before = ("requests", "warmup_requests") if of_requests else ("instructions", "warmup")
+    measured = parse_count(data[one], f"{where}.{one}")
+    warmup = parse_count(data[before], f"{where}.{before}")
+    seeds = _seeds(data.get("seeds", 1), f"{where}.seeds")
+    if of_requests:
+        return Scale(name, data["about"], None, 0, seeds, measured, warmup)
+    return Scale(name, data["about"], measured, warmup, seeds)
 
 
 def _file(folder: Path, name: str) -> str:

@@ -156,11 +156,16 @@ def _hashed(trace: Path, _bytes: int, _written: int) -> str:
     return code.hexdigest()
 
 
+REQUEST = 500
+"""Instructions of a request, about: it steers the order of runs and nothing else."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One design on one program, for so many instructions or to the end of its region of interest.
 
-    `extra` is what it takes beside its instructions, in seconds; it steers the order of runs.
+    With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
+    is what it takes beside its instructions, in seconds; it steers the order of runs.
     With `mappings` its result tells where every page lies at the end.
     """
 
@@ -173,6 +178,8 @@ class Run:
     extra: float = 1.0
     skip: int = 0
     mappings: bool = False
+    requests: int | None = None
+    warmup_requests: int = 0
 
     @property
     def name(self) -> str:
@@ -183,18 +190,22 @@ class Run:
     @property
     def limits(self) -> Json:
         """What the engine reads."""
-        return {
+        limits = {
             "skip": self.skip,
             "warmup": self.warmup,
             "instructions": self.instructions,
             "roi": self.program.region,
         }
+        if self.requests is not None:
+            limits |= {"requests": self.requests, "warmup_requests": self.warmup_requests}
+        return limits
 
     @property
     def seconds(self) -> float:
         """About what it takes on one host core, without the program's start."""
         # Each program of a mix has as many instructions.
         measured = (self.instructions or 0) * self.program.programs
+        measured += ((self.requests or 0) + self.warmup_requests) * REQUEST
         return self.extra + (measured + self.warmup + self.skip / 10) / 10e6
 
     @property

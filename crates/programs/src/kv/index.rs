@@ -167,6 +167,11 @@ pub trait Index: Send + Sync + 'static {
     /// A search may move what is left of a growth, so it has the heap.
     fn look<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Found>;
 
+    /// Whether looking for a record changes nothing.
+    fn settled(&self) -> bool {
+        true
+    }
+
     /// What a GET does before and after it has the record, but for the value.
     fn begin_get<E: Emit>(&mut self, _: &mut E, _: &Key, _: u64) {}
     /// See [`begin_get`](Self::begin_get).

@@ -284,6 +284,10 @@ impl Index for Dictionary {
         self.find_entry(e, heap, (LOOKUP + 0xa, 1), key, sp - 16)
     }
 
+    fn settled(&self) -> bool {
+        self.rehash.is_none()
+    }
+
     /// `lookupKey`.
     fn begin_get<E: Emit>(&mut self, e: &mut E, key: &Key, sp: u64) {
         e.call(0x150, LOOKUP, 4, sp);

@@ -48,6 +48,8 @@ pub struct Work {
     pub keys: u64,
     /// Requests after that.
     pub operations: u64,
+    /// Requests before those, of which only what they leave is made.
+    pub earlier: u64,
     /// By the name that [`Chooser::new`] knows.
     pub distribution: &'static str,
     /// Share of SETs, 0 to 1.
@@ -56,29 +58,68 @@ pub struct Work {
     pub inserts: bool,
     /// Keys ascend in the order of insertion instead of being hashed.
     pub ordered: bool,
+    /// A GET copies the value to the replies.
+    pub replies: bool,
     /// How the load touches memory.
     pub touch: Touch,
 }
 
 impl Work {
     /// The number in the text of the key that is inserted as number `n`.
-    fn number(&self, n: u64) -> u64 {
+    pub fn number(&self, n: u64) -> u64 {
         if self.ordered { n } else { fnv64(n) }
+    }
+}
+
+/// Draws requests, one after the other.
+pub struct Client {
+    pub work: Work,
+    chooser: Chooser,
+    rng: pagewalk_units::Rng,
+    /// That there are, with those it has inserted.
+    pub keys: u64,
+}
+
+impl Client {
+    /// `None` for a distribution that there is not.
+    fn new(work: Work, rng: pagewalk_units::Rng) -> Option<Self> {
+        let keys = work.keys;
+        let chooser = Chooser::new(work.distribution, keys)?;
+        Some(Client {
+            work,
+            chooser,
+            rng,
+            keys,
+        })
+    }
+
+    /// Whether the next request is a SET, and its key's number in the order of insertion.
+    #[inline]
+    pub fn next(&mut self) -> (bool, u64) {
+        let sets = self.work.sets;
+        let set = sets > 0.0 && rand::RngExt::random::<f64>(&mut self.rng) < sets;
+        if set && self.work.inserts {
+            self.keys += 1;
+            return (true, self.keys - 1);
+        }
+        (set, self.chooser.next(&mut self.rng, self.keys))
     }
 }
 
 /// See the module.
 pub struct Server<I> {
-    index: I,
-    heap: Heap,
+    pub(super) index: I,
+    pub(super) heap: Heap,
     /// In front of the structure, for GETs.
-    shortcut: Option<Shortcut>,
-    sp: u64,
+    pub(super) shortcut: Option<Shortcut>,
+    pub(super) sp: u64,
     /// Where the program's own string keeps the key's characters.
     key_text: u64,
     /// Offsets in the buffers.
     request: u64,
     reply: u64,
+    /// See [`Work::replies`].
+    pub(super) replies: bool,
 }
 
 impl<I: Index> Server<I> {
@@ -98,12 +139,14 @@ impl<I: Index> Server<I> {
             key_text,
             request: 0,
             reply: 0,
+            replies: true,
         }
     }
 
     /// Loads the keys, then serves.
-    pub async fn run(mut self, mut t: Thread, work: Work, mut rng: pagewalk_units::Rng) {
+    pub async fn run(mut self, mut t: Thread, work: Work, rng: pagewalk_units::Rng) {
         t.enter().await;
+        self.replies = work.replies;
         if work.touch == Touch::Stores {
             self.heap.announce_untouched(&mut t).await;
             for n in 0..work.keys {
@@ -126,28 +169,25 @@ impl<I: Index> Server<I> {
             }
             self.heap.announce(&mut t).await;
         }
-        t.begin(1).await;
         if self.shortcut.is_some() {
             self.index.follow_moves();
         }
         // The buffer of requests is read into anew.
         self.request = 0;
-        let mut keys = work.keys;
-        let Some(mut chooser) = Chooser::new(work.distribution, keys) else {
-            return;
+        let operations = work.operations;
+        let Some(mut client) = Client::new(work, rng) else {
+            return t.begin(1).await;
         };
+        self.earlier(&mut t, &mut client).await;
+        t.begin(1).await;
         let (mut sets, mut numbers) = ([false; AHEAD], [0; AHEAD]);
-        let mut left = work.operations;
+        let mut left = operations;
         while left > 0 {
             let some = left.min(AHEAD as u64) as usize;
             for (set, number) in sets.iter_mut().zip(&mut numbers).take(some) {
-                *set = work.sets > 0.0 && rand::RngExt::random::<f64>(&mut rng) < work.sets;
-                if *set && work.inserts {
-                    *number = work.number(keys);
-                    keys += 1;
-                } else {
-                    *number = work.number(chooser.next(&mut rng, keys));
-                }
+                let n;
+                (*set, n) = client.next();
+                *number = client.work.number(n);
             }
             self.index.warm(&numbers[..some]);
             for (set, number) in sets.into_iter().zip(numbers).take(some) {
@@ -171,7 +211,7 @@ impl<I: Index> Server<I> {
     }
 
     /// A SET without instructions.
-    fn load(&mut self, number: u64) {
+    pub(super) fn load(&mut self, number: u64) {
         let key = self.key(number);
         let (e, heap, sp) = (&mut Quiet, &mut self.heap, self.sp);
         let mut step = self.index.entry(e, heap, &key, sp);
@@ -221,7 +261,10 @@ impl<I: Index> Server<I> {
     fn get(&mut self, t: &mut Thread, number: u64) {
         let from = self.next_request(t, false);
         let key = self.key_of(number, from);
-        if let Some(found) = self.index.find(t, &mut self.heap, &key, self.sp) {
+        let found = self.index.find(t, &mut self.heap, &key, self.sp);
+        if let Some(found) = found
+            && self.replies
+        {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }
@@ -238,7 +281,9 @@ impl<I: Index> Server<I> {
             None => index.look(t, heap, &key, sp),
         };
         index.end_get(t, found.as_ref(), sp);
-        if let Some(found) = found {
+        if let Some(found) = found
+            && self.replies
+        {
             let value = self.index.value(t, &found);
             self.answer(t, value);
         }
@@ -253,7 +298,7 @@ impl<I: Index> Server<I> {
     }
 
     /// The key as the structure is asked for it.
-    fn key_of(&self, number: u64, request: u64) -> Key {
+    pub(super) fn key_of(&self, number: u64, request: u64) -> Key {
         if I::COPIES_KEY {
             return self.key(number);
         }
@@ -265,7 +310,7 @@ impl<I: Index> Server<I> {
     }
 
     /// Address of the next request, whose key is copied to the program's string.
-    fn next_request<E: Emit>(&mut self, e: &mut E, set: bool) -> u64 {
+    pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, set: bool) -> u64 {
         let end = e.load(0x0, 1, REQUESTS_AT + 8, 8, [NONE; 2]);
         let mut at = e.load(0x7, 1, REQUESTS_AT, 8, [NONE; 2]);
         let empty = BUFFER - self.request < LARGEST;
@@ -320,7 +365,7 @@ impl<I: Index> Server<I> {
     }
 
     /// Copies the value at `from` to the replies.
-    fn answer<E: Emit>(&mut self, e: &mut E, from: (u64, Value)) {
+    pub(super) fn answer<E: Emit>(&mut self, e: &mut E, from: (u64, Value)) {
         let bytes = self.index.value_bytes();
         let at = e.load(0x1a2, 1, REPLIES_AT, 8, [NONE; 2]);
         let full = BUFFER - self.reply < bytes;

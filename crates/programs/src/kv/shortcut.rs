@@ -21,6 +21,7 @@
 //! ```
 
 mod asked;
+mod earlier;
 mod fast_hash;
 mod rows;
 mod slb;

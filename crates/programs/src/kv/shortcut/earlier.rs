@@ -1,0 +1,91 @@
+//! The table as requests before the region of interest leave it, which no instruction serves.
+
+use pagewalk_stream::Ask;
+
+use super::{Shortcut, Table};
+use crate::heap::Heap;
+use crate::kv::earlier::{ask, insertion};
+use crate::kv::emit::Quiet;
+use crate::kv::index::{Index, Key, Move};
+use crate::thread::{NONE, Thread};
+
+impl Shortcut {
+    /// Whether the table is the machine's.
+    pub fn asks(&self) -> bool {
+        matches!(self.table, Table::Asked)
+    }
+
+    /// What a GET of `key` does to the table.
+    pub async fn recall<I: Index>(
+        &mut self,
+        t: &mut Thread,
+        index: &mut I,
+        heap: &mut Heap,
+        key: &Key,
+        sp: u64,
+    ) {
+        let e = &mut Quiet;
+        let integer = self.integer_of(key.number);
+        let hashed = (integer, NONE);
+        let known = match &mut self.table {
+            Table::Off => None,
+            Table::Asked => match ask(t, Ask::LoadVa { integer }).await {
+                Some(va) => self.places.known(va, NONE),
+                None => {
+                    self.table = Table::Off;
+                    None
+                }
+            },
+            Table::Slb(slb) => slb.find(e, index, &self.places, key, hashed, sp),
+            Table::Rows(rows) => rows.find(e, index, &self.places, key, hashed, sp),
+        };
+        if known.is_some_and(|k| k.number == key.number)
+            || matches!(self.table, Table::Off) && index.settled()
+        {
+            return;
+        }
+        if let Some(found) = index.look(e, heap, key, sp) {
+            let va = found.record + I::PAIR;
+            self.enter(t, found.id, key.number, va).await;
+        }
+    }
+
+    /// Offers the record of the key `number` to the table; whether there is one.
+    pub async fn enter(&mut self, t: &mut Thread, id: u32, number: u64, va: u64) -> bool {
+        let integer = self.integer_of(number);
+        let (hashed, record) = ((integer, NONE), (va, NONE));
+        match &mut self.table {
+            Table::Off => return false,
+            Table::Asked => {
+                if ask(t, insertion(integer, va)).await.is_none() {
+                    self.table = Table::Off;
+                    return false;
+                }
+            }
+            Table::Slb(slb) => slb.insert(&mut Quiet, 0, hashed, record, 0x1000),
+            Table::Rows(rows) => rows.insert(&mut Quiet, 0, hashed, record, 0x1000),
+        }
+        self.places.0.insert(va, (id, number));
+        true
+    }
+
+    /// [`follow`](Self::follow) without instructions.
+    pub async fn follow_quietly<I: Index>(
+        &mut self,
+        t: &mut Thread,
+        _: &I,
+        moved: &Move,
+        sp: u64,
+    ) {
+        let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
+        let hashed = (self.integer_of(moved.number), NONE);
+        match &mut self.table {
+            Table::Off => return,
+            Table::Slb(slb) => slb.follow(&mut Quiet, 0, hashed, (from, to), sp),
+            Table::Asked | Table::Rows(_) => {
+                self.enter(t, moved.id, moved.number, to).await;
+            }
+        }
+        self.places.follow(moved.id, moved.number, (from, to));
+    }
+}

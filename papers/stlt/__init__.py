@@ -1,0 +1,1 @@
+"""STLT, address-centric acceleration of key-value stores: a file a figure."""

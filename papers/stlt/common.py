@@ -1,0 +1,241 @@
+"""What the figures share: a case, the run that it is, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import exp
+
+from pagewalk.reproduce import Design, Means, Outcome, Paper, Row, Run, Runs
+from pagewalk.reproduce.figure import Results
+
+from .printed import Said
+
+PROGRAMS = ("Redis", "umap", "dhash", "map", "btree")
+KERNELS = PROGRAMS[1:]
+HASHED, TREES = ("umap", "dhash"), ("map", "btree")
+DISTRIBUTIONS = {"zipf": "zipfian", "latest": "latest", "uniform": "uniform"}
+VALUES = (64, 128, 256)
+SIZES = (16, 32, 64, 128, 256, 512)
+"""MB of an STLT, with the paper's keys."""
+TABLES = {
+    "Original": ("Original", "none"),
+    "SLB": ("Original", "slb"),
+    "STLT-SW": ("Original", "stlt-sw"),
+    "STLT-VA": ("STLT-VA", "stlt"),
+    "STLT": ("STLT", "stlt"),
+}
+"""The design and the program's shortcut."""
+MB = 1 << 20
+ROW_BYTES = 16
+SLB_OF_STLT = 20
+"""Section IV-B: an SLB of 10 GB beside an STLT of 512 MB."""
+SLB_SAME_ENTRIES = 2.5
+"""Figure 14: for the same number of entries."""
+
+SCALED = (
+    "Sizes are those with 10 million keys; with fewer keys tables are smaller in proportion, so "
+    "that there are as many bytes a key. "
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One bar or point: a program, what stands before it, and its requests."""
+
+    program: str
+    table: str
+    distribution: str = "zipf"
+    value: int = 64
+    megabytes: int = 512
+    ways: int = 4
+    fast_hash: str = "xxh3"
+    slb: float = SLB_OF_STLT
+    """Size of an SLB, of an STLT's."""
+    design: str = ""
+    """Another than the table's."""
+    params: tuple[tuple[str, str], ...] = ()
+    keys: tuple[tuple[str, object], ...] = field(default=())
+    """Configuration keys that are changed."""
+
+    def of(self, **changes: object) -> Case:
+        """The same but for some of it."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    @property
+    def base(self) -> Case:
+        """What its speedup is over: the same without a table."""
+        return self.of(
+            table="Original", megabytes=512, ways=4, fast_hash="xxh3", slb=SLB_OF_STLT, design=""
+        )
+
+
+def run(paper: Paper, case: Case) -> Run:
+    """The simulation of a case."""
+    shortcut = TABLES[case.table][1]
+    keys, fewer = getattr(paper, "keys"), getattr(paper, "fewer")  # noqa: B009 (own class)
+    size = case.megabytes * MB // fewer
+    params: dict[str, object] = {
+        "keys": keys, "earlier": getattr(paper, "earlier"),  # noqa: B009
+        "distribution": DISTRIBUTIONS.get(case.distribution, case.distribution),
+        "value": case.value, "shortcut": shortcut,
+    }  # fmt: skip
+    held = 200 * keys + (300 << 20)
+    if shortcut != "none":
+        params["fast_hash"] = case.fast_hash
+    if shortcut == "slb":
+        params["shortcut_size"] = int(size * case.slb)
+        held += int(size * case.slb)
+    elif shortcut == "stlt-sw":
+        params["shortcut_size"] = size
+        held += size // 2
+    params |= dict(case.params)
+    application = paper.applications[case.program]
+    start = keys * 2e-6 + float(params["earlier"]) * 0.2e-6  # type: ignore[arg-type]
+    texts = {name: str(value) for name, value in params.items()}
+    program = replace(application.program, params=texts, memory=held, start=start)
+    return paper.run(replace(application, program=program), _design(paper, case, size), timing=True)
+
+
+def _design(paper: Paper, case: Case, size: int) -> Design:
+    """The case's design, whose table is as large as the scale has it."""
+    name = case.design or TABLES[case.table][0]
+    changes: dict[str, object] = dict(case.keys)
+    label = name
+    if TABLES[case.table][1] == "stlt":
+        changes["shortcut.stlt.rows"] = size // ROW_BYTES
+        if case.ways != 4:
+            changes["shortcut.stlt.ways"] = case.ways
+        label = f"{name} {case.megabytes} MB {case.ways}-way"
+    label += "".join(f" {key.split('.')[-1]}={value}" for key, value in case.keys[:3])
+    return paper.designs[name].changed(label.replace("/", " "), changes)
+
+
+def runs(paper: Paper, cases: Iterable[Case]) -> Runs:
+    """The runs of cases and of what they are compared with."""
+    every = dict.fromkeys(c for case in cases for c in (case.base, case))
+    return Runs({(case.program, repr(case)): run(paper, case) for case in every})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of cases."""
+
+    paper: Paper
+    results: Results
+
+    def outcome(self, case: Case) -> Outcome:
+        """Of one."""
+        return self.results(run(self.paper, case))
+
+    def get(self, case: Case, name: str) -> float | None:
+        """A number of it."""
+        outcome = self.outcome(case)
+        return None if outcome.failed else outcome.get(name)
+
+    def cycles(self, case: Case) -> float | None:
+        """Cycles a request."""
+        return self.get(case, "cycles_per_request")
+
+    def over(self, case: Case, base: Case) -> float | None:
+        """How many times as fast one case is as another."""
+        own, other = self.cycles(case), self.cycles(base)
+        return other / own if own and other else None
+
+    def speedup(self, case: Case) -> float | None:
+        """Over the same without a table."""
+        return self.over(case, case.base)
+
+    def why(self, case: Case) -> str:
+        """Why it, or what it is compared with, has no numbers."""
+        return self.outcome(case).why or self.outcome(case.base).why
+
+    def a_request(self, case: Case, *names: str) -> float | None:
+        """Some numbers together, for each request."""
+        values = [self.get(case, name) for name in (*names, "requests")]
+        if any(value is None for value in values[-1:]) or not values[-1]:
+            return None
+        return sum(value or 0.0 for value in values[:-1]) / values[-1]
+
+    def saved(self, case: Case, *names: str) -> float | None:
+        """By how many per cent such numbers are below those without a table."""
+        own, other = self.a_request(case, *names), self.a_request(case.base, *names)
+        return 100 * (1 - own / other) if own is not None and other else None
+
+    def missed(self, case: Case) -> float | None:
+        """Per cent of the lookups of an STLT that found no row."""
+        loads, hits = self.get(case, "stlt.loads"), self.get(case, "stlt.hits")
+        return 100 * (1 - hits / loads) if loads and hits is not None else None
+
+    def missed_in_software(self, case: Case) -> float | None:
+        """Per cent of the lookups of a table in software that found nothing, of `map`'s requests.
+
+        Nothing counts them, so it comes from instructions. Two programs with the same requests
+        and the same table miss as often, and what they execute more or less of is the way to the
+        record: l for each GET. Without a table they differ by l + s (s is what SETs differ by),
+        with one that misses m by m l + s; the machine's table, whose m is counted, gives l and s.
+        """
+        counted = self.missed(case.of(table="STLT", slb=SLB_OF_STLT))
+        differ = []
+        for table in ("Original", "STLT", case.table):
+            two = [self.get(self._of(case, program, table), "instructions_per_request")
+                   for program in ("map", "umap")]  # fmt: skip
+            if two[0] is None or two[1] is None:
+                return None
+            differ.append(two[0] - two[1])
+        if counted is None:
+            return None
+        without, machine, software = differ
+        way = (without - machine) / (1 - counted / 100)
+        return 100 * (software - (without - way)) / way
+
+    @staticmethod
+    def _of(case: Case, program: str, table: str) -> Case:
+        one = case.of(program=program, table=table)
+        if table == "Original":
+            return one.base
+        return one.of(slb=SLB_OF_STLT) if table == "STLT" else one
+
+
+def conflicts(keys: float, sets: float, ways: int) -> float:
+    """Share of uniform requests that miss because their set has more keys than rows.
+
+    Of a set with x keys that are asked for equally often the rows hold `ways`, whichever they
+    replace, so 1 - ways / x of its requests miss. With x Poisson distributed around L = keys /
+    sets and weighted by its x / L of the requests that is E[max(x - ways, 0)] / L.
+    """
+    mean = keys / sets
+    probability, beyond, x = exp(-mean), 0.0, 0
+    while x <= ways or probability * x > 1e-15:
+        beyond += max(x - ways, 0) * probability
+        x += 1
+        probability *= mean / x
+    return beyond / mean
+
+
+def never_asked(requests: float, keys: float) -> float:
+    """Share of uniform requests for a key that none of so many before asked for."""
+    return exp(-requests / keys)
+
+
+def bars(found: Found, cases: Iterable[tuple[str, str, Case]], panel: str = "") -> list[Row]:
+    """A bar of speedup for each group, series and case."""
+    return [
+        Row(group, series, found.speedup(case), failed=found.why(case), panel=panel)
+        for group, series, case in cases
+    ]
+
+
+def mean_row(
+    rows: Iterable[Row], series: str, said: Said | None, group: str = "Mean", panel: str = ""
+) -> Row:
+    """The arithmetic mean of a series' speedups, as the paper's averages are, beside it.
+
+    The nine bars of figure 11 have a mean of 1.383 and a geometric one of 1.378.
+    """
+    means = Means.of(row.value for row in rows if row.series == series)
+    note = f"geometric mean {means.geometric:.3f}" if means.geometric else ""
+    value = means.arithmetic
+    if said is None:
+        return Row(group, series, value, note=note, average=True, panel=panel)
+    return said.row(group, series, value, note=note, average=True, panel=panel)

@@ -1,0 +1,25 @@
+"""Sweeps of the table's size: what figures 14 to 17 share."""
+
+from __future__ import annotations
+
+from pagewalk.reproduce import Paper
+
+from .common import KERNELS, SIZES, SLB_SAME_ENTRIES, Case
+
+
+def sizes(paper: Paper) -> tuple[int, ...]:
+    """MB that a scale has time for: all, or what it names."""
+    return tuple(getattr(paper, "sizes", ())) or SIZES
+
+
+def containers(paper: Paper) -> tuple[str, ...]:
+    """Those of figure 17 that a scale has time for."""
+    return tuple(getattr(paper, "sweep", ())) or KERNELS
+
+
+def swept(paper: Paper, program: str, table: str, ways: int = 4) -> dict[int, Case]:
+    """Zipf, values of 64 bytes; an SLB has as many entries as the STLT."""
+    return {
+        size: Case(program, table, megabytes=size, ways=ways, slb=SLB_SAME_ENTRIES)
+        for size in sizes(paper)
+    }

@@ -1,0 +1,212 @@
+"""STLT's figures: what they run, what they read, and the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pagewalk import native
+from pagewalk.reproduce import Outcome, Paper, Row, Run
+from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.plan import keys, written
+
+FAILED = Outcome("", None, "no luck")
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def paper() -> Paper:
+    return papers.load("stlt", "smoke")
+
+
+def module(paper: Paper, name: str) -> ModuleType:
+    """A file of the paper's folder."""
+    return importlib.import_module(f"{type(paper).__module__.rpartition('.')[0]}.{name}")
+
+
+def rows(paper: Paper, name: str, results: Callable[[Run], Outcome]) -> list[Row]:
+    return paper.figures([name])[name].rows(paper, results)
+
+
+def outcome(**numbers: float) -> Outcome:
+    """A finished run whose summary has these numbers; `stlt_loads` is `stlt.loads`."""
+    summary, stats = [], []
+    for name, value in numbers.items():
+        if name.startswith("stlt_"):
+            stats.append({"path": "stlt", "name": name[5:], "value": value, "unit": "",
+                          "meaning": "", "gauge": False})  # fmt: skip
+        else:
+            summary.append({"name": name, "value": value, "unit": "", "meaning": ""})
+    design = {
+        "name": "x", "status": "complete", "config": {}, "cycle_stack": [], "histograms": [],
+        "since_boot": [], "stats": stats, "summary": summary,
+    }  # fmt: skip
+    return Outcome("key", {"name": "x", "design": design})
+
+
+def found(paper: Paper, figure: str, group: str, series: str, panel: str = "", **of: Any) -> Row:
+    results = of.pop("results", lambda _run: FAILED)
+    (row,) = [
+        row for row in rows(paper, figure, results)
+        if (row.panel, row.group, row.series) == (panel, group, series)
+    ]  # fmt: skip
+    return row
+
+
+def test_every_run_is_of_a_design_that_the_engine_takes() -> None:
+    paper = papers.load("stlt", "smoke")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, figure in paper.figures([*paper.order, *paper.on_request]).items():
+            _, wrong = keys(figure.runs(paper), Path(folder))
+            assert wrong == {}, name
+
+
+@pytest.mark.parametrize("scale", ["paper", "quarter", "eighth", "smoke"])
+def test_tables_and_warm_up_go_with_the_keys(scale: str) -> None:
+    paper: Any = papers.load("stlt", scale)
+    common = module(paper, "common")
+    case = common.Case("map", "STLT")
+    run = common.run(paper, case)
+    params = run.program.params
+    share = 10_000_000 // paper.keys
+    assert share == paper.fewer
+    assert int(params["keys"]) * share == 10_000_000
+    # 80 % of ten accesses a key.
+    assert int(params["earlier"]) == 8 * int(params["keys"])
+    with tempfile.TemporaryDirectory() as folder:
+        config = native.resolve(run.machine, str(written(run.design, Path(folder))))["config"]
+    assert config["shortcut"]["stlt"]["rows"] * share == 512 * MB // 16
+    assert run.limits["requests"] == run.requests
+    slb = common.run(paper, case.of(table="SLB")).program.params
+    assert int(slb["shortcut_size"]) * share == 10 * 1024 * MB
+    few = common.run(paper, case.of(table="SLB", megabytes=64, slb=common.SLB_SAME_ENTRIES))
+    assert int(few.program.params["shortcut_size"]) * share == 160 * MB
+    assert common.run(paper, case.base).program.params["shortcut"] == "none"
+
+
+def test_the_paper_s_numbers_stand_beside_ours(paper: Paper) -> None:
+    of_11 = {(r.group, r.series): r.paper for r in rows(paper, "fig11", lambda _: FAILED)}
+    assert of_11["zipf 64B", "STLT"] == 1.43
+    assert of_11["latest 256B", "SLB"] == 1.04
+    assert of_11["Mean", "STLT"] == 1.38
+    bars = [v for (g, s), v in of_11.items() if s == "STLT" and g != "Mean" and v]
+    assert sum(bars) / 9 == pytest.approx(1.38, abs=0.005)
+    text = {(r.group, r.series): r.paper for r in rows(paper, "fig13", lambda _: FAILED)}
+    assert text["hash tables", "STLT"] == 2.42
+    assert text["trees", "STLT"] == 11.2
+    # What the text says of STLT over SLB follows from its means.
+    assert text["hash tables", "SLB"] * 1.423 == pytest.approx(2.42, abs=0.005)  # type: ignore[operator]
+    assert text["trees", "SLB"] * 1.73 == pytest.approx(11.2, abs=0.05)  # type: ignore[operator]
+    table = {(r.group, r.series): r.paper for r in rows(paper, "table5", lambda _: FAILED)}
+    assert table["uniform", "STLT"] == 3.61
+    for figure in (*paper.order, *paper.on_request):
+        for row in rows(paper, figure, lambda _: FAILED):
+            if row.status not in ("", "agrees", "agrees by construction"):
+                assert row.value is None or row.deviation, (figure, row)
+
+
+def test_bits_follow_from_the_buffers_of_the_model(
+    paper: Paper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = found(paper, "table1", "Total", "")
+    assert (total.value, total.paper) == (6694, 6694)
+    assert found(paper, "table1", "Total", "bytes").value == 837
+    assert total.status == "agrees by construction"
+    sizes = native.shortcut_buffers()
+    monkeypatch.setattr(native, "shortcut_buffers", lambda: {**sizes, "insertion_buffer": 16})
+    assert found(paper, "table1", "Total", "").value == 6694 + 8 * 172
+
+
+def test_uniform_requests_miss_what_their_sets_have_no_room_for(paper: Paper) -> None:
+    common, table5 = module(paper, "common"), module(paper, "table5")
+    for load in (0.2, 1.19, 3.0):
+        direct = (load - 1 + math.exp(-load)) / load
+        assert common.conflicts(load * 1000, 1000, 1) == pytest.approx(direct)
+    # Keys thrown into sets: those beyond four of each.
+    draw, sets, number = random.Random(1), 20_000, 40_000
+    held = [0] * sets
+    for _ in range(number):
+        held[draw.randrange(sets)] += 1
+    beyond = sum(max(x - 4, 0) for x in held) / number
+    assert common.conflicts(number, sets, 4) == pytest.approx(beyond, rel=0.05)
+    # 10 million keys over 8,388,608 sets, and e^-8 of them never asked for.
+    assert table5.closed_form(512) == pytest.approx(0.81, abs=0.02)
+    assert table5.closed_form(table5.of_misses(3.61)) == pytest.approx(3.61, abs=0.01)
+
+
+def test_misses_of_a_table_in_software_follow_from_instructions(paper: Paper) -> None:
+    """From programs whose misses, ways and SETs are known."""
+    way, sets, driver = {"map": 700.0, "umap": 120.0}, {"map": 60.0, "umap": 25.0}, 100.0
+    missed = {"none": 1.0, "stlt": 0.03, "slb": 0.07}
+
+    def result(run: Run) -> Outcome:
+        program = {"kv-map": "map", "kv-hash": "umap"}.get(run.program.workload, "umap")
+        shortcut = run.program.params["shortcut"]
+        table = {"none": 0.0, "stlt": 40.0, "slb": 90.0}[shortcut]
+        executed = driver + table + sets[program] + missed[shortcut] * way[program]
+        return outcome(
+            instructions_per_request=executed, cycles_per_request=executed,
+            stlt_loads=1000.0, stlt_hits=970.0,
+        )  # fmt: skip
+
+    for distribution in ("zipf", "latest", "uniform"):
+        row = found(paper, "table5", distribution, "SLB", results=result)
+        assert row.value == pytest.approx(7.0), distribution
+        assert found(paper, "table5", distribution, "STLT", results=result).value == pytest.approx(
+            3.0
+        )
+
+
+def test_speedups_are_of_cycles_a_request(paper: Paper) -> None:
+    def result(run: Run) -> Outcome:
+        return outcome(
+            cycles_per_request={"none": 900.0, "slb": 450.0, "stlt": 300.0}.get(
+                run.program.params["shortcut"], 900.0
+            )
+        )
+
+    assert found(paper, "fig11", "uniform 128B", "STLT", results=result).value == 3
+    assert found(paper, "fig11", "uniform 128B", "SLB", results=result).value == 2
+    ahead = "workloads on which STLT is ahead of SLB"
+    assert found(paper, "fig11", ahead, "", "text", results=result).value == 9
+    assert found(paper, "fig19", "map", "STLT", results=result).value == 1.5
+    broken = rows(paper, "fig11", lambda _run: FAILED)
+    assert all(row.value is None for row in broken)
+    assert broken[0].failed == "no luck"
+
+
+def test_parts_of_a_request_are_a_whole(paper: Paper) -> None:
+    cycles = {
+        ("Perfect TLB", "none"): 500.0, ("Original", "none"): 620.0,
+        ("STLT", "xxh3"): 400.0, ("STLT", "siphash"): 444.0, ("Perfect TLB, STLT", "xxh3"): 380.0,
+    }  # fmt: skip
+
+    def result(run: Run) -> Outcome:
+        label = run.design.label.split(" 512")[0]
+        return outcome(
+            cycles_per_request=cycles[label, run.program.params.get("fast_hash", "none")]
+        )
+
+    parts = {r.part: r.value for r in rows(paper, "fig1", result) if r.part}
+    assert sum(value for value in parts.values() if value is not None) == pytest.approx(100)
+    assert parts["translation"] == pytest.approx(100 * 120 / 620)
+    # 88 of SipHash's 133 instructions took 44 cycles.
+    assert parts["hashing"] == pytest.approx(100 * 66.5 / 620)
+
+
+def test_each_reading_changes_what_is_simulated(paper: Paper) -> None:
+    readings, common = module(paper, "readings"), module(paper, "common")
+    for reading in readings.READINGS:
+        if reading == readings.AS_IS:
+            continue
+        one = common.run(paper, readings.case(paper, reading, "map", "zipf"))
+        shipped = common.run(paper, readings.case(paper, readings.AS_IS, "map", "zipf"))
+        assert one.identity != shipped.identity, reading

@@ -21,7 +21,7 @@ const INVALID_PAGES: usize = 32;
 pagewalk_stats::counters! {
     /// What the tables of an STLT and the kernel's part of it went through.
     /// loads = hits + no_row + invalid + no_table, inserts = new_rows + matching_rows +
-    /// replaced_rows + given_up.
+    /// replaced_rows + emptied_rows + given_up.
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
@@ -34,7 +34,8 @@ pagewalk_stats::counters! {
         new_rows: "instructions", "Those that took an empty row";
         matching_rows: "instructions", "Those that took the row that matches";
         replaced_rows: "instructions", "Those that took the least frequently used row of a full set";
-        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, or a row cannot hold the address";
+        emptied_rows: "instructions", "Those with address 0 that emptied the row that matches";
+        given_up: "instructions", "Those that did nothing: the page is not mapped, the process has no table, a row cannot hold the address, or with address 0 no row matches";
         tables: "tables", "Tables that processes were given";
         refused_tables: "tables", "Tables for which there was no contiguous memory";
         invalid_pages: "pages", "Pages put into arrays of invalid pages";
@@ -242,7 +243,7 @@ impl Os {
         Some(s.load(asid, integer))
     }
 
-    /// `insertSTLT` of the same.
+    /// `insertSTLT` of the same; with address 0 it empties the row that matches.
     pub(crate) fn stlt_insert(
         &mut self,
         pid: Pid,
@@ -399,12 +400,23 @@ impl Stlts {
             ..Looked::default()
         };
         let table = self.of.get_mut(&asid).and_then(|own| own.table.as_mut());
-        let Some(table) = table.filter(|_| Stlt::holds(va)) else {
+        let erases = va.0 == 0;
+        let Some(table) = table.filter(|_| erases || Stlt::holds(va)) else {
             s.given_up += 1;
             return looked;
         };
         // The set is read beside the walk: its address is known at once.
         looked.reads = table.lines(integer);
+        if erases {
+            let row = table.erase(integer);
+            *match row {
+                Some(_) => &mut s.emptied_rows,
+                None => &mut s.given_up,
+            } += 1;
+            looked.written = row;
+            looked.unit = Unit::Insert { row, walk: None };
+            return looked;
+        }
         let walk = translations.then_some(va);
         if translations && page.is_none() {
             s.given_up += 1;

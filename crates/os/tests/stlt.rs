@@ -102,6 +102,7 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
     for (n, placement) in [plain(), thp, reservations].iter().enumerate() {
         let mut os = boot(placement, Some(&table(4096)));
         let mut random = rng(n as u64, "steps");
+        let mut erasures = rng(n as u64, "erasures");
         let mut pids = vec![os.spawn(false).expect("a process")];
         let (mut handed, mut huge, mut refused, mut moved) = (0, 0, 0, 0);
         for _ in 0..6000 {
@@ -182,6 +183,12 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                         assert!(!page.writable || now.flags.contains(Flags::WRITABLE));
                         assert_eq!(looked.value, va.0);
                     }
+                    if erasures.random_range(0..16u8) == 0 {
+                        // A record is taken out: its row, or that of another with the same bits.
+                        assert!(!insert(&mut os, pid, integer, 0));
+                        assert_eq!(load(&mut os, pid, integer).value, 0);
+                        continue;
+                    }
                     let there = walked.translate(VirtAddr(va)).is_some();
                     assert_eq!(insert(&mut os, pid, integer, va), there);
                 }
@@ -199,8 +206,15 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
             sum(&["hits", "no_row", "invalid", "no_table"]),
             get(&os, "loads")
         );
-        let done = ["new_rows", "matching_rows", "replaced_rows", "given_up"];
+        let done = [
+            "new_rows",
+            "matching_rows",
+            "replaced_rows",
+            "emptied_rows",
+            "given_up",
+        ];
         assert_eq!(sum(&done), get(&os, "inserts"));
+        assert!(get(&os, "emptied_rows") > 100, "{what}");
         assert_eq!(get(&os, "hits"), handed);
     }
 }
@@ -349,6 +363,41 @@ fn without_memory_a_program_does_without() {
         why.starts_with("shortcut.stlt.rows: 1073741824 bytes"),
         "{why}"
     );
+}
+
+/// The row that matches, and no other; it takes no walk, and a free row is used again.
+#[test]
+fn address_0_empties_the_row_that_matches() {
+    for translations in [true, false] {
+        let spec = StltSpec {
+            translations,
+            ..table(1024)
+        };
+        let mut os = boot(&plain(), Some(&spec));
+        let pid = mapped(&mut os, 4096);
+        // Two rows of one set, and one of another.
+        for (n, integer) in [(1, 7), (2, 8), (3, 7 | 1 << 12)] {
+            assert!(insert(&mut os, pid, integer, BASE + 64 * n));
+        }
+        let mut fx = Effects::default();
+        let before = load(&mut os, pid, 7);
+        let looked = os.insert_va(pid, 7, VirtAddr(0), &mut fx).unwrap();
+        let Unit::Insert { row, walk: None } = looked.unit else {
+            panic!("{looked:?}");
+        };
+        assert_eq!((looked.value, looked.written), (0, row));
+        assert_eq!((&looked.reads, row), (&before.reads, before.written));
+        assert_eq!(load(&mut os, pid, 7).value, 0);
+        assert_eq!(load(&mut os, pid, 8).value, BASE + 128);
+        assert_eq!(load(&mut os, pid, 7 | 1 << 12).value, BASE + 192);
+        assert_eq!((get(&os, "emptied_rows"), get(&os, "used_rows")), (1, 2));
+        // Nothing is left to empty: the set is read, nothing is written.
+        let again = os.insert_va(pid, 7, VirtAddr(0), &mut fx).unwrap();
+        assert_eq!((again.written, &again.reads), (None, &before.reads));
+        assert_eq!(get(&os, "given_up"), 1);
+        assert!(insert(&mut os, pid, 7, BASE + 640));
+        assert_eq!(load(&mut os, pid, 7).value, BASE + 640);
+    }
 }
 
 #[test]

@@ -55,6 +55,7 @@ pub enum Unit {
 pub trait Shortcut: Send {
     /// `loadVA` of a program in the address space `asid`.
     fn load_va(&mut self, asid: Asid, integer: u64) -> Looked;
-    /// `insertSTLT` of the same: the record of `integer` lies at `va`.
+    /// `insertSTLT` of the same: the record of `integer` lies at `va`, or with address 0
+    /// there is none any more.
     fn insert_va(&mut self, asid: Asid, integer: u64, va: VirtAddr) -> Looked;
 }

@@ -291,6 +291,15 @@ impl Stlt {
         (self.at(row), what)
     }
 
+    /// `insertSTLT` of address 0: the row that matches is empty from now on. Where it lies, if
+    /// there was one. Insertions never make two rows of a set match.
+    pub fn erase(&mut self, integer: u64) -> Option<PhysAddr> {
+        let row = self.one_of(self.set(integer), |t, r| t.matches(r, integer))?;
+        self.words[2 * row..2 * row + 2].fill(0);
+        self.used -= 1;
+        Some(self.at(row))
+    }
+
     /// Rows whose address `changed` names get the page that `now` tells, and are empty
     /// where there is none; how many there were.
     pub fn refresh(

@@ -232,7 +232,7 @@ proptest! {
     fn as_a_plain_model(
         ways in prop::sample::select(vec![1u32, 2, 4, 8]),
         seed in any::<u64>(),
-        steps in prop::collection::vec((0u64..8, 0u64..24, 0u8..8, 1u64..1 << 20), 1..400),
+        steps in prop::collection::vec((0u64..8, 0u64..24, 0u8..9, 1u64..1 << 20), 1..400),
     ) {
         let mut t = table(256, ways, StltCounter::Wraps, seed);
         let mut model = Model::new();
@@ -241,11 +241,11 @@ proptest! {
             let rows = model.entry(set).or_default();
             let held = rows.iter().position(|r| r.0 == tag);
             match what {
-                0..3 => {
+                0..=2 => {
                     let found = t.load(integer).map(|r| (tag, r.va, r.page));
                     prop_assert_eq!(found, held.map(|i| rows[i]));
                 }
-                3..7 => {
+                3..=6 => {
                     let row = (tag, va(number), page(number));
                     let (_, done) = t.insert(integer, row.1, row.2);
                     if let Some(i) = held {
@@ -261,6 +261,15 @@ proptest! {
                         prop_assert_eq!(rows.len() + 1, before);
                         rows.push(row);
                     }
+                }
+                8 => {
+                    let at = t.erase(integer);
+                    prop_assert_eq!(at.is_some(), held.is_some());
+                    if let (Some(i), Some(at)) = (held, at) {
+                        prop_assert!(t.lines(integer).iter().any(|l| l.0 <= at.0 && at.0 < l.0 + 64));
+                        rows.remove(i);
+                    }
+                    prop_assert_eq!(t.load(integer), None);
                 }
                 _ => {
                     // Records of even numbers are unmapped, the others move.

@@ -403,6 +403,7 @@ impl Flat {
 impl Index for Flat {
     const HOST_BYTES: u64 = 48;
     const PAIR: u64 = 0;
+    const FRAME: u64 = 0xe0;
 
     fn sizes(&mut self) -> &mut Sizes {
         &mut self.sizes

@@ -152,6 +152,10 @@ pub trait Index: Send + Sync + 'static {
     /// what a pointer to it points.
     const PAIR: u64;
 
+    /// What lies between the stack pointer of the program's main function and its frame's
+    /// end.
+    const FRAME: u64 = 0x60;
+
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
 

@@ -42,8 +42,6 @@ use crate::thread::{NONE, Thread, Touch, Value};
 const HEAD: u64 = 32;
 /// Of the largest request: with less in the buffer it is filled again.
 const LARGEST: u64 = HEAD + 256;
-/// What lies between the stack pointer of the thread's function and its frame's end.
-const FRAME: u64 = 0x60;
 
 /// What the client does.
 #[derive(Clone, Debug)]
@@ -143,7 +141,7 @@ impl<I: Index> Server<I> {
             indexes,
             heap,
             shortcut,
-            sp: stack - FRAME,
+            sp: stack - I::FRAME,
             key_text,
             value,
             erases: work.deletes > 0.0,

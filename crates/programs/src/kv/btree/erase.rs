@@ -77,7 +77,7 @@ impl Tree {
             }
         }
         for i in 0..4 {
-            let va = sp + 0x80 + 8 * i;
+            let va = sp + 0x20 + 8 * i;
             e.store(CODE + 0xf0 + 4 * i, 1, va, 8, NONE, NONE);
         }
         e.load(CODE + 0x45, 3, frame + 0x48, 8, [NONE; 2]);
@@ -99,7 +99,7 @@ impl Tree {
         e.call(0x70c, 0x2600, 5, sp);
         let position = self.equal_range(e, 0x70c, key, sp);
         for i in 0..4 {
-            e.load(0x711 + 8 * i, 1, sp + 0x80 + 8 * i, 8, [NONE; 2]);
+            e.load(0x711 + 8 * i, 1, sp + 0x20 + 8 * i, 8, [NONE; 2]);
         }
         const CODE: u64 = 0x2700;
         e.call(0x72c, CODE, 3, sp);

@@ -76,9 +76,9 @@ impl Dense {
         }
         self.assign_deleted(e, (id, va, at), sp);
         // value = std::string(): the text stays, its length is 0.
-        e.store(0x77f, 3, sp + 0x70, 8, NONE, NONE);
-        e.store(0x784, 1, sp + 0x78, 8, NONE, NONE);
-        e.store(0x789, 1, sp + 0x80, 1, NONE, NONE);
+        e.store(0x77f, 3, sp + 0x20, 8, NONE, NONE);
+        e.store(0x784, 1, sp + 0x28, 8, NONE, NONE);
+        e.store(0x789, 1, sp + 0x30, 1, NONE, NONE);
         e.branch(0x794, 0x7a3, 2, false, [NONE; 2]);
         let text = e.load(0x796, 1, va + 32, 8, [at, NONE]);
         e.store(0x79c, 2, va + 40, 8, at, NONE);
@@ -90,10 +90,10 @@ impl Dense {
             text,
             NONE,
         );
-        e.load(0x7a3, 1, sp + 0x70, 8, [NONE; 2]);
-        e.store(0x7aa, 2, sp + 0x78, 8, NONE, NONE);
-        e.store(0x7af, 1, sp + 0x80, 1, NONE, NONE);
-        let own = e.load(0x7b2, 1, sp + 0x70, 8, [NONE; 2]);
+        e.load(0x7a3, 1, sp + 0x20, 8, [NONE; 2]);
+        e.store(0x7aa, 2, sp + 0x28, 8, NONE, NONE);
+        e.store(0x7af, 1, sp + 0x30, 1, NONE, NONE);
+        let own = e.load(0x7b2, 1, sp + 0x20, 8, [NONE; 2]);
         e.branch(0x7ba, 0x7cd, 2, true, [own, NONE]);
         e.store(0x7cd, 1, DELETED, 8, NONE, deleted.plus(1));
         e.store(0x7d5, 1, MAP + 0x18, 1, NONE, NONE);

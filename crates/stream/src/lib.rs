@@ -123,8 +123,8 @@ pub enum Ask {
         /// What the program made of its key.
         integer: u64,
     },
-    /// `insertSTLT`: the record of `integer` lies at `va`. The reply is not 0 if the
-    /// table holds that now.
+    /// `insertSTLT`: the record of `integer` lies at `va`, or with address 0 nowhere any
+    /// more. The reply is not 0 if the table holds an address for it now.
     InsertVa {
         /// What the program made of its key.
         integer: u64,

@@ -59,12 +59,11 @@ impl<I: Index> Server<I> {
     /// A SET, whose moved records are followed.
     async fn put(&mut self, t: &mut Thread, number: u64) {
         self.load(number);
-        if self.heap.has_news() {
-            self.heap.announce(t).await;
-        }
+        // A row is not entered for a page that is not there.
+        self.heap.announce(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.index.moves() {
-                shortcut.follow_quietly(t, &self.index, &moved, self.sp).await;
+                shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
             }
         }
     }
@@ -90,6 +89,7 @@ impl<I: Index> Server<I> {
                 asked[n as usize] = asked[n as usize].saturating_add(1);
             }
         }
+        self.heap.announce(t).await;
         let mut wanted: Vec<_> = asked
             .into_iter()
             .zip(0..)

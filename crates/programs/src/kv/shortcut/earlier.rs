@@ -70,13 +70,7 @@ impl Shortcut {
     }
 
     /// [`follow`](Self::follow) without instructions.
-    pub async fn follow_quietly<I: Index>(
-        &mut self,
-        t: &mut Thread,
-        _: &I,
-        moved: &Move,
-        sp: u64,
-    ) {
+    pub async fn follow_quietly<I: Index>(&mut self, t: &mut Thread, moved: &Move, sp: u64) {
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
         let hashed = (self.integer_of(moved.number), NONE);
         match &mut self.table {

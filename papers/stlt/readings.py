@@ -24,6 +24,7 @@ READINGS: dict[str, tuple[Params, Keys]] = {
     "zipf as YCSB scrambles it": ((("distribution", "scrambled"),), ()),
     "no walk caches": ((), (("mmu.walk_caches.entries", 0),)),
     "a window of 32 instructions": ((), (("core.rob", 32),)),
+    "a window of 256 instructions": ((), (("core.rob", 256),)),
     "L3 of 8 MB": ((), (("memory.l3.size_kb", 8192),)),
     "a quarter of the warm-up": ((("earlier", "/4"),), ()),
     "all records in the table": ((("earlier", "*8"),), ()),
@@ -34,7 +35,10 @@ READINGS: dict[str, tuple[Params, Keys]] = {
             for key, value in (("entries", 64), ("degree", 4), ("lookahead", 8))
         ),
     ),
-    "lookup alone, no walk caches": ((("reply", "none"),), (("mmu.walk_caches.entries", 0),)),
+    "lookup alone, no walk caches, all records in the table": (
+        (("reply", "none"), ("earlier", "*8")),
+        (("mmu.walk_caches.entries", 0),),
+    ),
 }
 """What is changed of the program and of the machine."""
 

@@ -672,6 +672,42 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
     }
 }
 
+/// What earlier SETs wrote is memory that the machine has: no GET faults for it, and rows
+/// can be entered for it.
+#[test]
+fn what_earlier_requests_wrote_is_populated() {
+    for name in PROGRAMS {
+        for shortcut in ["none", "stlt"] {
+            let params = [
+                ("keys", "3000"),
+                ("distribution", "latest"),
+                ("sets", "20"),
+                ("shortcut", shortcut),
+                ("operations", "1000"),
+                ("earlier", "20000"),
+            ];
+            let (made, _) = play(name, Machine::Map, &params);
+            let given = &made[&0];
+            let begin = given.events.iter().position(|e| e.1 == Event::RoiBegin);
+            let mut pages = HashSet::new();
+            for (_, event) in &given.events[..begin.unwrap()] {
+                if let Event::Populate { at, bytes } = event {
+                    pages.extend((at.0 >> 12)..((at.0 + bytes) >> 12));
+                }
+            }
+            for op in measured(&made) {
+                match op.kind {
+                    Kind::Store => _ = pages.insert(op.va >> 12),
+                    Kind::Load if op.va < 0x7fff_0000_0000 => {
+                        assert!(pages.contains(&(op.va >> 12)), "{name} {:x}", op.va);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn earlier_requests_need_records_that_are_there() {
     for populate in ["no", "timed"] {

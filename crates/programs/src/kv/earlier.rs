@@ -59,9 +59,8 @@ impl<I: Index> Server<I> {
     /// A SET, whose moved records are followed.
     async fn put(&mut self, t: &mut Thread, number: u64, bytes: u64) {
         self.load((0, number), bytes);
-        if self.heap.has_news() {
-            self.heap.announce(t).await;
-        }
+        // A row is not entered for a page that is not there.
+        self.heap.announce(t).await;
         if let Some(shortcut) = &mut self.shortcut {
             for moved in self.indexes[0].moves() {
                 shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
@@ -91,6 +90,7 @@ impl<I: Index> Server<I> {
                 *asked = asked.saturating_add(1);
             }
         }
+        self.heap.announce(t).await;
         let mut wanted: Vec<_> = asked
             .into_iter()
             .zip(0..)

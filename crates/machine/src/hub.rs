@@ -12,6 +12,9 @@ use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
 pub(crate) struct Item {
     /// Ops; may be empty.
     pub(crate) batch: Arc<Batch>,
+    /// Instructions of the batch, counted when it was made: by the time that a core has gone
+    /// through it, the host's caches hold it no more.
+    pub(crate) instructions: u64,
     /// Never [`End::Empty`].
     pub(crate) end: End,
 }
@@ -139,7 +142,7 @@ impl State {
         if at < queue.end() {
             let item = queue.items[(at - queue.base) as usize].clone();
             queue.next[machine] = at + 1;
-            self.progress[machine] += item.batch.instructions().max(1);
+            self.progress[machine] += item.instructions.max(1);
             queue.trim();
             return Some(Ok(Supply::Item(item)));
         }
@@ -168,6 +171,7 @@ impl State {
             _ => None,
         };
         queue.items.push_back(Item {
+            instructions: batch.instructions(),
             batch: Arc::new(batch),
             end,
         });
@@ -374,6 +378,7 @@ mod tests {
         for _ in 0..n {
             match hub.next(machine, thread).unwrap() {
                 Supply::Item(item) => {
+                    assert_eq!(item.instructions, item.batch.instructions());
                     seen.extend(item.batch.ops.iter().map(|o| o.pc));
                     hub.recycle(item);
                 }

@@ -172,9 +172,13 @@ pub struct Units {
 impl Units {
     /// A batch and its end lie behind the thread.
     pub fn pass(&mut self, batch: &Batch, end: &End) {
+        self.pass_counted(batch, batch.instructions(), end);
+    }
+    /// The same of a batch with so many instructions, which are not counted again.
+    pub fn pass_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
         let ends = u64::from(!matches!(end, End::More | End::Empty));
         self.ops += batch.ops.len() as u64 + ends;
-        self.instructions += batch.instructions() + ends;
+        self.instructions += instructions + ends;
     }
     /// How far that is.
     pub fn counted(&self, counted: Counted) -> u64 {

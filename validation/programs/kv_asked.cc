@@ -65,7 +65,7 @@ class Asking {
     Told &operator[](const std::string &key) { return index[key]; }
 
     Pair *find(const std::string &key) {
-        if (__builtin_expect(!asking, 0) && !begin())
+        if (__builtin_expect(!asking, 0) && (known_ || !begin()))
             return search(key);
         uint64_t integer = integer_of(key);
         Pair *record = static_cast<Pair *>(pagewalk_load_va(integer));
@@ -91,8 +91,6 @@ class Asking {
 
     /* The first request: whether there is a table. */
     __attribute__((noinline)) bool begin() {
-        if (known_)
-            return false;
         known_ = true;
         const char *rows = std::getenv("PAGEWALK_STLT_ROWS");
         // Any question tells.

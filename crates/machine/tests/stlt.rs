@@ -457,10 +457,10 @@ fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
     let mut code = Code::new(Facts::default(), Touch::Never);
     let told = Arc::clone(told);
     code.thread(0x7fff_0000, move |mut t| async move {
-        for at in [CODE, BASE] {
+        for (at, bytes) in [(CODE, 8 << 20), (BASE, 4096)] {
             t.event(Event::Map {
                 at: VirtAddr(at),
-                bytes: 4096,
+                bytes,
                 writable: true,
                 backing: Backing::Anonymous,
             })
@@ -506,6 +506,7 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
         let designs = [design(name, set)];
         let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
         let d = result.unwrap().designs.remove(0);
+        assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
         let told = told.lock().unwrap().clone();
         (d, told)
     };
@@ -524,11 +525,11 @@ fn a_built_in_program_makes_resizes_and_frees_its_table() {
             assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
             assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
             assert_eq!((table(&d, "no_table"), unit(&d, ".stlt", "loads")), (1, 3));
-            // Calls that fail are calls, too; what it pays for besides is the zeroing of three
-            // tables: the last one is that of boot.
+            // Calls that fail are calls, too; what it pays for besides is at least the zeroing of
+            // three tables, at 8 GB/s: the last one is that of boot.
             let zeroed = 16 * (4096 + 4096 + 8192);
             let more = kernel(&d) - kernel(&plain);
-            assert!(more > zeroed / 8 && more < zeroed * 2, "{more}");
+            assert!(more > zeroed / 8, "{more}");
         }
     }
 }

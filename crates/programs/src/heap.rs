@@ -45,6 +45,19 @@ const PAGE: u64 = 4096;
 /// no page that is touched.
 const EXTENT: u64 = 2 << 20;
 
+/// Where what is freed goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bin {
+    /// To the thread's list of its size.
+    Listed,
+    /// To the fast bin of its size.
+    Fast,
+    /// To its free neighbours.
+    Merged,
+    /// Back to the kernel: it has a mapping of its own.
+    Mapped,
+}
+
 /// See the module. Sizes and addresses in bytes.
 pub struct Heap {
     layout: Layout,
@@ -218,6 +231,17 @@ impl Heap {
         }
         let list = self.lists.get((chunk(bytes) / 16) as usize);
         list.is_some_and(|l| !l.is_empty())
+    }
+
+    /// Where an object of `bytes` goes that is freed now.
+    pub fn bin_of(&self, bytes: u64) -> Bin {
+        let size = chunk(bytes);
+        match self.lists.get((size / 16) as usize) {
+            Some(list) if !list.is_full() => Bin::Listed,
+            _ if bytes >= MMAP_THRESHOLD => Bin::Mapped,
+            _ if size <= FAST => Bin::Fast,
+            _ => Bin::Merged,
+        }
     }
 
     /// When the next object of `bytes` comes from a fast bin: the objects that move

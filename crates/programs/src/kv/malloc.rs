@@ -5,7 +5,7 @@
 
 use super::emit::{Emit, Library};
 use super::globals::ARENA;
-use crate::heap::{Heap, LISTED_EACH};
+use crate::heap::{Bin, Heap, LISTED_EACH};
 use crate::thread::{NONE, Value};
 
 /// `__libc_single_threaded`.
@@ -301,10 +301,213 @@ fn end_of_heap<E: Emit>(e: &mut E, at: u64, size: u64, frame: u64) -> Value {
     got
 }
 
-/// `operator delete`: the object of `bytes` at `at` goes to the thread's list
-/// or, when that is full, to a bin; both cost what the list does.
+/// `operator delete` of the object of `bytes` at `at`, which knows the size: by two more
+/// stubs `free`, which has `_int_free` put it into the thread's list or, when that is
+/// full, into a fast bin or among its neighbours; one that is merged costs what one
+/// does that has no free neighbour.
+///
+/// ```text
+/// 00 endbr64 ; 04 jmp 10 ; 10 jmp *slot ; 20 endbr64 ; 24 jmp 30 ; 30 jmp *slot
+/// free 40 test ; 43 je ; push ; lea ; push ; sub ; mov ; 5a mov -8(%rdi) ; mov %fs ; test ; 63 jne
+///   65 mov ; cmpq %fs ; 71 je ; lea ; test ; 80 je a8 ; xor ; aa call _int_free ; mov %fs ; add ; pop ; pop ; ret
+/// _int_free 100 push six ; … mov 8(%rsi) ; canary ; … 135 jb ; … 142 jne ; 14c jbe ; 158 jne ; mov ; mov %fs ; 16f je
+///   cmp bins ; 181 jae ; mov ; mov ; lea ; cmp 0x18(%rbx) ; 199 je ; movzwl count ; cmp ; 1a9 jb 280 ; 1af cmp ; 1b6 jb 1f0
+///   1bc lea ; mov 8(%r14) ; … cmpb ; mov bin ; … mov 0x10(%rbx) ; mov to bin ; test ; 23a je ; … 24b mov ; sub %fs ; pop six ; ret
+///   280 mov ; add ; mov 0x18(%rbx) ; … xor head ; mov 0x10(%rbx) ; mov to head ; mov count ; jmp 24b
+///   1f0 a look at the neighbours and the end of the heap ; into the unsorted list
+/// ```
 #[inline(always)]
 pub fn free<E: Emit>(
+    e: &mut E,
+    heap: &mut Heap,
+    call: (u64, u16),
+    object: (u64, Value),
+    bytes: u64,
+    sp: u64,
+) {
+    if E::LOUD && heap.has_headers() {
+        let bin = heap.bin_of(bytes);
+        if bin == Bin::Mapped {
+            // Its header is read before the kernel takes it.
+            freed(e, call, object, (bytes, bin), sp);
+        }
+        heap.free(object.0, bytes);
+        e.news(heap);
+        if bin != Bin::Mapped {
+            freed(e, call, object, (bytes, bin), sp);
+        }
+    } else {
+        jemalloc_free(e, heap, call, object, bytes, sp);
+    }
+}
+
+fn freed<E: Emit>(
+    e: &mut E,
+    (pc, insns): (u64, u16),
+    (at, ready): (u64, Value),
+    (bytes, bin): (u64, Bin),
+    sp: u64,
+) {
+    use pagewalk_stream::flags::{INDIRECT, TAKEN};
+    /// `tcache_key` and `global_max_fast`.
+    const MARK: u64 = ARENA + 0x48;
+    const FAST: u64 = ARENA + 0x50;
+    /// Words of the thread's own: errno, the canary.
+    const ERRNO: u64 = ARENA + 0x30;
+    const CANARY: u64 = ARENA + 0x38;
+    let code = Library::Free.code();
+    let inner = code + 0x100;
+    e.call_library(pc, Library::Free, insns, sp);
+    for (jump, stub) in [(0x4, 0x10), (0x24, 0x30)] {
+        e.jump(code + jump, code + stub, 2, TAKEN, [NONE; 2]);
+        let slot = ARENA + 0x58 + stub;
+        let to = e.load(code + stub, 1, slot, 8, [NONE; 2]);
+        e.jump(
+            code + stub,
+            code + stub + 0x10,
+            0,
+            TAKEN | INDIRECT,
+            [to, NONE],
+        );
+    }
+    e.branch(code + 0x43, code + 0xf8, 2, false, [ready, NONE]);
+    e.store(code + 0x49, 1, sp - 16, 8, NONE, NONE);
+    e.store(code + 0x4e, 2, sp - 24, 8, NONE, NONE);
+    e.load(code + 0x53, 2, ARENA + 8, 8, [NONE; 2]);
+    let head = e.load(code + 0x5a, 1, at - 8, 8, [ready, NONE]);
+    let errno = e.load(code + 0x5e, 1, ERRNO, 4, [NONE; 2]);
+    e.branch(
+        code + 0x63,
+        code + 0xb0,
+        2,
+        bin == Bin::Mapped,
+        [head, NONE],
+    );
+    if bin == Bin::Mapped {
+        // munmap_chunk, and munmap itself.
+        e.load(code + 0xb0, 1, ARENA + 0x66, 1, [NONE; 2]);
+        e.branch(code + 0xb8, code + 0xe0, 2, true, [NONE; 2]);
+        e.load(code + 0xe3, 20, at - 16, 8, [ready, NONE]);
+        e.compute(code + 0xe8, 12, 2, [NONE; 2]);
+        e.store(code + 0xe9, 1, ERRNO, 4, NONE, errno);
+        e.pop(code + 0xf0, 2, sp - 8);
+        e.ret(code + 0xf6, pc, 2, sp);
+        return;
+    }
+    let offset = e.load(code + 0x65, 1, ARENA + 8, 8, [NONE; 2]);
+    e.load(code + 0x6c, 1, ARENA + 0x10, 8, [offset, NONE]);
+    e.branch(code + 0x71, code + 0xf0, 1, false, [NONE; 2]);
+    e.branch(code + 0x80, code + 0xa8, 3, true, [head, NONE]);
+    let frame = sp - 24 - 24;
+    e.call(code + 0xaa, inner, 2, frame);
+    e.push(inner, 6, frame - 8);
+    let head = e.load(inner + 0x11, 3, at - 8, 8, [ready, NONE]);
+    let canary = e.load(inner + 0x15, 1, CANARY, 8, [NONE; 2]);
+    e.store(inner + 0x1e, 1, frame - 72, 8, NONE, canary);
+    e.branch(inner + 0x35, code + 0x3c0, 7, false, [head, NONE]);
+    e.branch(inner + 0x42, code + 0x3c0, 3, false, [ready, NONE]);
+    e.branch(inner + 0x4c, code + 0x3c8, 2, false, [head, NONE]);
+    e.branch(inner + 0x58, code + 0x3c8, 3, false, [head, NONE]);
+    let offset = e.load(inner + 0x5e, 1, ARENA + 8, 8, [NONE; 2]);
+    let lists = e.load(inner + 0x68, 2, ARENA + 0x10, 8, [offset, NONE]);
+    e.branch(inner + 0x6f, inner + 0xaf, 2, false, [lists, NONE]);
+    let bins = e.load(inner + 0x7a, 3, ARENA + 0x18, 8, [NONE; 2]);
+    e.branch(inner + 0x81, inner + 0xaf, 1, false, [bins, head]);
+    let mark = e.load(inner + 0x83, 1, MARK, 8, [NONE; 2]);
+    let limit = e.load(inner + 0x8a, 1, ARENA + 0x40, 8, [NONE; 2]);
+    let own = e.load(inner + 0x95, 2, at + 8, 8, [ready, NONE]);
+    e.branch(inner + 0x99, code + 0x3d0, 1, false, [own, mark]);
+    let size = crate::heap::chunk(bytes) / 16;
+    let count_at = ARENA + 0x100 + 2 * (size % 64);
+    let count = e.load(inner + 0x9f, 1, count_at, 2, [lists, head]);
+    let listed = bin == Bin::Listed;
+    e.branch(inner + 0xa9, inner + 0x180, 3, listed, [count, limit]);
+    if listed {
+        let head_at = ARENA + 0x180 + 8 * (size % 64);
+        e.store(inner + 0x186, 3, at + 8, 8, ready, mark);
+        let old = e.load(inner + 0x18e, 2, head_at, 8, [lists, NONE]);
+        e.store(inner + 0x196, 1, at, 8, ready, old.plus(1));
+        e.store(inner + 0x19a, 1, head_at, 8, lists, ready);
+        e.store(inner + 0x1a2, 1, count_at, 2, lists, count.plus(1));
+        e.jump(inner + 0x1a6, inner + 0x14b, 1, TAKEN, [NONE; 2]);
+    } else {
+        let fast = e.load(inner + 0xaf, 1, FAST, 8, [NONE; 2]);
+        e.branch(
+            inner + 0xb6,
+            inner + 0x1f0,
+            1,
+            bin == Bin::Merged,
+            [fast, head],
+        );
+        let next = at + 16 * size;
+        if bin == Bin::Fast {
+            let behind = e.load(inner + 0xc0, 2, next - 8, 8, [head, NONE]);
+            e.branch(inner + 0xc8, code + 0x3e0, 2, false, [behind, NONE]);
+            let memory = e.load(inner + 0xd2, 2, ARENA + 0xc88, 8, [NONE; 2]);
+            e.branch(inner + 0xd9, code + 0x3e0, 1, false, [memory, behind]);
+            let perturb = e.load(inner + 0xdf, 1, ARENA + 0x28, 4, [NONE; 2]);
+            e.branch(inner + 0xe7, code + 0x3e8, 2, false, [perturb, NONE]);
+            e.store(inner + 0xed, 1, ARENA + 0x60, 4, NONE, NONE);
+            e.load(inner + 0x101, 4, SINGLE_THREADED, 1, [NONE; 2]);
+            let bin_at = ARENA + 0x400 + 8 * (size % 16);
+            let first = e.load(inner + 0x108, 1, bin_at, 8, [head, NONE]);
+            e.branch(inner + 0x10d, code + 0x3f0, 1, false, [NONE; 2]);
+            e.branch(inner + 0x116, code + 0x3f8, 2, false, [first, ready]);
+            e.store(inner + 0x127, 4, at, 8, ready, first.plus(1));
+            e.store(inner + 0x12b, 1, bin_at, 8, head, ready);
+            e.branch(inner + 0x133, inner + 0x14b, 2, true, [first, NONE]);
+        } else {
+            // Neither neighbour is free, and it does not lie at the end of the heap.
+            e.branch(inner + 0x1f3, code + 0x3d8, 2, false, [head, NONE]);
+            e.load(inner + 0x1f9, 1, SINGLE_THREADED, 1, [NONE; 2]);
+            e.branch(inner + 0x200, inner + 0x20c, 1, true, [NONE; 2]);
+            e.store(inner + 0x20c, 1, frame - 92, 4, NONE, NONE);
+            let end = e.load(inner + 0x214, 1, ARENA + 0x460, 8, [NONE; 2]);
+            e.branch(inner + 0x21f, code + 0x3d8, 3, false, [end, ready]);
+            e.load(inner + 0x225, 0, ARENA + 0x64, 1, [NONE; 2]);
+            e.branch(inner + 0x229, code + 0x3d8, 2, false, [NONE; 2]);
+            let behind = e.load(inner + 0x22f, 1, next - 8, 8, [head, NONE]);
+            e.branch(inner + 0x235, code + 0x3d8, 2, false, [behind, NONE]);
+            e.branch(inner + 0x246, code + 0x3e0, 4, false, [behind, NONE]);
+            e.load(inner + 0x24c, 0, ARENA + 0xc88, 8, [NONE; 2]);
+            e.branch(inner + 0x253, code + 0x3e0, 2, false, [behind, NONE]);
+            let perturb = e.load(inner + 0x259, 1, ARENA + 0x28, 4, [NONE; 2]);
+            e.branch(inner + 0x261, code + 0x3e8, 2, false, [perturb, NONE]);
+            e.load(inner + 0x267, 0, at - 8, 1, [ready, NONE]);
+            e.branch(inner + 0x26b, inner + 0x28f, 2, true, [head, NONE]);
+            e.load(inner + 0x28f, 0, ARENA + 0x460, 8, [NONE; 2]);
+            e.branch(inner + 0x293, code + 0x3d8, 2, false, [end, NONE]);
+            let used = e.load(inner + 0x299, 0, next - 8, 1, [behind, NONE]);
+            e.branch(inner + 0x29f, code + 0x3d8, 2, false, [used, NONE]);
+            e.store(inner + 0x2a5, 1, next - 8, 8, behind, used);
+            let unsorted = e.load(inner + 0x2aa, 1, ARENA + 0x470, 8, [NONE; 2]);
+            e.load(inner + 0x2c0, 4, ARENA + 0x478, 8, [unsorted, NONE]);
+            e.branch(inner + 0x2c4, code + 0x3e0, 2, false, [unsorted, NONE]);
+            e.store(inner + 0x2cd, 2, at, 16, ready, unsorted);
+            e.branch(inner + 0x2e0, inner + 0x2f0, 4, true, [head, NONE]);
+            e.store(inner + 0x2f0, 1, ARENA + 0x470, 8, NONE, ready);
+            e.store(inner + 0x2f4, 1, ARENA + 0x478, 8, unsorted, ready);
+            e.store(inner + 0x2f8, 1, at - 8, 8, ready, head);
+            e.store(inner + 0x2fc, 1, next - 16, 8, head, NONE);
+            e.load(inner + 0x2ff, 1, frame - 92, 4, [NONE; 2]);
+            e.branch(inner + 0x305, inner + 0x14b, 2, true, [NONE; 2]);
+        }
+    }
+    let canary = e.load(inner + 0x14b, 1, frame - 72, 8, [NONE; 2]);
+    let own = e.load(inner + 0x150, 1, CANARY, 8, [NONE; 2]);
+    e.branch(inner + 0x159, code + 0x3f0, 1, false, [canary, own]);
+    e.pop(inner + 0x163, 5, frame - 8);
+    e.load(inner + 0x16b, 2, frame - 8 - 48, 8, [NONE; 2]);
+    e.ret(inner + 0x16d, code + 0xaa, 1, frame);
+    e.store(code + 0xaf, 1, ERRNO, 4, offset, errno);
+    e.pop(code + 0xb7, 2, sp - 8);
+    e.ret(code + 0xb8, pc, 2, sp);
+}
+
+/// The way of jemalloc's objects: what an object for the thread's list costs when the
+/// size is in its own data.
+#[inline(always)]
+fn jemalloc_free<E: Emit>(
     e: &mut E,
     heap: &mut Heap,
     (pc, insns): (u64, u16),
@@ -324,13 +527,8 @@ pub fn free<E: Emit>(
     e.push(code + 0x6, 2, sp - 8);
     let offset = e.load(code + 0x10, 2, ARENA + 8, 8, [NONE; 2]);
     e.load(code + 0x18, 1, ARENA + 0x30, 4, [offset, NONE]);
-    // jemalloc finds the size by the page, in the thread's own data.
-    let size_at = if heap.has_headers() {
-        at - 8
-    } else {
-        ARENA + 0x38
-    };
-    let head = e.load(code + 0x1c, 1, size_at, 8, [ready, NONE]);
+    // It finds the size by the page, in the thread's own data.
+    let head = e.load(code + 0x1c, 1, ARENA + 0x38, 8, [ready, NONE]);
     e.branch(code + 0x28, code + 0xa0, 2, false, [head, NONE]);
     e.branch(code + 0x38, code + 0xb0, 6, false, [head, NONE]);
     let lists = e.load(code + 0x48, 4, ARENA + 0x10, 8, [offset, NONE]);

@@ -31,6 +31,14 @@ pub struct Explanation {
     pub workload: Option<&'static WorkloadInfo>,
 }
 
+/// What no shipped file has is told, too.
+const IN_NO_FILE: [&str; 4] = [
+    "core.wrong_path.enabled=true",
+    "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
+    "os.migration.pages=8",
+    "os.swap.pages=8",
+];
+
 /// Every statistic that a machine reports: path with `N` for a core or channel
 /// number, definition, unit. Found by building a small machine.
 ///
@@ -47,8 +55,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let all = machines.iter().map(|m| (m.as_str(), "radix"));
     let first = machines.first().map(String::as_str).unwrap_or_default();
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
-        // What no shipped file has is told, too.
-        let set = ["core.wrong_path.enabled=true".to_owned()];
+        let set = IN_NO_FILE.map(str::to_owned);
         let resolved = data.resolve(machine, design, &set);
         let design = Design {
             name: design.to_owned(),

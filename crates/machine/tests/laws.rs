@@ -102,7 +102,9 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     // Of designs that fetch translations unasked.
     let prefetched = |part: &str, name: &str| {
         let path = format!("core.0.mmu.{part}");
-        sum(d, name, |p| p == path)
+        let rows = d.stats.iter();
+        let own = rows.filter(|s| s.path == path && s.name == name);
+        own.map(|s| s.value).sum::<u64>()
     };
     let array = |level: &str, name: &str| of(&format!("core.0.mmu.{level}.main"), name);
     let hits = |level: &str| {

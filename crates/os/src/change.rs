@@ -271,6 +271,9 @@ fn relocate(
     for &p in &pages {
         space.unmap_page(k, p, fx);
     }
+    for vpn in space.forget_swapped(from, from + bytes) {
+        space.swapped.insert(vpn - (from >> 12) + (to >> 12));
+    }
     if !pages.is_empty() {
         space.invalidate_range(k, from, from + bytes, fx);
     }

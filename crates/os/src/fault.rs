@@ -205,16 +205,20 @@ impl Os {
             }
             None => self.placement.place(&touch, space, &mut self.kernel, fx)?,
         };
+        let base = at.0 & !(size.bytes() - 1);
+        let swapped = space.forget_swapped(base, base + size.bytes()).len() as u64;
         let k = &mut self.kernel;
         match size {
             PageSize::K4 => k.stats.faults_4kb += 1,
             PageSize::M2 => k.stats.faults_2mb += 1,
             PageSize::G1 => k.stats.faults_1gb += 1,
         }
-        // A page of a file is in the page cache.
+        fx.cycles += self.movers.swap_in(swapped);
+        // A page of a file is in the page cache; what was swapped out is read over it.
         if vma.backing != Backing::File {
-            k.stats.zeroed_bytes += size.bytes();
-            fx.cycles += k.prices.zero(size.bytes());
+            let zeroed = size.bytes() - (swapped << 12);
+            k.stats.zeroed_bytes += zeroed;
+            fx.cycles += k.prices.zero(zeroed);
         }
         Ok(size)
     }

@@ -23,7 +23,7 @@ pub struct Host {
     pub os: Os,
     pub machine: Pid,
     /// Leaving the guest and going back, cycles.
-    exit: Cycle,
+    pub exit: Cycle,
     /// With ideal shadow paging: what it knows of the shadows.
     pub shadows: Option<Shadows>,
 }
@@ -46,6 +46,8 @@ impl Os {
             kernel_reserved: 0.0,
             occupied: 0.0,
             fragmentation: machine.fragmentation,
+            migration: None,
+            swap: None,
             ..spec.clone()
         };
         let mut guest = Os::of(Role::Guest, &own, placement, table, frequency_ghz, seed)?;

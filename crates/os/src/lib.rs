@@ -13,6 +13,7 @@ mod host;
 mod kernel;
 mod khugepaged;
 mod memory;
+mod mover;
 mod object;
 mod placement;
 mod populate;
@@ -44,19 +45,21 @@ pub use crate::buddy::Buddy;
 pub use crate::choice::FrameChoice;
 pub use crate::khugepaged::{KhugepagedCore, KhugepagedSpec, KhugepagedStats};
 pub use crate::memory::Memory;
+pub use crate::mover::{MigrationSpec, MigrationStats, PageMover, SwapSpec, SwapStats};
 pub use crate::placement::registry::*;
 pub use crate::placement::{HashOf, HashedTables, ThpMode};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
 pub use crate::stats::OsStats;
-pub use crate::stlt::{INVALID_PAGES, StltStats};
+pub use crate::stlt::{INVALID_PAGES, StltGuardStats, StltStats};
 pub use crate::virtual_spec::VirtualSpec;
 
 use crate::host::Host;
 use crate::kernel::Kernel;
 use crate::khugepaged::Khugepaged;
 use crate::memory::HUGE_ORDER;
+use crate::mover::Movers;
 use crate::object::Objects;
 use crate::placement::{Booted, Placement};
 use crate::space::Space;
@@ -158,6 +161,7 @@ pub struct Os {
     /// Of a guest.
     host: Option<Box<Host>>,
     khugepaged: Option<Khugepaged>,
+    movers: Movers,
     inferred_pages: InferredPages,
     /// What answers programs that ask.
     shortcut: Option<Box<dyn Shortcut>>,
@@ -221,6 +225,12 @@ impl Os {
             seed,
             host: None,
             khugepaged: khugepaged.map(|(spec, mode)| Khugepaged::new(spec, mode, frequency_ghz)),
+            movers: Movers::new(
+                spec.migration.as_ref(),
+                spec.swap.as_ref(),
+                frequency_ghz,
+                seed,
+            ),
             inferred_pages: spec.inferred_pages,
             shortcut: None,
             stlt: None,
@@ -424,6 +434,13 @@ impl Os {
         tree.add(path, &self.stats());
         if let Some(stats) = self.khugepaged_stats() {
             tree.add(&format!("{path}.khugepaged"), &stats);
+        }
+        let (migration, swap) = self.mover_stats();
+        if let Some(stats) = migration {
+            tree.add(&format!("{path}.migration"), &stats);
+        }
+        if let Some(stats) = swap {
+            tree.add(&format!("{path}.swap"), &stats);
         }
         self.kernel.report_choice(path, tree);
         tree.add_values(path, &FAULT_COST, self.kernel.fault_cost.distribution());

@@ -603,6 +603,8 @@ mod tests {
             fragmentation,
             compaction: CompactionSpec::default(),
             inferred_pages: InferredPages::default(),
+            migration: None,
+            swap: None,
             prices: PriceSpec::default(),
         };
         spec.check().expect("a share that makes sense");

@@ -61,6 +61,9 @@ impl Os {
         if !space.infer || self.inferred_pages == InferredPages::FirstTouch || space.has(at.0) {
             return Ok(false);
         }
+        if space.swapped.contains(&(at.0 >> 12)) {
+            return Ok(false);
+        }
         match self.area(pid, at, access) {
             Ok(vma) if vma.inferred => {}
             Ok(_) | Err(OsError::SegmentationFault { .. }) => return Ok(false),

@@ -63,6 +63,7 @@ impl Os {
         parent.forked = true;
         copy.forked = true;
         copy.vmas = parent.vmas.clone();
+        copy.swapped = parent.swapped.clone();
         let mut pages = Vec::new();
         let mut protected = false;
         let mut done = Ok(());

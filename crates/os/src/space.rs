@@ -1,5 +1,7 @@
 //! An address space: its areas, its page table, and what is mapped where.
 
+use std::collections::BTreeSet;
+
 use pagewalk_tables::{Flags, GuestUse, Invalidation, MapError, Purpose, Refusal, Want};
 use pagewalk_units::{Asid, Page, PageSize, VirtAddr};
 
@@ -24,6 +26,8 @@ pub struct Space {
     pub mapped: [u64; 3],
     /// It has been forked or is a fork: pages may wait for copy-on-write.
     pub forked: bool,
+    /// Page numbers of what is swapped out.
+    pub swapped: BTreeSet<u64>,
     /// Its page table.
     pub table: Table,
 }
@@ -45,6 +49,7 @@ impl Space {
             regions: Regions::default(),
             mapped: [0; 3],
             forked: false,
+            swapped: BTreeSet::new(),
             table,
         }
     }
@@ -263,6 +268,7 @@ impl Space {
     ) -> Result<(), Refusal> {
         self.split_at(k, from, fx)?;
         self.split_at(k, to, fx)?;
+        self.forget_swapped(from, to);
         let mut any = false;
         let mut pages = Vec::new();
         for key in self.regions.overlapping(from, to) {
@@ -288,6 +294,22 @@ impl Space {
             self.invalidate_range(k, from, to, fx);
         }
         Ok(())
+    }
+
+    /// Page numbers in `from..to` that are swapped out, which they are no more.
+    pub fn forget_swapped(&mut self, from: u64, to: u64) -> Vec<u64> {
+        if self.swapped.is_empty() {
+            return Vec::new();
+        }
+        let found: Vec<u64> = self
+            .swapped
+            .range(from >> 12..to.div_ceil(4096))
+            .copied()
+            .collect();
+        for vpn in &found {
+            self.swapped.remove(vpn);
+        }
+        found
     }
 
     /// Breaks up the reservation of region `key`: mapped pages stay where they
@@ -382,6 +404,7 @@ impl Space {
         self.table.release(&mut source);
         self.regions = Regions::default();
         self.mapped = [0; 3];
+        self.swapped.clear();
         self.vmas.clear();
     }
 }

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::mover::{MigrationSpec, SwapSpec};
+
 /// Physical memory and what the kernel charges for its work.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +37,13 @@ pub struct OsSpec {
     /// most of what it touches was there).
     #[serde(default)]
     pub inferred_pages: InferredPages,
+    /// Pages that the kernel moves to other frames of its own accord; of a virtual machine the
+    /// host's kernel. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationSpec>,
+    /// Pages that it swaps out; likewise. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<SwapSpec>,
     /// What the kernel's work costs.
     #[serde(default)]
     pub prices: PriceSpec,
@@ -230,6 +239,8 @@ impl OsSpec {
             fragmentation: FragmentationSpec::None,
             compaction: CompactionSpec::default(),
             inferred_pages: InferredPages::default(),
+            migration: None,
+            swap: None,
             prices: PriceSpec::default(),
         }
     }
@@ -276,6 +287,12 @@ impl OsSpec {
             "os.compaction.fails_above_index",
             self.compaction.fails_above_index,
         )?;
+        if let Some(migration) = &self.migration {
+            migration.check()?;
+        }
+        if let Some(swap) = &self.swap {
+            swap.check()?;
+        }
         self.prices.check()
     }
 }

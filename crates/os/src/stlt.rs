@@ -1,18 +1,23 @@
 //! The kernel's part of an STLT (sections III-D1 and III-F): the tables of the processes,
 //! the system calls that make them, and the array of invalid pages, by which rows that
-//! are out of date are lazily found.
+//! are out of date are lazily found. Of a virtual machine the host keeps the tables: rows hold
+//! what guest and host say together.
+
+mod guard;
 
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     Flags, Invalidation, Looked, Purpose, STLT_ROW_BYTES, Stlt, StltInserted, StltPage, StltSpec,
-    Unit, Want,
+    Unit, View, Want,
 };
-use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, GuestPhysAddr, PhysAddr, VirtAddr};
 
+pub use self::guard::StltGuardStats;
+use self::guard::{Guard, Turn};
+use crate::host::Host;
 use crate::kernel::Kernel;
-use crate::space::Space;
 use crate::{Effects, Os, OsError, Pid};
 
 /// Pages of the array, as many as the IPB has entries (section III-D1).
@@ -21,7 +26,8 @@ pub const INVALID_PAGES: usize = 32;
 pagewalk_stats::counters! {
     /// What the tables of an STLT and the kernel's part of it went through.
     /// loads = hits + no_row + invalid + no_table, inserts = new_rows + matching_rows +
-    /// replaced_rows + emptied_rows + given_up.
+    /// replaced_rows + emptied_rows + given_up, and where tables are turned off off_loads and
+    /// off_inserts beside.
     pub struct StltStats {
         gauge bytes: "bytes", "Physical memory of the tables";
         gauge used_rows: "rows", "Rows in use";
@@ -55,6 +61,8 @@ struct Own {
     /// First byte and length of pages whose translation has changed since the kernel
     /// searched the table last.
     invalid: Vec<(u64, u64)>,
+    /// What turns the table on and off, if something does.
+    guard: Option<Guard>,
 }
 
 /// Whether `va` lies in one of `ranges`, each a first byte and a length.
@@ -72,16 +80,39 @@ pub struct Stlts {
     spare_used: bool,
     of: BTreeMap<Asid, Own>,
     stats: StltStats,
+    guards: StltGuardStats,
 }
 
-/// Where `va` lies now and what may be done there, as a row keeps it.
-fn page_of(space: &Space, va: VirtAddr) -> Option<StltPage> {
-    let found = space.table.translate(va)?;
+/// Where `va` lies now and what may be done there, as a row keeps it: in a virtual machine the
+/// smaller of guest's and host's page, in physical memory, with the guest's rights.
+fn page_of(view: &View<'_>, va: VirtAddr) -> Option<StltPage> {
+    let (size, at, flags) = match *view {
+        View::Native(table) => {
+            let found = table.translate(va)?;
+            (found.size, found.frame.base.0, found.flags)
+        }
+        View::Nested { guest, host } => {
+            let found = guest.translate(va)?;
+            let within = |at: u64, bytes: u64| at & (bytes - 1);
+            let gpa = found.frame.base.0 + within(va.0, found.size.bytes());
+            let behind = host.translate(GuestPhysAddr(gpa))?;
+            let at = behind.frame.base.0 + within(gpa, behind.size.bytes());
+            (found.size.min(behind.size), at, found.flags)
+        }
+    };
     Some(StltPage {
-        frame: PhysAddr(found.frame << 12),
-        size: found.size,
-        writable: found.flags.contains(Flags::WRITABLE),
+        frame: PhysAddr(at & !(size.bytes() - 1)),
+        size,
+        writable: flags.contains(Flags::WRITABLE),
     })
+}
+
+/// The kernel whose memory tables lie in, and what it takes to call it from a guest.
+fn keeper<'a>(own: &'a mut Kernel, host: &'a mut Option<Box<Host>>) -> (&'a mut Kernel, Cycle) {
+    match host {
+        Some(host) => (&mut host.os.kernel, host.exit),
+        None => (own, 0),
+    }
 }
 
 fn bytes_of(rows: u64) -> u64 {
@@ -108,6 +139,7 @@ impl Os {
             spare_used: false,
             of: BTreeMap::new(),
             stats: StltStats::default(),
+            guards: StltGuardStats::default(),
         }));
         Ok(())
     }
@@ -137,7 +169,7 @@ impl Os {
                 "STLTalloc: process {pid} has a table already"
             )));
         }
-        s.give(asid, rows, &mut self.kernel, fx)
+        s.give(asid, rows, keeper(&mut self.kernel, &mut self.host), fx)
     }
 
     /// `STLTresize`: the same process has an empty table of `rows`, of as many as now for 0,
@@ -162,8 +194,9 @@ impl Os {
         };
         let rows = if rows == 0 { now } else { rows };
         StltSpec::check_rows(rows).map_err(|e| OsError::Bad(format!("STLTresize: {e}")))?;
-        s.drop_table(asid, &mut self.kernel);
-        s.give(asid, rows, &mut self.kernel, fx)
+        let keeper = keeper(&mut self.kernel, &mut self.host);
+        s.drop_table(asid, keeper.0);
+        s.give(asid, rows, keeper, fx)
     }
 
     /// `STLTfree`: the process has no table from now on, and its memory is free again: that
@@ -175,7 +208,7 @@ impl Os {
         let asid = self.space(pid)?.asid;
         fx.cycles += self.kernel.prices.syscall;
         let taken = self.stlt.as_mut().is_some_and(|s| {
-            let had = s.drop_table(asid, &mut self.kernel);
+            let had = s.drop_table(asid, keeper(&mut self.kernel, &mut self.host).0);
             if had {
                 s.of.insert(asid, Own::none());
             }
@@ -198,7 +231,7 @@ impl Os {
     /// or that of the next process with this identifier, makes another one.
     pub(crate) fn stlt_forget(&mut self, asid: Asid) {
         if let Some(s) = &mut self.stlt {
-            s.drop_table(asid, &mut self.kernel);
+            s.drop_table(asid, keeper(&mut self.kernel, &mut self.host).0);
             s.of.remove(&asid);
         }
     }
@@ -213,12 +246,13 @@ impl Os {
             return nothing;
         };
         let asid = what.asid();
-        let Some(own) = s.of.get_mut(&asid) else {
+        let Some(own) = s.of.get_mut(&asid).filter(|own| own.table.is_some()) else {
             return nothing;
         };
-        let Some(table) = &mut own.table else {
+        let off = own.guard.as_mut().filter(|g| !g.is_on());
+        if off.as_ref().is_some_and(|g| g.stale) {
             return nothing;
-        };
+        }
         let (at, bytes, pages) = match *what {
             Invalidation::Page { page, .. } => (page.base.0, page.size.bytes(), 1),
             Invalidation::Range { at, bytes, .. } => {
@@ -228,7 +262,6 @@ impl Os {
             }
             Invalidation::Space { .. } => (0, u64::MAX, u64::MAX),
         };
-        let prices = &self.kernel.prices;
         if pages <= INVALID_PAGES as u64 {
             let each = bytes / pages.max(1);
             let before = own.invalid.len();
@@ -240,18 +273,72 @@ impl Os {
             if own.invalid.len() <= INVALID_PAGES {
                 let put = (own.invalid.len() - before) as u64;
                 s.stats.invalid_pages += put;
-                return (prices.registers(put), put);
+                return (self.kernel.prices.registers(put), put);
             }
         }
-        let mut invalid = std::mem::take(&mut own.invalid);
-        invalid.push((at, bytes));
-        let space = self.spaces.iter().flatten().find(|s| s.asid == asid);
-        let rows = table.refresh(|va| lies_in(&invalid, va), |va| page_of(space?, va));
-        let cycles = prices.search(bytes_of(table.rows())) + prices.moved(rows);
-        s.stats.refreshes += 1;
-        s.stats.refreshed_rows += rows;
-        s.stats.refresh_cycles += cycles;
-        (cycles, 0)
+        if let Some(guard) = off {
+            // Nobody asks: it is looked for when the table is on again.
+            guard.stale = true;
+            own.invalid.clear();
+            return nothing;
+        }
+        (self.stlt_refresh(asid, Some((at, bytes))), 0)
+    }
+
+    /// Empties the array of `asid` and searches its table for rows of the pages in it and of `more`,
+    /// or for all rows if there is nothing `more`; these are put right. Kernel time.
+    fn stlt_refresh(&mut self, asid: Asid, more: Option<(u64, u64)>) -> Cycle {
+        // What the rows are put right by is the kernel's, too.
+        let Some(mut s) = self.stlt.take() else {
+            return 0;
+        };
+        let alive = |s: &crate::space::Space| s.asid == asid;
+        let pid = (self.spaces.iter()).position(|s| s.as_deref().is_some_and(alive));
+        let view = pid.map(|pid| self.view(pid as Pid));
+        let mut cycles = 0;
+        if let Some(own) = s.of.get_mut(&asid)
+            && let Some(table) = &mut own.table
+        {
+            let mut invalid = std::mem::take(&mut own.invalid);
+            invalid.extend(more);
+            let concerned = |va| more.is_none() || lies_in(&invalid, va);
+            let now = |va| page_of(view.as_ref()?, va);
+            let rows = table.refresh(concerned, now);
+            let prices = &self.kernel.prices;
+            cycles = prices.search(bytes_of(table.rows())) + prices.moved(rows);
+            s.stats.refreshes += 1;
+            s.stats.refreshed_rows += rows;
+            s.stats.refresh_cycles += cycles;
+        }
+        self.stlt = Some(s);
+        cycles
+    }
+
+    /// A thread of `pid` is about to ask at `now`: where tables are turned on and off, that of
+    /// the process may be. To be called before each `loadVA` that time passes for.
+    pub fn stlt_guard(&mut self, pid: Pid, now: Cycle, fx: &mut Effects) {
+        let asid = self.asid(pid);
+        let Some(s) = self.stlt.as_mut().filter(|s| s.spec.guard.is_some()) else {
+            return;
+        };
+        let Some(own) = s.of.get_mut(&asid) else {
+            return;
+        };
+        let (Some(table), Some(guard)) = (&own.table, &mut own.guard) else {
+            return;
+        };
+        let rows = table.rows();
+        let turn = guard.question(now, rows, &mut s.guards);
+        let stale = turn == Turn::On && std::mem::take(&mut guard.stale);
+        if turn != Turn::Stays {
+            fx.cycles += self.kernel.prices.syscall;
+        }
+        if turn == Turn::Grows {
+            s.grow(asid, 2 * rows, keeper(&mut self.kernel, &mut self.host), fx);
+        }
+        if stale {
+            fx.cycles += self.stlt_refresh(asid, None);
+        }
     }
 
     /// A core takes up `pid` after another process: its IPB is cleared, and filled from the
@@ -270,7 +357,7 @@ impl Os {
     pub(crate) fn stlt_load(&mut self, pid: Pid, integer: u64, fx: &mut Effects) -> Option<Looked> {
         let asid = self.asid(pid);
         let s = self.stlt.as_mut()?;
-        s.at_start(asid, &mut self.kernel, fx);
+        s.at_start(asid, keeper(&mut self.kernel, &mut self.host), fx);
         Some(s.load(asid, integer))
     }
 
@@ -284,10 +371,10 @@ impl Os {
     ) -> Option<Looked> {
         self.stlt.as_ref()?;
         let asid = self.asid(pid);
-        let space = self.spaces.get(pid as usize).and_then(Option::as_deref);
-        let page = space.and_then(|space| page_of(space, va));
+        let alive = self.space(pid).is_ok();
+        let page = alive.then(|| page_of(&self.view(pid), va)).flatten();
         let s = self.stlt.as_mut()?;
-        s.at_start(asid, &mut self.kernel, fx);
+        s.at_start(asid, keeper(&mut self.kernel, &mut self.host), fx);
         Some(s.insert(asid, integer, va, page))
     }
 
@@ -295,6 +382,9 @@ impl Os {
     pub(crate) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         if let Some(s) = &self.stlt {
             tree.add(path, &s.stats());
+            if s.spec.guard.is_some() {
+                tree.add(&format!("{path}.guard"), &s.guards);
+            }
         }
     }
 }
@@ -304,31 +394,55 @@ impl Own {
         Own {
             table: None,
             invalid: Vec::new(),
+            guard: None,
         }
     }
 
-    /// The table, if there is one, and what is invalid of it.
-    fn parts(&mut self) -> Option<(&mut Stlt, &[(u64, u64)])> {
-        Some((self.table.as_mut()?, &self.invalid))
+    /// The table is turned off.
+    fn is_off(&self) -> bool {
+        self.table.is_some() && self.guard.is_some_and(|g| !g.is_on())
     }
 }
 
 impl Stlts {
     /// A program that asks begins with `STLTalloc`: here at its first question.
-    fn at_start(&mut self, asid: Asid, kernel: &mut Kernel, fx: &mut Effects) {
+    fn at_start(&mut self, asid: Asid, keeper: (&mut Kernel, Cycle), fx: &mut Effects) {
         if self.of.contains_key(&asid) {
             return;
         }
-        fx.cycles += kernel.prices.syscall;
+        fx.cycles += keeper.0.prices.syscall;
         // Without memory the program does without, as it would after a failed call.
-        let _ = self.give(asid, self.spec.rows, kernel, fx);
+        let _ = self.give(asid, self.spec.rows, keeper, fx);
+    }
+
+    /// `STLTresize` by the guard of `asid`; without memory for so many rows it begins with an
+    /// empty table of the size that it had.
+    fn grow(
+        &mut self,
+        asid: Asid,
+        rows: u64,
+        (kernel, exit): (&mut Kernel, Cycle),
+        fx: &mut Effects,
+    ) {
+        let guard = self.of.get(&asid).and_then(|own| own.guard);
+        self.drop_table(asid, kernel);
+        let full = self.give(asid, rows, (kernel, exit), fx).is_err();
+        if full {
+            let _ = self.give(asid, rows / 2, (kernel, exit), fx);
+        }
+        if let Some(own) = self.of.get_mut(&asid) {
+            own.guard = guard.map(|mut g| {
+                g.full |= full;
+                g
+            });
+        }
     }
 
     fn give(
         &mut self,
         asid: Asid,
         rows: u64,
-        kernel: &mut Kernel,
+        (kernel, exit): (&mut Kernel, Cycle),
         fx: &mut Effects,
     ) -> Result<(), OsError> {
         let wanted = bytes_of(rows);
@@ -355,7 +469,7 @@ impl Stlts {
                 };
                 kernel.rows_bytes += wanted;
                 let index = kernel.memory().index_at(frame);
-                fx.cycles += kernel.prices.allocation(wanted, index);
+                fx.cycles += exit + kernel.prices.allocation(wanted, index);
                 PhysAddr(frame << 12)
             }
         };
@@ -364,6 +478,7 @@ impl Stlts {
         let own = Own {
             table: Some(Stlt::new(&self.spec, rows, base, self.seed, &name)),
             invalid: Vec::new(),
+            guard: self.spec.guard.map(Guard::new),
         };
         self.of.insert(asid, own);
         Ok(())
@@ -398,8 +513,20 @@ impl Stlts {
             },
             ..Looked::default()
         };
-        let Some((table, invalid)) = self.of.get_mut(&asid).and_then(Own::parts) else {
+        let Some(own) = self.of.get_mut(&asid).filter(|own| own.table.is_some()) else {
             s.no_table += 1;
+            return looked;
+        };
+        if own.is_off() {
+            self.guards.off_loads += 1;
+            return looked;
+        }
+        let Own {
+            table,
+            invalid,
+            guard,
+        } = own;
+        let Some(table) = table else {
             return looked;
         };
         looked.reads = table.lines(integer);
@@ -420,6 +547,9 @@ impl Stlts {
             s.invalid += 1;
         } else {
             s.hits += 1;
+            if let Some(guard) = guard {
+                guard.found();
+            }
             looked.value = found.va.0;
         }
         looked
@@ -437,7 +567,17 @@ impl Stlts {
             },
             ..Looked::default()
         };
-        let table = self.of.get_mut(&asid).and_then(|own| own.table.as_mut());
+        let own = self.of.get_mut(&asid);
+        let off = own.as_ref().is_some_and(|own| own.is_off());
+        let table = own.and_then(|own| own.table.as_mut());
+        if off && let Some(table) = table {
+            // No row may stay that names where the record was before. Nobody waits for the
+            // line, as for that of a store.
+            self.guards.off_inserts += 1;
+            looked.written = table.lines(integer).first().copied();
+            table.erase(integer);
+            return looked;
+        }
         let erases = va.0 == 0;
         let Some(table) = table.filter(|_| erases || Stlt::holds(va)) else {
             s.given_up += 1;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec, Os,
-    OsError, OsSpec, PageTableSpec, Pid, PlacementSpec, PriceSpec, ReservationSpec, ThpMode,
-    ThpSpec, VirtualSpec,
+    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec,
+    MigrationSpec, Os, OsError, OsSpec, PageMover, PageTableSpec, Pid, PlacementSpec, PriceSpec,
+    ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -52,7 +52,7 @@ enum Op {
         page: usize,
         write: bool,
     },
-    /// Time goes on, in which khugepaged works.
+    /// Time goes on, in which khugepaged works and pages move to other frames.
     Elapse {
         millisecs: u64,
     },
@@ -349,6 +349,9 @@ impl World {
             Op::Elapse { millisecs } => {
                 let done = self.os.elapse(millisecs * 2_000_000, &mut fx);
                 assert_eq!(done, Ok(()), "nothing has been lost");
+                let moved =
+                    (self.os).move_pages(PageMover::Migration, millisecs * 2_000_000, &mut fx);
+                assert_eq!(moved, Ok(()), "nor here");
                 assert_eq!(fx.cycles, 0, "on a core of its own");
             }
             Op::Settle => {
@@ -563,6 +566,8 @@ fn run(
         fragmentation: FragmentationSpec::Available2mb(available),
         compaction: CompactionSpec::default(),
         inferred_pages: InferredPages::default(),
+        migration: Some(MigrationSpec::default()),
+        swap: None,
         prices: PriceSpec::default(),
     };
     if table.host.is_some() && kernel_reserved > 0.0 {

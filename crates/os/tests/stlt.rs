@@ -2,11 +2,11 @@
 //! that costs, and whose memory the tables are.
 
 use pagewalk_os::{
-    BuddySpec, Effects, KhugepagedSpec, Os, OsSpec, Pid, PlacementSpec, ReservationSpec, ThpMode,
-    ThpSpec,
+    BuddySpec, Effects, KhugepagedSpec, MigrationSpec, Os, OsSpec, PageMover, Pid, PlacementSpec,
+    ReservationSpec, SwapSpec, ThpMode, ThpSpec,
 };
 use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, Invalidation, Looked, StltSpec, Unit, View};
+use pagewalk_tables::{Flags, Invalidation, Looked, StltGuardSpec, StltSpec, Unit, View};
 use pagewalk_units::{Access, Advice, Backing, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
@@ -22,7 +22,10 @@ fn table(rows: u64) -> StltSpec {
 }
 
 fn boot(placement: &PlacementSpec, stlt: Option<&StltSpec>) -> Os {
-    let spec = OsSpec::free(1);
+    let mut spec = OsSpec::free(1);
+    // They do nothing until they are given time.
+    spec.migration = Some(MigrationSpec::default());
+    spec.swap = Some(SwapSpec::default());
     let radix = toml::from_str("radix = { levels = 4 }").expect("a page table");
     let mut os = Os::new(&spec, placement, &radix, 2.0, 3).expect("a possible system");
     if let Some(stlt) = stlt {
@@ -139,6 +142,11 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                 }
                 15 => drop(os.populate(pid, at, bytes, &mut fx)),
                 16 => drop(os.elapse(20_000_000, &mut fx)),
+                // 40 pages: more than the array holds.
+                19 if n < 2 => drop(os.move_pages(PageMover::Migration, 10_000_000, &mut fx)),
+                20 if n < 2 && random.random_range(0..4u8) == 0 => {
+                    drop(os.move_pages(PageMover::Swap, 2_000_000, &mut fx));
+                }
                 17 if pids.len() < 4 => pids.push(os.fork(pid, &mut fx).expect("memory")),
                 18 if pids.len() > 1 && random.random_range(0..4u8) == 0 => {
                     os.exit(pid, &mut fx);
@@ -467,4 +475,111 @@ fn rows_without_translations_know_nothing_of_pages() {
         };
         assert_eq!(os.stlt_invalidate(&page_gone(&os, pid, 0)), (0, 0));
     }
+}
+
+/// A table that is off answers 0 for nothing, ignores insertions, and is searched when it is on
+/// again if more pages changed than the array holds.
+#[test]
+fn a_table_that_is_off_reads_nothing_and_is_right_when_it_is_on_again() {
+    let spec = StltSpec {
+        guard: Some(StltGuardSpec {
+            period: 100,
+            trial: 100,
+            resize_below_percent: 0,
+            most_rows: 1024,
+        }),
+        ..table(1024)
+    };
+    let mut os = boot(&plain(), Some(&spec));
+    let pid = mapped(&mut os, 4096 * 64);
+    for n in 0..64 {
+        assert!(insert(&mut os, pid, n << 12, BASE + 4096 * n));
+    }
+    // 100 questions of 10 cycles with it, and 100 of 5 without.
+    let mut now = 0;
+    let mut ask = |os: &mut Os, cycles: u64| {
+        let mut fx = Effects::default();
+        os.stlt_guard(pid, now, &mut fx);
+        now += cycles;
+        (load(os, pid, 1 << 12), fx.cycles)
+    };
+    for n in 0..100 {
+        let (looked, cycles) = ask(&mut os, 10);
+        assert_eq!((looked.value, cycles), (BASE + 4096, 0), "{n}");
+    }
+    let syscall = 112;
+    let (looked, cycles) = ask(&mut os, 5);
+    assert_eq!((looked.value, looked.latency, cycles), (0, 6, syscall));
+    assert!(looked.reads.is_empty() && looked.written.is_none());
+    assert!(matches!(looked.unit, Unit::Load { row: None, .. }));
+    let mut fx = Effects::default();
+    let ignored = os
+        .insert_va(pid, 7, VirtAddr(BASE), &mut fx)
+        .expect("it answers");
+    assert_eq!((ignored.value, ignored.latency), (0, 4));
+    assert!(ignored.reads.is_empty() && ignored.written.is_none());
+    assert!(matches!(
+        ignored.unit,
+        Unit::Insert {
+            row: None,
+            walk: None
+        }
+    ));
+    for _ in 1..100 {
+        ask(&mut os, 5);
+    }
+    // It stays off. Meanwhile all pages go, which costs nobody a search.
+    ask(&mut os, 5);
+    os.unmap(pid, VirtAddr(BASE), 4096 * 32, &mut fx)
+        .expect("mapped");
+    for what in std::mem::take(&mut fx.invalidate) {
+        assert_eq!(os.stlt_invalidate(&what), (64, 32), "the array has room");
+    }
+    os.unmap(pid, VirtAddr(BASE + 4096 * 32), 4096 * 16, &mut fx)
+        .expect("mapped");
+    for what in std::mem::take(&mut fx.invalidate) {
+        assert_eq!(os.stlt_invalidate(&what), (0, 0), "nor that");
+    }
+    assert_eq!(get(&os, "refreshes"), 0);
+    for _ in 1..100 {
+        ask(&mut os, 5);
+    }
+    // On for a trial: searched first, 16 KB at 8 GB/s, and its 64 rows put right.
+    let (_, cycles) = ask(&mut os, 1);
+    assert_eq!(cycles, syscall + 4096 + 64 * 200);
+    assert_eq!((get(&os, "refreshes"), get(&os, "used_rows")), (1, 16));
+    let mut tree = Tree::default();
+    os.report("os", &mut tree);
+    let guard = |name| tree.get("stlt.guard", name).expect(name);
+    assert_eq!((guard("off_loads"), guard("off_inserts")), (200, 1));
+    assert_eq!(
+        (guard("trials"), guard("kept_off"), guard("switches")),
+        (1, 1, 1)
+    );
+    assert_eq!(guard("off_cycles"), 200 * 5);
+}
+
+/// Without memory for twice the table it keeps its size, and is not asked again.
+#[test]
+fn a_table_that_cannot_be_doubled_keeps_its_size() {
+    let spec = StltSpec {
+        guard: Some(StltGuardSpec {
+            period: 10,
+            trial: 10,
+            resize_below_percent: 100,
+            most_rows: 1 << 26,
+        }),
+        ..table(1 << 24)
+    };
+    let mut os = boot(&plain(), Some(&spec));
+    let pid = mapped(&mut os, 4096);
+    for now in 0..200 {
+        os.stlt_guard(pid, now, &mut Effects::default());
+        load(&mut os, pid, now);
+    }
+    // 256 MB and, for a moment, 512 MB of the gigabyte; no block of that, and none of twice that.
+    let bytes = get(&os, "bytes");
+    assert!(bytes == 16 << 24 || bytes == 16 << 25, "{bytes}");
+    assert!(get(&os, "refused_tables") == 1, "asked once");
+    assert_eq!(get(&os, "no_table"), 0);
 }

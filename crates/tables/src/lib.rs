@@ -31,7 +31,8 @@ pub use radix::Radix;
 pub use registry::*;
 pub use shortcut::{Looked, MOST_LINES, Shortcut, Unit};
 pub use stlt::{
-    STLT_ROW_BYTES, ShortcutSpec, Stlt, StltCounter, StltInserted, StltPage, StltRow, StltSpec,
+    STLT_ROW_BYTES, ShortcutSpec, Stlt, StltCounter, StltGuardSpec, StltInserted, StltPage,
+    StltRow, StltSpec,
 };
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 

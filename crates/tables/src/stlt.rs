@@ -56,6 +56,56 @@ pub struct StltSpec {
     /// Whether rows hold page-table entries, which `loadVA` hands to the MMU. Default true;
     /// false is the paper's STLT-VA (section IV-E): no walk for an insertion, no STB, no IPB.
     pub translations: bool,
+    /// Turns the table on and off by how the program fares with it. Default: none, it is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard: Option<StltGuardSpec>,
+}
+
+/// The performance guarantee of section III-F, "turning STLT on and off": each process's questions
+/// (`loadVA`) are timed with the table on and off, and the faster one is kept until the next trial.
+/// The paper gives no numbers: all defaults are ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StltGuardSpec {
+    /// Questions for which what is faster is kept; the last `trial` of them are timed. Default 20000.
+    pub period: u64,
+    /// Questions then asked the other way, and timed. At most `trial` of `period + trial` are asked
+    /// the slower way for long. Default 1000.
+    pub trial: u64,
+    /// Share of the timed questions that find a row, percent, below which the table is resized to
+    /// twice as many rows, which empties it. Default 50; 0: never.
+    pub resize_below_percent: u8,
+    /// Rows up to which it is resized. Default 67108864 (1 GB, the kernel's largest block).
+    pub most_rows: u64,
+}
+
+impl Default for StltGuardSpec {
+    fn default() -> Self {
+        StltGuardSpec {
+            period: 20_000,
+            trial: 1000,
+            resize_below_percent: 50,
+            most_rows: MOST_ROWS,
+        }
+    }
+}
+
+impl StltGuardSpec {
+    fn check(&self) -> Result<(), String> {
+        if self.trial == 0 || self.trial > self.period {
+            return Err(format!(
+                "trial is {}; expected 1 to period ({}) questions",
+                self.trial, self.period
+            ));
+        }
+        if self.resize_below_percent > 100 {
+            return Err(format!(
+                "resize_below_percent is {}; expected 0 to 100",
+                self.resize_below_percent
+            ));
+        }
+        StltSpec::check_rows(self.most_rows).map_err(|e| format!("most_{e}"))
+    }
 }
 
 impl Default for StltSpec {
@@ -67,6 +117,7 @@ impl Default for StltSpec {
             load_latency: 6,
             insert_latency: 4,
             translations: true,
+            guard: None,
         }
     }
 }
@@ -93,7 +144,10 @@ impl StltSpec {
         if !matches!(self.ways, 1 | 2 | 4 | 8) {
             return Err(format!("ways is {}; expected 1, 2, 4 or 8", self.ways));
         }
-        Ok(())
+        match &self.guard {
+            Some(guard) => guard.check().map_err(|e| format!("guard.{e}")),
+            None => Ok(()),
+        }
     }
 
     /// Whether a table can have so many rows; the error begins with `rows`.

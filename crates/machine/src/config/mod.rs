@@ -127,9 +127,6 @@ impl Config {
         }
         if let Some(shortcut) = &self.shortcut {
             shortcut.check()?;
-            if self.virtual_machine.is_some() {
-                return Err("shortcut is given beside virtual, and an STLT's rows hold what one page table says; expected a design without one of them".to_owned());
-            }
         }
         if let Some(engine) = &self.engine {
             engine.check()?;

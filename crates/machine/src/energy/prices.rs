@@ -111,6 +111,7 @@ pub(super) fn costs_nothing(at: &str) -> bool {
             | "mmu.stlt"
             | "mmu.prefetcher"
             | "stlt"
+            | "stlt.guard"
             | "in_memory_tlb"
             | "cycles"
             | "predictor"

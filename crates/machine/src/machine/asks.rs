@@ -42,6 +42,9 @@ impl Machine {
         let process = thread.process;
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
+        if matches!(ask, Ask::LoadVa { .. }) && self.plan.phase.takes_time() {
+            self.os.stlt_guard(pid, self.cores[core].now(), &mut fx);
+        }
         let looked = match ask {
             Ask::LoadVa { integer } => self.os.load_va(pid, integer, &mut fx),
             Ask::InsertVa { integer, va } => self.os.insert_va(pid, integer, va, &mut fx),

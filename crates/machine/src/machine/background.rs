@@ -1,11 +1,12 @@
-//! Time that passes for the kernel's own threads: khugepaged.
+//! Time that passes for the kernel's own threads: khugepaged, and what moves pages and swaps
+//! them out.
 //!
 //! While the clock runs, it is the clock's. While the machine skips it is what
 //! the skipped part would have taken as far as anybody knows: a cycle an
 //! instruction, and the kernel's time for it, of all threads one after the other. For
 //! memory that is populated it is the kernel's time for that.
 
-use pagewalk_os::Effects;
+use pagewalk_os::{Effects, PageMover};
 use pagewalk_units::Cycle;
 
 use super::{Machine, Outcome};
@@ -35,9 +36,9 @@ impl Background {
 }
 
 impl Machine {
-    /// Lets khugepaged do what it does until the time of `core`, whose turn it is.
+    /// Lets the kernel's threads do what they do until the time of `core`, whose turn it is.
     pub(super) fn run_background(&mut self, core: usize) -> Result<(), Outcome> {
-        if self.os.until_khugepaged().is_none() {
+        if self.os.until_kernel_thread().is_none() {
             return Ok(());
         }
         let at = self.local_time(core);
@@ -48,21 +49,25 @@ impl Machine {
             return Ok(());
         }
         let mut fx = std::mem::take(&mut self.effects);
-        let done = self.os.elapse(passed, &mut fx);
-        self.shoot_down(core, &mut fx);
+        let mut done = self.os.elapse(passed, &mut fx);
+        self.shoot_down(core, None, &mut fx);
+        for mover in PageMover::ALL {
+            done = done.and_then(|()| self.os.move_pages(mover, passed, &mut fx));
+            self.shoot_down(core, Some(mover), &mut fx);
+        }
         self.effects = fx;
         done.map_err(|e| self.os_error(&e))
     }
 
-    /// The time of `core` at which khugepaged goes on.
+    /// The time of `core` at which a thread of the kernel goes on.
     pub(super) fn until_background(&self, core: usize) -> Cycle {
-        let left = self.os.until_khugepaged();
+        let left = self.os.until_kernel_thread();
         left.map_or(Cycle::MAX, |c| self.cores[core].now().saturating_add(c))
     }
 
-    /// All cores forget what khugepaged has collapsed, and those that may use it are
-    /// interrupted, once for each collapse.
-    fn shoot_down(&mut self, core: usize, fx: &mut Effects) {
+    /// All cores forget what khugepaged has collapsed or `by` has moved, and those that may use
+    /// it are interrupted, once for each collapse or page.
+    fn shoot_down(&mut self, core: usize, by: Option<PageMover>, fx: &mut Effects) {
         let timed = self.plan.phase.takes_time();
         let remote = self.os.prices().shootdown_remote;
         if !fx.invalidate.is_empty() {
@@ -70,7 +75,11 @@ impl Machine {
         }
         let mut cycles = 0;
         for what in fx.invalidate.drain(..) {
-            let here = self.os.is_stolen(&what).then_some(core);
+            let stolen = match by {
+                None => self.os.is_stolen(&what),
+                Some(mover) => self.os.mover_is_stolen(mover),
+            };
+            let here = stolen.then_some(core);
             let mut interrupted = 0;
             cycles += self.forget(&what);
             for c in 0..self.cores.len() {
@@ -85,7 +94,10 @@ impl Machine {
                     }
                 }
             }
-            cycles += self.os.shot_down(&what, interrupted);
+            cycles += match by {
+                None => self.os.shot_down(&what, interrupted),
+                Some(mover) => self.os.interrupted_by(mover, interrupted),
+            };
         }
         fx.cycles += cycles;
         if timed && fx.cycles > 0 {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod rows;
+pub mod store;
 
 use std::path::{Path, PathBuf};
 

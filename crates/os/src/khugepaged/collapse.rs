@@ -1,8 +1,9 @@
 //! Looking at a region, and making a 2 MB page of its small ones
 //! (`hpage_collapse_scan_pmd` and `collapse_huge_page` of Linux mm/khugepaged.c).
 //!
-//! What Linux asks besides does not come up: nothing is swapped out, pinned or
-//! locked, and each mapped page has been accessed since nobody looks whether it has.
+//! Of pages that are swapped out none may be in a region (Linux's `max_ptes_swap` is 64). What
+//! Linux asks besides does not come up: nothing is pinned or locked, and each mapped page has
+//! been accessed since nobody looks whether it has.
 
 use pagewalk_tables::{Flags, Purpose, Refusal};
 use pagewalk_units::{PageSize, VirtAddr};
@@ -51,7 +52,9 @@ impl Khugepaged {
         };
         let k = &mut os.kernel;
         let small = |r: &&Region| r.kind == Kind::Small && r.reserved.is_none() && r.count > 0;
-        let Some(region) = space.regions.get(key).filter(small) else {
+        let swapped = (space.swapped.range(key << 9..(key + 1) << 9).next()).is_some();
+        let fit = space.regions.get(key).filter(small).filter(|_| !swapped);
+        let Some(region) = fit else {
             fx.cycles += k.prices.scan(1);
             return Ok(Looked::Nothing);
         };
@@ -189,7 +192,7 @@ impl Khugepaged {
 
 impl Os {
     /// A page table that could not even take back the pages that it had.
-    fn stuck(&self, refusal: Refusal) -> OsError {
+    pub(crate) fn stuck(&self, refusal: Refusal) -> OsError {
         match refusal {
             Refusal::NoFrames(refusal) => self.refusal(refusal.bytes),
             Refusal::Limit(limit) => OsError::TableLimit {

@@ -158,7 +158,7 @@ impl Os {
     }
 
     /// Has the host do something that may change its table.
-    fn of_host(
+    pub(crate) fn of_host(
         &mut self,
         fx: &mut Effects,
         action: impl FnOnce(&mut Os, &mut Effects) -> Result<(), OsError>,

@@ -1,0 +1,427 @@
+//! Pages that change their frame, or lose it, although no program asks for it: the kernel moves
+//! them (NUMA balancing, compaction) or swaps them out (reclaim).
+//!
+//! What makes a kernel do so, memory of different speed or too little of it, is not simulated:
+//! it takes pages of 4 KB at random, so many at a time, at a rate. What it does with each is what
+//! Linux does (`migrate_pages`, `try_to_unmap`): copy or write out, another entry or none, a
+//! shootdown. The machine says how much time has gone by ([`Os::move_pages`]).
+
+mod spec;
+
+pub use self::spec::{MigrationSpec, SwapSpec};
+
+use pagewalk_tables::{Purpose, Refusal};
+use pagewalk_units::{Backing, Cycle, Page, PageSize, Rng, VirtAddr, rng};
+use rand::RngExt;
+
+use crate::kernel::Kernel;
+use crate::khugepaged::KhugepagedCore;
+use crate::region::Kind;
+use crate::space::Space;
+use crate::{Effects, Os, OsError};
+
+pagewalk_stats::counters! {
+    /// What the kernel's page migration counts. taken = moved + skipped + no_memory.
+    pub struct MigrationStats {
+        passes: "passes", "Times that it took pages";
+        taken: "pages", "4 KB pages that it took, at random among those that are mapped";
+        moved: "pages", "Those that lie in another frame since";
+        skipped: "pages", "Those that it left: shared with another process, shared memory, or in a reserved block";
+        no_memory: "pages", "Those for which there was no other frame, or no memory for the page table";
+        copied_bytes: "bytes", "Memory copied for it";
+        cycles: "cycles", "Time that it worked, shootdowns included. Only with `core = \"stolen\"` it is taken from programs";
+        shootdowns: "interrupts", "Times that a core was interrupted because a page that its program could use was moved";
+    }
+}
+
+pagewalk_stats::counters! {
+    /// What the kernel's swapping counts. taken = swapped_out + skipped.
+    pub struct SwapStats {
+        passes: "passes", "Times that it took pages";
+        taken: "pages", "4 KB pages that it took, at random among those that are mapped";
+        swapped_out: "pages", "Those whose frame is free since";
+        skipped: "pages", "Those that it left: of files or of shared memory, shared with another process, or in a reserved block";
+        swapped_in: "pages", "Pages that a fault brought back, each in the device's latency";
+        swap_in_cycles: "cycles", "Time that faults waited for the device, in fault_cycles too";
+        cycles: "cycles", "Time that it worked, shootdowns included. Only with `core = \"stolen\"` it is taken from programs";
+        shootdowns: "interrupts", "Times that a core was interrupted because a page that its program could use was swapped out";
+    }
+}
+
+/// Which of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageMover {
+    /// Pages get another frame.
+    Migration,
+    /// Pages lose theirs.
+    Swap,
+}
+
+impl PageMover {
+    /// All of them.
+    pub const ALL: [PageMover; 2] = [PageMover::Migration, PageMover::Swap];
+}
+
+/// When it works, and on which pages.
+struct Pace {
+    interval: Cycle,
+    pages: u32,
+    core: KhugepagedCore,
+    now: Cycle,
+    next: Cycle,
+    draws: Rng,
+}
+
+impl Pace {
+    fn new(interval_us: f64, pages: u32, core: KhugepagedCore, ghz: f64, draws: Rng) -> Self {
+        let interval = ((interval_us * 1e3 * ghz).round() as Cycle).max(1);
+        Pace {
+            interval,
+            pages,
+            core,
+            now: 0,
+            next: interval,
+            draws,
+        }
+    }
+
+    /// What work of `cycles` takes from the program.
+    fn takes(&self, cycles: Cycle) -> Cycle {
+        match self.core {
+            KhugepagedCore::Own => 0,
+            KhugepagedCore::Stolen => cycles,
+        }
+    }
+}
+
+struct Migration {
+    pace: Pace,
+    stats: MigrationStats,
+}
+
+struct Swap {
+    pace: Pace,
+    /// From the fault to the page, cycles.
+    latency: Cycle,
+    stats: SwapStats,
+}
+
+/// Those that the kernel has.
+#[derive(Default)]
+pub struct Movers {
+    migration: Option<Box<Migration>>,
+    swap: Option<Box<Swap>>,
+}
+
+impl Movers {
+    /// Of a machine of `ghz` that has just booted.
+    pub fn new(
+        migration: Option<&MigrationSpec>,
+        swap: Option<&SwapSpec>,
+        ghz: f64,
+        seed: u64,
+    ) -> Self {
+        Movers {
+            migration: migration.map(|s| {
+                let draws = rng(seed, "os.migration");
+                Box::new(Migration {
+                    pace: Pace::new(s.interval_us, s.pages, s.core, ghz, draws),
+                    stats: MigrationStats::default(),
+                })
+            }),
+            swap: swap.map(|s| {
+                let draws = rng(seed, "os.swap");
+                Box::new(Swap {
+                    pace: Pace::new(s.interval_us, s.pages, s.core, ghz, draws),
+                    latency: (s.latency_us * 1e3 * ghz).round() as Cycle,
+                    stats: SwapStats::default(),
+                })
+            }),
+        }
+    }
+
+    fn pace(&mut self, which: PageMover) -> Option<&mut Pace> {
+        match which {
+            PageMover::Migration => self.migration.as_mut().map(|m| &mut m.pace),
+            PageMover::Swap => self.swap.as_mut().map(|s| &mut s.pace),
+        }
+    }
+
+    /// Cycles until one of them works.
+    #[inline]
+    pub fn until(&self) -> Option<Cycle> {
+        let migration = self.migration.as_ref().map(|m| &m.pace);
+        let swap = self.swap.as_ref().map(|s| &s.pace);
+        let paces = migration.into_iter().chain(swap);
+        paces.map(|p| p.next.saturating_sub(p.now)).min()
+    }
+
+    /// `pages` pages are read from the device by a fault: how long it takes.
+    pub fn swap_in(&mut self, pages: u64) -> Cycle {
+        let Some(swap) = &mut self.swap else { return 0 };
+        let cycles = pages * swap.latency;
+        swap.stats.swapped_in += pages;
+        swap.stats.swap_in_cycles += cycles;
+        cycles
+    }
+}
+
+/// A random 4 KB page of an address space that has some, each with the same chance.
+fn any_page(space: &Space, draws: &mut Rng) -> Option<Page<VirtAddr>> {
+    let pages = space.mapped[PageSize::K4.index()];
+    if pages == 0 {
+        return None;
+    }
+    let mut left = draws.random_range(0..pages);
+    let small = space.regions.iter().filter(|(_, r)| r.kind == Kind::Small);
+    for (key, region) in small {
+        let count = u64::from(region.count);
+        if left >= count {
+            left -= count;
+            continue;
+        }
+        let i = (0..512).filter(|&i| region.has(i)).nth(left as usize)?;
+        return Some(VirtAddr(key << 21 | i << 12).page(PageSize::K4));
+    }
+    None
+}
+
+/// Whether a page is its process's alone, and can have any frame.
+fn is_free_to_go(space: &Space, k: &Kernel, page: Page<VirtAddr>, frame: u64) -> bool {
+    let reserved = |key| space.regions.get(key).is_some_and(|r| r.reserved.is_some());
+    let area = space.vmas.find(page.base.0);
+    area.is_some_and(|v| v.object.is_none())
+        && !k.is_shared(frame, 0)
+        && !reserved(page.base.0 >> 21)
+}
+
+/// What came of a page that was taken.
+enum Fate {
+    Done,
+    Left,
+    NoMemory,
+}
+
+/// Moves a page to another frame.
+fn migrate(
+    space: &mut Space,
+    k: &mut Kernel,
+    page: Page<VirtAddr>,
+    fx: &mut Effects,
+) -> Result<Fate, Refusal> {
+    let Some(mapped) = space.table.translate(page.base) else {
+        return Ok(Fate::Left);
+    };
+    if !is_free_to_go(space, k, page, mapped.frame) {
+        return Ok(Fate::Left);
+    }
+    let vpn = page.base.0 >> 12;
+    let backing = space.vmas.find(page.base.0).map(|v| v.backing);
+    let purpose = match backing {
+        Some(Backing::File) => Purpose::File { vpn },
+        _ => Purpose::Leaf { vpn },
+    };
+    let Ok(frame) = k.frame(space.want(PageSize::K4, purpose)) else {
+        return Ok(Fate::NoMemory);
+    };
+    let (old, flags) = space.unmap_page(k, page, fx);
+    if space.map_page(k, page, frame, flags, fx).is_err() {
+        // The nodes that it needs have just gone back.
+        space.map_page(k, page, old, flags, fx)?;
+        k.put(frame, 0);
+        return Ok(Fate::NoMemory);
+    }
+    k.put(old, 0);
+    fx.cycles += k.prices.copy(4096);
+    space.invalidate_page(k, page, fx);
+    Ok(Fate::Done)
+}
+
+/// Writes a page out.
+fn swap_out(space: &mut Space, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Effects) -> Fate {
+    let anonymous = |b| matches!(b, Backing::Anonymous | Backing::Stack);
+    let area = space.vmas.find(page.base.0);
+    let mapped = space.table.translate(page.base);
+    let Some(mapped) = mapped.filter(|_| area.is_some_and(|v| anonymous(v.backing))) else {
+        return Fate::Left;
+    };
+    if !is_free_to_go(space, k, page, mapped.frame) {
+        return Fate::Left;
+    }
+    let (frame, _) = space.unmap_page(k, page, fx);
+    k.put(frame, 0);
+    space.swapped.insert(page.base.0 >> 12);
+    space.invalidate_page(k, page, fx);
+    Fate::Done
+}
+
+impl Os {
+    /// Simulated time goes on by `cycles`, in which `which` does its work, if the kernel has it.
+    /// `fx.cycles` is what it takes from the core whose turn it is; each request to forget is a
+    /// shootdown, of which [`Os::interrupted_by`] is to be told. In a virtual machine it is the host's
+    /// kernel. Error: memory for page tables ran out in between, and the run cannot go on.
+    pub fn move_pages(
+        &mut self,
+        which: PageMover,
+        cycles: Cycle,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        self.of_host(fx, |host, own| host.move_pages(which, cycles, own))?;
+        let mut movers = std::mem::take(&mut self.movers);
+        let mut done = Ok(());
+        if let Some(pace) = movers.pace(which) {
+            pace.now = pace.now.saturating_add(cycles);
+        }
+        while done.is_ok() && movers.pace(which).is_some_and(|p| p.next <= p.now) {
+            done = self.pass(&mut movers, which, fx);
+        }
+        self.movers = movers;
+        done?;
+        self.back(fx)?;
+        self.shadow()
+    }
+
+    /// Takes so many pages as are taken at a time.
+    fn pass(
+        &mut self,
+        movers: &mut Movers,
+        which: PageMover,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let mut own = Effects::default();
+        own.cycles += self.kernel.prices.context_switch;
+        let pages = movers.pace(which).map_or(0, |p| p.pages);
+        for _ in 0..pages {
+            self.take_a_page(movers, which, &mut own)?;
+        }
+        fx.invalidate.append(&mut own.invalidate);
+        match which {
+            PageMover::Migration => {
+                let Some(m) = &mut movers.migration else {
+                    return Ok(());
+                };
+                m.stats.passes += 1;
+                m.stats.cycles += own.cycles;
+            }
+            PageMover::Swap => {
+                let Some(s) = &mut movers.swap else {
+                    return Ok(());
+                };
+                s.stats.passes += 1;
+                s.stats.cycles += own.cycles;
+            }
+        }
+        if let Some(pace) = movers.pace(which) {
+            fx.cycles += pace.takes(own.cycles);
+            pace.next = pace.next.saturating_add(pace.interval);
+        }
+        Ok(())
+    }
+
+    fn take_a_page(
+        &mut self,
+        movers: &mut Movers,
+        which: PageMover,
+        fx: &mut Effects,
+    ) -> Result<(), OsError> {
+        let Some(pace) = movers.pace(which) else {
+            return Ok(());
+        };
+        let alive: Vec<usize> = (self.spaces.iter().enumerate())
+            .filter_map(|(i, s)| s.is_some().then_some(i))
+            .collect();
+        if alive.is_empty() {
+            return Ok(());
+        }
+        let chosen = alive[pace.draws.random_range(0..alive.len())];
+        let Some(space) = &mut self.spaces[chosen] else {
+            return Ok(());
+        };
+        let Some(page) = any_page(space, &mut pace.draws) else {
+            return Ok(());
+        };
+        let k = &mut self.kernel;
+        fx.cycles += k.prices.scan(1);
+        match which {
+            PageMover::Migration => {
+                let fate = migrate(space, k, page, fx).map_err(|refusal| self.stuck(refusal))?;
+                if let Some(m) = &mut movers.migration {
+                    m.stats.taken += 1;
+                    match fate {
+                        Fate::Done => {
+                            m.stats.moved += 1;
+                            m.stats.copied_bytes += 4096;
+                        }
+                        Fate::Left => m.stats.skipped += 1,
+                        Fate::NoMemory => m.stats.no_memory += 1,
+                    }
+                }
+            }
+            PageMover::Swap => {
+                let fate = swap_out(space, k, page, fx);
+                if let Some(s) = &mut movers.swap {
+                    s.stats.taken += 1;
+                    match fate {
+                        Fate::Done => s.stats.swapped_out += 1,
+                        Fate::Left | Fate::NoMemory => s.stats.skipped += 1,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The movers of the machine's memory: the host's in a virtual machine.
+    fn movers(&mut self) -> &mut Movers {
+        match &mut self.host {
+            Some(host) => &mut host.os.movers,
+            None => &mut self.movers,
+        }
+    }
+
+    /// Whether the core whose turn it is does the work of `which`: then it is not interrupted.
+    pub fn mover_is_stolen(&mut self, which: PageMover) -> bool {
+        let pace = self.movers().pace(which);
+        pace.is_some_and(|p| p.core == KhugepagedCore::Stolen)
+    }
+
+    /// A request of [`Os::move_pages`] to forget has interrupted `cores`: what it takes from the core
+    /// whose turn it is, beside the interrupts.
+    pub fn interrupted_by(&mut self, which: PageMover, cores: u32) -> Cycle {
+        let cycles = self.kernel.prices.shootdown(cores);
+        let movers = self.movers();
+        match which {
+            PageMover::Migration => {
+                if let Some(m) = &mut movers.migration {
+                    m.stats.shootdowns += u64::from(cores);
+                    m.stats.cycles += cycles;
+                }
+            }
+            PageMover::Swap => {
+                if let Some(s) = &mut movers.swap {
+                    s.stats.shootdowns += u64::from(cores);
+                    s.stats.cycles += cycles;
+                }
+            }
+        }
+        movers.pace(which).map_or(0, |p| p.takes(cycles))
+    }
+
+    /// Cycles of simulated time until a thread of the kernel's own goes on: khugepaged, migration or
+    /// swapping, of guest or host; `None` without one.
+    #[inline]
+    pub fn until_kernel_thread(&self) -> Option<Cycle> {
+        let host = self.host.as_ref().and_then(|h| h.os.movers.until());
+        let threads = [self.until_khugepaged(), self.movers.until(), host];
+        threads.into_iter().flatten().min()
+    }
+
+    /// What the movers have counted, those that there are.
+    pub fn mover_stats(&self) -> (Option<MigrationStats>, Option<SwapStats>) {
+        let m = &self.movers;
+        (
+            m.migration.as_ref().map(|m| m.stats),
+            m.swap.as_ref().map(|s| s.stats),
+        )
+    }
+}

@@ -1,0 +1,234 @@
+//! The performance guarantee (section III-F): whether a process's table is on, by what its
+//! questions take with it and without.
+//!
+//! For `period` questions the table is as it is kept, and the last `trial` of them are timed; then as
+//! many are asked the other way. What was faster is kept for the next period.
+
+use pagewalk_tables::StltGuardSpec;
+use pagewalk_units::Cycle;
+
+pagewalk_stats::counters! {
+    /// What turned the tables of an STLT on and off. off_loads are among the loads of `stlt`, and
+    /// in none of the parts that these have there; off_inserts likewise.
+    pub struct StltGuardStats {
+        trials: "trials", "Times that questions were asked the other way, and what they took compared";
+        kept_on: "trials", "Trials after which the table was on";
+        kept_off: "trials", "Trials after which it was off";
+        switches: "trials", "Trials after which it was otherwise than before";
+        resizes: "tables", "Times that a table was doubled because too few questions found a row";
+        off_loads: "instructions", "loadVA while the table was off: the reply is 0, and nothing is read";
+        off_inserts: "instructions", "insertSTLT while it was off: the row that matches is emptied, and nothing entered";
+        off_cycles: "cycles", "Time between questions of processes whose table was off";
+    }
+}
+
+/// What a question begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// All stays as it is.
+    Stays,
+    /// The table is on from now on.
+    On,
+    /// It is off.
+    Off,
+    /// It gets twice as many rows.
+    Grows,
+}
+
+/// The state of one process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard {
+    spec: StltGuardSpec,
+    on: bool,
+    /// This stretch is a trial of what is not kept.
+    trial: bool,
+    /// Questions of the stretch.
+    asked: u64,
+    /// When the timed part of it began.
+    began: Cycle,
+    /// Questions of that part that found a row.
+    hits: u64,
+    /// What the timed part of what is kept took.
+    kept: Cycle,
+    /// When the last question was asked.
+    last: Cycle,
+    /// While it was off more pages changed than the array holds: all rows are to be looked
+    /// at when it is turned on.
+    pub stale: bool,
+    /// There was no memory for a larger table.
+    pub full: bool,
+}
+
+impl Guard {
+    /// Of a process that begins, with its table on.
+    pub fn new(spec: StltGuardSpec) -> Self {
+        Guard {
+            spec,
+            on: true,
+            trial: false,
+            asked: 0,
+            began: 0,
+            hits: 0,
+            kept: 0,
+            last: 0,
+            stale: false,
+            full: false,
+        }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// A question found a row.
+    pub fn found(&mut self) {
+        self.hits += 1;
+    }
+
+    /// A question is asked at `now` of a table of `rows`.
+    pub fn question(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
+        if !self.on {
+            stats.off_cycles += now.saturating_sub(self.last);
+        }
+        self.last = now;
+        let turn = self.end_of_stretch(now, rows, stats);
+        if !self.trial && self.asked == self.spec.period - self.spec.trial {
+            (self.began, self.hits) = (now, 0);
+        }
+        self.asked += 1;
+        turn
+    }
+
+    fn end_of_stretch(&mut self, now: Cycle, rows: u64, stats: &mut StltGuardStats) -> Turn {
+        let spec = self.spec;
+        let took = now.saturating_sub(self.began);
+        if self.trial && self.asked == spec.trial {
+            (self.trial, self.asked) = (false, 0);
+            stats.trials += 1;
+            let better = took < self.kept;
+            stats.switches += u64::from(better);
+            let turn = if better { Turn::Stays } else { self.turn() };
+            let kept = if self.on {
+                &mut stats.kept_on
+            } else {
+                &mut stats.kept_off
+            };
+            *kept += 1;
+            return turn;
+        }
+        if self.trial || self.asked < spec.period {
+            return Turn::Stays;
+        }
+        self.asked = 0;
+        let too_few = self.hits * 100 < spec.trial * u64::from(spec.resize_below_percent);
+        if self.on && too_few && !self.full && 2 * rows <= spec.most_rows {
+            stats.resizes += 1;
+            return Turn::Grows;
+        }
+        (self.trial, self.kept, self.began) = (true, took, now);
+        self.turn()
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.on = !self.on;
+        if self.on { Turn::On } else { Turn::Off }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Guard, StltGuardStats, Turn};
+    use pagewalk_tables::StltGuardSpec;
+    use pagewalk_units::Cycle;
+
+    const SPEC: StltGuardSpec = StltGuardSpec {
+        period: 1000,
+        trial: 50,
+        resize_below_percent: 50,
+        most_rows: 4096,
+    };
+
+    /// A process whose questions take `[off, on]` cycles and find a row `hits` of 10 times.
+    struct Bench {
+        guard: Guard,
+        stats: StltGuardStats,
+        now: Cycle,
+        rows: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Bench {
+                guard: Guard::new(SPEC),
+                stats: StltGuardStats::default(),
+                now: 0,
+                rows: 256,
+            }
+        }
+        fn ask(&mut self, n: u64, hits: u64, cycles: [Cycle; 2]) {
+            for i in 0..n {
+                let turn = self.guard.question(self.now, self.rows, &mut self.stats);
+                if turn == Turn::Grows {
+                    self.rows *= 2;
+                }
+                let on = self.guard.is_on();
+                self.now += cycles[usize::from(on)];
+                if on && i % 10 < hits {
+                    self.guard.found();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_slows_down_is_off_but_for_its_trials() {
+        let mut b = Bench::new();
+        // A period on, a trial off, and then 50 of each 1050 on.
+        let n = 1050 * 101;
+        b.ask(n, 10, [300, 500]);
+        let on = 1000 + 100 * 50;
+        assert_eq!(b.now, n * 300 + on * 200);
+        // What the last trial brought is known with the next question.
+        let s = &b.stats;
+        assert_eq!((s.trials, s.kept_off, s.switches), (100, 100, 1));
+        assert_eq!(s.off_cycles, (n - on) * 300);
+    }
+
+    #[test]
+    fn a_table_that_helps_is_on_but_for_its_trials() {
+        let mut b = Bench::new();
+        let n = 1050 * 100;
+        b.ask(n, 10, [500, 300]);
+        assert_eq!(b.now, n * 300 + 100 * 50 * 200);
+        let s = &b.stats;
+        assert_eq!((s.kept_on, s.switches, b.rows), (99, 0, 256));
+    }
+
+    #[test]
+    fn it_follows_a_program_that_changes_within_a_period() {
+        let mut b = Bench::new();
+        b.ask(500, 10, [300, 500]);
+        for (cycles, on) in [
+            ([300, 500], false),
+            ([500, 300], true),
+            ([400, 401], false),
+            ([400, 400], false),
+        ] {
+            b.ask(3 * 1050, 10, cycles);
+            assert_eq!(b.guard.is_on(), on, "{cycles:?}");
+        }
+        assert_eq!(b.stats.switches, 3);
+    }
+
+    #[test]
+    fn too_few_hits_double_it_up_to_the_limit_and_then_it_is_judged() {
+        let mut b = Bench::new();
+        // 256 rows: four doublings, a period each.
+        b.ask(6 * 1050, 1, [300, 500]);
+        assert_eq!((b.rows, b.stats.resizes), (4096, 4));
+        assert!(!b.guard.is_on());
+        let mut b = Bench::new();
+        b.ask(6 * 1050, 6, [500, 300]);
+        assert_eq!((b.rows, b.stats.resizes), (256, 0));
+    }
+}

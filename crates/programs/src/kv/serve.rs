@@ -373,6 +373,8 @@ impl<I: Index> Server<I> {
                 shortcut.forget::<I>(n, &gone);
             }
             follow(shortcut, t, (index, n), sp).await;
+            // Back to the loop, behind what was entered again.
+            t.jump(0x7e0, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
         }
         t.request();
         if t.full() {

@@ -142,7 +142,12 @@ impl Tree {
         let kind = e.load(CODE + 0x1b, 14, self.nodes.va(place.0) + 11, 1, [NONE; 2]);
         e.branch(CODE + 0x20, CODE + 0x40, 1, leaf, [kind, NONE]);
         // remove_values of a leaf, or erase of an inner node's: registers first.
-        e.call(CODE + 0x45, 0x2c00, 14, sp);
+        for (pc, insns, word) in [(0x24, 2, 0x20), (0x28, 3, 0x20)] {
+            e.load(CODE + pc, insns, sp + word, 8, [NONE; 2]);
+        }
+        e.load(CODE + 0x30, 3, self.nodes.va(place.0) + 10, 1, [NONE; 2]);
+        e.store(CODE + 0x40, 4, sp + 8, 8, NONE, NONE);
+        e.call(CODE + 0x45, 0x2c00, 2, sp);
         e.push(0x2c00, 6, sp - 8);
         e.branch(0x2c12, 0x2df0, 3, false, [NONE; 2]);
         e.branch(0x2c53, 0x2c94, 18, false, [NONE; 2]);
@@ -159,7 +164,7 @@ impl Tree {
         }
         e.branch(0x2c92, 0x2c58, 3, false, [NONE; 2]);
         let from = if leaf {
-            self.nodes.close(e, place);
+            self.nodes.close(e, place, sp - 56);
             place
         } else {
             let last = self.nodes.before(e, place, sp);
@@ -168,9 +173,13 @@ impl Tree {
         };
         e.pop(0x2d77, 6, sp - 8);
         e.ret(0x2d81, CODE + 0x45, 5, sp);
-        let size = e.load(CODE + 0x55, 4, SIZE, 8, [NONE; 2]);
+        e.load(CODE + 0x4a, 1, sp + 8, 8, [NONE; 2]);
+        let size = e.load(CODE + 0x55, 3, SIZE, 8, [NONE; 2]);
         e.store(CODE + 0x55, 0, SIZE, 8, NONE, size.plus(1));
         self.nodes.shrink(e, heap, from, sp);
+        let left = e.load(CODE + 0x67, 3, SIZE, 8, [NONE; 2]);
+        e.load(CODE + 0x6b, 0, sp, 8, [NONE; 2]);
+        e.branch(CODE + 0x6f, CODE + 0xa6, 2, true, [left, NONE]);
         self.records.remove(id);
         Gone { id, record }
     }

@@ -95,9 +95,14 @@ impl Nodes {
     }
 
     /// A slot whose strings are gone already leaves its node: those behind it move up.
-    pub fn close<E: Emit>(&mut self, e: &mut E, (node, slot): Spot) {
+    pub fn close<E: Emit>(&mut self, e: &mut E, (node, slot): Spot, sp: u64) {
         let count = self.count(node);
+        // transfer_n keeps three registers.
+        e.call(CODE + 0xbd, CODE + 0x3c0, 1, sp);
+        e.push(CODE + 0x3c0, 3, sp - 8);
         self.transfer_many(e, count - slot - 1, (node, slot + 1), (node, slot));
+        e.pop(CODE + 0x3e0, 3, sp - 8);
+        e.ret(CODE + 0x3e6, CODE + 0xbd, 1, sp);
         self.set_count(e, node, count - 1);
     }
 
@@ -312,7 +317,7 @@ impl Nodes {
             e.branch(CODE + 0x63, CODE + 0x72, 3, true, [text, NONE]);
         }
         let last = self.count(parent);
-        self.close(e, (parent, position));
+        self.close(e, (parent, position), sp - 56);
         let (va, bytes) = (self.va(right), Self::bytes(leaf, SLOTS as u8));
         e.load(
             CODE + 0xfa,

@@ -1,6 +1,7 @@
 # make demo    build, then compare six designs on a built-in program
 # make test    set up and run every check and every test
 # make bench   measure the simulator's own speed
+# make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make docs    write the generated reference pages and build the web site
 # make build   the command line in .venv/bin/pagewalk, for everyday use
@@ -15,7 +16,7 @@ PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
-	lint-rust test-rust lint-python test-python lost-comparisons wheel clean
+	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons wheel clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -68,6 +69,10 @@ lint-python: test-env
 
 test-python: native test-env
 	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal
+
+redis-stlt: build test-env
+	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt
+	$(PYTHON_ENV)/pytest tests/test_redis_stlt.py
 
 # Some minutes: everything is built once more, for what the compiler makes of it.
 lost-comparisons: rust-env python-env

@@ -121,6 +121,11 @@ live_tools() {
         install_stopped "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
             || say "WARNING: no ${pair%:*} here; the tests that run it are skipped (on Debian: apt-get install ${pair#*:})"
     done
+    for pair in xxhash.h:libxxhash-dev sparsehash/dense_hash_map:libsparsehash-dev absl/container/btree_map.h:libabsl-dev; do
+        [ -e "/usr/include/${pair%:*}" ] && continue
+        apt_install "${pair#*:}" \
+            || say "WARNING: no ${pair%:*} here; the tests that include it are skipped (on Debian: apt-get install ${pair#*:})"
+    done
 }
 
 what=$1

@@ -39,9 +39,10 @@ REAL = {
     "dense": "google::dense_hash_map",
     "map": "std::map",
     "btree": "absl::btree_map",
+    "flat": "absl::flat_hash_map",
     "redis": "redis-server",
 }
-CASES = "100000:zipfian,1000000:zipfian,1000000:latest"
+CASES = "100000:zipfian,1000000:zipfian,1000000:latest,100000:erasing"
 # A server's request takes twenty times the instructions: fewer keys and requests.
 # The dictionary doubles at 262,144 keys: 250,000 are the most before, and with
 # 300,000 it is growing.
@@ -49,6 +50,9 @@ SERVER_CASES = "100000:zipfian,250000:zipfian,300000:zipfian"
 SERVER_SHARE = 5
 # YCSB's `latest` with inserts, as STLT measures it (section V); GETs otherwise.
 SETS = {"latest": 5}
+# A mix of zipfian requests that erases, brings keys back and writes values of other lengths.
+ERASING = "erasing"
+ERASING_SHARES = {"sets": 20, "deletes": 20}
 VALUE = 64
 # Differences of less are those of two runs with other random numbers.
 SMALL_MPKI = 0.1
@@ -155,7 +159,8 @@ def compared(design: dict[str, Any], operations: int) -> Run:
 def build(programs: Sequence[str]) -> None:
     """Compiles what the runs need."""
     needs = {"redis": ["redis_roi.so", "slow_clock.so"]}
-    targets = [target for p in programs for target in needs.get(p, [f"kv_{p}"])]
+    both = [(p, needs.get(p, [f"kv_{p}", f"kv_{p}_deletes"])) for p in programs]
+    targets = [target for _, wanted in both for target in wanted]
     subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
     subprocess.run([SOURCES / "kv_requests", "check"], check=True, stdout=subprocess.DEVNULL)
     if "redis" in programs:
@@ -167,6 +172,10 @@ def container(machine: str, name: str, keys: int, operations: int, distribution:
     """A program over a library's container, its requests from a file."""
     sets, program = str(SETS.get(distribution, 0)), str(SOURCES / f"kv_{name}")
     words = [str(keys), str(operations), distribution, sets, str(VALUE)]
+    if distribution == ERASING:
+        shares = [str(ERASING_SHARES[of]) for of in ("sets", "deletes")]
+        words[2:] = ["zipfian", shares[0], str(VALUE), shares[1], "resize"]
+        program += "_deletes"
     with tempfile.TemporaryFile() as requests:
         subprocess.run([SOURCES / "kv_requests", *words], check=True, stdout=requests)
         requests.seek(0)
@@ -205,6 +214,8 @@ def builtin(machine: str, name: str, keys: int, operations: int, distribution: s
         "sets": SETS.get(distribution, 0),
         "value": VALUE,
     }
+    if distribution == ERASING:
+        parameters |= {**ERASING_SHARES, "distribution": "zipfian", "resize": "yes"}
     words = [word for n, v in parameters.items() for word in ("--param", f"{n}={v}")]
     with Simulation(machine, "--workload", f"kv-{name}", *words) as simulation:
         return simulation.result(operations)

@@ -9,5 +9,8 @@
 int main(int argc, char **argv) {
     static google::dense_hash_map<std::string, std::string, std::hash<std::string>> map;
     map.set_empty_key(std::string());
+#ifdef DELETES
+    map.set_deleted_key("deleted");
+#endif
     return serve(map, argc, argv);
 }

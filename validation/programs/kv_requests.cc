@@ -3,11 +3,14 @@
  * Writes the requests of a YCSB client to standard output: first a SET of each
  * key, then the measured ones.
  *
- *     kv_requests KEYS OPERATIONS zipfian|scrambled|latest|uniform SETS% VALUE
+ *     kv_requests KEYS OPERATIONS zipfian|scrambled|latest|uniform SETS% VALUE \
+ *         [DELETES% [resize]]
  *
  * The generators are YCSB core 0.17.0's (Gray et al., SIGMOD 1994, for the
  * zipfian one), over std::mt19937_64 instead of Java's random numbers. With
- * latest a SET inserts a new key, otherwise it writes an old one.
+ * latest a SET inserts a new key, otherwise it writes an old one. A DELETE takes a
+ * key away, which a SET brings back. With resize a SET's value is of 64, 128 or 256
+ * bytes, each as often.
  *
  *     kv_requests check
  *
@@ -62,9 +65,12 @@ struct Zipfian {
     }
 };
 
-static void put(bool set, uint64_t number, uint32_t value_bytes) {
+enum Kind { GET, SET, DELETE };
+
+static void put(Kind kind, uint64_t number, uint32_t value_bytes) {
     char head[32 + 256 + 1];
-    uint32_t words[2] = {set, value_bytes};
+    bool set = kind == SET;
+    uint32_t words[2] = {uint32_t(kind), kind == DELETE ? 0 : value_bytes};
     std::memcpy(head, words, 8);
     char key[25];
     std::snprintf(key, sizeof key, "user%020llu", static_cast<unsigned long long>(fnv64(number)));
@@ -117,9 +123,9 @@ static int check() {
 int main(int argc, char **argv) {
     if (argc == 2 && !std::strcmp(argv[1], "check"))
         return check();
-    if (argc != 6 || std::atoi(argv[5]) > 256) {
+    if (argc < 6 || argc > 8 || std::atoi(argv[5]) > 256) {
         std::fprintf(stderr, "usage: kv_requests KEYS OPERATIONS "
-                             "zipfian|scrambled|latest|uniform SETS%% VALUE\n");
+                             "zipfian|scrambled|latest|uniform SETS%% VALUE [DELETES%% [resize]]\n");
         return 2;
     }
     uint64_t keys = std::strtoull(argv[1], nullptr, 0), all = keys;
@@ -128,23 +134,28 @@ int main(int argc, char **argv) {
     bool latest = !std::strcmp(argv[3], "latest");
     double sets = std::atof(argv[4]) / 100;
     uint32_t value = std::atoi(argv[5]);
+    double deletes = argc > 6 ? std::atof(argv[6]) / 100 : 0;
+    bool resize = argc > 7 && !std::strcmp(argv[7], "resize");
     for (uint64_t i = 0; i < keys; i++)
-        put(true, i, value);
+        put(SET, i, value);
     Zipfian zipfian = scrambled ? Zipfian(10000000001, 26.46902820178302)
                                 : Zipfian(keys, Zipfian::sum(1, keys));
     for (uint64_t i = 0; i < operations; i++) {
-        bool set = draw() < sets;
-        if (latest && set) {
-            put(true, all++, value);
+        double u = draw();
+        Kind kind = u < sets ? SET : u < sets + deletes ? DELETE : GET;
+        if (resize && kind == SET)
+            value = 64 << bits() % 3;
+        if (latest && kind == SET) {
+            put(SET, all++, value);
             zipfian.grow(all);
         } else if (latest) {
-            put(false, all - 1 - zipfian.rank(all), value);
+            put(kind, all - 1 - zipfian.rank(all), value);
         } else if (uniform) {
-            put(set, draw() * keys, value);
+            put(kind, draw() * keys, value);
         } else if (scrambled) {
-            put(set, fnv64(zipfian.rank(10000000001)) % keys, value);
+            put(kind, fnv64(zipfian.rank(10000000001)) % keys, value);
         } else {
-            put(set, zipfian.rank(keys), value);
+            put(kind, zipfian.rank(keys), value);
         }
     }
 }

@@ -2,7 +2,8 @@
  *
  * Requests of a key-value program, as kv_requests.cc writes them and the
  * programs over the libraries' containers read them from standard input: a head
- * of 32 bytes, and for a SET the value behind it. */
+ * of 32 bytes, and for a SET the value behind it. With -DDELETES they know how to
+ * erase; without, they are the programs of GETs and SETs alone. */
 #ifndef KV_REQUESTS_H
 #define KV_REQUESTS_H
 
@@ -17,8 +18,8 @@
 #include "pagewalk.h"
 
 struct Request {
-    uint32_t set;
-    uint32_t value_bytes;
+    uint32_t set; /* 0: a GET; 2: no SET either, but a DELETE */
+    uint32_t value_bytes; /* of a DELETE 0 */
     char key[24];
 };
 static_assert(sizeof(Request) == 32);
@@ -96,6 +97,12 @@ template <class Map> static int serve(Map &map, int argc, char **argv) {
     while ((r = requests.next())) {
         key.assign(r->key, sizeof r->key);
         if (r->set) {
+#ifdef DELETES
+            if (r->set == 2) {
+                map.erase(key);
+                continue;
+            }
+#endif
             map[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
         } else {
             auto found = map.find(key);

@@ -182,6 +182,18 @@ template <class Pair> class Slb {
         }
     }
 
+    /* The record of `hash` is about to be freed: no entry with its tag is left. */
+    __attribute__((noinline)) void erase(uint64_t hash) {
+        Slot &slot = slots_[(hash >> 6) % count_];
+        uint64_t tag = fold(hash);
+        for (unsigned i = 0; i < 7; i++) {
+            if (slot.entry[i] >> 48 == tag && (slot.entry[i] & POINTER)) {
+                slot.entry[i] = 0;
+                slot.counters = (slot.counters & ~(UINT64_C(15) << 4 * i)) - (UINT64_C(1) << 60);
+            }
+        }
+    }
+
     /* The record of `hash` has moved. */
     __attribute__((noinline)) void move(uint64_t hash, Pair *from, Pair *to) {
         Slot &slot = slots_[(hash >> 6) % count_];
@@ -249,6 +261,17 @@ template <class Pair> class Rows {
         to->word = (integer & 0xfff) << 48 | reinterpret_cast<uint64_t>(record);
     }
 
+    __attribute__((noinline)) void erase(uint64_t integer) {
+        Row *set = rows_ + 4 * (integer >> 12 & mask_);
+        for (unsigned i = 0; i < 4; i++) {
+            uint64_t word = set[i].word;
+            if ((word >> 48 & 0xfff) == (integer & 0xfff) && (word & POINTER)) {
+                set[i].word = 0;
+                return;
+            }
+        }
+    }
+
     __attribute__((noinline)) void move(uint64_t integer, Pair *, Pair *to) { insert(integer, to); }
 
   private:
@@ -272,6 +295,11 @@ template <class Pair> class Asked {
     }
     __attribute__((noinline)) void insert(uint64_t integer, Pair *record) {
         asm volatile("xadd %0, %1" : "+r"(integer), "+r"(record));
+    }
+    /* With address 0. */
+    __attribute__((noinline)) void erase(uint64_t integer) {
+        Pair *none = nullptr;
+        asm volatile("xadd %0, %1" : "+r"(integer), "+r"(none));
     }
 };
 

@@ -13,7 +13,7 @@ use pagewalk_memory::{Below, Done, Level, Private, Report};
 use pagewalk_mmu::{Answer, Fault, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
-use pagewalk_structures::{Ring, Tiers};
+use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
@@ -119,6 +119,10 @@ const NO_LINE: u64 = u64::MAX;
 /// Bytes of the longest instruction (Intel SDM vol. 2, 2.3.11): what an op's
 /// instructions span at most.
 const LONGEST: u64 = 15;
+/// Ops that fit into a cache line of the host.
+const OPS_OF_A_LINE: usize = 64 / size_of::<Op>();
+/// Ops of the next turn that the host is told of at the end of one.
+const ANNOUNCED_OPS: usize = 24;
 /// Barriers of the front end that are told apart until the next retirement.
 const BARRIERS: usize = 4;
 
@@ -381,6 +385,11 @@ impl Core {
         };
         if let Some(w) = &mut self.wrong {
             w.end(ops, at);
+        }
+        if stop == Stop::Quantum {
+            // Other cores' turns come between, after which the host would wait for them.
+            let next = ops[at..].iter().take(ANNOUNCED_OPS);
+            next.step_by(OPS_OF_A_LINE).for_each(prefetch);
         }
         Ran { at, stop }
     }

@@ -33,6 +33,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("kv-dense", "256MiB"),
     ("kv-map", "256MiB"),
     ("kv-btree", "256MiB"),
+    ("kv-flat", "256MiB"),
     ("kv-redis", "256MiB"),
 ];
 

@@ -12,6 +12,9 @@ use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
 pub(crate) struct Item {
     /// Ops; may be empty.
     pub(crate) batch: Arc<Batch>,
+    /// Instructions of the batch, counted when it was made: by the time that a core has gone
+    /// through it, the host's caches hold it no more.
+    pub(crate) instructions: u64,
     /// Never [`End::Empty`].
     pub(crate) end: End,
 }
@@ -30,30 +33,37 @@ pub(crate) enum Supply {
 /// What wakes the workers of a run: one for all its programs.
 #[derive(Default)]
 pub(crate) struct Changes {
-    version: Mutex<u64>,
+    /// How many there were, and how many workers sleep: to wake nobody is a system call,
+    /// too, and a program that asks makes a batch for each question.
+    state: Mutex<(u64, u32)>,
     changed: Condvar,
 }
 
 impl Changes {
     /// Number of changes so far, for [`Changes::wait`].
     pub(crate) fn version(&self) -> u64 {
-        *lock(&self.version)
+        lock(&self.state).0
     }
 
     /// Tells sleeping workers that something has changed.
     pub(crate) fn tell(&self) {
-        *lock(&self.version) += 1;
-        self.changed.notify_all();
+        let mut state = lock(&self.state);
+        state.0 += 1;
+        let sleep = state.1 > 0;
+        drop(state);
+        if sleep {
+            self.changed.notify_all();
+        }
     }
 
     /// Sleeps until the version is not `seen`, at most a tenth of a second.
     pub(crate) fn wait(&self, seen: u64) {
-        let version = lock(&self.version);
-        if *version == seen {
-            drop(
-                self.changed
-                    .wait_timeout(version, Duration::from_millis(100)),
-            );
+        let mut state = lock(&self.state);
+        if state.0 == seen {
+            state.1 += 1;
+            let tenth = Duration::from_millis(100);
+            let woken = self.changed.wait_timeout(state, tenth);
+            woken.unwrap_or_else(PoisonError::into_inner).0.1 -= 1;
         }
     }
 }
@@ -132,7 +142,7 @@ impl State {
         if at < queue.end() {
             let item = queue.items[(at - queue.base) as usize].clone();
             queue.next[machine] = at + 1;
-            self.progress[machine] += item.batch.instructions().max(1);
+            self.progress[machine] += item.instructions.max(1);
             queue.trim();
             return Some(Ok(Supply::Item(item)));
         }
@@ -161,6 +171,7 @@ impl State {
             _ => None,
         };
         queue.items.push_back(Item {
+            instructions: batch.instructions(),
             batch: Arc::new(batch),
             end,
         });
@@ -367,6 +378,7 @@ mod tests {
         for _ in 0..n {
             match hub.next(machine, thread).unwrap() {
                 Supply::Item(item) => {
+                    assert_eq!(item.instructions, item.batch.instructions());
                     seen.extend(item.batch.ops.iter().map(|o| o.pc));
                     hub.recycle(item);
                 }

@@ -29,11 +29,11 @@ pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, Intervals
 pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use options::{Design, NewShortcut, Options};
+pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
+pub use pagewalk_os::INVALID_PAGES;
 pub use results::{
     DesignResult, Host, ProgramResult, Reference, RunResult, Sampling, Source, Stat,
 };
 pub use run::{Progress, RunError, Stream, host_cores, run};
-pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
-pub use pagewalk_os::INVALID_PAGES;
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{Metric, MetricDefinition, Share, metrics};

@@ -451,3 +451,208 @@ fn processes_that_take_turns_have_tables_of_their_own() {
     let put = table(&d, "invalid_pages") + restored;
     assert_eq!(unit(&d, ".ipb", "fills"), put);
 }
+
+/// A program that says how large its table is, and what it is answered.
+fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
+    let mut code = Code::new(Facts::default(), Touch::Never);
+    let told = Arc::clone(told);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        for at in [CODE, BASE] {
+            t.event(Event::Map {
+                at: VirtAddr(at),
+                bytes: 4096,
+                writable: true,
+                backing: Backing::Anonymous,
+            })
+            .await;
+        }
+        let va = VirtAddr(BASE + 64);
+        let load = Ask::LoadVa { integer: 7 };
+        t.store(0x40, 1, va.0, 8, NONE, NONE);
+        for ask in [
+            Ask::Alloc { rows: 4096 },
+            Ask::InsertVa { integer: 7, va },
+            load,
+            Ask::Resize { rows: 0 },
+            load,
+            Ask::Resize { rows: 8192 },
+            Ask::Alloc { rows: 8192 },
+            Ask::Free,
+            load,
+            Ask::Free,
+            Ask::Alloc { rows: 100 },
+            Ask::Alloc { rows: 0 },
+        ] {
+            let (_, asking) = t.ask(0x44, 1, ask, [NONE; 2]);
+            let reply = asking.await;
+            told.lock().unwrap().push(reply);
+        }
+    });
+    Box::new(code)
+}
+
+#[test]
+fn a_built_in_program_makes_resizes_and_frees_its_table() {
+    let run = |name: &str, set: &[&str], limits: serde_json::Value| {
+        let told = Arc::default();
+        let stream = Stream {
+            program: sized(&told),
+            designs: vec![0],
+        };
+        let options = Options {
+            limits: serde_json::from_value::<Limits>(limits).unwrap(),
+            ..Options::default()
+        };
+        let designs = [design(name, set)];
+        let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
+        let d = result.unwrap().designs.remove(0);
+        let told = told.lock().unwrap().clone();
+        (d, told)
+    };
+    let kernel = |d: &DesignResult| sum(d, "kernel", |p| p.ends_with("core.0.cycles"));
+    let (plain, nothing) = run("radix", &[], serde_json::json!({}));
+    assert_eq!(nothing, [None; 12]);
+    let replies = [1, 1, BASE + 64, 1, 0, 1, 0, 1, 0, 0, 0, 1].map(Some);
+    for limits in [
+        serde_json::json!({}),
+        serde_json::json!({"skip": 4}),
+        serde_json::json!({"warmup": 4}),
+    ] {
+        let (d, told) = run("stlt", &[SMALL], limits.clone());
+        assert_eq!(told, replies, "{limits}");
+        if limits == serde_json::json!({}) {
+            assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
+            assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
+            assert_eq!((table(&d, "no_table"), unit(&d, ".stlt", "loads")), (1, 3));
+            // Calls that fail are calls, too; what it pays for besides is the zeroing of three
+            // tables: the last one is that of boot.
+            let zeroed = 16 * (4096 + 4096 + 8192);
+            let more = kernel(&d) - kernel(&plain);
+            assert!(more > zeroed / 8 && more < zeroed * 2, "{more}");
+        }
+    }
+}
+
+/// A program that frees a record whose memory it unmaps, and asks for it. It empties the
+/// row before (`erases`); it trusts the answer, and reads the record's key, or only notes
+/// the answer.
+fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Program> {
+    let mut code = Code::new(Facts::default(), Touch::Never);
+    let told = Arc::clone(told);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        let (at, bytes) = (VirtAddr(BASE), 4096);
+        let map = |at, bytes| Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        };
+        t.event(map(CODE, 8 << 20)).await;
+        t.event(map(BASE, 4096)).await;
+        let va = VirtAddr(BASE + 64);
+        t.store(0x40, 1, va.0, 8, NONE, NONE);
+        let (_, asking) = t.ask(0x44, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+        assert_eq!(asking.await, Some(1));
+        if erases {
+            let va = VirtAddr(0);
+            let (_, asking) = t.ask(0x48, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+            assert_eq!(asking.await, Some(0));
+        }
+        t.event(Event::Unmap { at, bytes }).await;
+        let (value, asking) = t.ask(0x4c, 1, Ask::LoadVa { integer: 77 }, [NONE; 2]);
+        let reply = asking.await.unwrap();
+        *told.lock().unwrap() = reply;
+        if reply != 0 && reads {
+            t.load(0x50, 1, reply, 8, [value, NONE]);
+        }
+    });
+    Box::new(code)
+}
+
+/// Who frees a record and leaves its row may be told its address: the next comparison of
+/// keys reads memory that is not there any more. Only rows with translations are safe
+/// from that, since the kernel knows that the page is gone.
+#[test]
+fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
+    let ask = |name: &str, erases, reads| {
+        let told = Arc::default();
+        let stream = Stream {
+            program: free_and_ask(erases, reads, &told),
+            designs: vec![0],
+        };
+        let designs = [design(name, &[SMALL])];
+        let result =
+            pagewalk_machine::run(&designs, vec![stream], &Options::default(), &mut |_| true);
+        let d = result.unwrap().designs.remove(0);
+        let why = d.message.clone().unwrap_or_default();
+        let reply = *told.lock().unwrap();
+        (reply, d.status.to_string(), why)
+    };
+    for reads in [false, true] {
+        for name in ["stlt", "stlt-va"] {
+            let (reply, status, why) = ask(name, true, reads);
+            assert_eq!((reply, status.as_str()), (0, "complete"), "{name}: {why}");
+        }
+        let (reply, status, _) = ask("stlt", false, reads);
+        assert_eq!((reply, status.as_str()), (0, "complete"));
+    }
+    let (reply, status, _) = ask("stlt-va", false, false);
+    assert_eq!((reply, status.as_str()), (BASE + 64, "complete"));
+    let (_, status, why) = ask("stlt-va", false, true);
+    assert_ne!(status, "complete");
+    assert!(
+        why.contains("0x20000040") || why.contains("mapped"),
+        "{why}"
+    );
+}
+
+/// Key-value programs whose keys come and go and whose records move, two structures in one
+/// small table, over pages that the kernel makes huge. Built with checks, the MMU compares
+/// each hit of the STB with the page table, and an address that is not mapped ends the run.
+#[test]
+fn programs_that_erase_and_move_records_come_to_their_end() {
+    for (name, set) in [
+        ("kv-hash", "placement.thp.mode=always"),
+        ("kv-btree", "placement.thp.mode=always"),
+        ("kv-flat", "placement.reservation.promotion_threshold=0.05"),
+        ("kv-redis", "shortcut.stlt.ways=8"),
+    ] {
+        let spec: RunSpec = serde_json::from_value(serde_json::json!({
+            "machine": "stlt-table3",
+            "designs": [format!("stlt[shortcut.stlt.rows=4096,{set}]"), "radix"],
+            "source": {"workload": {"name": name, "threads": 1, "params": {
+                "keys": "3000", "operations": "12000", "distribution": "latest", "sets": "15",
+                "deletes": "15", "resize": "yes", "indexes": "2", "populate": "no",
+                "shortcut": "stlt", "shortcut_id": "6",
+            }}},
+        }))
+        .unwrap();
+        let result = common::run_spec(&spec).expect("a run");
+        let requests = |d: &DesignResult| sum(d, "requests", |p| p == "core.0");
+        for d in &result.designs {
+            assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
+            assert_eq!(requests(d), 12_000, "{name} {}", d.name);
+        }
+        let d = &result.designs[0];
+        let inserts = [
+            "new_rows",
+            "matching_rows",
+            "replaced_rows",
+            "emptied_rows",
+            "given_up",
+        ];
+        let all: u64 = inserts.iter().map(|n| table(d, n)).sum();
+        assert_eq!(all, table(d, "inserts"), "{name}");
+        assert!(
+            table(d, "emptied_rows") > 100,
+            "{name}: {}",
+            table(d, "emptied_rows")
+        );
+        assert!(table(d, "hits") > 1000, "{name}: {}", table(d, "hits"));
+        let walks = unit(d, ".stlt", "walks");
+        assert!(
+            walks < unit(d, ".stlt", "inserts"),
+            "{name}: no walk for address 0"
+        );
+    }
+}

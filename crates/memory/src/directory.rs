@@ -6,7 +6,7 @@ mod table;
 
 use pagewalk_units::{Cycle, PhysAddr};
 
-use self::table::{CLEAN, Table};
+use self::table::{Holders, Table};
 use crate::stats::DirectoryStats;
 
 /// Most cores: one bit each.
@@ -52,14 +52,17 @@ impl Directory {
     /// `counted` is false while warming.
     pub fn read(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
-        let holders = self.lines.entry(line);
-        holders.cores |= me;
-        let writer = holders.writer;
-        if writer == CLEAN || writer == core {
-            return Met::Free;
-        }
-        holders.writer = CLEAN;
-        let ready = holders.ready;
+        let (at, holders) = self.lines.entry(line);
+        let (writer, ready) = match holders {
+            Holders::Clean(cores) => {
+                self.lines.set(at, line, Holders::Clean(cores | me));
+                return Met::Free;
+            }
+            Holders::Writer(writer, _) if writer == core => return Met::Free,
+            Holders::Writer(writer, ready) => (writer, ready),
+        };
+        let both = Holders::Clean(me | 1 << writer);
+        self.lines.set(at, line, both);
         self.stats.remote_hits += u64::from(counted);
         self.inboxes[usize::from(writer)]
             .push((PhysAddr(line << pagewalk_units::LINE_SHIFT), false));
@@ -69,11 +72,14 @@ impl Directory {
     /// Core `core` writes `line`: all others give it up.
     pub fn write(&mut self, line: u64, core: u8, counted: bool) -> Met {
         let me = 1u64 << core;
-        let holders = self.lines.entry(line);
-        let before = *holders;
-        holders.cores = me;
-        holders.writer = core;
-        let mut others = before.cores & !me;
+        let (at, before) = self.lines.entry(line);
+        let ready = match before {
+            Holders::Writer(_, ready) => ready,
+            // Until `written` says when; while warming it stays so.
+            Holders::Clean(_) => 0,
+        };
+        self.lines.set(at, line, Holders::Writer(core, ready));
+        let mut others = before.cores() & !me;
         let any = others != 0;
         while others != 0 {
             let other = others.trailing_zeros() as usize;
@@ -81,10 +87,10 @@ impl Directory {
             self.inboxes[other].push((PhysAddr(line << pagewalk_units::LINE_SHIFT), true));
             self.stats.invalidations_sent += u64::from(counted);
         }
-        if before.writer != CLEAN && before.writer != core {
+        if matches!(before, Holders::Writer(writer, _) if writer != core) {
             self.stats.remote_hits += u64::from(counted);
-            Met::Dirty(before.ready)
-        } else if before.cores & me != 0 {
+            Met::Dirty(ready)
+        } else if before.cores() & me != 0 {
             self.stats.upgrades += u64::from(counted);
             Met::Upgrade { others: any }
         } else if any {
@@ -96,30 +102,30 @@ impl Directory {
 
     /// The writer of `line` has it from `ready` on.
     pub fn written(&mut self, line: u64, ready: Cycle) {
-        if let Some(h) = self.lines.get(line) {
-            h.ready = ready;
+        if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line) {
+            self.lines.set(at, line, Holders::Writer(writer, ready));
         }
     }
 
     /// The core's dirty data is back; it may still hold the line.
     pub fn cleaned(&mut self, line: u64, core: u8) {
-        if let Some(h) = self.lines.get(line)
-            && h.writer == core
+        if let Some((at, Holders::Writer(writer, _))) = self.lines.get(line)
+            && writer == core
         {
-            h.writer = CLEAN;
+            self.lines.set(at, line, Holders::Clean(1 << core));
         }
     }
 
     /// The core does not hold the line any more.
     pub fn dropped(&mut self, line: u64, core: u8) {
-        if let Some(h) = self.lines.get(line) {
-            h.cores &= !(1u64 << core);
-            if h.writer == core {
-                h.writer = CLEAN;
-            }
-            if h.cores == 0 {
-                self.lines.remove(line);
-            }
+        let Some((at, holders)) = self.lines.get(line) else {
+            return;
+        };
+        let rest = holders.cores() & !(1 << core);
+        if rest == 0 {
+            self.lines.remove(at);
+        } else if let Holders::Clean(_) = holders {
+            self.lines.set(at, line, Holders::Clean(rest));
         }
     }
 
@@ -145,13 +151,14 @@ impl Directory {
     /// Cores that hold each line, as bits.
     #[cfg(test)]
     pub fn holders(&self) -> std::collections::BTreeMap<u64, u64> {
-        self.lines.iter().map(|(l, h)| (l, h.cores)).collect()
+        self.lines.iter().map(|(l, h)| (l, h.cores())).collect()
     }
 
     /// The core that has written each line that is dirty somewhere, as a bit.
     #[cfg(test)]
     pub fn writers(&self) -> std::collections::BTreeMap<u64, u64> {
-        let dirty = self.lines.iter().filter(|l| l.1.writer != CLEAN);
-        dirty.map(|(l, h)| (l, 1 << h.writer)).collect()
+        let dirty = |h| matches!(h, Holders::Writer(..));
+        let all = self.lines.iter().filter(|&(_, h)| dirty(h));
+        all.map(|(l, h)| (l, h.cores())).collect()
     }
 }

@@ -178,6 +178,13 @@ impl Lines {
         self.state.prefetch(self.base(line));
     }
 
+    /// The same of a cache of few ways, with these: which of them is meant is known only
+    /// when the first line of the set is there, and that would be another wait.
+    #[inline(always)]
+    pub fn announce_ways(&self, line: u64) {
+        self.state.prefetch_ways(self.base(line));
+    }
+
     /// Tells the host that `line`, which is not here, will be brought in: with
     /// LRU it is known which line has to go.
     #[inline(always)]
@@ -194,14 +201,14 @@ impl Lines {
     /// The line that has to go when `line`, which is not here, is brought in, if it is
     /// known: with LRU.
     #[inline(always)]
-    pub fn next_victim(&mut self, line: u64) -> Option<u64> {
+    pub fn next_victim(&mut self, line: u64) -> Victim {
         if self.replacement != Replacement::Lru {
-            return None;
+            return Victim(EMPTY);
         }
         let base = self.base(line);
         let last = (self.state.ways() - 1) as u8;
-        let way = self.state.first_with_order(base, last, 0)?;
-        Victim(self.state.tag(base, way)).line()
+        let way = self.state.first_with_order(base, last, 0);
+        Victim(way.map_or(EMPTY, |way| self.state.tag(base, way)))
     }
 
     /// Where `line` is, if it is here.

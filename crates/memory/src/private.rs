@@ -316,13 +316,13 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        self.l2.announce(line);
+        self.l2.announce_ways(line);
         below.announce(request.at);
         if below.coherent()
-            && let Some(victim) = self.l1d.next_victim(line)
+            && let Some(victim) = self.l1d.next_victim(line).line()
         {
             // Whether the L2 has it decides whether the directory is told.
-            self.l2.announce(victim);
+            self.l2.announce_ways(victim);
         }
         self.l1d.news = true;
         let done = through_mshrs::<TIMED>(
@@ -523,6 +523,7 @@ impl Private {
     ) -> Done {
         let line = request.at.0 >> LINE_SHIFT;
         if request.kind == Kind::Walk {
+            self.l2.announce_ways(line);
             below.announce(request.at);
         }
         let done = match self.l2.find(line) {
@@ -560,10 +561,12 @@ impl Private {
     /// `line` is not in the L2: tells the host which one it will push out, if that is known.
     #[inline(always)]
     fn announce_second_victim<B: Below>(&mut self, line: u64, below: &B) {
-        if below.coherent()
-            && let Some(victim) = self.l2.next_victim(line)
-        {
-            below.announce_drop(address(victim));
+        if !below.coherent() {
+            return;
+        }
+        let victim = self.l2.next_victim(line);
+        if let Some(line) = victim.line() {
+            below.announce_drop(address(line), victim.dirty());
         }
     }
 

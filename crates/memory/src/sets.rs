@@ -319,6 +319,17 @@ impl Sets {
         prefetch(unsafe { &*self.at(base, 0) });
     }
 
+    /// The same of its first three lines, which are all that a set of up to nine ways has:
+    /// what a search finds and a fill replaces is then there, too.
+    #[inline(always)]
+    pub fn prefetch_ways(&self, base: Base) {
+        for line in 0..3 {
+            // SAFETY: `2 * LINE_WORDS` is below `2 * MOST_WAYS`. In a small cache the last
+            // ones may be another set's, or none: they are not read.
+            prefetch(unsafe { &*self.at(base, line * LINE_WORDS) });
+        }
+    }
+
     /// The first way whose order is `order`, and of those the first from way
     /// `from` on, if there is one.
     #[inline(always)]

@@ -266,9 +266,13 @@ impl Below for Shared {
     }
 
     #[inline]
-    fn announce_drop(&self, at: PhysAddr) {
+    fn announce_drop(&self, at: PhysAddr, dirty: bool) {
+        let line = at.0 >> LINE_SHIFT;
+        if dirty {
+            self.l3.announce(line);
+        }
         if let Some(d) = &self.directory {
-            d.announce(at.0 >> LINE_SHIFT);
+            d.announce(line);
         }
     }
 

@@ -36,8 +36,6 @@ pub use mmu::{
     STB_ENTRIES, Source,
 };
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
-pub use spec::{
-    DistanceSpec, MmuSpec, NestedTlbSpec, TlbPrefetcherSpec, TlbReplacement, TlbSpec,
-};
+pub use spec::{DistanceSpec, MmuSpec, NestedTlbSpec, TlbPrefetcherSpec, TlbReplacement, TlbSpec};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

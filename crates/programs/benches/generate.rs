@@ -108,6 +108,7 @@ fn main() {
         ("kv-dense", "", 1, vec![("keys", "10000000")]),
         ("kv-map", "", 1, vec![("keys", "10000000")]),
         ("kv-btree", "", 1, vec![("keys", "10000000")]),
+        ("kv-flat", "", 1, vec![("keys", "10000000")]),
         ("kv-redis", "", 1, vec![("keys", "10000000")]),
     ] {
         if only.as_ref().is_some_and(|only| only != name) {

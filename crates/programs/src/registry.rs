@@ -32,6 +32,7 @@ static PROGRAMS: &[Entry] = &[
     kv::DENSE,
     kv::MAP,
     kv::BTREE,
+    kv::FLAT,
     kv::REDIS,
 ];
 

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 
 use common::{Given, check_stream, first, options, run};
 use pagewalk_programs::build;
-use pagewalk_stream::{Batch, End, Event, Kind, Op};
+use pagewalk_stream::{Batch, End, Event, Kind, Op, flags};
 
-const PROGRAMS: [&str; 5] = ["kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-redis"];
+const PROGRAMS: [&str; 6] = [
+    "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
+];
 
 fn give(name: &str, seed: u64, params: &[(&str, &str)]) -> BTreeMap<u32, Given> {
     run(
@@ -73,6 +75,28 @@ fn streams_are_mapped_and_repeat() {
                 ("populate", "no"),
                 ("order", "ordered"),
             ],
+            vec![
+                ("keys", "2000"),
+                ("operations", "6000"),
+                ("sets", "40"),
+                ("deletes", "40"),
+                ("resize", "yes"),
+            ],
+            vec![
+                ("keys", "2000"),
+                ("operations", "3000"),
+                ("sets", "30"),
+                ("deletes", "10"),
+                ("indexes", "2"),
+                ("distribution", "latest"),
+                ("populate", "timed"),
+            ],
+            vec![
+                ("keys", "2000"),
+                ("operations", "500"),
+                ("flood", "8"),
+                ("fast_hash", "djb2"),
+            ],
         ] {
             let given = give(name, 1, &params);
             check_stream(&given);
@@ -106,7 +130,7 @@ fn loading_by_requests_ends_in_the_same_addresses_as_loading_in_bulk() {
 /// keys, values of 64 bytes, uniform, all of the requests of one kind; insertions
 /// are SETs with latest), counted by Valgrind 3.19's lackey as the difference of
 /// 12,000 and 2,000 requests.
-const MEASURED: [(&str, [(f64, f64); 3]); 4] = [
+const MEASURED: [(&str, [(f64, f64); 3]); 5] = [
     ("kv-hash", [(264.4, 86.4), (343.4, 117.4), (1024.8, 356.7)]),
     (
         "kv-dense",
@@ -117,6 +141,7 @@ const MEASURED: [(&str, [(f64, f64); 3]); 4] = [
         "kv-btree",
         [(1055.2, 327.5), (1139.2, 364.5), (2168.3, 762.0)],
     ),
+    ("kv-flat", [(315.7, 118.3), (385.0, 136.3), (1224.3, 446.8)]),
 ];
 
 #[test]
@@ -140,6 +165,76 @@ fn requests_cost_what_they_cost_over_the_real_containers() {
                 );
             }
         }
+    }
+}
+
+/// The same of DELETEs, of DELETEs and SETs that bring keys back, half of each, and of SETs
+/// of other lengths (programs built with `-DDELETES`).
+const ERASED: [(&str, [(f64, f64); 3]); 5] = [
+    ("kv-hash", [(600.8, 227.2), (482.3, 176.7), (648.0, 232.3)]),
+    ("kv-dense", [(376.0, 141.3), (396.2, 147.9), (745.5, 274.3)]),
+    (
+        "kv-map",
+        [(1534.4, 503.8), (1232.8, 381.9), (1208.2, 363.7)],
+    ),
+    (
+        "kv-btree",
+        [(1751.3, 648.6), (1453.5, 509.6), (1437.3, 477.0)],
+    ),
+    ("kv-flat", [(561.5, 211.5), (487.2, 178.8), (689.6, 250.1)]),
+];
+
+#[test]
+fn erasing_and_resizing_cost_what_they_cost_over_the_real_containers() {
+    let mut wrong = String::new();
+    for (name, costs) in ERASED {
+        let requests = [("0", "100", "no"), ("50", "50", "no"), ("100", "0", "yes")];
+        for (i, (sets, deletes, resize)) in requests.into_iter().enumerate() {
+            let params = [
+                ("keys", "100000"),
+                ("distribution", "uniform"),
+                ("sets", sets),
+                ("deletes", deletes),
+                ("resize", resize),
+            ];
+            let (executed, references) = slope(name, &params);
+            for (got, want) in [(executed, costs[i].0), (references, costs[i].1)] {
+                // They allocate, free and move, each by its main paths only.
+                if (got / want - 1.0).abs() > 0.12 {
+                    wrong += &format!("{name} {params:?}: {got}, really {want}\n");
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// With as many DELETEs as SETs half of the keys are there at last.
+#[test]
+fn as_many_keys_are_left_as_requests_leave() {
+    for name in PROGRAMS {
+        let params = [
+            ("keys", "2000"),
+            ("operations", "60000"),
+            ("distribution", "uniform"),
+            ("sets", "20"),
+            ("deletes", "20"),
+        ];
+        let given = give(name, 1, &params);
+        let ops = measured(&given);
+        // A GET answers with a copy of 64 bytes to the replies, which lie before the requests.
+        const REPLIES: std::ops::Range<u64> = 0x60_4000..0x61_4000;
+        let answers = |ops: &[Op]| {
+            let copies = ops.iter().filter(|o| {
+                o.kind == Kind::Store && o.size == 32 && REPLIES.contains(&(o.va & 0xff_ffff))
+            });
+            copies.count() as f64 / 2.0
+        };
+        // Of the last half of the ops, before which half of the keys are gone.
+        let ops = &ops[ops.len() / 2..];
+        let requests = ops.iter().filter(|o| o.flags & flags::REQUEST != 0).count();
+        let share = answers(ops) / (requests as f64 * 0.6);
+        assert!((0.47..0.53).contains(&share), "{name}: {share}");
     }
 }
 

@@ -28,7 +28,9 @@ fn as_many_requests_end_as_were_asked_for() {
             assert_eq!(requests("gups", Some(1 << 20), threads, &params), 5000);
         }
     }
-    for name in ["kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-redis"] {
+    for name in [
+        "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
+    ] {
         for (sets, populate) in [("0", "yes"), ("40", "yes"), ("40", "timed")] {
             let params = [
                 ("keys", "2000"),
@@ -36,6 +38,9 @@ fn as_many_requests_end_as_were_asked_for() {
                 ("sets", sets),
                 ("populate", populate),
             ];
+            assert_eq!(requests(name, None, 1, &params), 3000, "{name} {params:?}");
+            let mut params = params.to_vec();
+            params.extend([("deletes", "30"), ("resize", "yes"), ("indexes", "2")]);
             assert_eq!(requests(name, None, 1, &params), 3000, "{name} {params:?}");
         }
     }

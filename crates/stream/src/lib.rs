@@ -123,8 +123,8 @@ pub enum Ask {
         /// What the program made of its key.
         integer: u64,
     },
-    /// `insertSTLT`: the record of `integer` lies at `va`. The reply is not 0 if the
-    /// table holds that now.
+    /// `insertSTLT`: the record of `integer` lies at `va`, or with address 0 nowhere any
+    /// more. The reply is not 0 if the table holds an address for it now.
     InsertVa {
         /// What the program made of its key.
         integer: u64,
@@ -172,9 +172,13 @@ pub struct Units {
 impl Units {
     /// A batch and its end lie behind the thread.
     pub fn pass(&mut self, batch: &Batch, end: &End) {
+        self.pass_counted(batch, batch.instructions(), end);
+    }
+    /// The same of a batch with so many instructions, which are not counted again.
+    pub fn pass_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
         let ends = u64::from(!matches!(end, End::More | End::Empty));
         self.ops += batch.ops.len() as u64 + ends;
-        self.instructions += batch.instructions() + ends;
+        self.instructions += instructions + ends;
     }
     /// How far that is.
     pub fn counted(&self, counted: Counted) -> u64 {

@@ -65,7 +65,9 @@ impl Machine {
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
-                thread.units.pass(&item.batch, &end);
+                thread
+                    .units
+                    .pass_counted(&item.batch, item.instructions, &end);
                 hub.recycle(item);
                 self.act_on_end(hub, me, id, core, end)?;
                 self.wake_waiting();

@@ -3,40 +3,73 @@
 use pagewalk_structures::prefetch;
 use pagewalk_units::Cycle;
 
-/// No core has the line dirty.
-pub(super) const CLEAN: u8 = u8::MAX;
-
 /// Who holds a line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Holders {
-    /// One bit each.
-    pub cores: u64,
-    /// When the writer has the line.
-    pub ready: Cycle,
-    /// The only holder, which has written it.
-    pub writer: u8,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holders {
+    /// These cores, one bit each; none has written it.
+    Clean(u64),
+    /// This core alone, which has written it and has it from this time on.
+    Writer(u8, Cycle),
 }
 
-const NOBODY: Holders = Holders {
-    cores: 0,
-    ready: 0,
-    writer: CLEAN,
-};
+impl Holders {
+    /// One bit each.
+    #[inline(always)]
+    pub fn cores(self) -> u64 {
+        match self {
+            Holders::Clean(cores) => cores,
+            Holders::Writer(core, _) => 1 << core,
+        }
+    }
+}
 
-/// No line has this number.
+/// Bits of a tag that hold the line's number; above them is the writer.
+const LINE_BITS: u32 = 48;
+const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
+/// The writer of a line that is clean.
+const NOBODY: u64 = 0xff;
+/// The tag of a free slot: no line has its number.
 const EMPTY: u64 = u64::MAX;
 
-/// Within one cache line of the host: its own misses are what costs.
+/// A line and its holders in two words, so that four are in a cache line of the host:
+/// its own misses are what costs.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
+#[repr(align(16))]
 struct Slot {
-    line: u64,
-    holders: Holders,
+    tag: u64,
+    /// The cores, or of a line with a writer when that has it.
+    word: u64,
+}
+
+impl Slot {
+    #[inline(always)]
+    fn new(line: u64, holders: Holders) -> Self {
+        debug_assert!(line < LINE_MASK);
+        let (writer, word) = match holders {
+            Holders::Clean(cores) => (NOBODY, cores),
+            Holders::Writer(core, ready) => (u64::from(core), ready),
+        };
+        let tag = line | writer << LINE_BITS;
+        Slot { tag, word }
+    }
+
+    #[inline(always)]
+    fn line(self) -> u64 {
+        self.tag & LINE_MASK
+    }
+
+    #[inline(always)]
+    fn holders(self) -> Holders {
+        match self.tag >> LINE_BITS {
+            NOBODY => Holders::Clean(self.word),
+            core => Holders::Writer(core as u8, self.word),
+        }
+    }
 }
 
 const FREE: Slot = Slot {
-    line: EMPTY,
-    holders: NOBODY,
+    tag: EMPTY,
+    word: 0,
 };
 
 /// Slots of an empty table, as a power of two.
@@ -94,29 +127,36 @@ impl Table {
     fn find(&self, line: u64) -> Result<usize, usize> {
         let mut at = self.home(line);
         loop {
-            let held = self.slots[at].line;
-            if held == line {
+            let slot = self.slots[at];
+            if slot.line() == line {
                 return Ok(at);
             }
-            if held == EMPTY {
+            if slot.tag == EMPTY {
                 return Err(at);
             }
             at = self.behind(at);
         }
     }
 
-    /// Who holds `line`, if it is here.
+    /// The slot of `line`, and who holds it, if it is here.
     #[inline]
-    pub fn get(&mut self, line: u64) -> Option<&mut Holders> {
+    pub fn get(&self, line: u64) -> Option<(usize, Holders)> {
         let at = self.find(line).ok()?;
-        Some(&mut self.slots[at].holders)
+        Some((at, self.slots[at].holders()))
     }
 
-    /// Who holds `line`; nobody, if it was not here until now.
+    /// The slot of `line`, and who holds it: nobody, if it was not here until now.
     #[inline]
-    pub fn entry(&mut self, line: u64) -> &mut Holders {
+    pub fn entry(&mut self, line: u64) -> (usize, Holders) {
         let at = self.find(line).unwrap_or_else(|at| self.put(line, at));
-        &mut self.slots[at].holders
+        (at, self.slots[at].holders())
+    }
+
+    /// Says who holds `line`, which is in slot `at`.
+    #[inline]
+    pub fn set(&mut self, at: usize, line: u64, holders: Holders) {
+        debug_assert_eq!(self.slots[at].line(), line);
+        self.slots[at] = Slot::new(line, holders);
     }
 
     /// Puts `line` into the free slot `at`, or where that is in a larger table; gives
@@ -126,10 +166,7 @@ impl Table {
             self.grow();
             at = self.find(line).unwrap_or_else(|free| free);
         }
-        self.slots[at] = Slot {
-            line,
-            holders: NOBODY,
-        };
+        self.slots[at] = Slot::new(line, Holders::Clean(0));
         self.len += 1;
         at
     }
@@ -137,27 +174,25 @@ impl Table {
     #[cold]
     fn grow(&mut self) {
         let mut larger = Table::of(u64::BITS - self.shift + 1);
-        for slot in self.slots.iter().filter(|s| s.line != EMPTY) {
-            *larger.entry(slot.line) = slot.holders;
+        for slot in self.slots.iter().filter(|s| s.tag != EMPTY) {
+            let (at, _) = larger.entry(slot.line());
+            larger.slots[at] = *slot;
         }
         *self = larger;
     }
 
-    /// Takes `line` out, if it is here.
-    pub fn remove(&mut self, line: u64) {
-        let Ok(mut hole) = self.find(line) else {
-            return;
-        };
+    /// Takes the line in slot `hole` out.
+    pub fn remove(&mut self, mut hole: usize) {
         // What comes behind moves up, as far as it was not meant for behind the hole.
         let most = self.slots.len() - 1;
         let mut at = hole;
         loop {
             at = self.behind(at);
             let slot = self.slots[at];
-            if slot.line == EMPTY {
+            if slot.tag == EMPTY {
                 break;
             }
-            let passed = at.wrapping_sub(self.home(slot.line)) & most;
+            let passed = at.wrapping_sub(self.home(slot.line())) & most;
             if passed >= at.wrapping_sub(hole) & most {
                 self.slots[hole] = slot;
                 hole = at;
@@ -169,48 +204,55 @@ impl Table {
 
     /// Every line with who holds it.
     #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Holders)> {
-        let used = self.slots.iter().filter(|s| s.line != EMPTY);
-        used.map(|s| (s.line, &s.holders))
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Holders)> {
+        let used = self.slots.iter().filter(|s| s.tag != EMPTY);
+        used.map(|s| (s.line(), s.holders()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use super::{Holders, Table};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    fn holders() -> impl Strategy<Value = Holders> {
+        prop_oneof![
+            any::<u64>().prop_map(Holders::Clean),
+            (0u8..64, any::<u64>()).prop_map(|(core, ready)| Holders::Writer(core, ready)),
+        ]
+    }
 
     proptest! {
         #[test]
         fn holds_what_a_map_holds(
             spread in 0u32..40,
-            steps in prop::collection::vec((0u64..3000, 0u8..5, any::<u64>()), 1..4000),
+            steps in prop::collection::vec((0u64..3000, 0u8..5, holders()), 1..4000),
         ) {
             let mut table = Table::new();
             let mut map = BTreeMap::new();
-            for (number, what, cores) in steps {
+            for (number, what, holders) in steps {
                 let line = number << spread & ((1 << 48) - 1);
-                match what {
-                    0 => {
-                        table.remove(line);
+                let got = table.get(line);
+                prop_assert_eq!(got.map(|g| g.1), map.get(&line).copied());
+                match (what, got) {
+                    (0, Some((at, _))) => {
+                        table.remove(at);
                         map.remove(&line);
                     }
-                    1 => prop_assert_eq!(
-                        table.get(line).map(|h| h.cores),
-                        map.get(&line).copied()
-                    ),
+                    (0 | 1, _) => {}
                     _ => {
-                        let held = table.entry(line);
-                        prop_assert_eq!(held.cores, map.get(&line).copied().unwrap_or(0));
-                        held.cores = cores;
-                        map.insert(line, cores);
+                        let (at, held) = table.entry(line);
+                        let nobody = Holders::Clean(0);
+                        prop_assert_eq!(held, map.get(&line).copied().unwrap_or(nobody));
+                        table.set(at, line, holders);
+                        map.insert(line, holders);
                     }
                 }
                 prop_assert_eq!(table.len(), map.len());
             }
-            let mut all: Vec<_> = table.iter().map(|(line, h)| (line, h.cores)).collect();
-            all.sort_unstable();
+            let mut all: Vec<_> = table.iter().collect();
+            all.sort_unstable_by_key(|&(line, _)| line);
             prop_assert_eq!(all, map.into_iter().collect::<Vec<_>>());
         }
     }

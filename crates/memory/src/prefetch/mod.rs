@@ -29,7 +29,7 @@ pub(crate) type Wanted = arrayvec::ArrayVec<u64, MAX_DEGREE>;
 pub(crate) enum Prefetcher {
     IpStride(IpStride),
     Streamer(Streamer),
-    Vldp(Vldp),
+    Vldp(Box<Vldp>),
     Simple(Simple),
 }
 
@@ -52,7 +52,7 @@ impl Prefetcher {
                 tables,
                 entries,
                 degree,
-            } => Prefetcher::Vldp(Vldp::new(pages, tables, entries, degree)),
+            } => Prefetcher::Vldp(Box::new(Vldp::new(pages, tables, entries, degree))),
             PrefetcherSpec::Simple {
                 flows,
                 degree,

@@ -16,13 +16,16 @@
 //! f9 cmpb $0,0xb(%r14) ; fe jne ; 103 mov 0x110(%r14,%rcx,8) ; … 11a jmp 40
 //! ```
 
+mod erase;
+
 use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Move, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, Key, Move, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
 use super::nodes::{HEADER_BYTES, NIL, Nodes, SLOT_BYTES, SLOTS};
+use super::records::{Records, Sizes};
 use crate::heap::Heap;
 use crate::thread::{NONE, Value};
 
@@ -39,8 +42,8 @@ struct Record {
 /// See the module.
 pub struct Tree {
     pub(super) nodes: Nodes,
-    records: Vec<Record>,
-    value_bytes: u64,
+    records: Records<Record>,
+    sizes: Sizes,
 }
 
 /// Where a search ended, and what gives the node.
@@ -56,8 +59,8 @@ impl Tree {
     pub fn new(value_bytes: u64) -> Self {
         Tree {
             nodes: Nodes::default(),
-            records: Vec::new(),
-            value_bytes,
+            records: Records::default(),
+            sizes: Sizes::new(value_bytes),
         }
     }
 
@@ -193,7 +196,10 @@ impl Tree {
         sp: u64,
     ) -> Position {
         const CODE: u64 = 0x1800;
-        let id = self.records.len() as u32;
+        let id = self.records.add(Record {
+            key: Place::default(),
+            value: Place::default(),
+        });
         self.nodes.emplace(e, node, slot, (key.number, id));
         let va = self.nodes.va(node) + HEADER_BYTES + SLOT_BYTES * slot as u64;
         e.store(CODE + 0x8, 3, va, 8, NONE, NONE);
@@ -222,10 +228,7 @@ impl Tree {
         e.store(CODE + 0xe0, 1, va + 48, 1, NONE, NONE);
         let size = e.load(CODE + 0xe8, 1, SIZE, 8, [NONE; 2]);
         e.store(CODE + 0xe8, 0, SIZE, 8, NONE, size.plus(1));
-        self.records.push(Record {
-            key: Place::new(at),
-            value: Place::default(),
-        });
+        self.records[id as usize].key = Place::new(at);
         Position {
             node,
             slot,
@@ -239,8 +242,8 @@ impl Index for Tree {
     const HOST_BYTES: u64 = 56;
     const PAIR: u64 = 0;
 
-    fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    fn sizes(&mut self) -> &mut Sizes {
+        &mut self.sizes
     }
 
     fn warm(&self, numbers: &[u64]) {
@@ -332,6 +335,10 @@ impl Index for Tree {
         Step::More
     }
 
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
+        self.take_out(e, heap, key, sp)
+    }
+
     fn key_text(&self, id: u32) -> u64 {
         self.records[id as usize].key.va()
     }
@@ -367,7 +374,7 @@ impl Index for Tree {
 mod tests {
     use super::Tree;
     use crate::kv::check;
-    use crate::kv::nodes::SLOTS;
+    use crate::kv::nodes::{NIL, SLOTS};
 
     /// Checks order, fill and links of the subtree; returns its depth and keys.
     fn check_node(tree: &Tree, node: u32, low: u64, high: u64) -> (u32, usize) {
@@ -404,6 +411,20 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn stays_a_b_tree_when_keys_are_erased(requests in check::requests()) {
+            let mut tree = Tree::new(64);
+            check::erasing_against_oracle(&mut tree, &requests);
+            if tree.nodes.root != NIL {
+                let (_, keys) = check_node(&tree, tree.nodes.root, 0, u64::MAX);
+                proptest::prop_assert_eq!(keys, tree.records.len());
+                // The nodes that were merged are gone.
+                proptest::prop_assert!(tree.nodes.len() <= keys + 1);
+            } else {
+                proptest::prop_assert!(tree.records.is_empty());
+            }
+        }
+
         #[test]
         fn is_a_b_tree_with_every_key(numbers in proptest::collection::vec(1u64..3000, 1..600)) {
             let mut tree = Tree::new(64);

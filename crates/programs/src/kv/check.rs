@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::emit::Quiet;
 use super::globals::REQUESTS;
-use super::index::{Index, Key, Step};
+use super::index::{Found, Index, Key, Move, Step};
+use crate::heap::Heap;
 use crate::layout::Layout;
 use crate::thread::NONE;
 
@@ -38,7 +39,9 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
         assert_eq!(found.fresh, before.is_none());
         let id = *oracle.entry(*number).or_insert(found.id);
         assert_eq!(id, found.id);
-        index.write(&mut Quiet, &mut heap, &found, (REQUESTS + 32, NONE), SP);
+        let bytes = index.sizes().bytes(found.id);
+        let from = ((REQUESTS + 32, NONE), bytes);
+        index.write(&mut Quiet, &mut heap, &found, from, SP);
     }
     let mut spans = Vec::new();
     for (number, id) in &oracle {
@@ -48,7 +51,7 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
         assert_eq!((found.id, found.fresh), (*id, false));
         spans.push((found.record, 16));
         let (text, _) = index.value(&mut Quiet, &found);
-        spans.push((text, index.value_bytes()));
+        spans.push((text, index.sizes().bytes(found.id)));
         for absent in [number + 1, number.wrapping_sub(1)] {
             let found = index.find(&mut Quiet, &mut heap, &key(absent), SP);
             assert_eq!(found.map(|f| f.id), oracle.get(&absent).copied());
@@ -56,4 +59,90 @@ pub(super) fn against_oracle<I: Index>(index: &mut I, numbers: &[u64]) {
     }
     spans.sort_unstable();
     assert!(spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+}
+
+/// One step of a client: the key of a number is set to a value of so many bytes, or
+/// erased where there are none.
+pub(super) type Request = (u64, Option<u64>);
+
+fn set<I: Index>(index: &mut I, heap: &mut Heap, number: u64, bytes: u64) -> Found {
+    let key = key(number);
+    let mut step = index.entry(&mut Quiet, heap, &key, SP);
+    let found = loop {
+        match step {
+            Step::More => step = index.proceed(&mut Quiet, heap, SP),
+            Step::Done(found) => break found,
+        }
+    };
+    let from = ((REQUESTS + 32, NONE), bytes);
+    index.write(&mut Quiet, heap, &found, from, SP);
+    found
+}
+
+/// Sets and erases, and compares with an oracle after each: which keys are there, how
+/// long their values are, and that each record lies where it was put unless a move was
+/// noted. At the end no two texts overlap.
+pub(super) fn erasing_against_oracle<I: Index>(index: &mut I, requests: &[Request]) {
+    let mut heap = I::heap(Layout::new());
+    index.begin(&mut heap);
+    index.will_erase();
+    index.sizes().differ();
+    index.follow_moves();
+    // Of each key its number, its value's length and its record's address.
+    let mut oracle: HashMap<u64, (u32, u64, u64)> = HashMap::new();
+    for (number, bytes) in requests {
+        let before = oracle.get(number).copied();
+        let found = index.find(&mut Quiet, &mut heap, &key(*number), SP);
+        assert_eq!(found.map(|f| (f.id, f.record)), before.map(|b| (b.0, b.2)));
+        let mut now = None;
+        match bytes {
+            Some(bytes) => {
+                let found = set(index, &mut heap, *number, *bytes);
+                assert_eq!(found.fresh, before.is_none());
+                now = Some((found.id, *bytes, found.record));
+            }
+            None => {
+                let gone = index.erase(&mut Quiet, &mut heap, &key(*number), SP);
+                assert_eq!(gone.map(|g| (g.id, g.record)), before.map(|b| (b.0, b.2)));
+                oracle.remove(number);
+            }
+        }
+        for Move {
+            number, from, to, ..
+        } in index.moves()
+        {
+            if let Some(place) = oracle.get_mut(&number) {
+                assert_eq!(place.2, from, "{number} moves from where it was");
+                place.2 = to;
+            }
+        }
+        if let Some(now) = now {
+            oracle.insert(*number, now);
+        }
+    }
+    let mut spans = Vec::new();
+    for (number, (id, bytes, record)) in &oracle {
+        let key = key(*number);
+        let found = index.find(&mut Quiet, &mut heap, &key, SP).unwrap();
+        assert_eq!((found.id, found.record), (*id, *record));
+        assert_eq!(index.sizes().bytes(*id), *bytes);
+        spans.push((found.record, 16));
+        spans.push((index.value(&mut Quiet, &found).0, *bytes));
+        spans.push((index.key_text(*id), 24));
+    }
+    spans.sort_unstable();
+    assert!(spans.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+}
+
+/// Steps of a client over few keys.
+pub(super) fn requests() -> impl proptest::strategy::Strategy<Value = Vec<Request>> {
+    use proptest::prelude::*;
+    let bytes = prop::sample::select(vec![None, None, Some(64), Some(128), Some(256)]);
+    // Many keys come at first, so that it grows; then they come and go.
+    let fill = prop::collection::vec((1u64..400, Just(Some(64))), 0..300);
+    let rest = prop::collection::vec((1u64..400, bytes), 1..700);
+    (fill, rest).prop_map(|(mut fill, rest)| {
+        fill.extend(rest);
+        fill
+    })
 }

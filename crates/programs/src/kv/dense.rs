@@ -17,6 +17,7 @@
 //! 108b add $1 ; add ; and ; 95 cmp 0x50(%r12) ; 9a jae ; a0
 //! ```
 
+mod erase;
 mod growth;
 mod insert;
 
@@ -24,8 +25,9 @@ use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{self, AHEAD, Found, Index, Key, Move, Place, Step, same};
+use super::index::{self, AHEAD, Found, Gone, Index, Key, Move, Place, Step, same};
 use super::libc::{self, KEY_BYTES};
+use super::records::{Records, Sizes};
 use crate::heap::Heap;
 use crate::thread::{NONE, Value};
 
@@ -40,6 +42,7 @@ const USED: u64 = MAP + 0x48;
 const SLOTS: u64 = MAP + 0x50;
 const EMPTY_KEY: u64 = MAP + 0x58;
 const TABLE: u64 = MAP + 0x98;
+const DELETED_KEY: u64 = MAP + 0x20;
 /// Slots that one step of a growth treats.
 const STEP: usize = 256;
 
@@ -49,15 +52,22 @@ struct Record {
     key: Place,
     value: Place,
     slot: u32,
+    /// It was erased: its slot has the deleted key in the memory that its own had.
+    gone: bool,
 }
 
 /// See the module.
 pub struct Dense {
     slots: Vec<u32>,
-    records: Vec<Record>,
+    records: Records<Record>,
     /// Address of the first slot.
     table: u64,
-    value_bytes: u64,
+    sizes: Sizes,
+    /// Slots with the deleted key, which exists (`set_deleted_key`) where keys are erased,
+    /// and whether the next insertion looks if there are too many of them.
+    deleted: usize,
+    erases: bool,
+    consider_shrink: bool,
     growth: Option<Growth>,
     /// See [`Index::follow_moves`].
     moves: Option<Vec<Move>>,
@@ -70,8 +80,9 @@ struct Growth {
     /// Slots that are empty strings, slots of the old table that were copied.
     filled: usize,
     copied: usize,
-    /// Texts of the old table, to be freed in its order: key and value by slot.
-    old: Vec<(Place, Place)>,
+    /// Texts of the old table, to be freed in its order: key, value and for how much
+    /// that has room, by slot.
+    old: Vec<(Place, Place, u16)>,
     freed: usize,
     key: Key,
 }
@@ -81,9 +92,12 @@ impl Dense {
     pub fn new(value_bytes: u64) -> Self {
         Dense {
             slots: Vec::new(),
-            records: Vec::new(),
+            records: Records::default(),
             table: 0,
-            value_bytes,
+            sizes: Sizes::new(value_bytes),
+            deleted: 0,
+            erases: false,
+            consider_shrink: false,
             growth: None,
             moves: None,
         }
@@ -123,6 +137,8 @@ impl Dense {
         // The address needs the hash and the mask, and then only additions.
         let at = hashed.plus(3);
         let mut probe = 0;
+        // The first slot on the way with the deleted key.
+        let mut free = None;
         let answer = loop {
             let va = self.table + SLOT_BYTES * slot as u64;
             let id = self.slots[slot];
@@ -135,15 +151,34 @@ impl Dense {
                     e.store(CODE + pc, 1, frame + offset, 8, NONE, NONE);
                 }
                 e.branch(CODE + 0x132, CODE + 0x162, 2, true, [NONE; 2]);
-                e.branch(CODE + 0x166, CODE + 0x16b, 2, false, [NONE; 2]);
+                e.branch(CODE + 0x166, CODE + 0x16b, 2, free.is_some(), [NONE; 2]);
                 e.compute(CODE + 0x16b, 2, 1, [NONE; 2]);
-                break Err(slot);
+                break Err(free.unwrap_or(slot));
             }
             let record = &self.records[id as usize];
             e.load(CODE + 0xb6, 1, MAP + 0x1a, 1, [NONE; 2]);
             let deleted = e.load(CODE + 0xbc, 1, DELETED, 8, [NONE; 2]);
-            e.branch(CODE + 0xc1, CODE + 0x78, 1, true, [NONE; 2]);
-            e.branch(CODE + 0x7b, CODE + 0x203, 2, false, [deleted, NONE]);
+            e.branch(CODE + 0xc1, CODE + 0x78, 1, !self.erases, [NONE; 2]);
+            if self.erases {
+                let none = self.deleted == 0;
+                e.branch(CODE + 0xc6, CODE + 0x81, 2, none, [deleted, NONE]);
+                if !none {
+                    // Of the deleted key the length says enough, unless it is it.
+                    let deleted = e.load(CODE + 0xc8, 1, DELETED_KEY + 8, 8, [NONE; 2]);
+                    e.branch(CODE + 0xcd, CODE + 0x81, 1, !record.gone, [deleted, length]);
+                }
+                if record.gone {
+                    self.compare_deleted(e, CODE + 0xd2, (record, other), frame);
+                    free = free.or(Some(slot));
+                    let limit = e.load(CODE + 0x95, 4, SLOTS, 8, [NONE; 2]);
+                    e.branch(CODE + 0x9a, CODE + 0x1e4, 1, false, [limit, NONE]);
+                    probe += 1;
+                    slot = (slot + probe) & last;
+                    continue;
+                }
+            } else {
+                e.branch(CODE + 0x7b, CODE + 0x203, 2, false, [deleted, NONE]);
+            }
             let mine = e.load(CODE + 0x81, 1, key.object + 8, 8, [NONE; 2]);
             e.branch(CODE + 0x85, CODE + 0x190, 0, true, [mine, length]);
             e.store(CODE + 0x190, 2, frame + 8, 8, NONE, NONE);
@@ -174,6 +209,40 @@ impl Dense {
         e.pop(CODE + 0x17d, 5, sp - 8);
         e.ret(CODE + 0x186, site, 1, sp);
         (answer, at)
+    }
+
+    /// Slots of the table that takes the place of this one before a key is inserted, if
+    /// one does (`resize_delta`).
+    fn resize_to(&self) -> Option<usize> {
+        /// Of a table with fewer in use than a fifth of it (`HT_EMPTY_PCT` of
+        /// `HT_OCCUPANCY_PCT`) half is enough.
+        const SHRINK: usize = 5;
+        let slots = self.slots.len();
+        let left = self.records.len() - self.deleted;
+        if self.consider_shrink && left < slots / SHRINK && slots > FIRST {
+            let mut to = slots / 2;
+            while to > FIRST && SHRINK * left < to {
+                to /= 2;
+            }
+            return Some(to);
+        }
+        if self.records.len() < slots / 2 {
+            return None;
+        }
+        let enough = |keys: usize, least: usize| {
+            let mut to = least.max(4);
+            while keys >= to / 2 {
+                to *= 2;
+            }
+            to
+        };
+        // What is deleted counts when it is asked whether to copy, but is not copied.
+        let needed = enough(self.records.len() + 1, 0);
+        let to = enough(left + 1, slots);
+        if to < needed && left + 1 >= 2 * to / SHRINK {
+            return Some(2 * to);
+        }
+        Some(to)
     }
 
     fn found(&self, id: u32, at: Value, fresh: bool) -> Found {
@@ -209,8 +278,8 @@ impl Index for Dense {
         self.table = heap.malloc(SLOT_BYTES * FIRST as u64);
     }
 
-    fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    fn sizes(&mut self) -> &mut Sizes {
+        &mut self.sizes
     }
 
     fn warm(&self, numbers: &[u64]) {
@@ -222,7 +291,7 @@ impl Index for Dense {
             let hash = libc::hash_of(&super::ycsb::text(*number));
             *at = self.slots[hash as usize & (self.slots.len() - 1)];
         }
-        let record = |at: &u32| self.records.get(*at as usize).map_or(0, |r| r.number);
+        let record = |at: &u32| self.records.get(*at).map_or(0, |r| r.number);
         std::hint::black_box(at.iter().map(record).fold(0, u64::wrapping_add));
     }
 
@@ -277,10 +346,10 @@ impl Index for Dense {
         e.load(RESIZE + 0x38, 1, SLOTS, 8, [NONE; 2]);
         e.branch(RESIZE + 0x44, RESIZE + 0x50, 3, false, [NONE; 2]);
         e.load(RESIZE + 0x4b, 2, LIMIT, 8, [NONE; 2]);
-        let grows = self.records.len() + 1 > self.slots.len() / 2;
-        e.branch(RESIZE + 0x4e, RESIZE + 0xbf, 1, !grows, [NONE; 2]);
-        if grows {
-            let count = 2 * self.slots.len();
+        let resize = self.resize_to();
+        self.consider_shrink = false;
+        e.branch(RESIZE + 0x4e, RESIZE + 0xbf, 1, resize.is_none(), [NONE; 2]);
+        if let Some(count) = resize {
             let bytes = SLOT_BYTES * count as u64;
             let (table, _) = libc::malloc(e, heap, (RESIZE + 0x90, 12), bytes, frame - 56 - 0xa8);
             self.growth = Some(Growth {
@@ -319,6 +388,14 @@ impl Index for Dense {
         })
     }
 
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
+        self.take_out(e, heap, key, sp)
+    }
+
+    fn will_erase(&mut self) {
+        self.erases = true;
+    }
+
     fn key_text(&self, id: u32) -> u64 {
         self.records[id as usize].key.va()
     }
@@ -354,6 +431,75 @@ impl Index for Dense {
 mod tests {
     use super::{Dense, EMPTY};
     use crate::kv::check;
+    use crate::kv::emit::Quiet;
+    use crate::kv::index::{Index as _, Step};
+    use crate::layout::Layout;
+    use crate::thread::NONE;
+
+    /// No probe of a key passes an empty slot.
+    fn check_probes(dense: &Dense) {
+        for (id, record) in dense.records.iter().filter(|(_, r)| !r.gone) {
+            let (mut slot, mut probe) = (record.hash as usize, 0);
+            while dense.slots[slot & (dense.slots.len() - 1)] != id {
+                assert_ne!(dense.slots[slot & (dense.slots.len() - 1)], EMPTY);
+                probe += 1;
+                slot += probe;
+                assert!(probe < dense.slots.len());
+            }
+        }
+    }
+
+    /// `resize_delta` of sparsehash 2.0.3: it doubles at a half, stays as large when most
+    /// of that is deleted, and is halved below a fifth.
+    #[test]
+    fn the_table_is_as_large_as_what_is_left_needs() {
+        let mut heap = Dense::heap(Layout::new());
+        let mut dense = Dense::new(64);
+        dense.begin(&mut heap);
+        dense.will_erase();
+        let mut set = |dense: &mut Dense, number| {
+            let key = check::key(number);
+            let mut step = dense.entry(&mut Quiet, &mut heap, &key, 1 << 40);
+            while step == Step::More {
+                step = dense.proceed(&mut Quiet, &mut heap, 1 << 40);
+            }
+            let Step::Done(found) = step else {
+                unreachable!()
+            };
+            dense.write(
+                &mut Quiet,
+                &mut heap,
+                &found,
+                ((1 << 20, NONE), 64),
+                1 << 40,
+            );
+        };
+        for number in 0..512 {
+            set(&mut dense, number);
+        }
+        assert_eq!(dense.slots.len(), 1024);
+        let mut other = Dense::heap(Layout::new());
+        let mut erase = |dense: &mut Dense, number| {
+            // Nothing is freed: another heap does as well.
+            let key = check::key(number);
+            dense
+                .take_out(&mut Quiet, &mut other, &key, 1 << 40)
+                .unwrap();
+        };
+        for number in 0..200 {
+            erase(&mut dense, number);
+        }
+        assert_eq!((dense.records.len(), dense.deleted), (512, 200));
+        // 312 are left, more than a fifth of 1024 and less than two fifths.
+        set(&mut dense, 1000);
+        assert_eq!((dense.slots.len(), dense.deleted), (1024, 0));
+        for number in 200..400 {
+            erase(&mut dense, number);
+        }
+        // 113 are left: a fifth of 512 is enough.
+        set(&mut dense, 1001);
+        assert_eq!((dense.slots.len(), dense.records.len()), (512, 114));
+    }
 
     proptest::proptest! {
         #[test]
@@ -365,14 +511,17 @@ mod tests {
             let used = dense.slots.iter().filter(|s| **s != EMPTY).count();
             proptest::prop_assert_eq!(used, dense.records.len());
             proptest::prop_assert!(used <= dense.slots.len() / 2);
-            for (id, record) in dense.records.iter().enumerate() {
-                let (mut slot, mut probe) = (record.hash as usize, 0);
-                while dense.slots[slot & (dense.slots.len() - 1)] != id as u32 {
-                    probe += 1;
-                    slot += probe;
-                    proptest::prop_assert!(probe < dense.slots.len());
-                }
-            }
+            check_probes(&dense);
+        }
+
+        #[test]
+        fn deleted_slots_are_taken_again_or_left_behind(requests in check::requests()) {
+            let mut dense = Dense::new(64);
+            check::erasing_against_oracle(&mut dense, &requests);
+            let gone = dense.records.iter().filter(|(_, r)| r.gone).count();
+            proptest::prop_assert_eq!(gone, dense.deleted);
+            proptest::prop_assert!(dense.records.len() <= dense.slots.len() / 2);
+            check_probes(&dense);
         }
     }
 }

@@ -12,7 +12,7 @@ use pagewalk_units::VirtAddr;
 
 use super::emit::Quiet;
 use super::index::{Index, Key};
-use super::serve::{Client, Server};
+use super::serve::{Client, Kind, Server};
 use crate::thread::{NONE, Thread};
 
 /// A record that was asked for.
@@ -32,37 +32,37 @@ impl<I: Index> Server<I> {
             left = last;
         }
         for _ in 0..left {
-            let (set, n) = client.next();
-            let key = self.take(client.work.number(n), set);
-            if set {
-                self.put(t, key.number).await;
+            let wish = client.next();
+            let key = self.take(client.work.number(wish.n), wish.kind);
+            if let Kind::Set(bytes) = wish.kind {
+                self.put(t, key.number, bytes).await;
                 continue;
             }
-            let (index, heap, sp) = (&mut self.index, &mut self.heap, self.sp);
+            let (indexes, heap, sp) = (&mut self.indexes, &mut self.heap, self.sp);
             match &mut self.shortcut {
-                Some(shortcut) => shortcut.recall(t, index, heap, &key, sp).await,
-                None if !index.settled() => _ = index.look(&mut Quiet, heap, &key, sp),
+                Some(shortcut) => shortcut.recall(t, indexes, heap, &key, sp).await,
+                None if !indexes[0].settled() => _ = indexes[0].look(&mut Quiet, heap, &key, sp),
                 None => {}
             }
         }
     }
 
     /// A request is read and, if it is a GET, answered: its key.
-    fn take(&mut self, number: u64, set: bool) -> Key {
-        let from = self.next_request(&mut Quiet, set);
-        if !set && self.replies {
-            self.answer(&mut Quiet, (0, NONE));
+    fn take(&mut self, number: u64, kind: Kind) -> Key {
+        let from = self.next_request(&mut Quiet, kind);
+        if kind == Kind::Get && self.replies {
+            self.answer(&mut Quiet, (0, NONE), self.value);
         }
         self.key_of(number, from)
     }
 
     /// A SET, whose moved records are followed.
-    async fn put(&mut self, t: &mut Thread, number: u64) {
-        self.load(number);
+    async fn put(&mut self, t: &mut Thread, number: u64, bytes: u64) {
+        self.load((0, number), bytes);
         // A row is not entered for a page that is not there.
         self.heap.announce(t).await;
         if let Some(shortcut) = &mut self.shortcut {
-            for moved in self.index.moves() {
+            for moved in self.indexes[0].moves() {
                 shortcut.follow_quietly::<I>(t, &moved, self.sp).await;
             }
         }
@@ -72,21 +72,22 @@ impl<I: Index> Server<I> {
     async fn enter(&mut self, t: &mut Thread, client: &mut Client, requests: u64) {
         let mut asked = vec![0_u32; client.keys as usize];
         for _ in 0..requests {
-            let (set, n) = client.next();
-            let key = self.take(client.work.number(n), set);
-            if set {
-                self.load(key.number);
+            let wish = client.next();
+            let key = self.take(client.work.number(wish.n), wish.kind);
+            if let Kind::Set(bytes) = wish.kind {
+                self.load((0, key.number), bytes);
                 if self.heap.has_news() {
                     self.heap.announce(t).await;
                 }
                 asked.resize(client.keys as usize, 0);
                 // Each record that moves is entered, asked for or not.
-                for moved in self.index.moves() {
+                for moved in self.indexes[0].moves() {
                     let asked = &mut asked[moved.id as usize];
                     *asked = (*asked).max(1);
                 }
             } else {
-                asked[n as usize] = asked[n as usize].saturating_add(1);
+                let asked = &mut asked[wish.n as usize];
+                *asked = asked.saturating_add(1);
             }
         }
         self.heap.announce(t).await;
@@ -104,7 +105,7 @@ impl<I: Index> Server<I> {
         wanted.sort_unstable_by_key(|w| w.number);
         for w in &mut wanted {
             let key = self.key_of(w.number, 0);
-            let found = self.index.look(&mut Quiet, &mut self.heap, &key, self.sp);
+            let found = self.indexes[0].look(&mut Quiet, &mut self.heap, &key, self.sp);
             w.record = found.map(|f| (f.id, f.record + I::PAIR));
         }
         wanted.sort_by_key(|w| w.asked);

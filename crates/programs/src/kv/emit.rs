@@ -104,12 +104,26 @@ pub enum Library {
     Memset,
     /// `malloc`, the longest.
     Malloc,
+    /// `std::_Rb_tree_rebalance_for_erase`.
+    EraseRebalance,
+    /// `std::_Rb_tree_increment`.
+    Increment,
+    /// Abseil's `LowLevelHash`, by way of `MixingHashState::LowLevelHashImpl`.
+    LowLevelHash,
+    /// Abseil's `ShouldInsertBackwards`.
+    Backwards,
 }
 
 impl Library {
     /// Its code, behind the program's own.
     pub const fn code(self) -> u64 {
-        0x4000 + 0x400 * self as u64
+        let n = self as u64;
+        let longest = Library::Malloc as u64;
+        if n <= longest {
+            0x4000 + 0x400 * n
+        } else {
+            0x8800 + 0x800 * (n - longest - 1)
+        }
     }
     /// The program's stub for it.
     const fn stub(self) -> u64 {
@@ -147,6 +161,60 @@ impl Emit for Thread {
         }
     }
 }
+
+/// The words of a second structure lie behind those of the first: the same code with
+/// another address of the object.
+pub struct Second<'a>(pub &'a mut Thread);
+
+/// Where a word of the second structure lies.
+#[inline(always)]
+fn second(va: u64) -> u64 {
+    let first = super::globals::MAP..super::globals::MAP + super::globals::SECOND;
+    if first.contains(&va) {
+        va + super::globals::SECOND
+    } else {
+        va
+    }
+}
+
+impl Emit for Second<'_> {
+    const LOUD: bool = true;
+
+    #[inline(always)]
+    fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value {
+        Thread::load(self.0, pc, insns, second(va), size, address)
+    }
+    #[inline(always)]
+    fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value) {
+        Thread::store(self.0, pc, insns, second(va), size, address, data);
+    }
+    #[inline(always)]
+    fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
+        Thread::compute(self.0, pc, insns, latency, inputs)
+    }
+    #[inline(always)]
+    fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
+        Thread::jump(self.0, pc, target, insns, flags, inputs);
+    }
+    #[inline(always)]
+    fn news(&mut self, heap: &mut Heap) {
+        Emit::news(self.0, heap);
+    }
+}
+
+/// What structure `n` does, with the words of the first or of the second.
+macro_rules! on {
+    ($n:expr, $t:expr, $e:ident => $body:expr) => {
+        if $n == 0 {
+            let $e = &mut *$t;
+            $body
+        } else {
+            let $e = &mut $crate::kv::emit::Second(&mut *$t);
+            $body
+        }
+    };
+}
+pub(super) use on;
 
 /// Nobody listens.
 pub struct Quiet;

@@ -6,6 +6,8 @@ use crate::layout::DATA;
 pub const TABLE: u64 = DATA;
 /// The map itself: its first and last words, its counters.
 pub const MAP: u64 = DATA + 0x1000;
+/// Behind it the same of a second one.
+pub const SECOND: u64 = 0x400;
 /// The table that leads from keys to records, where there is one.
 pub const SHORTCUT: u64 = DATA + 0x1800;
 /// `malloc`'s own: free lists of the thread, bins, the end of the heap.

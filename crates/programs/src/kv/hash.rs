@@ -18,13 +18,15 @@
 //! 1030 mov (%rbx) ; 36 je ; 38 mov 0x48(%rsi) ; 44 divq 8(%rbp) ; 48 cmp ; 4b jne 90 ; 4d … 50
 //! ```
 
+mod erase;
 mod growth;
 mod insert;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, Key, Place, Step, same};
 use super::libc;
+use super::records::{Records, Sizes};
 use crate::heap::Heap;
 use crate::thread::{NONE, Value};
 
@@ -85,13 +87,13 @@ struct Node {
 
 /// See the module.
 pub struct Hash {
-    nodes: Vec<Node>,
+    nodes: Records<Node>,
     buckets: Vec<u32>,
     /// Address of the buckets.
     array: u64,
     first: u32,
     prime: usize,
-    value_bytes: u64,
+    sizes: Sizes,
     growth: Option<Growth>,
 }
 
@@ -112,13 +114,13 @@ impl Hash {
     /// An empty map for values of `value_bytes`.
     pub fn new(value_bytes: u64) -> Self {
         Hash {
-            nodes: Vec::new(),
+            nodes: Records::default(),
             // One bucket, which lies in the map itself.
             buckets: vec![NIL],
             array: MAP + 0x30,
             first: NIL,
             prime: 0,
-            value_bytes,
+            sizes: Sizes::new(value_bytes),
             growth: None,
         }
     }
@@ -293,8 +295,8 @@ impl Index for Hash {
     /// Behind `next`.
     const PAIR: u64 = 8;
 
-    fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    fn sizes(&mut self) -> &mut Sizes {
+        &mut self.sizes
     }
 
     fn warm(&self, numbers: &[u64]) {
@@ -305,9 +307,9 @@ impl Index for Hash {
         }
         // The node before the bucket's first, then that one.
         for at in &mut at {
-            *at = self.nodes.get(*at as usize).map_or(NIL, |n| n.next);
+            *at = self.nodes.get(*at).map_or(NIL, |n| n.next);
         }
-        let node = |at: &u32| self.nodes.get(*at as usize).map_or(0, |n| n.hash);
+        let node = |at: &u32| self.nodes.get(*at).map_or(0, |n| n.hash);
         std::hint::black_box(at.iter().map(node).fold(0, u64::wrapping_add));
     }
 
@@ -368,6 +370,10 @@ impl Index for Hash {
         }
     }
 
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
+        self.take_out(e, heap, key, sp)
+    }
+
     fn key_text(&self, id: u32) -> u64 {
         self.nodes[id as usize].key.va()
     }
@@ -411,6 +417,13 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn erased_keys_leave_one_list(requests in check::requests()) {
+            let mut hash = Hash::new(64);
+            check::erasing_against_oracle(&mut hash, &requests);
+            check_list(&hash);
+        }
+
         #[test]
         fn is_one_list_with_every_key(numbers in proptest::collection::vec(0u64..3000, 1..600)) {
             let mut hash = Hash::new(64);

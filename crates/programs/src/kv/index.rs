@@ -7,6 +7,7 @@
 
 use super::emit::Emit;
 use super::libc::{self, Text};
+use super::records::Sizes;
 use super::ycsb;
 use crate::heap::Heap;
 use crate::layout::{HEAP, Layout};
@@ -91,6 +92,8 @@ pub struct Found {
 pub struct Known {
     /// Its number in the order of insertion.
     pub id: u32,
+    /// The index that it belongs to.
+    pub owner: usize,
     /// The number of its key.
     pub number: u64,
     /// Address of its pair of key and value, or entry.
@@ -110,6 +113,15 @@ pub struct Move {
     pub from: u64,
     /// Where it is.
     pub to: u64,
+}
+
+/// A record that was there.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Gone {
+    /// The number that it had.
+    pub id: u32,
+    /// Its address.
+    pub record: u64,
 }
 
 /// Keys that are looked for side by side.
@@ -140,6 +152,10 @@ pub trait Index: Send + Sync + 'static {
     /// what a pointer to it points.
     const PAIR: u64;
 
+    /// What lies between the stack pointer of the program's main function and its frame's
+    /// end.
+    const FRAME: u64 = 0x60;
+
     /// Whether the program copies a request's key into a string of its own first.
     const COPIES_KEY: bool = true;
 
@@ -155,8 +171,8 @@ pub trait Index: Send + Sync + 'static {
         }
     }
 
-    /// Bytes of the values.
-    fn value_bytes(&self) -> u64;
+    /// How long the values of its records are.
+    fn sizes(&mut self) -> &mut Sizes;
 
     /// Brings what the host keeps of the keys with these numbers into its caches:
     /// looks for them side by side, so that the host waits for them together. A
@@ -222,6 +238,13 @@ pub trait Index: Send + Sync + 'static {
     /// the growth that it needs.
     fn proceed<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, sp: u64) -> Step;
 
+    /// Keys will be erased: said before the first is inserted.
+    fn will_erase(&mut self) {}
+
+    /// Takes the record of `key` out and gives its memory back: which it was, and where it
+    /// lay; none if it is not there.
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone>;
+
     /// Where the `std::string` object of a record's value lies.
     fn value_object(&self, found: &Found) -> u64;
 
@@ -237,26 +260,29 @@ pub trait Index: Send + Sync + 'static {
         (self.value_text(found.id).va(), text)
     }
 
-    /// Writes the value at `from` into a record.
+    /// Writes the value of `bytes` at `from` into a record.
     fn write<E: Emit>(
         &mut self,
         e: &mut E,
         heap: &mut Heap,
         found: &Found,
-        from: (u64, Value),
+        (from, bytes): ((u64, Value), u64),
         sp: u64,
     ) {
-        let bytes = self.value_bytes();
         let object = (self.value_object(found), found.at);
         e.load(0x7e, 1, object.0 + 8, 8, [object.1, NONE]);
         e.load(0x82, 1, from.0 - 0x1c, 4, [from.1, NONE]);
         let call = (0x8f, 4);
-        if found.fresh {
-            let at = libc::assign_first(e, heap, call, object, from, bytes, sp);
+        let room = u64::from(self.sizes().of(found.id).room);
+        let at = self.value_text(found.id).va();
+        if found.fresh || bytes > room {
+            let old = (!found.fresh).then_some((at, room));
+            let at = libc::assign_more(e, heap, call, (object, old), from, bytes, sp);
             *self.value_text(found.id) = Place::new(at);
+            self.sizes().set(found.id, bytes, bytes);
         } else {
-            let at = self.value_text(found.id).va();
             libc::assign(e, call, Text { object, at }, from, bytes, sp);
+            self.sizes().set(found.id, bytes, room);
         }
         e.jump(0x94, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
     }

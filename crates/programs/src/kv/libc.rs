@@ -209,7 +209,7 @@ pub fn assign<E: Emit>(
     sp: u64,
 ) {
     let code = Library::Replace.code();
-    let frame = replace_head(e, (pc, insns), to, false, sp);
+    let frame = replace_head(e, (pc, insns), to, (false, false), sp);
     e.branch(code + 0x72, code + 0xe8, 7, false, [NONE; 2]);
     e.branch(code + 0x77, code + 0xa8, 2, true, [NONE; 2]);
     e.branch(code + 0xab, code + 0xc5, 2, false, [NONE; 2]);
@@ -218,14 +218,15 @@ pub fn assign<E: Emit>(
     replace_tail(e, pc, to, bytes, sp);
 }
 
-/// Up to the comparison with the capacity; the stack pointer within, and the
-/// pointer to the characters.
+/// Up to the comparison with the capacity, of a string that has its characters in the
+/// object or not, and needs more room or not; the stack pointer within, and the pointer
+/// to the characters.
 #[inline(always)]
 fn replace_head<E: Emit>(
     e: &mut E,
     (pc, insns): (u64, u16),
     to: Text,
-    grows: bool,
+    (own, grows): (bool, bool),
     sp: u64,
 ) -> (u64, Value) {
     let code = Library::Replace.code();
@@ -236,8 +237,8 @@ fn replace_head<E: Emit>(
     let length = e.load(code + 0x22, 5, object + 8, 8, [ready, NONE]);
     e.branch(code + 0x2c, code + 0x2b7, 3, false, [length.plus(1), NONE]);
     let text = e.load(code + 0x35, 2, object, 8, [ready, NONE]);
-    e.branch(code + 0x4c, code + 0x1d8, 7, grows, [text, NONE]);
-    if grows {
+    e.branch(code + 0x4c, code + 0x1d8, 7, own, [text, NONE]);
+    if own {
         // The object holds its (no) characters itself.
         e.jump(
             code + 0x1dd,
@@ -246,10 +247,10 @@ fn replace_head<E: Emit>(
             pagewalk_stream::flags::TAKEN,
             [NONE; 2],
         );
-        e.branch(code + 0x59, code + 0x1a0, 2, true, [length.plus(2), NONE]);
+        e.branch(code + 0x59, code + 0x1a0, 2, grows, [length.plus(2), NONE]);
     } else {
         let capacity = e.load(code + 0x52, 1, object + 16, 8, [ready, NONE]);
-        e.branch(code + 0x59, code + 0x1a0, 2, false, [capacity, length]);
+        e.branch(code + 0x59, code + 0x1a0, 2, grows, [capacity, length]);
     }
     (sp - 56 - 0x28, text)
 }
@@ -266,24 +267,26 @@ fn replace_tail<E: Emit>(e: &mut E, pc: u64, to: Text, bytes: u64, sp: u64) {
     e.ret(code + 0xe2, pc, 1, sp);
 }
 
-/// `std::string::assign` to an empty string: `_M_mutate` gets memory for the
-/// characters, whose address is returned.
+/// `std::string::assign` of more characters than it has room for: `_M_mutate` gets memory
+/// for them, whose address is returned. `old` is where its characters are now, and how
+/// many it has room for; none of a string that is still empty.
 #[inline(always)]
-pub fn assign_first<E: Emit>(
+pub fn assign_more<E: Emit>(
     e: &mut E,
     heap: &mut Heap,
     (pc, insns): (u64, u16),
-    object: (u64, Value),
+    (object, old): ((u64, Value), Option<(u64, u64)>),
     from: (u64, Value),
     bytes: u64,
     sp: u64,
 ) -> u64 {
     let (replace, code) = (Library::Replace.code(), Library::Mutate.code());
-    let empty = Text {
+    let own = old.is_none();
+    let now = Text {
         object,
-        at: object.0 + 16,
+        at: old.map_or(object.0 + 16, |o| o.0),
     };
-    let (inner, _) = replace_head(e, (pc, insns), empty, true, sp);
+    let (inner, _) = replace_head(e, (pc, insns), now, (own, true), sp);
     // 1a0 three moves and the call; six registers, what is copied, the lengths.
     e.call_library(replace + 0x1a9, Library::Mutate, 4, inner);
     e.store(code + 0x4, 2, inner - 16, 8, NONE, NONE);
@@ -294,14 +297,13 @@ pub fn assign_first<E: Emit>(
     e.store(code + 0x31, 3, frame + 8, 8, NONE, length.plus(1));
     e.store(code + 0x3f, 4, frame + 0x18, 8, NONE, length.plus(2));
     let text = e.load(code + 0x44, 1, object.0, 8, [object.1, NONE]);
-    e.branch(code + 0x47, code + 0x120, 1, true, [text, NONE]);
-    e.jump(
-        code + 0x125,
-        code + 0x51,
-        2,
-        pagewalk_stream::flags::TAKEN,
-        [NONE; 2],
-    );
+    e.branch(code + 0x47, code + 0x120, 1, own, [text, NONE]);
+    if own {
+        let back = pagewalk_stream::flags::TAKEN;
+        e.jump(code + 0x125, code + 0x51, 2, back, [NONE; 2]);
+    } else {
+        e.load(code + 0x4d, 1, object.0 + 16, 8, [object.1, NONE]);
+    }
     let (at, ready) = create(e, heap, (code + 0x59, 3), frame + 0x18, bytes, frame);
     e.branch(code + 0x64, code + 0x7e, 3, true, [NONE; 2]);
     e.load(code + 0x7e, 1, frame, 8, [NONE; 2]);
@@ -310,11 +312,15 @@ pub fn assign_first<E: Emit>(
     e.branch(code + 0x92, code + 0x190, 3, false, [NONE; 2]);
     e.load(code + 0x94, 1, frame, 8, [NONE; 2]);
     memcpy(e, (code + 0x9b, 2), (at, ready), from, bytes, frame);
-    // Nothing behind what was replaced; the object's own characters need no free.
+    // Nothing behind what was replaced; only characters of their own need a free.
     e.load(code + 0xa0, 1, frame + 8, 8, [NONE; 2]);
     e.branch(code + 0xa5, code + 0xd0, 1, false, [NONE; 2]);
-    let old = e.load(code + 0xd0, 1, object.0, 8, [object.1, NONE]);
-    e.branch(code + 0xd3, code + 0xe6, 1, true, [old, NONE]);
+    let before = e.load(code + 0xd0, 1, object.0, 8, [object.1, NONE]);
+    e.branch(code + 0xd3, code + 0xe6, 1, own, [before, NONE]);
+    if let Some((at, room)) = old {
+        // operator delete by its stub, which jumps to free.
+        free(e, heap, (code + 0xd5, 1), (at, before), room + 1, frame);
+    }
     let capacity = e.load(code + 0xe6, 1, frame + 0x18, 8, [NONE; 2]);
     e.store(code + 0xeb, 1, object.0, 8, object.1, ready);
     e.store(code + 0xee, 1, object.0 + 16, 8, object.1, capacity);

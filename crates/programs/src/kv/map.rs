@@ -13,12 +13,15 @@
 //! 4fb cmp header ; fe je ; 504 mov 0x28(%r14) ; mov ; mov 0x20(%r14) ; … 51e call memcmp
 //! ```
 
+mod erase;
+
 use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Place, Step, same};
+use super::index::{AHEAD, Found, Gone, Index, Key, Place, Step, same};
 use super::libc;
+use super::records::Sizes;
 use super::tree::{self, CHILD, HEADER, NIL, Node, PARENT, Tree};
 use crate::heap::Heap;
 use crate::thread::{NONE, Value};
@@ -29,7 +32,7 @@ const COUNT: u64 = MAP + 0x28;
 /// See the module.
 pub struct Map {
     tree: Tree,
-    value_bytes: u64,
+    sizes: Sizes,
 }
 
 /// Where a search ended.
@@ -46,7 +49,7 @@ impl Map {
     pub fn new(value_bytes: u64) -> Self {
         Map {
             tree: Tree::default(),
-            value_bytes,
+            sizes: Sizes::new(value_bytes),
         }
     }
 
@@ -185,11 +188,8 @@ impl Map {
         e.store(CODE + 0x73, 2, va + 64, 8, node, NONE);
         e.store(CODE + 0x77, 1, va + 72, 8, node, NONE);
         e.store(CODE + 0x7f, 1, va + 80, 1, node, NONE);
-        let id = self.tree.nodes.len() as u32;
-        self.tree
-            .nodes
-            .push(Node::new(key.number, Place::new(va), Place::new(at)));
-        id
+        let node = Node::new(key.number, Place::new(va), Place::new(at));
+        self.tree.nodes.add(node)
     }
 
     /// Under which node the new key comes, and on which side
@@ -257,8 +257,8 @@ impl Index for Map {
     /// Behind colour and links.
     const PAIR: u64 = 32;
 
-    fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    fn sizes(&mut self) -> &mut Sizes {
+        &mut self.sizes
     }
 
     fn warm(&self, numbers: &[u64]) {
@@ -348,6 +348,10 @@ impl Index for Map {
         Step::More
     }
 
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
+        self.take_out(e, heap, key, sp)
+    }
+
     fn key_text(&self, id: u32) -> u64 {
         self.tree.nodes[id as usize].key.va()
     }
@@ -372,6 +376,17 @@ mod tests {
     use crate::kv::check;
     use crate::kv::tree::NIL;
 
+    /// Leftmost and rightmost are those of the header.
+    fn check_ends(map: &Map) {
+        for side in 0..2 {
+            let mut node = map.tree.root;
+            while node != NIL && map.tree.nodes[node as usize].child[side] != NIL {
+                node = map.tree.nodes[node as usize].child[side];
+            }
+            assert!(map.tree.root == NIL || map.tree.ends[side] == node);
+        }
+    }
+
     /// Checks the subtree's order, parents and colours; returns its black height.
     fn check_subtree(map: &Map, node: u32, parent: u32, low: u64, high: u64) -> u32 {
         if node == NIL {
@@ -390,6 +405,14 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn stays_a_red_black_tree_when_keys_are_erased(requests in check::requests()) {
+            let mut map = Map::new(64);
+            check::erasing_against_oracle(&mut map, &requests);
+            check_subtree(&map, map.tree.root, NIL, 0, u64::MAX);
+            check_ends(&map);
+        }
+
         #[test]
         fn is_a_red_black_tree_with_every_key(numbers in proptest::collection::vec(0u64..3000, 1..600)) {
             let mut map = Map::new(64);

@@ -1,4 +1,4 @@
-//! Key-value stores under a YCSB client: one program around five structures.
+//! Key-value stores under a YCSB client: one program around six structures.
 //!
 //! [`serve`] is the program, [`index`] what it asks of a structure, [`ycsb`] the
 //! client's choice of keys. A structure is written once for loading, which emits
@@ -11,6 +11,8 @@ mod check;
 mod dense;
 mod earlier;
 mod emit;
+mod flat;
+mod flood;
 mod globals;
 mod hash;
 mod index;
@@ -18,6 +20,7 @@ mod libc;
 mod malloc;
 mod map;
 mod nodes;
+mod records;
 mod redis;
 mod serve;
 mod shortcut;
@@ -80,6 +83,16 @@ pub(crate) const BTREE: Entry = Entry {
     build: |values| program(values, btree::Tree::footprint, btree::Tree::new),
 };
 
+pub(crate) const FLAT: Entry = Entry {
+    info: info(
+        "kv-flat",
+        "GETs and SETs over absl::flat_hash_map, a SwissTable: 16 control bytes are compared at once.",
+        "A chain of four pages a GET: control bytes, slot, key and value; growing moves every slot.",
+        "Abseil 20220623; requests of YCSB",
+    ),
+    build: |values| program(values, flat::Flat::footprint, flat::Flat::new),
+};
+
 pub(crate) const REDIS: Entry = Entry {
     info: info(
         "kv-redis",
@@ -90,7 +103,7 @@ pub(crate) const REDIS: Entry = Entry {
     build: |values| program(values, redis::Dictionary::footprint, redis::Dictionary::new),
 };
 
-/// What the five programs have in common.
+/// What the six programs have in common.
 const fn info(
     name: &'static str,
     description: &'static str,
@@ -123,7 +136,7 @@ const PARAMS: &[ParamInfo] = &[
         unit: "requests",
         default: "ten times the keys",
         range: "1 to 2^40",
-        meaning: "GETs and SETs in the region of interest.",
+        meaning: "GETs, SETs and DELETEs in the region of interest.",
     },
     ParamInfo {
         name: "earlier",
@@ -147,6 +160,20 @@ const PARAMS: &[ParamInfo] = &[
         meaning: "Share of SETs; with latest a SET inserts a new key, otherwise it writes the value of an old one.",
     },
     ParamInfo {
+        name: "deletes",
+        unit: "%",
+        default: "0",
+        range: "0 to 100, with sets at most 100",
+        meaning: "Share of DELETEs, which take the key out if it is there; a SET of it brings it back, so with as many SETs half of the keys are there at last.",
+    },
+    ParamInfo {
+        name: "resize",
+        unit: "",
+        default: "no",
+        range: "yes or no",
+        meaning: "Whether a SET writes 64, 128 or 256 bytes, each as often, so that values get other texts.",
+    },
+    ParamInfo {
         name: "value",
         unit: "bytes",
         default: "64",
@@ -166,6 +193,20 @@ const PARAMS: &[ParamInfo] = &[
         default: "hashed",
         range: "hashed or ordered",
         meaning: "Whether the number in a key is that of its insertion hashed by FNV-64, or the number itself (YCSB's insertorder).",
+    },
+    ParamInfo {
+        name: "indexes",
+        unit: "structures",
+        default: "1",
+        range: "1 or 2",
+        meaning: "Structures that each have all keys with records of their own; a request is about either, by chance. In front of two, shortcut_id= is the first's identifier, and one more the second's.",
+    },
+    ParamInfo {
+        name: "flood",
+        unit: "bits",
+        default: "0",
+        range: "0 to 24",
+        meaning: "Keys are chosen whose fast hash has zeros in so many bits from the 12th up, which choose STLT's set: with as many bits as the table has for its sets, all keys lie in one. Of djb2 they are constructed, of xxh3, xxh64 and murmur found by trying.",
     },
     ParamInfo {
         name: "shortcut",
@@ -206,8 +247,38 @@ const PARAMS: &[ParamInfo] = &[
     REGION,
 ];
 
+fn fast_hash(values: &Values<'_>) -> Result<FastHash, ProgramError> {
+    let names = FastHash::ALL.map(|(name, _)| name);
+    let hash = values.choice("fast_hash", &names, names[0])?;
+    let hash = FastHash::ALL.iter().find(|(name, _)| *name == hash);
+    Ok(hash.map_or(FastHash::Xxh3, |h| h.1))
+}
+
+/// The numbers of `count` keys that collide, if they are to.
+fn flood(values: &Values<'_>, count: u64) -> Result<Vec<u64>, ProgramError> {
+    let bits = values.number_in("flood", 0..=flood::MOST_BITS, 0)?;
+    if bits == 0 {
+        return Ok(Vec::new());
+    }
+    if values.text("order").is_some() {
+        return Err(values.refuse("order", "flood= chooses the keys"));
+    }
+    let hash = fast_hash(values)?;
+    if hash == FastHash::SipHash {
+        let why = "siphash has a secret seed; give xxh3, xxh64, murmur or djb2";
+        return Err(values.refuse("fast_hash", why));
+    }
+    if !flood::is_feasible(hash, bits, count) {
+        let why = format!(
+            "to find {count} such keys takes too long; take fewer keys or bits, or fast_hash=djb2"
+        );
+        return Err(values.refuse("flood", &why));
+    }
+    Ok(flood::keys(hash, bits, count))
+}
+
 /// The table in front of the structure.
-fn shortcut(values: &Values<'_>) -> Result<Option<Choice>, ProgramError> {
+fn shortcut(values: &Values<'_>, indexes: u64) -> Result<Option<Choice>, ProgramError> {
     let choices = ["none", "stlt", "slb", "stlt-sw"];
     let name = values.choice("shortcut", &choices, "none")?;
     let needs = |params: &[&str], why: &str, holds: bool| {
@@ -218,7 +289,9 @@ fn shortcut(values: &Values<'_>) -> Result<Option<Choice>, ProgramError> {
         }
     };
     let why = "there is no shortcut to use it; give shortcut=, too";
-    needs(&["fast_hash", "shortcut_id"], why, name != "none")?;
+    let flooded = values.text("flood").is_some();
+    needs(&["fast_hash"], why, name != "none" || flooded)?;
+    needs(&["shortcut_id"], why, name != "none")?;
     let why = "only a table in software has it: shortcut=slb or stlt-sw";
     let software = matches!(name, "slb" | "stlt-sw");
     needs(&["shortcut_size"], why, software)?;
@@ -249,12 +322,10 @@ fn shortcut(values: &Values<'_>) -> Result<Option<Choice>, ProgramError> {
         }
         _ => return Ok(None),
     };
-    let names = FastHash::ALL.map(|(name, _)| name);
-    let hash = values.choice("fast_hash", &names, names[0])?;
-    let hash = FastHash::ALL.iter().find(|(name, _)| *name == hash);
     Ok(Some(Choice {
         kind,
-        hash: hash.map_or(FastHash::Xxh3, |h| h.1),
+        hash: fast_hash(values)?,
+        indexes,
         id: match values.text("shortcut_id") {
             Some(_) => Some(values.number_in("shortcut_id", 0..=15, 0)?),
             None => None,
@@ -265,15 +336,16 @@ fn shortcut(values: &Values<'_>) -> Result<Option<Choice>, ProgramError> {
 fn program<I: Index>(
     values: &Values<'_>,
     footprint: fn(u64, u64) -> u64,
-    make: impl FnOnce(u64) -> I + Send + 'static,
+    make: fn(u64) -> I,
 ) -> Result<Box<dyn Program>, ProgramError> {
     let value: u64 = match values.choice("value", &["64", "128", "256"], "64")? {
         "128" => 128,
         "256" => 256,
         _ => 64,
     };
+    let indexes = values.number_in("indexes", 1..=2, 1)?;
     let keys = match values.number_in("keys", 1000..=MOST_KEYS, 0)? {
-        0 => fitting(values, |keys| footprint(keys, value))?,
+        0 => fitting(values, |keys| indexes * footprint(keys, value))?,
         _ if values.options.size_bytes.is_some() => {
             return Err(values.refuse("keys", "--size chooses them, too; give one of the two"));
         }
@@ -283,6 +355,11 @@ fn program<I: Index>(
     let distribution = values.choice("distribution", &distributions, "zipfian")?;
     let latest = distribution == "latest";
     let sets = values.number_in("sets", 0..=100, if latest { 5 } else { 0 })?;
+    let deletes = values.number_in("deletes", 0..=100, 0)?;
+    if sets + deletes > 100 {
+        return Err(values.refuse("deletes", "with sets= more than 100 %"));
+    }
+    let resize = values.choice("resize", &["no", "yes"], "no")? == "yes";
     let operations = values.number_in("operations", 1..=1 << 40, 10 * keys)?;
     let earlier = values.number_in("earlier", 0..=1 << 40, 0)?;
     let inserts = if latest {
@@ -290,11 +367,19 @@ fn program<I: Index>(
     } else {
         0
     };
-    let choice = shortcut(values)?;
-    holds::<I>(values, keys, inserts, value, choice)?;
+    let choice = shortcut(values, indexes)?;
+    // Texts may become the longest, and those that are given back lie idle.
+    let longest = if resize { 256 } else { value };
+    holds::<I>(values, (keys, inserts, indexes), longest, choice)?;
+    let flood = flood(values, keys + inserts)?;
     let start = values.start()?;
     if earlier > 0 && start.touch != Touch::Bulk {
         let why = "records are not there before the region of interest; take populate=yes";
+        return Err(values.refuse("earlier", why));
+    }
+    if earlier > 0 && (deletes > 0 || resize || indexes > 1) {
+        let why =
+            "not with deletes=, resize=yes or indexes=2; pass over requests (--skip-requests)";
         return Err(values.refuse("earlier", why));
     }
     let work = Work {
@@ -303,6 +388,10 @@ fn program<I: Index>(
         earlier,
         distribution,
         sets: sets as f64 / 100.0,
+        deletes: deletes as f64 / 100.0,
+        resize,
+        indexes: indexes as usize,
+        flood,
         inserts: latest,
         ordered: values.choice("order", &["hashed", "ordered"], "hashed")? == "ordered",
         replies: values.choice("reply", &["value", "none"], "value")? == "value",
@@ -328,7 +417,8 @@ fn program<I: Index>(
     let rng = pagewalk_units::rng(values.options.seed, "workload.kv");
     let mut code = Code::new(facts, start);
     code.thread(stack, move |t| async move {
-        let server = Server::new(make(value), heap, shortcut, stack);
+        let made = (0..indexes).map(|_| make(value)).collect();
+        let server = Server::new((made, value), heap, shortcut, stack, &work);
         server.run(t, work, rng).await;
     });
     Ok(Box::new(code))
@@ -343,13 +433,13 @@ fn heap(footprint: u64) -> u64 {
 /// Refuses keys whose records [`Place`](index::Place) or the host has no room for.
 fn holds<I: Index>(
     values: &Values<'_>,
-    keys: u64,
-    inserts: u64,
+    (keys, inserts, indexes): (u64, u64, u64),
     value: u64,
     shortcut: Option<Choice>,
 ) -> Result<(), ProgramError> {
     let all = keys.saturating_add(inserts);
-    if all > 4 * MOST_KEYS || heap(I::footprint(all, value)) > index::Place::REACH {
+    let bytes = indexes * heap(I::footprint(all, value));
+    if all > 4 * MOST_KEYS || bytes > index::Place::REACH {
         let why = format!(
             "{keys} keys and {inserts} more that are inserted take more than the {} of heap that can be addressed; take fewer of either",
             format_size(index::Place::REACH)
@@ -361,7 +451,7 @@ fn holds<I: Index>(
         Some(choice) => (shortcut::HOST_BYTES, choice.kind.host_bytes()),
         None => (0, 0),
     };
-    crate::host::fits((I::HOST_BYTES + each) * all + table, &what)
+    crate::host::fits((I::HOST_BYTES + each) * indexes * all + table, &what)
 }
 
 /// The most keys whose records take at most the size asked for.
@@ -388,7 +478,7 @@ fn fitting(values: &Values<'_>, footprint: impl Fn(u64) -> u64) -> Result<u64, P
 #[cfg(test)]
 mod tests {
     use super::index::Index as _;
-    use super::{MOST_KEYS, btree, dense, hash, heap, index, map, redis};
+    use super::{MOST_KEYS, btree, dense, flat, hash, heap, index, map, redis};
 
     /// Without inserts every number of keys that is accepted has room.
     #[test]
@@ -398,6 +488,7 @@ mod tests {
             map::Map::footprint,
             dense::Dense::footprint,
             btree::Tree::footprint,
+            flat::Flat::footprint,
             redis::Dictionary::footprint,
         ] {
             assert!(heap(footprint(MOST_KEYS, 256)) <= index::Place::REACH);

@@ -10,12 +10,15 @@
 //! 81 lea ; sub ; sub ; cmp ; je ; mov
 //! ```
 
+mod erase;
+
 use pagewalk_stream::flags::TAKEN;
 
 use super::emit::Emit;
 use super::globals::MAP;
 use super::index::{Move, Place};
 use super::libc;
+use super::records::Records;
 use crate::heap::Heap;
 use crate::thread::NONE;
 
@@ -44,7 +47,7 @@ pub struct Node {
 
 /// See the module.
 pub struct Nodes {
-    all: Vec<Node>,
+    all: Records<Node>,
     pub root: u32,
     pub rightmost: u32,
     /// See [`Index::follow_moves`](super::index::Index::follow_moves).
@@ -54,7 +57,7 @@ pub struct Nodes {
 impl Default for Nodes {
     fn default() -> Self {
         Nodes {
-            all: Vec::new(),
+            all: Records::default(),
             root: NIL,
             rightmost: NIL,
             moves: None,
@@ -120,7 +123,7 @@ impl Nodes {
                 NONE,
             );
         }
-        self.all.push(Node {
+        self.all.add(Node {
             number: [0; SLOTS],
             id: [0; SLOTS],
             child: [NIL; SLOTS + 1],
@@ -130,8 +133,7 @@ impl Nodes {
             count: 0,
             room,
             leaf,
-        });
-        self.all.len() as u32 - 1
+        })
     }
 
     /// The root of an empty tree: a leaf with room for one.

@@ -18,6 +18,7 @@
 //! ```
 
 mod dictionary;
+mod erase;
 mod functions;
 mod rehash;
 
@@ -27,8 +28,9 @@ pub use self::dictionary::Dictionary;
 use self::dictionary::{FUNCTIONS, NIL, REHASH, Record, SWITCH, TABLE_BYTES, TABLES, TYPE};
 use super::emit::Emit;
 use super::globals::MAP;
-use super::index::{AHEAD, Found, Index, Key, Known, Place, Step};
+use super::index::{AHEAD, Found, Gone, Index, Key, Known, Place, Step};
 use super::libc::{self, KEY_BYTES};
+use super::records::Sizes;
 use super::siphash::hash_of;
 use crate::heap::Heap;
 use crate::layout::Layout;
@@ -233,8 +235,7 @@ impl Dictionary {
         e.load(CODE + 0x188, 2, sp - 56, 8, [NONE; 2]);
         e.pop(CODE + 0x189, 5, sp - 16);
         e.ret(CODE + 0x194, 0x94, 1, sp);
-        let id = self.records.len() as u32;
-        self.records.push(Record {
+        let id = self.records.add(Record {
             hash,
             number: key.number,
             next: table.buckets[bucket],
@@ -264,8 +265,8 @@ impl Index for Dictionary {
 
     fn begin(&mut self, _: &mut Heap) {}
 
-    fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    fn sizes(&mut self) -> &mut Sizes {
+        &mut self.sizes
     }
 
     fn warm(&self, numbers: &[u64]) {
@@ -274,7 +275,7 @@ impl Index for Dictionary {
             for (at, number) in at.iter_mut().zip(numbers) {
                 *at = table.buckets[table.bucket(hash_of(*number))];
             }
-            let record = |at: &u32| self.records.get(*at as usize).map_or(0, |r| r.number);
+            let record = |at: &u32| self.records.get(*at).map_or(0, |r| r.number);
             std::hint::black_box(at.iter().map(record).fold(0, u64::wrapping_add));
         }
     }
@@ -358,6 +359,10 @@ impl Index for Dictionary {
         Step::Done(found)
     }
 
+    fn erase<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, key: &Key, sp: u64) -> Option<Gone> {
+        self.take_out(e, heap, key, sp)
+    }
+
     /// Nothing takes long here.
     fn proceed<E: Emit>(&mut self, _: &mut E, _: &mut Heap, _: u64) -> Step {
         Step::More
@@ -375,7 +380,7 @@ impl Index for Dictionary {
         let object = self.value_object(found);
         let at = e.load(0x1a2, 1, found.record + 8, 8, [found.at, NONE]);
         let sds = e.load(0x1a6, 1, object + 8, 8, [at, NONE]);
-        let header = Self::header(self.value_bytes);
+        let header = Self::header(self.sizes.bytes(found.id));
         let text = self.value_text(found.id).va() + header;
         let kind = e.load(0x1aa, 1, text - 1, 1, [sds, NONE]);
         let case = e.load(0x1b0, 5, SWITCH + 0x60, 4, [kind.plus(1), NONE]);
@@ -390,10 +395,9 @@ impl Index for Dictionary {
         e: &mut E,
         heap: &mut Heap,
         found: &Found,
-        from: (u64, Value),
+        (from, bytes): ((u64, Value), u64),
         sp: u64,
     ) {
-        let bytes = self.value_bytes;
         let header = Self::header(bytes);
         let (sds, text) = libc::malloc(e, heap, (0x240, 12), Self::value_sds(bytes), sp);
         e.store(0x250, 4, sds, 2, text, NONE);
@@ -416,6 +420,8 @@ impl Index for Dictionary {
             let kind = e.load(0x29c, 1, old_object.va(), 1, [old, NONE]);
             e.branch(0x2a4, 0x300, 4, false, [kind, NONE]);
             let sds = e.load(0x2a8, 1, old_object.va() + 8, 8, [old, NONE]);
+            let bytes = self.sizes.bytes(found.id);
+            let header = Self::header(bytes);
             let kind = e.load(0x2ac, 3, old_value.va() + header - 1, 1, [sds, NONE]);
             e.jump(0x2b8, 0x2bc, 7, TAKEN | INDIRECT, [kind.plus(4), NONE]);
             let value = (old_value.va(), sds);
@@ -423,6 +429,7 @@ impl Index for Dictionary {
             let object = (old_object.va(), old);
             libc::free(e, heap, (0x2d0, 3), object, OBJECT_BYTES, sp);
         }
+        self.sizes.set(found.id, bytes, bytes);
         e.jump(0x2e0, 0, 1, TAKEN, [NONE; 2]);
     }
 
@@ -444,7 +451,7 @@ mod tests {
 
     /// Each record is in exactly one chain, the one of its hash.
     fn check_chains(dictionary: &Dictionary) {
-        let mut seen = vec![0; dictionary.records.len()];
+        let mut seen = std::collections::HashMap::new();
         for (i, table) in dictionary.tables.iter().enumerate() {
             let mut used = 0;
             for (bucket, head) in table.buckets.iter().enumerate() {
@@ -454,14 +461,15 @@ mod tests {
                 while id != NIL {
                     let record = &dictionary.records[id as usize];
                     assert_eq!(table.bucket(record.hash), bucket);
-                    seen[id as usize] += 1;
+                    *seen.entry(id).or_insert(0) += 1;
                     used += 1;
                     id = record.next;
                 }
             }
             assert_eq!(used, table.used);
         }
-        assert!(seen.iter().all(|n| *n == 1));
+        assert_eq!(seen.len(), dictionary.records.len());
+        assert!(seen.values().all(|n| *n == 1));
     }
 
     /// What is left in the smaller table after 18,000 SETs of new keys: of Redis
@@ -479,6 +487,13 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn erased_keys_leave_their_chains(requests in check::requests()) {
+            let mut dictionary = Dictionary::new(64);
+            check::erasing_against_oracle(&mut dictionary, &requests);
+            check_chains(&dictionary);
+        }
+
         #[test]
         fn has_every_key_at_any_stage_of_its_growth(
             numbers in proptest::collection::vec(0u64..3000, 1..600),

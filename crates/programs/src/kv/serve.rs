@@ -4,7 +4,8 @@
 //! ```c++
 //! while ((r = requests.next())) {
 //!     key.assign(r->key, 24);
-//!     if (r->set) map[key].assign(r->value, r->value_bytes);
+//!     if (r->set == 2) map.erase(key);
+//!     else if (r->set) map[key].assign(r->value, r->value_bytes);
 //!     else if ((found = map.find(key)) != map.end()) replies.add(found->second);
 //! }
 //! ```
@@ -20,12 +21,16 @@
 //! 1cf add length,replies ; 1d6 jmp 0
 //! ```
 //!
+//! A program that is never asked to erase has no code for it (`-DDELETES`): the second
+//! comparison of the kind, 6c cmp $2 ; 6f je erase, is there only when some requests do.
+//!
 //! The requests come through a pipe, 64 KiB a read, and the replies go out in the
 //! same way: the kernel's copying is not simulated.
 
 use pagewalk_stream::flags::TAKEN;
+use rand::RngExt as _;
 
-use super::emit::{Emit, Quiet};
+use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
 use super::index::{AHEAD, Index, Key, Step};
 use super::libc::{self, KEY_BYTES, Text};
@@ -38,8 +43,6 @@ use crate::thread::{NONE, Thread, Touch, Value};
 const HEAD: u64 = 32;
 /// Of the largest request: with less in the buffer it is filled again.
 const LARGEST: u64 = HEAD + 256;
-/// What lies between the stack pointer of the thread's function and its frame's end.
-const FRAME: u64 = 0x60;
 
 /// What the client does.
 #[derive(Clone, Debug)]
@@ -54,35 +57,72 @@ pub struct Work {
     pub distribution: &'static str,
     /// Share of SETs, 0 to 1.
     pub sets: f64,
+    /// Share of DELETEs, 0 to 1.
+    pub deletes: f64,
+    /// Whether a SET's value is as long as it was loaded, or of a length that is drawn.
+    pub resize: bool,
     /// A SET inserts a new key instead of writing an old one.
     pub inserts: bool,
     /// Keys ascend in the order of insertion instead of being hashed.
     pub ordered: bool,
+    /// Structures that have the same keys.
+    pub indexes: usize,
+    /// Numbers of the keys in the order of insertion, where they are chosen so that they
+    /// collide.
+    pub flood: Vec<u64>,
     /// A GET copies the value to the replies.
     pub replies: bool,
     /// How the load touches memory.
     pub touch: Touch,
 }
 
+/// Lengths of values that are drawn.
+const LENGTHS: [u64; 3] = [64, 128, 256];
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Get,
+    /// With a value of so many bytes.
+    Set(u64),
+    Delete,
+}
+
 impl Work {
     /// The number in the text of the key that is inserted as number `n`.
     pub fn number(&self, n: u64) -> u64 {
-        if self.ordered { n } else { fnv64(n) }
+        match self.flood.get(n as usize) {
+            Some(number) => *number,
+            None if self.ordered => n,
+            None => fnv64(n),
+        }
     }
 }
 
+/// What the client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub kind: Kind,
+    /// Number of the structure.
+    pub which: usize,
+    /// Number of the key in the order of insertion.
+    pub n: u64,
+}
+
 /// Draws requests, one after the other.
-pub struct Client {
+pub(super) struct Client {
     pub work: Work,
     chooser: Chooser,
     rng: pagewalk_units::Rng,
     /// That there are, with those it has inserted.
     pub keys: u64,
+    /// Bytes of the values that are loaded.
+    value: u64,
 }
 
 impl Client {
     /// `None` for a distribution that there is not.
-    fn new(work: Work, rng: pagewalk_units::Rng) -> Option<Self> {
+    fn new(work: Work, value: u64, rng: pagewalk_units::Rng) -> Option<Self> {
         let keys = work.keys;
         let chooser = Chooser::new(work.distribution, keys)?;
         Some(Client {
@@ -90,31 +130,64 @@ impl Client {
             chooser,
             rng,
             keys,
+            value,
         })
     }
 
-    /// Whether the next request is a SET, and its key's number in the order of insertion.
+    /// The next request.
     #[inline]
-    pub fn next(&mut self) -> (bool, u64) {
-        let sets = self.work.sets;
-        let set = sets > 0.0 && rand::RngExt::random::<f64>(&mut self.rng) < sets;
-        if set && self.work.inserts {
+    pub fn next(&mut self) -> Wish {
+        let kind = self.kind();
+        let n = if matches!(kind, Kind::Set(_)) && self.work.inserts {
             self.keys += 1;
-            return (true, self.keys - 1);
+            self.keys - 1
+        } else {
+            self.chooser.next(&mut self.rng, self.keys)
+        };
+        let which = if self.work.indexes > 1 {
+            usize::from(self.rng.random::<bool>())
+        } else {
+            0
+        };
+        Wish { kind, which, n }
+    }
+
+    /// What it asks for. Only what can differ is drawn.
+    fn kind(&mut self) -> Kind {
+        let Work { sets, deletes, .. } = self.work;
+        if sets + deletes == 0.0 {
+            return Kind::Get;
         }
-        (set, self.chooser.next(&mut self.rng, self.keys))
+        let u: f64 = self.rng.random();
+        if u < sets {
+            Kind::Set(if self.work.resize {
+                let n: f64 = self.rng.random();
+                LENGTHS[((n * LENGTHS.len() as f64) as usize).min(LENGTHS.len() - 1)]
+            } else {
+                self.value
+            })
+        } else if u < sets + deletes {
+            Kind::Delete
+        } else {
+            Kind::Get
+        }
     }
 }
 
 /// See the module.
 pub struct Server<I> {
-    pub(super) index: I,
+    /// One or two.
+    pub(super) indexes: Vec<I>,
     pub(super) heap: Heap,
     /// In front of the structure, for GETs.
     pub(super) shortcut: Option<Shortcut>,
     pub(super) sp: u64,
     /// Where the program's own string keeps the key's characters.
     key_text: u64,
+    /// Bytes of the values that are loaded.
+    pub(super) value: u64,
+    /// The program can erase.
+    erases: bool,
     /// Offsets in the buffers.
     request: u64,
     reply: u64,
@@ -123,34 +196,53 @@ pub struct Server<I> {
 }
 
 impl<I: Index> Server<I> {
-    /// A server over an empty structure; `stack` is where the thread's begins.
-    pub fn new(mut index: I, mut heap: Heap, shortcut: Option<Shortcut>, stack: u64) -> Self {
-        index.begin(&mut heap);
+    /// A server for `work` over an empty structure with values of `value` bytes; `stack`
+    /// is where the thread's begins.
+    pub fn new(
+        (mut indexes, value): (Vec<I>, u64),
+        mut heap: Heap,
+        shortcut: Option<Shortcut>,
+        stack: u64,
+        work: &Work,
+    ) -> Self {
+        for index in &mut indexes {
+            index.begin(&mut heap);
+            if work.deletes > 0.0 {
+                index.will_erase();
+            }
+            if work.resize {
+                index.sizes().differ();
+            }
+        }
         let key_text = if I::COPIES_KEY {
             heap.malloc(2 * 15 + 1)
         } else {
             REQUESTS + 8
         };
         Server {
-            index,
+            indexes,
             heap,
             shortcut,
-            sp: stack - FRAME,
+            sp: stack - I::FRAME,
             key_text,
+            value,
+            erases: work.deletes > 0.0,
             request: 0,
             reply: 0,
-            replies: true,
+            replies: work.replies,
         }
     }
 
     /// Loads the keys, then serves.
     pub async fn run(mut self, mut t: Thread, work: Work, rng: pagewalk_units::Rng) {
         t.enter().await;
-        self.replies = work.replies;
         if work.touch == Touch::Stores {
             self.heap.announce_untouched(&mut t).await;
             for n in 0..work.keys {
-                self.set(&mut t, work.number(n), false).await;
+                for which in 0..work.indexes {
+                    let key = (which, work.number(n));
+                    self.set(&mut t, key, self.value, false).await;
+                }
             }
         } else {
             let mut ahead = [0; AHEAD];
@@ -159,9 +251,11 @@ impl<I: Index> Server<I> {
                 for (number, n) in ahead[..some].iter_mut().zip(first..) {
                     *number = work.number(n);
                 }
-                self.index.warm(&ahead[..some]);
+                self.indexes.iter().for_each(|i| i.warm(&ahead[..some]));
                 for number in &ahead[..some] {
-                    self.load(*number);
+                    for which in 0..work.indexes {
+                        self.load((which, *number), self.value);
+                    }
                     if self.heap.has_news() {
                         self.heap.announce(&mut t).await;
                     }
@@ -170,35 +264,42 @@ impl<I: Index> Server<I> {
             self.heap.announce(&mut t).await;
         }
         if self.shortcut.is_some() {
-            self.index.follow_moves();
+            self.indexes.iter_mut().for_each(Index::follow_moves);
         }
         // The buffer of requests is read into anew.
         self.request = 0;
-        let operations = work.operations;
-        let Some(mut client) = Client::new(work, rng) else {
+        let mut left = work.operations;
+        let Some(mut client) = Client::new(work, self.value, rng) else {
             return t.begin(1).await;
         };
         self.earlier(&mut t, &mut client).await;
         t.begin(1).await;
-        let (mut sets, mut numbers) = ([false; AHEAD], [0; AHEAD]);
-        let mut left = operations;
+        let (mut kinds, mut numbers) = ([(Kind::Get, 0); AHEAD], [0; AHEAD]);
         while left > 0 {
             let some = left.min(AHEAD as u64) as usize;
-            for (set, number) in sets.iter_mut().zip(&mut numbers).take(some) {
-                let n;
-                (*set, n) = client.next();
-                *number = client.work.number(n);
+            for (kind, number) in kinds.iter_mut().zip(&mut numbers).take(some) {
+                let wish = client.next();
+                *kind = (wish.kind, wish.which);
+                *number = client.work.number(wish.n);
             }
-            self.index.warm(&numbers[..some]);
-            for (set, number) in sets.into_iter().zip(numbers).take(some) {
-                if set {
-                    self.set(&mut t, number, true).await;
-                    continue;
+            self.indexes.iter().for_each(|i| i.warm(&numbers[..some]));
+            for ((kind, which), number) in kinds.into_iter().zip(numbers).take(some) {
+                let key = (which, number);
+                match kind {
+                    Kind::Set(bytes) => {
+                        self.set(&mut t, key, bytes, true).await;
+                        continue;
+                    }
+                    Kind::Delete => {
+                        self.delete(&mut t, key).await;
+                        continue;
+                    }
+                    Kind::Get => {}
                 }
                 if self.shortcut.is_some() {
-                    self.get_shortened(&mut t, number).await;
+                    self.get_shortened(&mut t, key).await;
                 } else {
-                    self.get(&mut t, number);
+                    self.get(&mut t, key);
                 }
                 t.request();
                 if t.full() {
@@ -211,45 +312,44 @@ impl<I: Index> Server<I> {
     }
 
     /// A SET without instructions.
-    pub(super) fn load(&mut self, number: u64) {
+    pub(super) fn load(&mut self, (n, number): (usize, u64), bytes: u64) {
         let key = self.key(number);
         let (e, heap, sp) = (&mut Quiet, &mut self.heap, self.sp);
-        let mut step = self.index.entry(e, heap, &key, sp);
+        let index = &mut self.indexes[n];
+        let mut step = index.entry(e, heap, &key, sp);
         loop {
             match step {
-                Step::More => step = self.index.proceed(e, heap, sp),
+                Step::More => step = index.proceed(e, heap, sp),
                 Step::Done(found) => {
-                    let from = (REQUESTS + HEAD, NONE);
-                    return self.index.write(e, heap, &found, from, sp);
+                    let from = ((REQUESTS + HEAD, NONE), bytes);
+                    return index.write(e, heap, &found, from, sp);
                 }
             }
         }
     }
 
-    /// A SET; `asked`: by a client, in a request of its own.
-    async fn set(&mut self, t: &mut Thread, number: u64, asked: bool) {
-        let from = self.next_request(t, true);
+    /// A SET of `bytes`; `asked`: by a client, in a request of its own.
+    async fn set(&mut self, t: &mut Thread, of: (usize, u64), bytes: u64, asked: bool) {
+        let (n, number) = of;
+        let from = self.next_request(t, Kind::Set(bytes));
         let key = self.key_of(number, from);
         let (heap, sp) = (&mut self.heap, self.sp);
-        let mut step = self.index.entry(t, heap, &key, sp);
+        let index = &mut self.indexes[n];
+        let mut step = on!(n, t, e => index.entry(e, heap, &key, sp));
         let found = loop {
             if t.full() {
                 t.pause().await;
             }
             if let Some(shortcut) = &mut self.shortcut {
-                for moved in self.index.moves() {
-                    shortcut.follow(t, &self.index, &moved, sp).await;
-                    if t.full() {
-                        t.pause().await;
-                    }
-                }
+                follow(shortcut, t, (index, n), sp).await;
             }
             match step {
-                Step::More => step = self.index.proceed(t, heap, sp),
+                Step::More => step = on!(n, t, e => index.proceed(e, heap, sp)),
                 Step::Done(found) => break found,
             }
         };
-        self.index.write(t, heap, &found, (from + HEAD, NONE), sp);
+        let from = ((from + HEAD, NONE), bytes);
+        on!(n, t, e => index.write(e, heap, &found, from, sp));
         if asked {
             t.request();
         }
@@ -258,34 +358,56 @@ impl<I: Index> Server<I> {
         }
     }
 
-    fn get(&mut self, t: &mut Thread, number: u64) {
-        let from = self.next_request(t, false);
+    /// The row in the shortcut goes before the record does.
+    async fn delete(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
+        let from = self.next_request(t, Kind::Delete);
         let key = self.key_of(number, from);
-        let found = self.index.find(t, &mut self.heap, &key, self.sp);
-        if let Some(found) = found
-            && self.replies
-        {
-            let value = self.index.value(t, &found);
-            self.answer(t, value);
+        let (heap, sp) = (&mut self.heap, self.sp);
+        if let Some(shortcut) = &mut self.shortcut {
+            shortcut.empty(t, (&self.indexes[n], n), &key, sp).await;
+        }
+        let index = &mut self.indexes[n];
+        let gone = on!(n, t, e => index.erase(e, heap, &key, sp));
+        if let Some(shortcut) = &mut self.shortcut {
+            if let Some(gone) = gone {
+                shortcut.forget::<I>(n, &gone);
+            }
+            follow(shortcut, t, (index, n), sp).await;
+        }
+        t.request();
+        if t.full() {
+            t.pause().await;
+        }
+    }
+
+    fn get(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
+        let from = self.next_request(t, Kind::Get);
+        let key = self.key_of(number, from);
+        let (index, heap, sp) = (&mut self.indexes[n], &mut self.heap, self.sp);
+        let found = on!(n, t, e => index.find(e, heap, &key, sp));
+        if let Some(found) = found.filter(|_| self.replies) {
+            let value = index.value(t, &found);
+            let bytes = index.sizes().bytes(found.id);
+            self.answer(t, value, bytes);
         }
     }
 
     /// The same with a table of addresses in front of the structure.
-    async fn get_shortened(&mut self, t: &mut Thread, number: u64) {
-        let from = self.next_request(t, false);
+    async fn get_shortened(&mut self, t: &mut Thread, (n, number): (usize, u64)) {
+        let from = self.next_request(t, Kind::Get);
         let key = self.key_of(number, from);
-        let (index, heap, sp) = (&mut self.index, &mut self.heap, self.sp);
-        index.begin_get(t, &key, sp);
+        let (indexes, heap, sp) = (&mut self.indexes, &mut self.heap, self.sp);
+        on!(n, t, e => indexes[n].begin_get(e, &key, sp));
         let found = match &mut self.shortcut {
-            Some(shortcut) => shortcut.find(t, index, heap, &key, sp).await,
-            None => index.look(t, heap, &key, sp),
+            Some(shortcut) => shortcut.find(t, (indexes, n), heap, &key, sp).await,
+            None => on!(n, t, e => indexes[n].look(e, heap, &key, sp)),
         };
-        index.end_get(t, found.as_ref(), sp);
-        if let Some(found) = found
-            && self.replies
-        {
-            let value = self.index.value(t, &found);
-            self.answer(t, value);
+        let index = &mut self.indexes[n];
+        on!(n, t, e => index.end_get(e, found.as_ref(), sp));
+        if let Some(found) = found.filter(|_| self.replies) {
+            let value = index.value(t, &found);
+            let bytes = index.sizes().bytes(found.id);
+            self.answer(t, value, bytes);
         }
     }
 
@@ -310,7 +432,8 @@ impl<I: Index> Server<I> {
     }
 
     /// Address of the next request, whose key is copied to the program's string.
-    pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, set: bool) -> u64 {
+    pub(super) fn next_request<E: Emit>(&mut self, e: &mut E, wanted: Kind) -> u64 {
+        let set = wanted != Kind::Get;
         let end = e.load(0x0, 1, REQUESTS_AT + 8, 8, [NONE; 2]);
         let mut at = e.load(0x7, 1, REQUESTS_AT, 8, [NONE; 2]);
         let empty = BUFFER - self.request < LARGEST;
@@ -325,7 +448,9 @@ impl<I: Index> Server<I> {
         let mut bytes = HEAD;
         if set {
             e.load(0x36, 2, from + 4, 4, [at, NONE]);
-            bytes += self.index.value_bytes();
+        }
+        if let Kind::Set(value) = wanted {
+            bytes += value;
         }
         self.request += bytes;
         if I::COPIES_KEY {
@@ -341,6 +466,14 @@ impl<I: Index> Server<I> {
         } else {
             e.store(0x57, 2, REQUESTS_AT, 8, NONE, at.plus(1));
             e.branch(0x68, 0x148, 2, !set, [kind, NONE]);
+        }
+        if self.indexes.len() > 1 {
+            // Which map it is about: a byte of the request, and the map's address by it.
+            let which = e.load(0x6a, 1, from + 3, 1, [at, NONE]);
+            e.compute(0x6c, 3, 2, [which, NONE]);
+        }
+        if set && self.erases {
+            e.branch(0x6f, 0x700, 2, wanted == Kind::Delete, [kind, NONE]);
         }
         from
     }
@@ -364,9 +497,8 @@ impl<I: Index> Server<I> {
         e.load(0x1eb, 1, REQUESTS_AT, 8, [NONE; 2])
     }
 
-    /// Copies the value at `from` to the replies.
-    pub(super) fn answer<E: Emit>(&mut self, e: &mut E, from: (u64, Value)) {
-        let bytes = self.index.value_bytes();
+    /// Copies the value of `bytes` at `from` to the replies.
+    pub(super) fn answer<E: Emit>(&mut self, e: &mut E, from: (u64, Value), bytes: u64) {
         let at = e.load(0x1a2, 1, REPLIES_AT, 8, [NONE; 2]);
         let full = BUFFER - self.reply < bytes;
         e.branch(0x1c3, 0x210, 4, full, [at.plus(1), NONE]);
@@ -385,5 +517,20 @@ impl<I: Index> Server<I> {
         e.store(0x1cf, 0, REPLIES_AT, 8, NONE, old.plus(1));
         e.jump(0x1d6, 0, 1, TAKEN, [NONE; 2]);
         self.reply += bytes;
+    }
+}
+
+/// Each record that has moved is entered again.
+async fn follow<I: Index>(
+    shortcut: &mut Shortcut,
+    t: &mut Thread,
+    (index, n): (&mut I, usize),
+    sp: u64,
+) {
+    for moved in index.moves() {
+        shortcut.follow(t, (&*index, n), &moved, sp).await;
+        if t.full() {
+            t.pause().await;
+        }
     }
 }

@@ -11,13 +11,14 @@
 //! ```
 //!
 //! Only GETs take it: the paper does not change insertion either. Records that move are
-//! entered anew once they have ([`Move`]); none is erased. From
-//! `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:
+//! entered anew once they have ([`Move`]), and the row of one that is erased is emptied
+//! before its memory is given back. From `validation/programs/kv_shortcut.cc`, gcc 12.2 -O2:
 //!
 //! ```text
 //! 400 mov 8(key) ; mov (key) ; 40a call integer_of ; 40f mov table ; mov ; mov ; mov ; 41c call find
 //! 421 test ; 424 je 500 : the structure's find ; 50c add ; mov table ; mov ; mov ; 51a mov record ; 51f call insert
 //! 524 mov record ; 529 jmp 42a
+//! erase: 680 mov (key) ; mov 8(key) ; mov ; 68a call integer_of ; 68f mov table ; mov ; 69c call erase
 //! ```
 
 mod asked;
@@ -32,8 +33,8 @@ use rustc_hash::FxHashMap;
 pub use self::fast_hash::FastHash;
 use self::rows::Rows;
 use self::slb::Slb;
-use super::emit::Emit;
-use super::index::{Found, Index, Key, Known, Move};
+use super::emit::{Emit, on};
+use super::index::{Found, Gone, Index, Key, Known, Move};
 use crate::heap::Heap;
 use crate::layout::Layout;
 use crate::thread::{NONE, Thread, Value};
@@ -44,6 +45,10 @@ const CODE: u64 = 0x400;
 const CALL: u64 = CODE + 0x1c;
 /// Where records are followed that have moved.
 const MOVED: u64 = 0x600;
+/// Where the row of a record goes that is erased.
+const ERASED: u64 = 0x680;
+/// Where it is asked which index a record belongs to.
+const OWNED: u64 = 0x640;
 /// Locals of the main function: the table's address, the record.
 const TABLE_LOCAL: u64 = 0x50;
 const RECORD_LOCAL: u64 = 0x58;
@@ -89,8 +94,11 @@ pub struct Choice {
     pub kind: Kind,
     /// What makes integers of keys.
     pub hash: FastHash,
-    /// Identifier of the index, where several share the table.
+    /// Identifier of the first index, where several share the table; the next one's is one
+    /// more.
     pub id: Option<u64>,
+    /// Indexes that have the same keys.
+    pub indexes: u64,
 }
 
 enum Table {
@@ -102,22 +110,33 @@ enum Table {
 }
 
 /// What is known of the records that the table may name: by address, number in the
-/// order of insertion and number of the key.
+/// order of insertion, which index's it is, and number of the key.
 #[derive(Default)]
-pub struct Places(FxHashMap<u64, (u32, u64)>);
+pub struct Places(FxHashMap<u64, ((u32, u8), u64)>);
 
 impl Places {
     /// The record at `va`; `at` gives the address.
     fn known(&self, va: u64, at: Value) -> Option<Known> {
-        let (id, number) = *self.0.get(&va)?;
-        Some(Known { id, number, va, at })
+        let ((id, owner), number) = *self.0.get(&va)?;
+        let owner = usize::from(owner);
+        Some(Known {
+            id,
+            owner,
+            number,
+            va,
+            at,
+        })
     }
 
-    fn follow(&mut self, id: u32, number: u64, (from, to): (u64, u64)) {
+    fn forget(&mut self, id: (u32, u8), va: u64) {
         // Another record may have come there in the meantime.
-        if self.0.get(&from).is_some_and(|r| r.0 == id) {
-            self.0.remove(&from);
+        if self.0.get(&va).is_some_and(|r| r.0 == id) {
+            self.0.remove(&va);
         }
+    }
+
+    fn follow(&mut self, id: (u32, u8), number: u64, (from, to): (u64, u64)) {
+        self.forget(id, from);
         self.0.insert(to, (id, number));
     }
 }
@@ -127,6 +146,9 @@ pub struct Shortcut {
     table: Table,
     hash: FastHash,
     id: Option<u64>,
+    /// Several indexes have no identifiers: of a record with the right key it has to be
+    /// asked whose it is.
+    asks_owner: bool,
     places: Places,
 }
 
@@ -144,15 +166,16 @@ impl Shortcut {
             table,
             hash: choice.hash,
             id: choice.id,
+            asks_owner: choice.indexes > 1 && choice.id.is_none(),
             places: Places::default(),
         }
     }
 
-    /// The integer of the key with this number.
-    fn integer_of(&self, number: u64) -> u64 {
+    /// The integer of the key with this number in index `n`.
+    fn integer_of(&self, n: usize, number: u64) -> u64 {
         let hash = self.hash.of(number);
         match self.id {
-            Some(id) => hash >> ID_BITS << ID_BITS | id,
+            Some(id) => hash >> ID_BITS << ID_BITS | (id + n as u64) & ((1 << ID_BITS) - 1),
             None => hash,
         }
     }
@@ -167,34 +190,36 @@ impl Shortcut {
         }
     }
 
-    /// The record of `key`: by the table, or as the structure itself finds it.
+    /// The record of `key` in index `n`: by the table, or as the structure itself finds it.
     pub async fn find<I: Index>(
         &mut self,
         t: &mut Thread,
-        index: &mut I,
+        (indexes, n): (&mut [I], usize),
         heap: &mut Heap,
         key: &Key,
         sp: u64,
     ) -> Option<Found> {
         if matches!(self.table, Table::Off) {
-            return index.look(t, heap, key, sp);
+            return on!(n, t, e => indexes[n].look(e, heap, key, sp));
         }
-        let text = index.operand(t, CODE, key);
+        let text = indexes[n].operand(t, CODE, key);
         let hashed = self.integer(t, CODE + 0xa, (key.text, text), sp);
-        let integer = (self.integer_of(key.number), hashed);
+        let integer = (self.integer_of(n, key.number), hashed);
         t.load(CODE + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
         let known = match &mut self.table {
             Table::Off => None,
-            Table::Asked => match asked::find(t, index, &self.places, key, integer, sp).await {
+            Table::Asked => match asked::find(t, indexes, &self.places, key, integer, sp).await {
                 Some(known) => known,
                 None => {
                     self.table = Table::Off;
                     None
                 }
             },
-            Table::Slb(slb) => slb.find(t, index, &self.places, key, integer, sp),
-            Table::Rows(rows) => rows.find(t, index, &self.places, key, integer, sp),
+            Table::Slb(slb) => slb.find(t, indexes, &self.places, key, integer, sp),
+            Table::Rows(rows) => rows.find(t, indexes, &self.places, key, integer, sp),
         };
+        let known = known.filter(|k| !self.asks_owner || owns(t, indexes, n, k));
+        debug_assert!(known.is_none_or(|k| k.owner == n));
         let answer = known.map_or(NONE, |k| k.at);
         t.branch(CODE + 0x24, 0x500, 2, known.is_none(), [answer, NONE]);
         if let Some(known) = known {
@@ -205,12 +230,12 @@ impl Shortcut {
                 fresh: false,
             });
         }
-        let found = index.look(t, heap, key, sp)?;
+        let found = on!(n, t, e => indexes[n].look(e, heap, key, sp))?;
         let va = found.record + I::PAIR;
         if matches!(self.table, Table::Off) {
             return Some(found);
         }
-        self.places.0.insert(va, (found.id, key.number));
+        self.places.0.insert(va, ((found.id, n as u8), key.number));
         t.load(0x510, 2, sp + TABLE_LOCAL, 8, [NONE; 2]);
         t.store(0x51a, 3, sp + RECORD_LOCAL, 8, NONE, found.at);
         self.insert(t, 0x51f, integer, (va, found.at), sp).await;
@@ -239,17 +264,59 @@ impl Shortcut {
         }
     }
 
+    /// The key is about to be erased: no row that its integer leads to names a record
+    /// from now on.
+    pub async fn empty<I: Index>(
+        &mut self,
+        t: &mut Thread,
+        (index, n): (&I, usize),
+        key: &Key,
+        sp: u64,
+    ) {
+        if matches!(self.table, Table::Off) {
+            return;
+        }
+        let text = index.operand(t, ERASED, key);
+        let hashed = self.integer(t, ERASED + 0xa, (key.text, text), sp);
+        let integer = (self.integer_of(n, key.number), hashed);
+        t.load(ERASED + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
+        let site = ERASED + 0x1c;
+        match &mut self.table {
+            Table::Off => {}
+            Table::Asked => {
+                if !asked::insert(t, site, integer, (0, NONE), sp).await {
+                    self.table = Table::Off;
+                }
+            }
+            Table::Slb(slb) => slb.erase(t, site, integer, sp),
+            Table::Rows(rows) => rows.erase(t, site, integer, sp),
+        }
+    }
+
+    /// The record was erased: what it was is forgotten.
+    pub fn forget<I: Index>(&mut self, n: usize, gone: &Gone) {
+        let id = (gone.id, n as u8);
+        self.places.forget(id, gone.record + I::PAIR);
+    }
+
     /// A record has moved: its row follows.
-    pub async fn follow<I: Index>(&mut self, t: &mut Thread, index: &I, moved: &Move, sp: u64) {
+    pub async fn follow<I: Index>(
+        &mut self,
+        t: &mut Thread,
+        (index, n): (&I, usize),
+        moved: &Move,
+        sp: u64,
+    ) {
         if matches!(self.table, Table::Off) {
             return;
         }
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
-        self.places.follow(moved.id, moved.number, (from, to));
+        let id = (moved.id, n as u8);
+        self.places.follow(id, moved.number, (from, to));
         t.load(MOVED, 1, to + 8, 8, [NONE; 2]);
         let text = t.load(MOVED + 0x5, 1, to, 8, [NONE; 2]);
         let hashed = self.integer(t, MOVED + 0xa, (index.key_text(moved.id), text), sp);
-        let integer = (self.integer_of(moved.number), hashed);
+        let integer = (self.integer_of(n, moved.number), hashed);
         t.load(MOVED + 0xf, 1, sp + TABLE_LOCAL, 8, [NONE; 2]);
         let site = MOVED + 0x1c;
         match &mut self.table {
@@ -257,6 +324,23 @@ impl Shortcut {
             _ => self.insert(t, site, integer, (to, NONE), sp).await,
         }
     }
+}
+
+/// Whether a record with the right key is index `n`'s: the first byte of its value says so.
+fn owns<I: Index>(t: &mut Thread, indexes: &mut [I], n: usize, known: &Known) -> bool {
+    let found = Found {
+        id: known.id,
+        record: known.va - I::PAIR,
+        at: known.at,
+        fresh: false,
+    };
+    let object = indexes[known.owner].value_object(&found);
+    let text = indexes[known.owner].value_text(known.id).va();
+    let ready = t.load(OWNED, 1, object, 8, [known.at, NONE]);
+    let owner = t.load(OWNED + 0x4, 1, text, 1, [ready, NONE]);
+    let is_its = known.owner == n;
+    t.branch(OWNED + 0x8, 0x500, 2, !is_its, [owner, NONE]);
+    is_its
 }
 
 /// Marsaglia's xorshift64, which is enough to choose by.

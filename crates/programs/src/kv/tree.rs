@@ -11,11 +11,14 @@
 //! e8 cmp %rsi,0x10(%rdx) ; ec je 1d0 (rotate the parent) ; f2 colours, rotate the grandparent
 //! ```
 
+mod erase;
+
 use pagewalk_stream::flags::TAKEN;
 
 use super::emit::{Emit, Library};
 use super::globals::MAP;
 use super::index::Place;
+use super::records::Records;
 use crate::thread::{NONE, Value};
 
 /// No node; as a parent, the header.
@@ -66,7 +69,7 @@ impl Node {
 
 /// The nodes of a map and how they hang together.
 pub(super) struct Tree {
-    pub nodes: Vec<Node>,
+    pub nodes: Records<Node>,
     pub root: u32,
     /// Leftmost and rightmost.
     pub ends: [u32; 2],
@@ -75,7 +78,7 @@ pub(super) struct Tree {
 impl Default for Tree {
     fn default() -> Self {
         Tree {
-            nodes: Vec::new(),
+            nodes: Records::default(),
             root: NIL,
             ends: [NIL; 2],
         }

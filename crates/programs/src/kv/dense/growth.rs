@@ -37,7 +37,6 @@ impl Dense {
             growth.filled = end;
             return false;
         }
-        let value_bytes = self.value_bytes;
         if growth.copied < self.slots.len() {
             let end = self.slots.len().min(growth.copied.saturating_add(step));
             for slot in growth.copied..end {
@@ -49,6 +48,15 @@ impl Dense {
                     continue;
                 }
                 let record = &mut self.records[id as usize];
+                if record.gone {
+                    // Left behind, and freed with the others.
+                    let room = self.sizes.of(id).room;
+                    e.branch(CODE + 0x10c, CODE + 0x1c0, 4, true, [length, NONE]);
+                    growth.old.push((record.key, record.value, room));
+                    self.deleted -= 1;
+                    self.records.remove(id);
+                    continue;
+                }
                 let text = e.load(CODE + 0x110, 2, va, 8, [NONE; 2]);
                 let hashed = libc::hash(e, (CODE + 0x120, 3), (record.key.va(), text), frame);
                 let last = growth.slots.len() - 1;
@@ -66,7 +74,8 @@ impl Dense {
                     to = (to + probe) & last;
                 }
                 growth.slots[to] = id;
-                growth.old.push((record.key, record.value));
+                let size = self.sizes.of(id);
+                growth.old.push((record.key, record.value, size.room));
                 record.slot = to as u32;
                 let into = growth.table + SLOT_BYTES * to as u64;
                 if let Some(moves) = &mut self.moves {
@@ -81,19 +90,28 @@ impl Dense {
                 record.key = Self::construct(e, heap, CODE + 0x170, into, from, KEY_BYTES, frame);
                 let value = e.load(CODE + 0x178, 2, va + 32, 8, [NONE; 2]);
                 let from = (record.value.va(), value);
+                let bytes = u64::from(size.bytes);
                 record.value =
-                    Self::construct(e, heap, CODE + 0x180, into + 32, from, value_bytes, frame);
+                    Self::construct(e, heap, CODE + 0x180, into + 32, from, bytes, frame);
+                self.sizes.set(id, bytes, bytes);
                 e.branch(CODE + 0x1c4, CODE + 0x100, 4, true, [NONE; 2]);
             }
             growth.copied = end;
             return false;
         }
         let end = growth.old.len().min(growth.freed.saturating_add(step));
-        for (key, value) in &growth.old[growth.freed..end] {
+        for (key, value, room) in &growth.old[growth.freed..end] {
             // ~pair: the value first.
             let value = (value.va(), NONE);
             e.load(CODE + 0x200, 2, self.table + 32, 8, [NONE; 2]);
-            libc::free(e, heap, (CODE + 0x210, 4), value, value_bytes + 1, frame);
+            libc::free(
+                e,
+                heap,
+                (CODE + 0x210, 4),
+                value,
+                u64::from(*room) + 1,
+                frame,
+            );
             e.load(CODE + 0x218, 1, self.table, 8, [NONE; 2]);
             libc::free(
                 e,

@@ -3,7 +3,7 @@
 
 use pagewalk_stream::flags::TAKEN;
 
-use super::{DELETED, Dense, Record, SLOT_BYTES, SLOTS, TABLE, USED};
+use super::{DELETED, Dense, EMPTY, Record, SLOT_BYTES, SLOTS, TABLE, USED};
 use crate::heap::Heap;
 use crate::kv::emit::Emit;
 use crate::kv::globals::MAP;
@@ -143,13 +143,51 @@ impl Dense {
         let va = self.table + SLOT_BYTES * slot as u64;
         let pair = sp + 0x40;
         e.load(CODE + 0x32, 1, MAP + 0x1a, 1, [NONE; 2]);
-        e.branch(CODE + 0x3c, CODE + 0x120, 3, false, [NONE; 2]);
-        e.branch(CODE + 0x45, CODE + 0x1d8, 2, false, [NONE; 2]);
-        e.load(CODE + 0x4b, 1, TABLE, 8, [NONE; 2]);
-        e.store(CODE + 0x60, 5, USED, 8, NONE, NONE);
+        e.branch(CODE + 0x3c, CODE + 0x120, 3, self.erases, [NONE; 2]);
+        let before = self.slots[slot];
+        let again = before != EMPTY;
+        if self.erases {
+            // test_deleted: the length, and of the deleted key itself its characters.
+            e.load(CODE + 0x120, 4, TABLE, 8, [NONE; 2]);
+            e.branch(CODE + 0x134, CODE + 0x5c, 2, self.deleted == 0, [NONE; 2]);
+            if self.deleted > 0 {
+                let length = e.load(CODE + 0x13e, 2, va + 8, 8, [at, NONE]);
+                e.branch(CODE + 0x142, CODE + 0x5c, 1, !again, [length, NONE]);
+            }
+        } else {
+            e.branch(CODE + 0x45, CODE + 0x1d8, 2, false, [NONE; 2]);
+            e.load(CODE + 0x4b, 1, TABLE, 8, [NONE; 2]);
+        }
+        let mut left = None;
+        if again {
+            let record = &self.records[before as usize];
+            let text = e.load(CODE + 0x14a, 2, va, 8, [at, NONE]);
+            self.compare_deleted(e, CODE + 0x14c, (record, text), frame);
+            left = Some((record.key, record.value));
+            let deleted = e.load(CODE + 0x170, 2, DELETED, 8, [NONE; 2]);
+            e.store(CODE + 0x170, 0, DELETED, 8, NONE, deleted.plus(1));
+        } else {
+            e.store(CODE + 0x60, 5, USED, 8, NONE, NONE);
+        }
+        // ~pair: what an empty pair has lies in it; the deleted one keeps what it had.
         for (pc, offset) in [(0x64, 32), (0x7e, 0)] {
             let text = e.load(CODE + pc, 1, va + offset, 8, [at, NONE]);
-            e.branch(CODE + pc + 0xb, CODE + pc + 0x1a, 3, true, [text, NONE]);
+            e.branch(CODE + pc + 0xb, CODE + pc + 0x1a, 3, !again, [text, NONE]);
+            if let Some((key, value)) = left {
+                e.load(CODE + pc + 0xd, 1, va + offset + 16, 8, [at, NONE]);
+                let room = u64::from(self.sizes.of(before).room);
+                let (old, bytes) = if offset == 0 {
+                    (key, KEY_BYTES)
+                } else {
+                    (value, room)
+                };
+                let call = (CODE + pc + 0x15, 2);
+                libc::free(e, heap, call, (old.va(), text), bytes + 1, frame);
+            }
+        }
+        if again {
+            self.deleted -= 1;
+            self.records.remove(before);
         }
         let length = e.load(CODE + 0x9f, 1, pair + 8, 8, [NONE; 2]);
         e.store(CODE + 0xa3, 1, va, 8, at, NONE);
@@ -196,15 +234,15 @@ impl Dense {
         e.load(CODE + 0x115, 3, frame + 0x28, 8, [NONE; 2]);
         e.pop(CODE + 0x116, 5, sp - 8);
         e.ret(CODE + 0x11f, INSERT_AT, 1, sp);
-        let id = self.records.len() as u32;
-        self.slots[slot] = id;
-        self.records.push(Record {
+        let id = self.records.add(Record {
             hash: key.hash(),
             number: key.number,
             key: Place::new(copy),
             value: Place::default(),
             slot: slot as u32,
+            gone: false,
         });
+        self.slots[slot] = id;
         self.found(id, at, true)
     }
 }

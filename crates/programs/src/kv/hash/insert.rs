@@ -70,16 +70,14 @@ impl Hash {
         e.branch(code + 0xe, code + 0x20, 2, grows, [limit, size]);
         e.ret(code + 0x17, CODE + 0x8a, 4, frame);
         e.branch(CODE + 0x94, CODE + 0x118, 3, grows, [NONE; 2]);
-        let id = self.nodes.len() as u32;
-        self.nodes.push(Node {
+        self.nodes.add(Node {
             hash,
             number: key.number,
             next: NIL,
             at: Place::new(va),
             key: Place::new(at),
             value: Place::default(),
-        });
-        id
+        })
     }
 
     /// Links the new node at the begin of its bucket (`_M_insert_bucket_begin`).

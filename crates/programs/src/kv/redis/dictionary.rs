@@ -2,6 +2,7 @@
 
 use crate::kv::globals::{ARENA, MAP};
 use crate::kv::index::Place;
+use crate::kv::records::{Records, Sizes};
 
 /// No record.
 pub const NIL: u32 = u32::MAX;
@@ -56,23 +57,23 @@ impl Table {
 /// The dictionary, and what the host keeps of it.
 pub struct Dictionary {
     /// In the order of insertion.
-    pub records: Vec<Record>,
+    pub records: Records<Record>,
     /// The second is used while it grows.
     pub tables: [Table; 2],
     /// The next bucket to move, while it grows.
     pub rehash: Option<usize>,
-    /// Bytes of each value.
-    pub value_bytes: u64,
+    /// How long the values are.
+    pub sizes: Sizes,
 }
 
 impl Dictionary {
     /// An empty dictionary for values of `value_bytes`.
     pub fn new(value_bytes: u64) -> Self {
         Dictionary {
-            records: Vec::new(),
+            records: Records::default(),
             tables: Default::default(),
             rehash: None,
-            value_bytes,
+            sizes: Sizes::new(value_bytes),
         }
     }
 }

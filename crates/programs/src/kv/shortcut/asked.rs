@@ -22,7 +22,7 @@ const INSERT: u64 = 0x3080;
 /// no table.
 pub async fn find<I: Index>(
     t: &mut Thread,
-    index: &I,
+    indexes: &[I],
     places: &Places,
     key: &Key,
     (integer, hashed): (u64, Value),
@@ -41,7 +41,7 @@ pub async fn find<I: Index>(
         // What was never entered could not be told, and is not looked at: every
         // record that moves is entered again.
         if let Some(known) = places.known(va, at) {
-            index.is_of(t, FIND + 0xc, key, &known, sp - 16);
+            indexes[known.owner].is_of(t, FIND + 0xc, key, &known, sp - 16);
             found = (known.number == key.number).then_some(known);
         }
         t.load(FIND + 0x3c, 6, sp - 16, 8, [NONE; 2]);

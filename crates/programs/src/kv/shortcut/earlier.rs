@@ -19,13 +19,13 @@ impl Shortcut {
     pub async fn recall<I: Index>(
         &mut self,
         t: &mut Thread,
-        index: &mut I,
+        indexes: &mut [I],
         heap: &mut Heap,
         key: &Key,
         sp: u64,
     ) {
         let e = &mut Quiet;
-        let integer = self.integer_of(key.number);
+        let integer = self.integer_of(0, key.number);
         let hashed = (integer, NONE);
         let known = match &mut self.table {
             Table::Off => None,
@@ -36,15 +36,15 @@ impl Shortcut {
                     None
                 }
             },
-            Table::Slb(slb) => slb.find(e, index, &self.places, key, hashed, sp),
-            Table::Rows(rows) => rows.find(e, index, &self.places, key, hashed, sp),
+            Table::Slb(slb) => slb.find(e, indexes, &self.places, key, hashed, sp),
+            Table::Rows(rows) => rows.find(e, indexes, &self.places, key, hashed, sp),
         };
         if known.is_some_and(|k| k.number == key.number)
-            || matches!(self.table, Table::Off) && index.settled()
+            || matches!(self.table, Table::Off) && indexes[0].settled()
         {
             return;
         }
-        if let Some(found) = index.look(e, heap, key, sp) {
+        if let Some(found) = indexes[0].look(e, heap, key, sp) {
             let va = found.record + I::PAIR;
             self.enter(t, found.id, key.number, va).await;
         }
@@ -52,7 +52,7 @@ impl Shortcut {
 
     /// Offers the record of the key `number` to the table; whether there is one.
     pub async fn enter(&mut self, t: &mut Thread, id: u32, number: u64, va: u64) -> bool {
-        let integer = self.integer_of(number);
+        let integer = self.integer_of(0, number);
         let (hashed, record) = ((integer, NONE), (va, NONE));
         match &mut self.table {
             Table::Off => return false,
@@ -65,14 +65,14 @@ impl Shortcut {
             Table::Slb(slb) => slb.insert(&mut Quiet, 0, hashed, record, 0x1000),
             Table::Rows(rows) => rows.insert(&mut Quiet, 0, hashed, record, 0x1000),
         }
-        self.places.0.insert(va, (id, number));
+        self.places.0.insert(va, ((id, 0), number));
         true
     }
 
     /// [`follow`](Self::follow) without instructions.
     pub async fn follow_quietly<I: Index>(&mut self, t: &mut Thread, moved: &Move, sp: u64) {
         let (from, to) = (moved.from + I::PAIR, moved.to + I::PAIR);
-        let hashed = (self.integer_of(moved.number), NONE);
+        let hashed = (self.integer_of(0, moved.number), NONE);
         match &mut self.table {
             Table::Off => return,
             Table::Slb(slb) => slb.follow(&mut Quiet, 0, hashed, (from, to), sp),
@@ -80,6 +80,6 @@ impl Shortcut {
                 self.enter(t, moved.id, moved.number, to).await;
             }
         }
-        self.places.follow(moved.id, moved.number, (from, to));
+        self.places.follow((moved.id, 0), moved.number, (from, to));
     }
 }

@@ -12,6 +12,9 @@
 //!   bc mov (record) ; bf call memcmp ; c6 je 54 ; c8 jmp 52
 //! insert 35d0 0d and mask ; 14 add rows ; 29 mov row ; 3c je 80 ; 41 je 80 ; 43 mov least ; 5c jne 29
 //!   80 mov ; 83 jmp 5e ; 75 mov row ; 78 ret
+//! erase 3680 00 mov ; mov rows ; movabs ; shr ; and mask ; shl ; lea ; lea
+//!   25 mov row ; mov ; shr ; xor ; test ; 38 jne 3f ; test ; 3d jne 50 ; 3f add ; cmp ; 46 jne 25 ; ret
+//!   50 mov 0,row ; ret
 //! ```
 
 use pagewalk_stream::flags::TAKEN;
@@ -25,6 +28,7 @@ use crate::thread::{NONE, Value};
 
 const FIND: u64 = 0x3500;
 const INSERT: u64 = 0x35d0;
+const ERASE: u64 = 0x3680;
 /// Words of the table's object.
 const MASK: u64 = SHORTCUT;
 const ROWS: u64 = SHORTCUT + 0x8;
@@ -64,7 +68,7 @@ impl Rows {
     pub fn find<E: Emit, I: Index>(
         &mut self,
         e: &mut E,
-        index: &I,
+        indexes: &[I],
         places: &Places,
         key: &Key,
         (integer, hashed): (u64, Value),
@@ -98,7 +102,7 @@ impl Rows {
             e.branch(FIND + 0x50, FIND + 0x2c, 3, more, [NONE; 2]);
         }
         let found = found.filter(|known| {
-            let order = index.is_of(e, FIND + 0xaf, key, known, sp - 16);
+            let order = indexes[known.owner].is_of(e, FIND + 0xaf, key, known, sp - 16);
             let is_it = known.number == key.number;
             e.branch(FIND + 0xc6, FIND + 0x54, 2, is_it, [order, NONE]);
             if !is_it {
@@ -177,6 +181,42 @@ impl Rows {
         e.store(INSERT + 0x75, 6, va, 8, ready[0], at);
         e.ret(INSERT + 0x78, site, 1, sp);
     }
+
+    /// The row with the tag of `integer`, if one has it, is empty from now on.
+    pub fn erase<E: Emit>(
+        &mut self,
+        e: &mut E,
+        site: u64,
+        (integer, hashed): (u64, Value),
+        sp: u64,
+    ) {
+        e.call(site, ERASE, 2, sp);
+        let rows = e.load(ERASE + 0x3, 2, ROWS, 8, [NONE; 2]);
+        e.load(ERASE + 0x15, 3, MASK, 8, [NONE; 2]);
+        let ready = [hashed.plus(3), rows.plus(1)];
+        let first = self.set(integer);
+        for way in 0..WAYS {
+            let row = self.words[first + way];
+            let va = self.at + ROW_BYTES * (first + way) as u64;
+            let insns = if way == 0 { 4 } else { 1 };
+            let word = e.load(ERASE + 0x25, insns, va, 8, ready);
+            let other = row >> 48 & TAG != integer & TAG;
+            let on = [word.plus(2), hashed];
+            e.branch(ERASE + 0x38, ERASE + 0x3f, 5, other, on);
+            if !other {
+                let held = row & POINTER != 0;
+                e.branch(ERASE + 0x3d, ERASE + 0x50, 2, held, [word, NONE]);
+                if held {
+                    self.words[first + way] = 0;
+                    e.store(ERASE + 0x50, 1, va, 8, ready[0], NONE);
+                    break;
+                }
+            }
+            let more = way + 1 < WAYS;
+            e.branch(ERASE + 0x46, ERASE + 0x25, 3, more, [NONE; 2]);
+        }
+        e.ret(ERASE + 0x57, site, 1, sp);
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +245,16 @@ mod tests {
         for (way, count) in [(0, 3), (1, 2), (2, 1), (3, 2)] {
             rows.words[20 + way] |= count << 60;
         }
+        let before = rows.words.clone();
+        let mut emptied = |tag: u64| {
+            rows.erase(&mut Quiet, 0, (5 << 12 | tag, NONE), 1 << 20);
+            rows.words.clone()
+        };
+        assert_eq!(emptied(7), before, "nobody has this tag");
+        let mut want = before.clone();
+        want[21] = 0;
+        assert_eq!(emptied(2), want, "a row by its tag alone");
+        rows.words[21] = before[21];
         let after = enter(&mut rows, 9, 0xa0);
         assert_eq!(after[2], row(9, 0xa0));
         assert_eq!((after[0] >> 60, after[1] >> 60, after[3] >> 60), (3, 2, 2));

@@ -21,6 +21,9 @@
 //!   1e8 mov entry ; 201 mov counters ; pop three ; ret : 19e pop three ; ret
 //!   1a8 a random number ; 1d3 cmp sampled ; 1d7 jb 35 ; pop three ; ret
 //! move 3410 12 divq count ; 1b add slots ; 30 mov entry ; and ; cmp ; 3b je 50 ; 45 jne 30 ; ret : fold ; 6d mov entry ; ret
+//! erase 3490 23 divq count ; fold ; 34 add slots ; 47 jmp 5a
+//!   5a mov entry ; mov ; shr ; cmp ; 69 jne 50 ; test ; 6e je 50 ; 7a mov 0,entry ; … 90 and counters ; add ; 96 mov ; cmp ; 9d jne 5a
+//!   50 add ; cmp ; 58 je 9f ; 9f ret
 //! ```
 
 use pagewalk_stream::flags::TAKEN;
@@ -36,6 +39,7 @@ use crate::thread::{NONE, Value};
 const FIND: u64 = 0x3100;
 const INSERT: u64 = 0x31e0;
 const MOVE: u64 = 0x3410;
+const ERASE: u64 = 0x3490;
 /// Words of the table's object: slots and logs, where they lie, how many of 4096
 /// draws admit, the random number.
 const COUNT: u64 = SHORTCUT;
@@ -120,7 +124,7 @@ impl Slb {
     pub fn find<E: Emit, I: Index>(
         &mut self,
         e: &mut E,
-        index: &I,
+        indexes: &[I],
         places: &Places,
         key: &Key,
         (integer, hashed): (u64, Value),
@@ -147,7 +151,7 @@ impl Slb {
             if !other {
                 e.branch(FIND + 0x6e, FIND + 0x50, 2, pointer == 0, [word, NONE]);
                 if let Some(known) = places.known(pointer, word.plus(1)) {
-                    let order = index.is_of(e, FIND + 0x70, key, &known, inner);
+                    let order = indexes[known.owner].is_of(e, FIND + 0x70, key, &known, inner);
                     let is_it = known.number == key.number;
                     e.branch(FIND + 0x8a, FIND + 0x50, 3, !is_it, [order, NONE]);
                     if is_it {
@@ -360,6 +364,51 @@ impl Slb {
         true
     }
 
+    /// No entry has the tag of `integer` from now on; the logs keep it.
+    pub fn erase<E: Emit>(
+        &mut self,
+        e: &mut E,
+        site: u64,
+        (integer, hashed): (u64, Value),
+        sp: u64,
+    ) {
+        e.call(site, ERASE, 2, sp);
+        let ready = reach(
+            e,
+            (ERASE + 0x23, 7, COUNT),
+            (ERASE + 0x34, 5, SLOTS),
+            hashed,
+        );
+        e.jump(ERASE + 0x47, ERASE + 0x5a, 6, TAKEN, [NONE; 2]);
+        let (first, va) = self.slot(integer);
+        let tag = fold(integer);
+        for way in 0..WAYS {
+            let entry = self.slots[first + 1 + way];
+            let entry_va = va + 8 + 8 * way as u64;
+            let word = e.load(ERASE + 0x5a, 1, entry_va, 8, ready);
+            let on = [word.plus(1), hashed.plus(4)];
+            let other = entry >> 48 != tag;
+            e.branch(ERASE + 0x69, ERASE + 0x50, 4, other, on);
+            let held = entry & POINTER != 0;
+            if !other {
+                e.branch(ERASE + 0x6e, ERASE + 0x50, 2, !held, [word, NONE]);
+            }
+            let last = way + 1 == WAYS;
+            if other || !held {
+                e.branch(ERASE + 0x58, ERASE + 0x9f, 3, last, [NONE; 2]);
+                continue;
+            }
+            let shift = 4 * way;
+            self.slots[first + 1 + way] = 0;
+            self.slots[first] = (self.slots[first] & !(MOST << shift)) - (1 << 60);
+            e.store(ERASE + 0x7a, 3, entry_va, 8, ready[0], NONE);
+            let counters = e.load(ERASE + 0x90, 5, va, 8, ready);
+            e.store(ERASE + 0x96, 2, va, 8, ready[0], counters.plus(2));
+            e.branch(ERASE + 0x9d, ERASE + 0x5a, 2, !last, [NONE; 2]);
+        }
+        e.ret(ERASE + 0x9f, site, 1, sp);
+    }
+
     /// A record has moved: its entry, if it has one, follows.
     pub fn follow<E: Emit>(
         &mut self,
@@ -423,6 +472,33 @@ mod tests {
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
         slb.follow(&mut Quiet, 0, (77, NONE), (0x1000, 0x4000), 1 << 20);
         assert_eq!(slb.slots[1], fold(77) << 48 | 0x3000);
+    }
+
+    /// All entries with its tag and no other; the slot has room again, and the log still
+    /// knows the tag.
+    #[test]
+    fn an_erased_record_leaves_room() {
+        let mut slb = slb(1);
+        for way in 0..WAYS {
+            let tag = if way % 3 == 1 { fold(99) } else { fold(98) };
+            slb.slots[1 + way] = tag << 48 | 0x1000;
+            slb.slots[0] += 1 << 60 | 5 << (4 * way);
+        }
+        slb.erase(&mut Quiet, 0, (97, NONE), 1 << 20);
+        assert_eq!(slb.slots[0] >> 60, 7);
+        slb.erase(&mut Quiet, 0, (99, NONE), 1 << 20);
+        assert_eq!(slb.slots[0] >> 60, 5);
+        for way in 0..WAYS {
+            let gone = way % 3 == 1;
+            assert_eq!(slb.slots[1 + way] == 0, gone);
+            assert_eq!(counter(slb.slots[0], way), if gone { 0 } else { 5 });
+        }
+        offer(&mut slb, 99, 0x5000);
+        offer(&mut slb, 99, 0x5000);
+        assert_eq!(slb.slots[2], fold(99) << 48 | 0x5000);
+        slb.erase(&mut Quiet, 0, (99, NONE), 1 << 20);
+        offer(&mut slb, 99, 0x6000);
+        assert_eq!(slb.slots[2], fold(99) << 48 | 0x6000);
     }
 
     /// A full slot whose records are used most gives way to one that is asked for

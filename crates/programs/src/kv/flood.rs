@@ -1,0 +1,138 @@
+//! Keys of which a fast hash leads to few sets of a table: the attack that is known as
+//! hash flooding.
+//!
+//! STLT's set is the hash from bit 12 up. Keys of which so many of these bits are zero
+//! share as large a part of the sets, and one set when the table has no more of them.
+//!
+//! djb2 is a sum over the characters, 33 to the power of each one's place times its code,
+//! so such keys are constructed: of each choice of the front digits the sum that the last
+//! six digits have to make is known, and looked up among their million sums. The other
+//! hashes have no such structure; as they have no secret seed, keys are tried until
+//! enough fit, 2^bits for each.
+
+use super::shortcut::FastHash;
+use super::ycsb;
+
+/// Lowest bit of the hash that chooses a set; those below are the row's tag.
+const SET_SHIFT: u32 = 12;
+/// Most bits: those of the sets of a table of 1 GiB in sets of one line.
+pub const MOST_BITS: u64 = 24;
+/// Most keys that are tried, or front digits: some ten seconds.
+const MOST_TRIES: u64 = 1 << 28;
+/// Digits at the end of which all sums are listed, and how many texts they make.
+const LISTED: u32 = 6;
+const TEXTS: u64 = 10u64.pow(LISTED);
+
+/// Front digits, or keys, that are tried for one key that fits.
+fn tries(hash: FastHash, bits: u64) -> u64 {
+    match hash {
+        FastHash::Djb2 => (1 << bits) / TEXTS + 1,
+        _ => 1 << bits,
+    }
+}
+
+/// Whether so many keys can be found in reasonable time.
+pub fn is_feasible(hash: FastHash, bits: u64, count: u64) -> bool {
+    hash != FastHash::SipHash && count.saturating_mul(tries(hash, bits)) <= MOST_TRIES
+}
+
+/// The numbers of the first `count` keys with zeros in `bits` bits, at most
+/// [`MOST_BITS`], of their hash from bit 12 up; all differ.
+pub fn keys(hash: FastHash, bits: u64, count: u64) -> Vec<u64> {
+    debug_assert!(is_feasible(hash, bits, count));
+    let mut keys = Vec::with_capacity(count as usize);
+    if hash == FastHash::Djb2 {
+        constructed(bits, count, &mut keys);
+        return keys;
+    }
+    let mask = ((1 << bits) - 1) << SET_SHIFT;
+    let tried = (0..).map(ycsb::fnv64);
+    keys.extend(
+        tried
+            .filter(|n| hash.of(*n) & mask == 0)
+            .take(count as usize),
+    );
+    keys
+}
+
+fn constructed(bits: u64, count: u64, keys: &mut Vec<u64>) {
+    // The hash is taken by this modulus, and has to be below 2^12.
+    let modulus = 1u64 << (u64::from(SET_SHIFT) + bits);
+    let within = 1u64 << SET_SHIFT;
+    // What the last digits add to a text that ends with zeros.
+    let zeros = FastHash::Djb2.of(0);
+    let mut sums: Vec<(u64, u32)> = (0..TEXTS)
+        .map(|n| {
+            let sum = FastHash::Djb2.of(n).wrapping_sub(zeros);
+            (sum & (modulus - 1), n as u32)
+        })
+        .collect();
+    sums.sort_unstable();
+    for front in 0.. {
+        let base = FastHash::Djb2.of(front * TEXTS) & (modulus - 1);
+        // Sums that bring it to 0 at least, and to 2^12 at most, beyond the modulus or not.
+        let from = (modulus - base) & (modulus - 1);
+        let to = from + within;
+        for (low, high) in [(from, to.min(modulus)), (0, to.saturating_sub(modulus))] {
+            let first = sums.partition_point(|s| s.0 < low);
+            for (sum, last) in &sums[first..] {
+                if *sum >= high {
+                    break;
+                }
+                keys.push(front * TEXTS + u64::from(*last));
+                if keys.len() as u64 == count {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{is_feasible, keys};
+    use crate::kv::shortcut::FastHash;
+
+    #[test]
+    fn all_keys_are_in_one_set_of_so_many() {
+        for (hash, bits, count) in [
+            (FastHash::Djb2, 6, 5000),
+            (FastHash::Djb2, 23, 3000),
+            (FastHash::Djb2, 24, 1000),
+            (FastHash::Xxh3, 6, 5000),
+            (FastHash::Xxh3, 12, 200),
+            (FastHash::Xxh64, 8, 500),
+            (FastHash::Murmur, 8, 500),
+        ] {
+            assert!(is_feasible(hash, bits, count));
+            let keys = keys(hash, bits, count);
+            assert_eq!(keys.len() as u64, count);
+            let distinct: HashSet<u64> = keys.iter().copied().collect();
+            assert_eq!(distinct.len() as u64, count, "{hash:?}");
+            let sets: HashSet<u64> = keys
+                .iter()
+                .map(|n| hash.of(*n) >> 12 & ((1 << bits) - 1))
+                .collect();
+            assert_eq!(sets, HashSet::from([0]), "{hash:?} {bits}");
+            // The rest of the hash is as of any keys: tags and higher bits differ.
+            let tags: HashSet<u64> = keys.iter().map(|n| hash.of(*n) & 0xfff).collect();
+            let rest: HashSet<u64> = keys.iter().map(|n| hash.of(*n) >> 36).collect();
+            let want = 4096.0 * (1.0 - (1.0 - 1.0 / 4096.0f64).powi(count as i32));
+            assert!(
+                (tags.len() as f64 / want - 1.0).abs() < 0.1,
+                "{hash:?} {}",
+                tags.len()
+            );
+            assert!(rest.len() as u64 > count / 10, "{hash:?} {}", rest.len());
+        }
+    }
+
+    #[test]
+    fn what_would_take_forever_is_not_tried() {
+        assert!(!is_feasible(FastHash::SipHash, 1, 1));
+        assert!(!is_feasible(FastHash::Xxh3, 23, 1000));
+        assert!(is_feasible(FastHash::Djb2, 23, 10_000_000));
+    }
+}

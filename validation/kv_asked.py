@@ -1,0 +1,184 @@
+"""Key-value programs that ask the machine's table: the libraries' containers against ours.
+
+    python validation/kv_asked.py [--only NAME[,NAME...]] [--keys N] [--operations N] [--write]
+
+Builds `kv_asked_*` of validation/programs, runs each live with a design without STLT and
+with it, and its built-in counterpart with `shortcut=stlt` on the same two, and compares cycles
+and instructions a request and what the table was asked and found. The real programs' answers to
+all GETs are compared with those of the container without anything in front.
+
+Needs g++, libsparsehash-dev, libabsl-dev, libxxhash-dev and what `pagewalk doctor` asks for.
+`--write` puts the table into docs/validation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import marked
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "validation" / "programs"
+REAL = {
+    "hash": "std::unordered_map",
+    "dense": "google::dense_hash_map",
+    "map": "std::map",
+    "btree": "absl::btree_map",
+}
+SETS = {"zipfian": 0, "latest": 5}
+VALUE = 64
+
+
+@dataclass
+class Design:
+    """Of one design, each a request."""
+
+    cycles: float
+    instructions: float
+    loads: float
+    hits: float
+    inserts: float
+
+
+def designs(report: Path, operations: int) -> tuple[Design, Design]:
+    """What came out without STLT and with it."""
+    data = json.loads(report.read_text())
+    found = []
+    for design in data["designs"]:
+        if data["partial"] or design["status"] != "complete":
+            raise SystemExit(f"{design['name']}: ended early: {design['message']}")
+        summary = {q["name"]: q["value"] for q in design["summary"]}
+        table = {s["name"]: s["value"] for s in design["stats"] if s["path"] == "stlt"}
+        numbers = [summary["cycles"], summary["instructions"]]
+        numbers += [table.get(name, 0) for name in ("loads", "hits", "inserts")]
+        found.append(Design(*(n / operations for n in numbers)))
+    return found[0], found[1]
+
+
+class Comparison:
+    """Runs of one machine and one pair of designs, in a folder of their own."""
+
+    def __init__(self, folder: Path, arguments: argparse.Namespace) -> None:
+        """Of what was asked for."""
+        self.folder, self.arguments = folder, arguments
+        self.report = folder / "result.json"
+
+    def run(self, *source: str) -> tuple[Design, Design]:
+        """Compares the two designs on the whole region of interest."""
+        table = f"stlt[shortcut.stlt.rows={self.arguments.rows}]"
+        command = [sys.executable, "-m", "pagewalk", "compare", "--roi", "--warmup", "0"]
+        command += ["--instructions", "1T", "--machine", self.arguments.machine]
+        command += ["--designs", f"radix,{table}", "--json", str(self.report), *source]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr}")
+        return designs(self.report, self.arguments.operations)
+
+    def real(self, name: str, distribution: str) -> tuple[Design, Design]:
+        """A container. Each design's instance reads the requests, and answers, by itself."""
+        requests, keys = self.folder / "requests", str(self.arguments.keys)
+        words = [keys, str(self.arguments.operations), distribution, str(SETS[distribution])]
+        with requests.open("wb") as file:
+            command = [str(SOURCES / "kv_requests"), *words, str(VALUE)]
+            subprocess.run(command, check=True, stdout=file)
+        with requests.open("rb") as file:
+            plain = subprocess.run(
+                [SOURCES / f"kv_{name}", keys], check=True, stdin=file, capture_output=True
+            )
+        # $$ is another for each instance.
+        shell = f'exec {SOURCES}/kv_asked_{name} {keys} < {requests} > "{self.folder}/answers.$$"'
+        both = self.run("--", "sh", "-c", shell)
+        answers = list(self.folder.glob("answers.*"))
+        if len(answers) != 2 or any(a.read_bytes() != plain.stdout for a in answers):
+            raise SystemExit(f"kv_asked_{name}: other answers than kv_{name}'s")
+        for file_of_answers in answers:
+            file_of_answers.unlink()
+        return both
+
+    def builtin(self, name: str, distribution: str) -> tuple[Design, Design]:
+        """The built-in program of the same work."""
+        parameters = {
+            "keys": self.arguments.keys,
+            "operations": self.arguments.operations,
+            "distribution": distribution,
+            "sets": SETS[distribution],
+            "value": VALUE,
+            "shortcut": "stlt",
+        }
+        words = [word for n, v in parameters.items() for word in ("--param", f"{n}={v}")]
+        return self.run("--workload", f"kv-{name}", *words)
+
+
+COLUMNS = [
+    *("cycles a request, `radix`", "with STLT", "speedup"),
+    *("instructions a request, `radix`", "with STLT"),
+    *("`loadVA` a request", "hits", "`insertSTLT`"),
+]
+
+
+def cells(without: Design, table: Design) -> Iterator[str]:
+    """Of a row."""
+    yield from (f"{without.cycles:.0f}", f"{table.cycles:.0f}")
+    yield f"{without.cycles / table.cycles:.2f}"
+    yield from (f"{without.instructions:.0f}", f"{table.instructions:.0f}")
+    yield from (f"{table.loads:.3f}", f"{table.hits:.3f}", f"{table.inserts:.3f}")
+
+
+def row(*words: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(words)} |"
+
+
+def command_line() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
+    parser.add_argument("--distributions", default=",".join(SETS), help="with commas")
+    parser.add_argument("--keys", type=int, default=50_000)
+    parser.add_argument("--operations", type=int, default=50_000)
+    parser.add_argument("--rows", type=int, default=1 << 18)
+    parser.add_argument("--machine", default="stlt-table3")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    for given, known in ((arguments.only, REAL), (arguments.distributions, SETS)):
+        if unknown := [p for p in given.split(",") if p not in known]:
+            parser.error(f"{','.join(unknown)}: expected some of {', '.join(known)}")
+    return arguments
+
+
+def main() -> int:
+    """Runs, compares and prints."""
+    arguments = command_line()
+    names = arguments.only.split(",")
+    targets = [f"kv_{before}{name}" for name in names for before in ("", "asked_")]
+    subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
+    lines = [row("program", "", *COLUMNS), row("---", "---", *["--:"] * len(COLUMNS))]
+    print("\n".join(lines), flush=True)
+    for distribution in arguments.distributions.split(","):
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                comparison = Comparison(Path(folder), arguments)
+                real = cells(*comparison.real(name, distribution))
+                built = cells(*comparison.builtin(name, distribution))
+            rows = [
+                row(f"`{REAL[name]}`", distribution, *real),
+                row(f"`kv-{name}`", "", *built),
+            ]
+            print("\n".join(rows), flush=True)
+            lines += rows
+    if arguments.write:
+        told = f"{arguments.keys} keys, {arguments.operations} requests, {arguments.rows} rows"
+        text = f"On `{arguments.machine}`; `python validation/kv_asked.py`: {told}.\n\n"
+        marked.write("kv-asked", text + "\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

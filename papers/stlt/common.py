@@ -28,6 +28,8 @@ TABLES = {
 """The design and the program's shortcut."""
 MB = 1 << 20
 ROW_BYTES = 16
+KEYS, EARLIER = 10_000_000, 80_000_000
+"""Section IV-A: keys, and requests before those that are measured."""
 SLB_OF_STLT = 20
 """Section IV-B: an SLB of 10 GB beside an STLT of 512 MB."""
 SLB_SAME_ENTRIES = 2.5
@@ -57,6 +59,8 @@ class Case:
     params: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, object], ...] = field(default=())
     """Configuration keys that are changed."""
+    fewer: int = 0
+    """By how much there are fewer keys than in the paper; 0: as the scale has it."""
 
     def of(self, **changes: object) -> Case:
         """The same but for some of it."""
@@ -73,10 +77,11 @@ class Case:
 def run(paper: Paper, case: Case) -> Run:
     """The simulation of a case."""
     shortcut = TABLES[case.table][1]
-    keys, fewer = getattr(paper, "keys"), getattr(paper, "fewer")  # noqa: B009 (own class)
+    fewer = case.fewer or int(getattr(paper, "fewer"))  # noqa: B009 (own class)
+    keys = KEYS // fewer
     size = case.megabytes * MB // fewer
     params: dict[str, object] = {
-        "keys": keys, "earlier": getattr(paper, "earlier"),  # noqa: B009
+        "keys": keys, "earlier": EARLIER // fewer,
         "distribution": DISTRIBUTIONS.get(case.distribution, case.distribution),
         "value": case.value, "shortcut": shortcut,
     }  # fmt: skip

@@ -7,6 +7,8 @@ from pagewalk.reproduce.figure import Results
 
 from .common import (
     DISTRIBUTIONS,
+    EARLIER,
+    KEYS,
     MB,
     ROW_BYTES,
     SCALED,
@@ -19,8 +21,6 @@ from .common import (
 from .printed import MISSES, TABLE_5, UNIFORM
 
 SERIES = ("SLB", "STLT")
-KEYS, REQUESTS = 10e6, 80e6
-"""Section IV-A: ten million keys, 80 million requests before."""
 WAYS = 4
 
 
@@ -28,7 +28,7 @@ def closed_form(megabytes: float, ways: int = WAYS) -> float:
     """Per cent of uniform requests that miss a table of the paper's, of its size or another."""
     sets = megabytes * MB / ROW_BYTES / ways
     full = conflicts(KEYS, sets, ways)
-    return 100 * (1 - (1 - full) * (1 - never_asked(REQUESTS, KEYS)))
+    return 100 * (1 - (1 - full) * (1 - never_asked(EARLIER, KEYS)))
 
 
 def of_misses(per_cent: float) -> float:

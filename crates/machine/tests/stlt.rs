@@ -4,10 +4,12 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use pagewalk_machine::{DesignResult, Options, RunSpec, Stream};
-use pagewalk_stream::Mix;
+use pagewalk_machine::{DesignResult, Limits, Options, RunSpec, Stream};
+use pagewalk_programs::{Code, NONE, Touch};
+use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
+use pagewalk_units::VirtAddr;
 
-use common::store::{Changes, Store, Told, design, run, store, table, unit};
+use common::store::{BASE, CODE, Changes, Store, Told, design, run, store, table, unit};
 use common::{installation, metric, sum};
 
 const SMALL: &str = "shortcut.stlt.rows=16384";

@@ -10,8 +10,8 @@ use pagewalk_units::{Advice, VirtAddr};
 
 use super::{installation, sum};
 
-const BASE: u64 = 0x2000_0000;
-const CODE: u64 = 0x40_0000;
+pub const BASE: u64 = 0x2000_0000;
+pub const CODE: u64 = 0x40_0000;
 const ARENA: u64 = 64 << 10;
 
 /// What the program was told, and what came of it.

@@ -189,7 +189,7 @@ fn what_the_kernel_changes_is_gone_from_the_buffer() {
     for n in 0..4 {
         b.read(n * APART, n * 1000);
     }
-    let base = VirtAddr(4 * APART << 12);
+    let base = VirtAddr((4 * APART) << 12);
     b.table.map(base.0, PageSize::K4, 77 << 12, Flags::WRITABLE);
     let page = Page {
         base,
@@ -206,7 +206,7 @@ fn what_the_kernel_changes_is_gone_from_the_buffer() {
 fn a_store_to_what_was_fetched_read_only_walks() {
     let mut b = Bench::new(16, 16);
     b.table
-        .map(4 * APART << 12, PageSize::K4, 77 << 12, Flags::default());
+        .map((4 * APART) << 12, PageSize::K4, 77 << 12, Flags::default());
     for n in 0..4 {
         b.read(n * APART, n * 1000);
     }

@@ -5,16 +5,27 @@ from __future__ import annotations
 from pagewalk.reproduce import Figure, Lines, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import KEYS, Case, Found, runs
+from .common import EARLIER, KEYS, Case, Found, run
 
-PROGRAMS = ("Redis", "umap", "dhash", "map")
+PROGRAMS = ("Redis", "umap", "map")
 FEWER = (32, 8, 1)
-SERIES = {"whole GET": (), "lookup alone": (("reply", "none"),)}
+WHOLE, LOOKUP, ALL = "whole GET", "lookup alone", "lookup alone, all records in the table"
+SERIES = (WHOLE, LOOKUP, ALL)
+MORE = 8
+"""Times the warm-up, of `ALL`."""
 
 
 def case(program: str, series: str, fewer: int) -> Case:
     """Zipf, values of 64 bytes, an STLT of 53.7 bytes a key."""
-    return Case(program, "STLT", params=SERIES[series], fewer=fewer)
+    params = [] if series == WHOLE else [("reply", "none")]
+    if series == ALL:
+        params.append(("earlier", str(MORE * EARLIER // fewer)))
+    return Case(program, "STLT", params=tuple(params), fewer=fewer)
+
+
+def base(one: Case) -> Case:
+    """Without a table, whose requests leave nothing but Redis's buckets: one run for each."""
+    return one.base.of(params=tuple(p for p in one.params if p[0] != "earlier"))
 
 
 class Keys(Figure):
@@ -22,7 +33,8 @@ class Keys(Figure):
     place = "ours"
     about = (
         "Zipf, values of 64 bytes, STLT of 53.7 bytes a key and eight requests before a key: the "
-        "last point is the paper's size at every scale. Lookup alone: the value is not read."
+        "last point is the paper's size at every scale. Lookup alone: the value is not read. All "
+        "records: eight times the warm-up."
     )
     timing = True
     panels = tuple(
@@ -31,7 +43,9 @@ class Keys(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        return runs(paper, (case(p, s, f) for p in PROGRAMS for s in SERIES for f in FEWER))
+        every = [case(p, s, f) for p in PROGRAMS for s in SERIES for f in FEWER]
+        both = dict.fromkeys(c for one in every for c in (base(one), one))
+        return Runs({(one.program, repr(one)): run(paper, one) for one in both})
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         found = Found(paper, results)
@@ -42,8 +56,8 @@ class Keys(Figure):
                     one = case(program, series, fewer)
                     group = str(KEYS // fewer // 1000)
                     rows.append(
-                        Row(group, series, found.speedup(one), panel=program,
-                            failed=found.why(one))
+                        Row(group, series, found.over(one, base(one)), panel=program,
+                            failed=found.outcome(one).why or found.outcome(base(one)).why)
                     )  # fmt: skip
                     cycles = found.cycles(one)
                     rows.append(

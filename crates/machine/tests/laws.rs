@@ -461,8 +461,17 @@ fn perfect_tlbs_are_never_slower_than_any_design() {
         // With an engine it depends on the caches: see the law of perfect speculation.
         let names = designs();
         let guesses = ["perfect-speculation", "revelator", "revelator-thp"];
-        let names = names.iter().filter(|d| !guesses.contains(&d.as_str()));
+        // Nor with lines that are fetched unasked, but over TLBs that are perfect, too.
+        let prefetches = ["l3-simple", "l3-vldp"];
+        let others = [guesses.as_slice(), &prefetches].concat();
+        let names = names.iter().filter(|d| !others.contains(&d.as_str()));
         let names: Vec<&str> = names.map(String::as_str).collect();
+        for name in prefetches {
+            let perfect = format!("{name}[mmu.perfect=true]");
+            let r = run(MACHINE, &[name, &perfect], workload, N, &PLAIN);
+            let [with, perfect] = [0, 1].map(|i| cycles(&r.designs[i]));
+            never_faster(with, perfect, &format!("{name}, perfect, on {workload}"));
+        }
         let r = run(MACHINE, &names, workload, N, &PLAIN);
         let perfect = cycles(r.designs.iter().find(|d| d.name == "perfect-tlb").unwrap());
         for d in &r.designs {

@@ -44,7 +44,7 @@ fn check(d: &DesignResult) {
     assert_eq!(unit(d, ".stlt", "loads"), table(d, "loads"));
     let trials = guard(d, "kept_on") + guard(d, "kept_off");
     assert_eq!(guard(d, "trials"), trials);
-    // An insertion that is ignored walks for nothing.
+    // An insertion that enters nothing does not walk.
     let walked = table(d, "inserts") - guard(d, "off_inserts");
     assert_eq!(unit(d, ".stlt", "walks"), walked);
 }
@@ -52,7 +52,7 @@ fn check(d: &DesignResult) {
 const SHARE: f64 = TRIAL as f64 / (PERIOD + TRIAL) as f64;
 
 /// No key is asked for twice: a table can only cost. With the guard it costs what it does in the
-/// trials, and else the bare latencies of its two instructions.
+/// trials, and else the bare latencies of its two instructions and a line that nobody waits for.
 #[test]
 fn a_program_without_locality_has_it_off_and_pays_for_trials_alone() {
     let program = Store {
@@ -70,7 +70,9 @@ fn a_program_without_locality_has_it_off_and_pays_for_trials_alone() {
     let [without, on, with] = [&without, &on, &guarded].map(cost);
     assert!(on > without + 50.0, "{on} {without}");
     let bare = 6.0 + 4.0;
-    let most = without + bare + 1.5 * SHARE * (on - without);
+    // The line of an insertion holds one of ten miss registers while it comes: 40 cycles and 45 ns.
+    let line = (40.0 + 45.0 * 2.66) / 10.0;
+    let most = without + bare + line + 1.5 * SHARE * (on - without);
     assert!(
         with <= most,
         "{with} for {without} and {on}: at most {most}"

@@ -571,11 +571,11 @@ impl Stlts {
         let off = own.as_ref().is_some_and(|own| own.is_off());
         let table = own.and_then(|own| own.table.as_mut());
         if off && let Some(table) = table {
-            // No row may stay that names where the record was before. Nobody waits for the
-            // line, as for that of a store.
+            // No row may stay that names where the record was before. The set's line is asked
+            // for as by a store, for which nobody waits.
             self.guards.off_inserts += 1;
             looked.written = table.lines(integer).first().copied();
-            table.erase(integer);
+            table.erase_unless(integer, va);
             return looked;
         }
         let erases = va.0 == 0;

@@ -348,7 +348,15 @@ impl Stlt {
     /// `insertSTLT` of address 0: the row that matches is empty from now on. Where it lies, if
     /// there was one. Insertions never make two rows of a set match.
     pub fn erase(&mut self, integer: u64) -> Option<PhysAddr> {
+        self.erase_unless(integer, VirtAddr(0))
+    }
+
+    /// The same, unless the row says that the record lies at `va`.
+    pub fn erase_unless(&mut self, integer: u64, va: VirtAddr) -> Option<PhysAddr> {
         let row = self.one_of(self.set(integer), |t, r| t.matches(r, integer))?;
+        if self.words[2 * row] & VA_MASK == va.0 {
+            return None;
+        }
         self.words[2 * row..2 * row + 2].fill(0);
         self.used -= 1;
         Some(self.at(row))

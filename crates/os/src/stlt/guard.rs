@@ -17,7 +17,7 @@ pagewalk_stats::counters! {
         switches: "trials", "Trials after which it was otherwise than before";
         resizes: "tables", "Times that a table was doubled because too few questions found a row";
         off_loads: "instructions", "loadVA while the table was off: the reply is 0, and nothing is read";
-        off_inserts: "instructions", "insertSTLT while it was off: the row that matches is emptied, and nothing entered";
+        off_inserts: "instructions", "insertSTLT while it was off: a row that matches and names another address is emptied, and nothing entered";
         off_cycles: "cycles", "Time between questions of processes whose table was off";
     }
 }

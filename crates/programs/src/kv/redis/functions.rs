@@ -85,7 +85,9 @@ impl Dictionary {
         e.store(site, 2, sp - 8, 8, NONE, NONE);
         e.jump(site, CODE, 0, TAKEN | CALL | INDIRECT, [NONE; 2]);
         let theirs = record.key.va() + 1;
-        let texts = [(key.text, mine, 3, 3), (theirs, other, 1, 0)];
+        // What is looked for is the client's or, when it is added, its copy: type 5.
+        let header = if key.text < HEAP { 3 } else { 0 };
+        let texts = [(key.text, mine, 3, header), (theirs, other, 1, 0)];
         for (i, (text, ready, insns, header)) in texts.into_iter().enumerate() {
             let pc = CODE + 0x2e * i as u64;
             let kind = e.load(pc + 6, insns, text - 1, 1, [ready, NONE]);
@@ -99,12 +101,13 @@ impl Dictionary {
             );
             let to = CODE + 0xa0 + 0x10 * i as u64;
             e.jump(pc + 0x28, to, 2, TAKEN | INDIRECT, [case.plus(1), NONE]);
+            let next = CODE + [0x34, 0x63][i];
             if header > 0 {
                 e.load(to, 1, text - header, 1, [ready, NONE]);
-                e.jump(to + 4, CODE + 0x34, 1, TAKEN, [NONE; 2]);
+                e.jump(to + 4, next, 1, TAKEN, [NONE; 2]);
             } else {
                 // Type 5: the length is in the same byte.
-                e.jump(to + 6, CODE + 0x63, 3, TAKEN, [NONE; 2]);
+                e.jump(to + 6, next, 3, TAKEN, [NONE; 2]);
             }
         }
         e.branch(CODE + 0x67, CODE + 0x8a, 3, false, [NONE; 2]);

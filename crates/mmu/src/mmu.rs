@@ -1,5 +1,6 @@
 //! The MMU of one core: from a virtual address to a physical one, in time.
 
+mod aside;
 mod forget;
 mod guess;
 mod in_memory;

@@ -1,41 +1,23 @@
 //! Translations fetched unasked, on paper: when they are there, what becomes of them, and that
 //! the account adds up.
 
+#[path = "common/bench.rs"]
+mod bench;
 mod common;
 #[path = "common/pages.rs"]
 mod pages;
 
-use common::{L2_TLB, Memory, caches, counted, mmu};
-use pages::Pages;
-use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, DistanceSpec, Fault, Lent, Lookup, Mmu, Source, TlbPrefetcherSpec};
-use pagewalk_tables::{Flags, Invalidation, View};
-use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, VirtAddr, rng};
+use bench::{A, Bench, DRAM, frame, small};
+use common::L2_TLB;
+use pagewalk_mmu::{Answer, DistanceSpec, Fault, Mmu, Source, TlbPrefetcherSpec};
+use pagewalk_tables::{Flags, Invalidation};
+use pagewalk_units::{Access, Cycle, Page, PageSize, VirtAddr, rng};
 use rand::RngExt;
-
-const DRAM: Cycle = 200;
-const A: Asid = Asid(1);
-
-struct Bench {
-    mmu: Mmu,
-    private: Private,
-    memory: Memory,
-    table: Pages,
-}
-
-fn frame(va: u64) -> u64 {
-    (va & !0xfff) ^ (1 << 40)
-}
 
 impl Bench {
     /// A walker, and TLBs of so many entries behind a first level of one; pages 0 to 4095.
     fn new(buffer: u32, second: u32) -> Self {
-        let mut unit = mmu();
-        for (level, entries) in [(&mut unit.l1d, 1), (&mut unit.l2, second)] {
-            let array = level.get_mut("main").expect("main");
-            array.page_sizes = PageSize::ALL.to_vec();
-            (array.entries, array.ways) = (entries, entries);
-        }
+        let mut unit = small(second);
         unit.walkers = 1;
         unit.prefetcher = Some(TlbPrefetcherSpec::Distance(DistanceSpec {
             rows: 64,
@@ -43,49 +25,16 @@ impl Bench {
             slots: 2,
             buffer,
         }));
-        let mut table = Pages::default();
-        for n in 0..4096u64 {
-            table.map(n << 12, PageSize::K4, frame(n << 12), Flags::WRITABLE);
-        }
-        Bench {
-            mmu: Mmu::new(&unit, 0).expect("a possible MMU"),
-            private: caches(64),
-            memory: Memory::new(DRAM),
-            table,
-        }
+        let mmu = Mmu::new(&unit, 0).expect("a possible MMU");
+        Bench::over(mmu, (0..4096).map(|n| n << 12))
     }
-    fn lent<T>(&mut self, call: impl FnOnce(&mut Mmu, Lent<'_, Memory>) -> T) -> T {
-        let view = View::Native(&self.table);
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
-        call(&mut self.mmu, lent)
-    }
-    fn translate(&mut self, page: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
-        let lookup = Lookup {
-            asid: A,
-            va: VirtAddr(page << 12),
-            access,
-            pc: 0,
-            now,
-        };
-        self.lent(|mmu, lent| mmu.translate(lookup, lent))
+    fn page(&mut self, page: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+        self.translate(page << 12, access, now)
     }
     fn read(&mut self, page: u64, now: Cycle) -> Answer {
-        let answer = self.translate(page, Access::Read, now).expect("mapped");
+        let answer = self.page(page, Access::Read, now).expect("mapped");
         assert_eq!(answer.pa.0, frame(page << 12), "page {page}");
         answer
-    }
-    fn get(&self, part: &str, name: &str) -> u64 {
-        let tree = counted(&self.mmu, &self.private);
-        let path = format!("mmu.{part}");
-        let path = path.trim_end_matches('.');
-        tree.get(path, name)
-            .unwrap_or_else(|| panic!("{path} {name}"))
     }
     fn of(&self, name: &str) -> u64 {
         self.get("prefetcher", name)
@@ -196,7 +145,7 @@ fn what_the_kernel_changes_is_gone_from_the_buffer() {
         size: PageSize::K4,
     };
     b.mmu.invalidate(&Invalidation::Page { asid: A, page });
-    let answer = b.translate(4 * APART, Access::Read, 9000).expect("mapped");
+    let answer = b.page(4 * APART, Access::Read, 9000).expect("mapped");
     assert_eq!((answer.from, answer.pa.0), (Source::Walk, 77 << 12));
     assert_eq!((b.of("useful"), b.of("useless")), (0, 1));
     b.adds_up();
@@ -211,7 +160,7 @@ fn a_store_to_what_was_fetched_read_only_walks() {
         b.read(n * APART, n * 1000);
     }
     let fault = b
-        .translate(4 * APART, Access::Write, 4000)
+        .page(4 * APART, Access::Write, 4000)
         .expect_err("read-only");
     assert_eq!(
         fault.at,

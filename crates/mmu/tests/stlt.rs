@@ -1,73 +1,27 @@
 //! What a core has of its own of an STLT: the buffer of translations, the walk of an insertion
 //! and the insertion buffer, on paper.
 
+#[path = "common/bench.rs"]
+mod bench;
 mod common;
 #[path = "common/pages.rs"]
 mod pages;
 
-use common::{L2_TLB, Memory, caches, mmu};
-use pages::Pages;
-use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Asked, Fault, INSERTIONS, Lent, Lookup, Mmu, STB_ENTRIES, Source};
-use pagewalk_stats::Tree;
-use pagewalk_tables::{Flags, Invalidation, StltPage, Unit, View};
+use bench::{A, Bench, DRAM, frame, small};
+use common::L2_TLB;
+use pagewalk_mmu::{Answer, Asked, INSERTIONS, Mmu, STB_ENTRIES, Source};
+use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
-const DRAM: Cycle = 200;
-const A: Asid = Asid(1);
 /// Pages whose entries lie in lines of their own.
 const APART: u64 = 64 << 12;
 
-struct Bench {
-    mmu: Mmu,
-    private: Private,
-    memory: Memory,
-    table: Pages,
-}
-
-fn frame(va: u64) -> u64 {
-    (va & !0xfff) ^ (1 << 40)
-}
-
 impl Bench {
     fn new() -> Self {
-        let mut unit = mmu();
-        for level in [&mut unit.l1d, &mut unit.l2] {
-            let array = level.get_mut("main").expect("main");
-            array.page_sizes = PageSize::ALL.to_vec();
-            (array.entries, array.ways) = (1, 1);
-        }
-        let mut table = Pages::default();
-        for n in 0..64 {
-            table.map(n * APART, PageSize::K4, frame(n * APART), Flags::WRITABLE);
-        }
-        Bench {
-            mmu: Mmu::new(&unit, 0).expect("a possible MMU").with_stlt(true),
-            private: caches(64),
-            memory: Memory::new(DRAM),
-            table,
-        }
-    }
-    fn lent<T>(&mut self, call: impl FnOnce(&mut Mmu, Lent<'_, Memory>) -> T) -> T {
-        let view = View::Native(&self.table);
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
-        call(&mut self.mmu, lent)
-    }
-    fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
-        let lookup = Lookup {
-            asid: A,
-            va: VirtAddr(va),
-            access,
-            pc: 0,
-            now,
-        };
-        self.lent(|mmu, lent| mmu.translate(lookup, lent))
+        let mmu = Mmu::new(&small(1), 0)
+            .expect("a possible MMU")
+            .with_stlt(true);
+        Bench::over(mmu, (0..64).map(|n| n * APART))
     }
     fn read(&mut self, va: u64, now: Cycle) -> Answer {
         self.translate(va, Access::Read, now).expect("mapped")
@@ -80,17 +34,6 @@ impl Bench {
         let unit = found(va, size, writable);
         let asked = self.begin(&unit, at);
         self.mmu.end_asking(&unit, A, asked, (at, at));
-    }
-    fn get(&self, part: &str, name: &str) -> u64 {
-        let mut tree = Tree::default();
-        self.mmu.report("mmu", &mut tree);
-        let path = if part.is_empty() {
-            "mmu".to_owned()
-        } else {
-            format!("mmu.{part}")
-        };
-        tree.get(&path, name)
-            .unwrap_or_else(|| panic!("{path} {name}"))
     }
 }
 

@@ -8,14 +8,14 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
+use super::aside::Held;
 use super::miss::Missed;
-use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source, side};
+use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source};
 use crate::TlbPrefetcherSpec;
 use crate::distance::Distances;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
 use crate::tlb::key;
-use crate::walk::{LEVELS, Physical, Warming, foresee};
 
 pagewalk_stats::counters! {
     /// What one core's TLB prefetcher counted. predicted = present + unmapped + fetched;
@@ -45,50 +45,17 @@ pagewalk_stats::counters! {
     }
 }
 
-/// A translation in the buffer.
-#[derive(Clone, Copy)]
-struct Kept {
-    asid: Asid,
-    /// First byte of the page.
-    page: u64,
-    mapping: Mapping,
-    ready: Cycle,
-}
-
-impl Kept {
-    fn new(arrival: &Arrival) -> Self {
-        Kept {
-            asid: arrival.asid,
-            page: arrival.va.0 & !(arrival.mapping.size.bytes() - 1),
-            mapping: arrival.mapping,
-            ready: arrival.ready,
-        }
-    }
-    fn covers(&self, asid: Asid, va: u64) -> bool {
-        self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
-    }
-    fn overlaps(&self, what: &Invalidation) -> bool {
-        let (asid, first, last) = what.span();
-        let end = self.page + (self.mapping.size.bytes() - 1);
-        self.asid == asid && self.page <= last.0 && first.0 <= end
-    }
-    fn key(&self) -> u64 {
-        key(self.asid, self.mapping.size, self.page)
-    }
-}
-
 /// The prefetcher of a core.
 pub(super) struct Prefetching {
     distances: Distances,
     /// In order of arrival; of `capacity`, 0: what is fetched goes into the last TLB.
-    buffer: VecDeque<Kept>,
+    buffer: VecDeque<Held>,
     capacity: usize,
     /// What was fetched and neither used nor known to have gone: pages by key, and whether
     /// that was counted. Hardware has a bit for it with the translation.
     unused: BTreeMap<u64, bool>,
     stats: TlbPrefetchStats,
     buffer_stats: PrefetchBufferStats,
-    reads: [u64; LEVELS],
 }
 
 impl Prefetching {
@@ -101,7 +68,6 @@ impl Prefetching {
             unused: BTreeMap::new(),
             stats: TlbPrefetchStats::default(),
             buffer_stats: PrefetchBufferStats::default(),
-            reads: [0; LEVELS],
         }
     }
 
@@ -145,23 +111,9 @@ impl Prefetching {
         now: Cycle,
         lent: &Lent<'_, impl Sized>,
     ) -> Option<Mapping> {
-        let &Lookup {
-            asid, va, access, ..
-        } = lookup;
-        let at = self.buffer.iter().position(|k| k.covers(asid, va.0))?;
-        let kept = self.buffer[at];
-        // A store where it says that there may be none walks, as where it comes too early.
-        if kept.ready > now || access == Access::Write && !kept.mapping.writable {
-            return None;
-        }
+        let mut held = self.buffer.iter().enumerate();
+        let (at, found) = held.find_map(|(at, h)| Some((at, h.answer(lookup, now, lent)?)))?;
         self.buffer.remove(at);
-        let found = kept.mapping;
-        debug_assert!(
-            foresee(lent.view, va).is_ok_and(|walked| {
-                walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
-            }),
-            "a translation of the prefetch buffer is out of date: {va} of {asid:?}"
-        );
         Some(found)
     }
 
@@ -174,7 +126,8 @@ impl Prefetching {
             self.stats.useless += u64::from(counted);
         }
         self.buffer_stats.fills += u64::from(arrival.counted);
-        self.buffer.push_back(Kept::new(arrival));
+        let held = Held::new(arrival.asid, arrival.va, arrival.mapping, arrival.ready);
+        self.buffer.push_back(held);
     }
 
     pub fn invalidate(&mut self, what: &Invalidation) {
@@ -230,8 +183,7 @@ impl Mmu {
         }
     }
 
-    /// What the buffer has, which fills the TLBs. Its comparison is beside that of the last
-    /// TLB, and takes no cycle of its own.
+    /// What the buffer has.
     fn ask_buffer<B: Below>(
         &mut self,
         lookup: &Lookup,
@@ -240,25 +192,10 @@ impl Mmu {
     ) -> Option<Answer> {
         let p = self.prefetching.as_mut().filter(|p| p.capacity > 0)?;
         p.buffer_stats.lookups += 1;
-        let at = missed.asked;
-        let mapping = p.take(lookup, at, lent)?;
+        let mapping = p.take(lookup, missed.asked, lent)?;
         p.buffer_stats.hits += 1;
         p.settle_as_used(lookup.asid, lookup.va.0, false);
-        let arrival = Arrival {
-            asid: lookup.asid,
-            va: lookup.va,
-            mapping,
-            ready: at,
-            counted: true,
-            fetched: true,
-        };
-        self.fill(side(lookup.access), &arrival, missed.presence);
-        Some(Answer {
-            pa: mapping.pa(lookup.va),
-            at,
-            began: at,
-            from: Source::Prefetched,
-        })
+        Some(self.answer_aside(lookup, missed, mapping, Source::Prefetched))
     }
 
     /// The prefetcher learns of a translation of data that was known at `now`, and has pages
@@ -300,36 +237,26 @@ impl Mmu {
     }
 
     fn prefetch<B: Below>(&mut self, asid: Asid, va: VirtAddr, now: Cycle, lent: &mut Lent<'_, B>) {
-        let known = self.has(asid, va, now);
+        if self.has(asid, va, now) {
+            if let Some(p) = &mut self.prefetching {
+                p.stats.present += 1;
+            }
+            return;
+        }
+        let walk = self.walk_aside(asid, va, now, lent);
+        let (start, end) = (walk.start, walk.end);
+        self.latest = self.latest.max(end);
         let Some(p) = &mut self.prefetching else {
             return;
         };
-        if known {
-            p.stats.present += 1;
-            return;
-        }
-        let walker = self.walkers.admit(now);
-        let start = walker.start;
-        let before = p.reads[Level::Memory as usize];
-        let mut port = Physical {
-            private: lent.private,
-            below: lent.below,
-            core: self.core,
-            served: &mut p.reads,
-            record: None,
-            following: None,
-        };
-        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
-        self.walkers.hold(walker, end);
-        self.latest = self.latest.max(end);
         p.stats.walk_cycles += end - start;
         p.stats.walker_wait_cycles += start - now;
-        let Ok(walked) = found else {
+        p.stats.walk_reads += walk.served.iter().sum::<u64>();
+        let Some(walked) = walk.found else {
             p.stats.unmapped += 1;
             return;
         };
         p.stats.fetched += 1;
-        let memory = p.reads[Level::Memory as usize] > before;
         let mapping = Mapping::of(&walked);
         let arrival = Arrival {
             asid,
@@ -347,7 +274,7 @@ impl Mmu {
             began: start,
             end,
             mapping,
-            memory,
+            memory: walk.served[Level::Memory as usize] > 0,
             walked: true,
         };
         self.remember(key(asid, PageSize::K4, va.0), flight);
@@ -407,15 +334,8 @@ impl Mmu {
             if self.has(asid, va, self.latest) {
                 continue;
             }
-            let mut port = Warming {
-                private: lent.private,
-                below: lent.below,
-                core: self.core,
-            };
-            self.kept.count(false);
-            let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, self.latest);
-            self.kept.count(true);
-            if let Ok(walked) = found {
+            let at = self.latest;
+            if let Ok(walked) = self.walk_quietly(asid, va, at, lent) {
                 self.keep_prefetched(&Arrival {
                     asid,
                     va,
@@ -433,7 +353,6 @@ impl Mmu {
         let Some(p) = &self.prefetching else { return };
         let stats = TlbPrefetchStats {
             pending: p.unused.values().filter(|&&counted| counted).count() as u64,
-            walk_reads: p.reads.iter().sum(),
             ..p.stats
         };
         tree.add(&format!("{path}.prefetcher"), &stats);

@@ -11,13 +11,12 @@ use pagewalk_memory::Below;
 use pagewalk_stats::Tree;
 use pagewalk_structures::{Occupancy, Slot};
 use pagewalk_tables::{Invalidation, StltPage, Unit};
-use pagewalk_units::{Access, Asid, Cycle, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
+use super::aside::Held;
 use super::miss::Missed;
-use super::{Answer, Lent, Lookup, Mmu, Source, side};
-use crate::level::Arrival;
+use super::{Answer, Lent, Lookup, Mmu, Source};
 use crate::mapping::Mapping;
-use crate::walk::{LEVELS, Physical, Warming, foresee};
 
 /// Entries of the STB (section III-D1).
 pub const STB_ENTRIES: usize = 32;
@@ -65,33 +64,12 @@ pagewalk_stats::counters! {
     }
 }
 
-/// A translation that `loadVA` has put in.
-#[derive(Clone, Copy)]
-struct Kept {
-    asid: Asid,
-    /// First byte of the page.
-    page: u64,
-    mapping: Mapping,
-    ready: Cycle,
-}
-
-impl Kept {
-    fn covers(&self, asid: Asid, va: u64) -> bool {
-        self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
-    }
-    fn overlaps(&self, what: &Invalidation) -> bool {
-        let (asid, first, last) = what.span();
-        let end = self.page + (self.mapping.size.bytes() - 1);
-        self.asid == asid && self.page <= last.0 && first.0 <= end
-    }
-}
-
 /// The unit of a core.
 pub(super) struct StltUnit {
     /// Whether rows hold page-table entries: without them there are no STB and no IPB.
     translations: bool,
     /// In order of arrival, the next to go at `next`.
-    stb: [Option<Kept>; STB_ENTRIES],
+    stb: [Option<Held>; STB_ENTRIES],
     next: usize,
     buffer: Occupancy,
     /// Rows that the last insertions write, and when that is done.
@@ -101,7 +79,6 @@ pub(super) struct StltUnit {
     stb_stats: StbStats,
     ipb: IpbStats,
     insertions: InsertionBufferStats,
-    reads: [u64; LEVELS],
 }
 
 /// No row: none lies at the end of the address space.
@@ -120,43 +97,23 @@ impl StltUnit {
             stb_stats: StbStats::default(),
             ipb: IpbStats::default(),
             insertions: InsertionBufferStats::default(),
-            reads: [0; LEVELS],
         }
     }
 
     fn put(&mut self, asid: Asid, (va, page): (VirtAddr, StltPage), ready: Cycle) {
-        self.stb[self.next] = Some(Kept {
-            asid,
-            page: va.0 & !(page.size.bytes() - 1),
-            mapping: Mapping {
-                frame: page.frame.0,
-                size: page.size,
-                writable: page.writable,
-            },
-            ready,
-        });
+        let mapping = Mapping {
+            frame: page.frame.0,
+            size: page.size,
+            writable: page.writable,
+        };
+        self.stb[self.next] = Some(Held::new(asid, va, mapping, ready));
         self.next = (self.next + 1) % STB_ENTRIES;
     }
 
-    /// What the STB has for `lookup` at `now`. A store where that says that there may be
-    /// none walks: the kernel may have allowed it since, for which nothing is shot down.
+    /// What the STB has for `lookup` at `now`.
     fn find(&self, lookup: &Lookup, now: Cycle, lent: &Lent<'_, impl Sized>) -> Option<Mapping> {
-        let &Lookup {
-            asid, va, access, ..
-        } = lookup;
-        let kept = self.stb.iter().flatten().find(|k| {
-            k.covers(asid, va.0)
-                && k.ready <= now
-                && (k.mapping.writable || access != Access::Write)
-        })?;
-        let found = kept.mapping;
-        debug_assert!(
-            foresee(lent.view, va).is_ok_and(|walked| {
-                walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
-            }),
-            "a translation of the STB is out of date: {va} of {asid:?}"
-        );
-        Some(found)
+        let mut held = self.stb.iter().flatten();
+        held.find_map(|h| h.answer(lookup, now, lent))
     }
 
     pub fn invalidate(&mut self, what: &Invalidation) {
@@ -241,27 +198,19 @@ impl Mmu {
         now: Cycle,
         lent: &mut Lent<'_, B>,
     ) -> (Cycle, Cycle) {
-        let Some(stlt) = self.stlt.as_mut().filter(|_| !self.perfect) else {
+        if self.perfect {
             return (now, now);
-        };
-        let walker = self.walkers.admit(now);
-        let start = walker.start;
-        let mut port = Physical {
-            private: lent.private,
-            below: lent.below,
-            core: self.core,
-            served: &mut stlt.reads,
-            record: None,
-            following: None,
-        };
-        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
-        self.walkers.hold(walker, end);
-        let s = &mut stlt.stats;
-        s.walks += 1;
-        s.walk_faults += u64::from(found.is_err());
-        s.walk_cycles += end - start;
-        s.walker_wait_cycles += start - now;
-        (start, end)
+        }
+        let walk = self.walk_aside(asid, va, now, lent);
+        if let Some(stlt) = &mut self.stlt {
+            let s = &mut stlt.stats;
+            s.walks += 1;
+            s.walk_faults += u64::from(walk.found.is_none());
+            s.walk_cycles += walk.end - walk.start;
+            s.walker_wait_cycles += walk.start - now;
+            s.walk_reads += walk.served.iter().sum::<u64>();
+        }
+        (walk.start, walk.end)
     }
 
     /// The question that began as `asked` says has its reply at `replied`, and what it
@@ -303,14 +252,8 @@ impl Mmu {
                 ..
             } => stlt.put(asid, found, 0),
             Unit::Insert { walk: Some(va), .. } if !self.perfect => {
-                let mut port = Warming {
-                    private: lent.private,
-                    below: lent.below,
-                    core: self.core,
-                };
-                self.kept.count(false);
-                let _ = self.kept.walk(lent.view, va, asid, &mut port, self.latest);
-                self.kept.count(true);
+                let at = self.latest;
+                let _ = self.walk_quietly(asid, va, at, lent);
             }
             _ => {}
         }
@@ -323,8 +266,7 @@ impl Mmu {
         }
     }
 
-    /// A lookup that no TLB has answered: what the STB says, which fills the TLBs. Its
-    /// comparison is beside that of the last TLB, and takes no cycle of its own.
+    /// A lookup that no TLB has answered: what the STB says.
     #[inline(never)]
     pub(super) fn ask_stb<B: Below>(
         &mut self,
@@ -334,24 +276,9 @@ impl Mmu {
     ) -> Option<Answer> {
         let stlt = self.stlt.as_mut().filter(|s| s.translations)?;
         stlt.stb_stats.lookups += 1;
-        let at = missed.asked;
-        let mapping = stlt.find(lookup, at, lent)?;
+        let mapping = stlt.find(lookup, missed.asked, lent)?;
         stlt.stb_stats.hits += 1;
-        let arrival = Arrival {
-            asid: lookup.asid,
-            va: lookup.va,
-            mapping,
-            ready: at,
-            counted: true,
-            fetched: true,
-        };
-        self.fill(side(lookup.access), &arrival, missed.presence);
-        Some(Answer {
-            pa: mapping.pa(lookup.va),
-            at,
-            began: at,
-            from: Source::Stb,
-        })
+        Some(self.answer_aside(lookup, missed, mapping, Source::Stb))
     }
 
     /// State only: what [`Mmu::ask_stb`] finds.
@@ -367,11 +294,7 @@ impl Mmu {
     /// Adds what this core counted of the STLT below `path`.
     pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         let Some(stlt) = &self.stlt else { return };
-        let stats = StltUnitStats {
-            walk_reads: stlt.reads.iter().sum(),
-            ..stlt.stats
-        };
-        tree.add(&format!("{path}.stlt"), &stats);
+        tree.add(&format!("{path}.stlt"), &stlt.stats);
         tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
         if stlt.translations {
             tree.add(&format!("{path}.stb"), &stlt.stb_stats);

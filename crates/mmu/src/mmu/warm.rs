@@ -7,7 +7,6 @@ use super::{Fault, Lent, Lookup, Mmu, side};
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
 use crate::tlb::key;
-use crate::walk::Warming;
 
 impl Mmu {
     /// State only: what [`Mmu::translate`] would leave behind, without time and
@@ -110,14 +109,7 @@ impl Mmu {
         lent: &mut Lent<'_, B>,
     ) -> Result<Mapping, Fault> {
         let &Lookup { asid, va, now, .. } = lookup;
-        let mut port = Warming {
-            private: lent.private,
-            below: lent.below,
-            core: self.core,
-        };
-        self.kept.count(false);
-        let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, now);
-        self.kept.count(true);
+        let found = self.walk_quietly(asid, va, now, lent);
         if let Ok(walked) = &found {
             self.warm_keep_in_memory(lookup, walked, lent);
         }

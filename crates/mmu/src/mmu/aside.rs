@@ -1,0 +1,160 @@
+//! What lies beside the TLBs: translations in buffers, which are asked where no TLB has one
+//! and fill the TLBs, and walks that no lookup waits for.
+
+use pagewalk_memory::Below;
+use pagewalk_tables::Invalidation;
+use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
+
+use super::miss::Missed;
+use super::{Answer, Lent, Lookup, Mmu, Source, side};
+use crate::level::Arrival;
+use crate::mapping::Mapping;
+use crate::tlb::key;
+use crate::walk::{LEVELS, Missing, Physical, Walked, Warming, foresee};
+
+/// A translation in a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    asid: Asid,
+    /// First byte of the page.
+    page: u64,
+    mapping: Mapping,
+    ready: Cycle,
+}
+
+impl Held {
+    pub fn new(asid: Asid, va: VirtAddr, mapping: Mapping, ready: Cycle) -> Self {
+        Held {
+            asid,
+            page: va.0 & !(mapping.size.bytes() - 1),
+            mapping,
+            ready,
+        }
+    }
+    pub fn covers(&self, asid: Asid, va: u64) -> bool {
+        self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
+    }
+    pub fn overlaps(&self, what: &Invalidation) -> bool {
+        let (asid, first, last) = what.span();
+        let end = self.page + (self.mapping.size.bytes() - 1);
+        self.asid == asid && self.page <= last.0 && first.0 <= end
+    }
+    /// As the TLBs know it.
+    pub fn key(&self) -> u64 {
+        key(self.asid, self.mapping.size, self.page)
+    }
+
+    /// What it says for `lookup` at `now`. A store where it says that there may be none walks:
+    /// the kernel may have allowed it since, for which nothing is shot down.
+    pub fn answer(
+        &self,
+        lookup: &Lookup,
+        now: Cycle,
+        lent: &Lent<'_, impl Sized>,
+    ) -> Option<Mapping> {
+        let &Lookup {
+            asid, va, access, ..
+        } = lookup;
+        let found = self.mapping;
+        let may = found.writable || access != Access::Write;
+        if !(self.covers(asid, va.0) && self.ready <= now && may) {
+            return None;
+        }
+        debug_assert!(
+            foresee(lent.view, va).is_ok_and(|walked| {
+                walked.pa(va) == found.pa(va) && (walked.writable() || !found.writable)
+            }),
+            "a translation beside the TLBs is out of date: {va} of {asid:?}"
+        );
+        Some(found)
+    }
+}
+
+/// A walk that no lookup waits for.
+pub(super) struct Aside {
+    /// When it got a walker, and when it was over.
+    pub start: Cycle,
+    pub end: Cycle,
+    /// None: there is no page.
+    pub found: Option<Walked>,
+    /// Its reads, by what served them.
+    pub served: [u64; LEVELS],
+}
+
+impl Mmu {
+    /// A walk as any other, by the same walkers and walk caches, that raises no fault, fills no
+    /// TLB and is not among the MMU's.
+    pub(super) fn walk_aside<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        now: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> Aside {
+        let walker = self.walkers.admit(now);
+        let start = walker.start;
+        let mut served = [0; LEVELS];
+        let mut port = Physical {
+            private: lent.private,
+            below: lent.below,
+            core: self.core,
+            served: &mut served,
+            record: None,
+            following: None,
+        };
+        let (end, found) = self.kept.walk(lent.view, va, asid, &mut port, start);
+        self.walkers.hold(walker, end);
+        Aside {
+            start,
+            end,
+            found: found.ok(),
+            served,
+        }
+    }
+
+    /// State only: what a walk at `now` leaves in walk caches and in the memory system.
+    pub(super) fn walk_quietly<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        now: Cycle,
+        lent: &mut Lent<'_, B>,
+    ) -> Result<Walked, Missing> {
+        let mut port = Warming {
+            private: lent.private,
+            below: lent.below,
+            core: self.core,
+        };
+        self.kept.count(false);
+        let (_, found) = self.kept.walk(lent.view, va, asid, &mut port, now);
+        self.kept.count(true);
+        found
+    }
+
+    /// A buffer has `mapping` for a lookup that no TLB has answered, which fills the TLBs. It
+    /// compares beside the last TLB, and takes no cycle of its own.
+    pub(super) fn answer_aside(
+        &mut self,
+        lookup: &Lookup,
+        missed: &Missed,
+        mapping: Mapping,
+        from: Source,
+    ) -> Answer {
+        let at = missed.asked;
+        let arrival = Arrival {
+            asid: lookup.asid,
+            va: lookup.va,
+            mapping,
+            ready: at,
+            counted: true,
+            fetched: true,
+        };
+        self.fill(side(lookup.access), &arrival, missed.presence);
+        Answer {
+            pa: mapping.pa(lookup.va),
+            at,
+            began: at,
+            from,
+        }
+    }
+}

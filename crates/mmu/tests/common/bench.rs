@@ -1,0 +1,81 @@
+//! An MMU with small TLBs over pages of its own, before a memory of one latency.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use pagewalk_memory::Private;
+use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuSpec};
+use pagewalk_tables::{Flags, View};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
+
+use crate::common::{Memory, caches, counted, mmu};
+use crate::pages::Pages;
+
+pub const DRAM: Cycle = 200;
+pub const A: Asid = Asid(1);
+
+pub struct Bench {
+    pub mmu: Mmu,
+    pub private: Private,
+    pub memory: Memory,
+    pub table: Pages,
+}
+
+/// Where the page of `va` lies.
+pub fn frame(va: u64) -> u64 {
+    (va & !0xfff) ^ (1 << 40)
+}
+
+/// A first level of one entry, and a second of so many, each for pages of all sizes.
+pub fn small(second: u32) -> MmuSpec {
+    let mut unit = mmu();
+    for (level, entries) in [(&mut unit.l1d, 1), (&mut unit.l2, second)] {
+        let array = level.get_mut("main").expect("main");
+        array.page_sizes = PageSize::ALL.to_vec();
+        (array.entries, array.ways) = (entries, entries);
+    }
+    unit
+}
+
+impl Bench {
+    /// Over small pages that begin at `pages`.
+    pub fn over(mmu: Mmu, pages: impl Iterator<Item = u64>) -> Self {
+        let mut table = Pages::default();
+        for va in pages {
+            table.map(va, PageSize::K4, frame(va), Flags::WRITABLE);
+        }
+        Bench {
+            mmu,
+            private: caches(64),
+            memory: Memory::new(DRAM),
+            table,
+        }
+    }
+    pub fn lent<T>(&mut self, call: impl FnOnce(&mut Mmu, Lent<'_, Memory>) -> T) -> T {
+        let view = View::Native(&self.table);
+        let lent = Lent {
+            view: &view,
+            tiers: None,
+            private: &mut self.private,
+            below: &mut self.memory,
+            in_memory_tlb: None,
+        };
+        call(&mut self.mmu, lent)
+    }
+    pub fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
+        let lookup = Lookup {
+            asid: A,
+            va: VirtAddr(va),
+            access,
+            pc: 0,
+            now,
+        };
+        self.lent(|mmu, lent| mmu.translate(lookup, lent))
+    }
+    /// What `part` of the MMU counted, or the MMU itself without a part.
+    pub fn get(&self, part: &str, name: &str) -> u64 {
+        let tree = counted(&self.mmu, &self.private);
+        let path = format!("mmu.{part}");
+        let path = path.trim_end_matches('.');
+        tree.get(path, name)
+            .unwrap_or_else(|| panic!("{path} {name}"))
+    }
+}

@@ -23,6 +23,7 @@ READINGS: dict[str, tuple[Params, Keys]] = {
     "lookup alone: no value is read": ((("reply", "none"),), ()),
     "zipf as YCSB scrambles it": ((("distribution", "scrambled"),), ()),
     "no walk caches": ((), (("mmu.walk_caches.entries", 0),)),
+    "reply before the row": ((), (("shortcut.stlt.waits_for_set", False),)),
     "a window of 32 instructions": ((), (("core.rob", 32),)),
     "a window of 256 instructions": ((), (("core.rob", 256),)),
     "L3 of 8 MB": ((), (("memory.l3.size_kb", 8192),)),

@@ -85,6 +85,23 @@ fn what_depends_on_the_reply_waits_for_it_and_nothing_else_does() {
 }
 
 #[test]
+fn a_reply_at_once_takes_the_latency_alone_and_the_line_comes_beside() {
+    let mut b = begun();
+    let at_once = |line| {
+        Some(Looked {
+            at_once: true,
+            ..looked(&[line], false)
+        })
+    };
+    let chained = [ask(), after(load(2 << 20), 1)];
+    let cycles = run(&mut b, &chained, |_| at_once(2000));
+    assert_eq!(cycles, Cycle::from(LATENCY) + DRAM + 1);
+    assert_eq!(b.get("core.0.l1d", "loads"), 2, "the row is read");
+    let again = run(&mut b, &[ask()], |_| Some(looked(&[2000], false)));
+    assert_eq!(again, L1 + Cycle::from(LATENCY) + 1, "and is there");
+}
+
+#[test]
 fn the_line_that_is_written_holds_up_nobody() {
     let ops = vec![after(ask(), 1); 100];
     let [without, with] = [false, true].map(|written| {

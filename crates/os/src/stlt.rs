@@ -505,7 +505,8 @@ impl Stlts {
         let s = &mut self.stats;
         s.loads += 1;
         let mut looked = Looked {
-            latency: self.spec.load_latency,
+            latency: self.spec.scanned(self.spec.load_latency),
+            at_once: !self.spec.waits_for_set,
             unit: Unit::Load {
                 row: None,
                 translation: None,
@@ -560,7 +561,7 @@ impl Stlts {
         s.inserts += 1;
         let translations = self.spec.translations;
         let mut looked = Looked {
-            latency: self.spec.insert_latency,
+            latency: self.spec.scanned(self.spec.insert_latency),
             unit: Unit::Insert {
                 row: None,
                 walk: None,

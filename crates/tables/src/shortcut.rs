@@ -21,6 +21,8 @@ pub struct Looked {
     pub written: Option<PhysAddr>,
     /// Cycles from the last line's arrival to the reply.
     pub latency: u8,
+    /// The reply does not wait for the lines, which are fetched all the same.
+    pub at_once: bool,
     /// What the core's unit for such questions does beside.
     pub unit: Unit,
 }

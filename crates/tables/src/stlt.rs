@@ -49,10 +49,18 @@ pub struct StltSpec {
     /// What a row's counter does behind 15. Default `wraps` (section III-E; `saturates` is
     /// ours).
     pub counter: StltCounter,
-    /// Cycles of `loadVA` beside the memory it reads. Default 6 (table III).
+    /// Cycles of `loadVA` with four ways, beside the memory it reads. Default 6 (table III).
     pub load_latency: u8,
-    /// Cycles of `insertSTLT` beside the walk and the memory it reads. Default 4 (table III).
+    /// Cycles of `insertSTLT` with four ways, beside the walk and the memory it reads. Default 4
+    /// (table III).
     pub insert_latency: u8,
+    /// Cycles of both for each way: more ways than four take so much longer, fewer so much less,
+    /// at least one cycle. Default 1 (ours: section IV-D2 scans a set row by row, without a number).
+    pub scan_latency: u8,
+    /// Whether the reply of `loadVA` waits for the lines of its set. Default true; false is no
+    /// machine: the reply is there after `load_latency` and the lines are fetched beside, as where
+    /// a simulator is given the loads but not what depends on them.
+    pub waits_for_set: bool,
     /// Whether rows hold page-table entries, which `loadVA` hands to the MMU. Default true;
     /// false is the paper's STLT-VA (section IV-E): no walk for an insertion, no STB, no IPB.
     pub translations: bool,
@@ -116,6 +124,8 @@ impl Default for StltSpec {
             counter: StltCounter::Wraps,
             load_latency: 6,
             insert_latency: 4,
+            scan_latency: 1,
+            waits_for_set: true,
             translations: true,
             guard: None,
         }
@@ -138,7 +148,19 @@ const COUNTER_SHIFT: u32 = 60;
 /// Largest value of a counter.
 const MOST_COUNTED: u64 = 15;
 
+/// Ways for which the paper's latencies are (table III, section IV-A).
+const WAYS_OF_LATENCIES: u64 = 4;
+
 impl StltSpec {
+    /// Cycles from the set's arrival to the reply of an instruction that takes `latency` with
+    /// four ways.
+    pub fn scanned(&self, latency: u8) -> u8 {
+        let scan = |ways: u64| u64::from(self.scan_latency) * ways;
+        let with = u64::from(latency) + scan(u64::from(self.ways));
+        with.saturating_sub(scan(WAYS_OF_LATENCIES))
+            .clamp(1, u64::from(u8::MAX)) as u8
+    }
+
     fn check(&self) -> Result<(), String> {
         Self::check_rows(self.rows)?;
         if !matches!(self.ways, 1 | 2 | 4 | 8) {

@@ -10,7 +10,7 @@ use super::{Core, Outside, Translated, Waits};
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
     /// result is there when all lines that `looked` names have come, the walk beside them
-    /// is over, if there is one, and the latency has passed; the line that is written goes
+    /// is over, if there is one, and the latency has passed (`at_once`: the latency alone); the line that is written goes
     /// out at retirement. Without a reply (there is no shortcut) it is an instruction of
     /// one cycle.
     pub fn ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, mut outside: Outside<'_, B>) {
@@ -35,7 +35,7 @@ impl Core {
         let mut back = Done::new(asked.began, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
             let done = self.request(Ask::Load, line, op.pc, asked.began, outside.below);
-            if done.at > back.at {
+            if done.at > back.at && !looked.is_some_and(|l| l.at_once) {
                 back = done;
             }
         }

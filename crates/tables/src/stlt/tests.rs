@@ -295,3 +295,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_set_is_scanned_row_by_row_and_table_iii_is_of_four() {
+    let of = |ways, scan_latency| StltSpec {
+        ways,
+        scan_latency,
+        ..StltSpec::default()
+    };
+    let scanned = |ways| of(ways, 1).scanned(6);
+    assert_eq!([1, 2, 4, 8].map(scanned), [3, 4, 6, 10]);
+    let free = |ways| of(ways, 0).scanned(6);
+    assert_eq!([1, 2, 4, 8].map(free), [6; 4]);
+    assert_eq!(of(1, 9).scanned(4), 1, "no less than a cycle");
+    assert_eq!(of(8, u8::MAX).scanned(4), u8::MAX);
+}

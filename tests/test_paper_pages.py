@@ -32,6 +32,9 @@ def planned(name: str) -> Kept:
         figure: [replace(row, value=1.0) for row in made.rows(paper, lambda _run: failed)]
         for figure, made in paper.figures([*paper.order, *paper.on_request]).items()
     }
+    for path in (PAPERS / name).glob("results-*@*.json"):
+        at_scale = path.stem.removeprefix("results-")
+        rows[at_scale] = rows[at_scale.partition("@")[0]]
     return Kept(ABOUT, rows)
 
 
@@ -75,6 +78,20 @@ def test_a_page_made_of_other_numbers_is_another_page() -> None:
         other = {f: [replace(r, value=7.5) for r in rows] for f, rows in kept.figures.items()}
         assert Kept(ABOUT, other).page(template) != kept.page(template)
         assert len(re.findall(r"\{\{", template)) > 50
+
+
+def test_some_figures_of_another_scale_are_kept_beside_the_whole_run(tmp_path: Path) -> None:
+    about = dict.fromkeys(("paper", "title", "source", "full_scale", "machine"), "") | ABOUT
+    large = about | {"scale": {"name": "paper"}}
+    both = {name: [Row("g", "s", 5.0)] for name in ("fig1", "fig2")}
+    Kept(about, both).keep(tmp_path, [])
+    Kept(large, {"fig2": [Row("g", "s", 6.0)]}).keep(tmp_path, [])
+    template = "{{run}}\n{{fig2; ; g; s}} {{fig2@paper; ; g; s}}\n"
+    page = Kept.of_folder(tmp_path).page(template)
+    assert page.splitlines()[1:] == ["Pagewalk 0, scale `smoke`, seed 1", "5 6"]
+    # All figures of another scale take the whole run's place.
+    Kept(large, both).keep(tmp_path, [])
+    assert "scale `paper`" in Kept.of_folder(tmp_path).page(template)
 
 
 def test_figures_on_request_are_kept_by_themselves(tmp_path: Path) -> None:

@@ -70,9 +70,11 @@ class Case:
     def base(self) -> Case:
         """What its speedup is over: the same without a table."""
         keys = tuple(key for key in self.keys if not key[0].startswith("shortcut."))
+        # Requests before leave nothing without a table, but for Redis's buckets.
+        params = tuple(param for param in self.params if param[0] != "earlier")
         return self.of(
             table="Original", megabytes=512, ways=4, fast_hash="xxh3", slb=SLB_OF_STLT, design="",
-            keys=keys,
+            params=params, keys=keys,
         )  # fmt: skip
 
 
@@ -223,14 +225,6 @@ def conflicts(keys: float, sets: float, ways: int) -> float:
 def never_asked(requests: float, keys: float) -> float:
     """Share of uniform requests for a key that none of so many before asked for."""
     return exp(-requests / keys)
-
-
-def bars(found: Found, cases: Iterable[tuple[str, str, Case]], panel: str = "") -> list[Row]:
-    """A bar of speedup for each group, series and case."""
-    return [
-        Row(group, series, found.speedup(case), failed=found.why(case), panel=panel)
-        for group, series, case in cases
-    ]
 
 
 def mean_row(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Figure, Lines, Panel, Paper, Row, Runs
+from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import PROGRAMS, SCALED, Found, runs
 from .printed import MISSES, PLATEAU
-from .sizes import sizes, swept
+from .sizes import by_size, sizes, swept
 
 SERIES = ("SLB", "STLT")
 
@@ -20,10 +20,7 @@ class Figure14(Figure):
         "times as much."
     )
     timing = True
-    panels = tuple(
-        Panel(Lines("MB of the STLT", "speedup", log_x=True), program, program)
-        for program in PROGRAMS
-    )
+    panels = by_size("speedup", PROGRAMS)
 
     def runs(self, paper: Paper) -> Runs:
         return runs(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Figure, Lines, Panel, Paper, Row, Runs
+from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import SCALED, Found, runs
 from .printed import MISSES, NEARLY_NO_MISS
-from .sizes import sizes, swept
+from .sizes import by_size, sizes, swept
 
 
 class Figure15(Figure):
@@ -19,7 +19,7 @@ class Figure15(Figure):
     )
     timing = True
     deviation = MISSES
-    panels = (Panel(Lines("MB of the STLT", "% of the lookups", log_x=True)),)
+    panels = by_size("% of the lookups")
 
     def runs(self, paper: Paper) -> Runs:
         return runs(

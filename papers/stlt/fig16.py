@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Figure, Lines, Panel, Paper, Row, Runs
+from pagewalk.reproduce import Figure, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
 from .common import PROGRAMS, SCALED, Found, runs
 from .printed import MISSES
-from .sizes import sizes, swept
+from .sizes import by_size, sizes, swept
 
 
 class Figure16(Figure):
@@ -19,7 +19,7 @@ class Figure16(Figure):
     )
     timing = True
     deviation = MISSES
-    panels = (Panel(Lines("MB of the STLT", "% saved", log_x=True)),)
+    panels = by_size("% saved")
 
     def runs(self, paper: Paper) -> Runs:
         return runs(paper, (c for p in PROGRAMS for c in swept(paper, p, "STLT").values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagewalk.reproduce import Figure, Lines, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import EARLIER, KEYS, Case, Found, run
+from .common import EARLIER, KEYS, Case, Found, runs
 
 PROGRAMS = ("Redis", "umap", "map")
 FEWER = (32, 8, 1)
@@ -23,11 +23,6 @@ def case(program: str, series: str, fewer: int) -> Case:
     return Case(program, "STLT", params=tuple(params), fewer=fewer)
 
 
-def base(one: Case) -> Case:
-    """Without a table, whose requests leave nothing but Redis's buckets: one run for each."""
-    return one.base.of(params=tuple(p for p in one.params if p[0] != "earlier"))
-
-
 class Keys(Figure):
     title = "Speedup by the number of keys"
     place = "ours"
@@ -43,9 +38,7 @@ class Keys(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        every = [case(p, s, f) for p in PROGRAMS for s in SERIES for f in FEWER]
-        both = dict.fromkeys(c for one in every for c in (base(one), one))
-        return Runs({(one.program, repr(one)): run(paper, one) for one in both})
+        return runs(paper, (case(p, s, f) for p in PROGRAMS for s in SERIES for f in FEWER))
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         found = Found(paper, results)
@@ -56,8 +49,8 @@ class Keys(Figure):
                     one = case(program, series, fewer)
                     group = str(KEYS // fewer // 1000)
                     rows.append(
-                        Row(group, series, found.over(one, base(one)), panel=program,
-                            failed=found.outcome(one).why or found.outcome(base(one)).why)
+                        Row(group, series, found.speedup(one), panel=program,
+                            failed=found.why(one))
                     )  # fmt: skip
                     cycles = found.cycles(one)
                     rows.append(

@@ -11,12 +11,11 @@ Json = dict[str, Any]
 
 
 class Stlt(Paper):
-    """A scale has `keys`, and so many requests before (`earlier`); tables go with the keys."""
+    """A scale has `keys`; tables and the requests before go with them."""
 
     def __init__(self, name: str, folder: Any, data: Json, scale: str | None) -> None:
         super().__init__(name, folder, data, scale)
         self.keys = self._count(data, self.scale.name, "keys")
-        self.earlier = self._count(data, self.scale.name, "earlier")
         self.fewer = self._count(data, self.full, "keys") // self.keys
         """By how much there are fewer keys than in the paper; a power of two."""
         self.sizes: list[int] = data["scales"][self.scale.name].get("sizes", [])

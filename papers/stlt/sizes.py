@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Paper
+from pagewalk.reproduce import Lines, Panel, Paper
 
 from .common import KERNELS, SIZES, SLB_SAME_ENTRIES, Case
 
@@ -15,6 +15,12 @@ def sizes(paper: Paper) -> tuple[int, ...]:
 def containers(paper: Paper) -> tuple[str, ...]:
     """Those of figure 17 that a scale has time for."""
     return tuple(getattr(paper, "sweep", ())) or KERNELS
+
+
+def by_size(quantity: str, programs: tuple[str, ...] = ("",)) -> tuple[Panel, ...]:
+    """A panel a program, of a quantity over the table's size."""
+    lines = Lines("MB of the STLT", quantity, log_x=True)
+    return tuple(Panel(lines, program, program) for program in programs)
 
 
 def swept(paper: Paper, program: str, table: str, ways: int = 4) -> dict[int, Case]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs, mean
+from collections.abc import Mapping
+
+from pagewalk.reproduce import Bars, Figure, Panel, Paper, Row, Runs
 from pagewalk.reproduce.figure import Results
 
-from .common import DISTRIBUTIONS, EARLIER, HASHED, KERNELS, TREES, Case, Found, mean_row, run
+from .common import DISTRIBUTIONS, EARLIER, HASHED, KERNELS, TREES, Case, Found, mean_row, runs
 from .common import VALUES as REDIS_VALUES
 from .fig13 import label
 from .printed import (
@@ -17,6 +19,7 @@ from .printed import (
     REDIS,
     REDIS_MEAN,
     TREE_TABLES,
+    Said,
 )  # fmt: skip
 
 VALUE = 128
@@ -55,11 +58,6 @@ def containers() -> dict[tuple[str, str, str], Case]:
     }
 
 
-def base(case: Case) -> Case:
-    """Without a table: what requests before leave does not matter then."""
-    return case.base.of(keys=(), params=())
-
-
 class Whole(Figure):
     title = "The averages of figures 11 and 13 with 10 million keys"
     place = "figures 11 and 13, and ours"
@@ -76,65 +74,61 @@ class Whole(Figure):
     )
 
     def runs(self, paper: Paper) -> Runs:
-        both = [c for case in (*redis(), *containers().values()) for c in (base(case), case)]
-        return Runs({(c.program, repr(c)): run(paper, c) for c in dict.fromkeys(both)})
+        return runs(paper, (*redis(), *containers().values()))
 
     def rows(self, paper: Paper, results: Results) -> list[Row]:
         found = Found(paper, results)
-
-        def row(case: Case, group: str, series: str, panel: str) -> Row:
-            why = found.outcome(case).why or found.outcome(base(case)).why
-            return Row(group, series, found.over(case, base(case)), panel=panel, failed=why)
-
-        of_redis = []
-        for case in redis():
-            printed = FIGURE_11[case.distribution, "STLT"][REDIS_VALUES.index(case.value)]
-            value = found.over(case, base(case))
-            of_redis.append(
-                Row(f"{case.distribution} {case.value}B", STLT, value, printed, "", "figure 11",
-                    panel="Redis", tolerance=NEAR, deviation=REDIS,
-                    failed=found.outcome(case).why or found.outcome(base(case)).why)
-            )  # fmt: skip
-        by_case = {
-            key: row(case, label(case), key[0], str(VALUE)) for key, case in containers().items()
+        of_redis = [
+            Row(
+                f"{case.distribution} {case.value}B", STLT, found.speedup(case),
+                FIGURE_11[case.distribution, "STLT"][REDIS_VALUES.index(case.value)],
+                place="figure 11", panel="Redis", tolerance=NEAR, deviation=REDIS,
+                failed=found.why(case),
+            )
+            for case in redis()
+        ]  # fmt: skip
+        bars = {
+            key: Row(
+                label(case), key[0], found.speedup(case), panel=str(VALUE), failed=found.why(case)
+            )
+            for key, case in containers().items()
         }
         text = [mean_row(of_redis, STLT, REDIS_MEAN, "Redis", "text")]
-        kinds = (("hash tables", HASHED, HASH_TABLES[STLT]), ("trees", TREES, TREE_TABLES[STLT]))
-        for name, programs, said in kinds:
-            # Without `latest`, which has no row for all records, by the side.
-            means: dict[str, float | None] = {}
-            for series in SERIES:
-                of_kind = [r for (_, p, _), r in by_case.items() if p in programs]
-                printed_too = None if series == ALL else said
-                text.append(mean_row(of_kind, series, printed_too, name, "text"))
-                means[series] = text[-1].value
-            own, other = means[STLT], means[AT_ONCE]
-            known = own is not None and other is not None
-            part = 100 * (other - own) / (said.value - own) if known else None  # type: ignore[operator]
-            text.append(
-                Row(name, f"of the gap, {AT_ONCE}", part, unit="%", panel="text", average=True)
-            )
-            for distribution in DISTRIBUTIONS:
-                for series in SERIES:
-                    value = mean(
-                        r.value for (s, p, d), r in by_case.items()
-                        if (s, d) == (series, distribution) and p in programs
-                    )  # fmt: skip
-                    group = f"{name}, {distribution}"
-                    if name == "hash tables":
-                        text.append(
-                            HASH_BY_DISTRIBUTION[distribution].row(
-                                group, series, value, panel="text", average=True
-                            )
-                        )
-                    elif value is not None:
-                        text.append(Row(group, series, value, panel="text", average=True))
+        text += _of_kind(bars, "hash tables", HASHED, HASH_TABLES[STLT], HASH_BY_DISTRIBUTION)
+        text += _of_kind(bars, "trees", TREES, TREE_TABLES[STLT], {})
         for program in KERNELS:
             for series in SERIES:
-                one = [r for (_, p, _), r in by_case.items() if p == program]
+                one = [row for (_, p, _), row in bars.items() if p == program]
                 text.append(mean_row(one, series, None, program, "text"))
-        most = [r.value for r in by_case.values() if r.series == STLT and r.value is not None]
+        most = [row.value for row in bars.values() if row.series == STLT and row.value is not None]
         text.append(
             LARGEST.row("largest", STLT, max(most, default=None), panel="text", average=True)
         )
-        return [*of_redis, *by_case.values(), *text]
+        return [*of_redis, *bars.values(), *text]
+
+
+def _of_kind(
+    bars: Mapping[tuple[str, str, str], Row],
+    name: str,
+    programs: tuple[str, ...],
+    said: Said,
+    by_distribution: Mapping[str, Said],
+) -> list[Row]:
+    """Means of hash tables or trees, and which part of the gap the reply before the row closes."""
+    of_kind = [row for (_, p, _), row in bars.items() if p in programs]
+    # All records have no `latest`: the paper's mean is of three distributions.
+    text = [mean_row(of_kind, s, None if s == ALL else said, name, "text") for s in SERIES]
+    own, other = (text[list(SERIES).index(series)].value for series in (STLT, AT_ONCE))
+    part = None
+    if own is not None and other is not None:
+        part = 100 * (other - own) / (said.value - own)
+    text.append(Row(name, f"of the gap, {AT_ONCE}", part, unit="%", panel="text", average=True))
+    for distribution in DISTRIBUTIONS:
+        one = [row for (_, p, d), row in bars.items() if p in programs and d == distribution]
+        printed = by_distribution.get(distribution)
+        text += [
+            mean_row(one, series, printed, f"{name}, {distribution}", "text")
+            for series in SERIES
+            if (series, distribution) != (ALL, "latest")
+        ]
+    return text

@@ -32,7 +32,7 @@ pub struct Explanation {
 }
 
 /// What no shipped file has is told, too.
-const IN_NO_FILE: [&str; 4] = [
+pub(crate) const IN_NO_FILE: [&str; 4] = [
     "core.wrong_path.enabled=true",
     "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
     "os.migration.pages=8",

@@ -93,19 +93,14 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     };
     let core = |name| of("core.0", name);
     let mmu = |name| of("core.0.mmu", name);
-    // Of designs with a TLB in memory.
-    let in_memory = |name: &str| {
-        let rows = d.stats.iter();
-        let own = rows.filter(|s| s.path == "core.0.mmu.in_memory_tlb" && s.name == name);
-        own.map(|s| s.value).sum::<u64>()
-    };
-    // Of designs that fetch translations unasked.
-    let prefetched = |part: &str, name: &str| {
+    // What only some designs have.
+    let part = |part: &str, name: &str| {
         let path = format!("core.0.mmu.{part}");
         let rows = d.stats.iter();
         let own = rows.filter(|s| s.path == path && s.name == name);
         own.map(|s| s.value).sum::<u64>()
     };
+    let in_memory = |name: &str| part("in_memory_tlb", name);
     let array = |level: &str, name: &str| of(&format!("core.0.mmu.{level}.main"), name);
     let hits = |level: &str| {
         let of_level = format!("core.0.mmu.{level}");
@@ -127,7 +122,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
             );
         }
         let missed = mmu("l1d_misses") + mmu("l1i_misses");
-        let buffered = prefetched("prefetch_buffer", "hits");
+        let buffered = part("prefetch_buffer", "hits");
         let walked = mmu("walks") + mmu("l2_waits") + in_memory("hits") + buffered;
         assert_eq!(missed, mmu("l2_hits") + walked, "{what}");
         let waited = mmu("l1d_waits") + mmu("l1i_waits") + mmu("l2_waits");
@@ -152,7 +147,7 @@ fn each_part_counts_what_the_others_ask_of_it(d: &DesignResult, what: &str) {
     let lines = in_memory("lookups") + in_memory("fills");
     assert_eq!(
         of("core.0.l2", "walks"),
-        mmu("walk_reads") + prefetched("prefetcher", "walk_reads") + lines,
+        mmu("walk_reads") + part("prefetcher", "walk_reads") + lines,
         "{what}"
     );
     assert_eq!(

@@ -249,6 +249,12 @@ impl MmuSpec {
             ));
         }
         match &self.prefetcher {
+            Some(TlbPrefetcherSpec::Distance(spec)) if spec.buffer == 0 && self.l2.is_empty() => {
+                Err(
+                    "mmu.prefetcher.distance.buffer is 0 and there is no mmu.l2 to fetch into; expected a buffer of at least 1"
+                        .to_owned(),
+                )
+            }
             Some(TlbPrefetcherSpec::Distance(spec)) => spec.check(),
             None => Ok(()),
         }

@@ -458,7 +458,7 @@ mod tests {
     use crate::choice::{AsItComes, FrameChoice};
     use crate::kernel::{Kernel, TableFrames};
     use crate::price::Prices;
-    use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
+    use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
 
     fn memory(fragmentation: FragmentationSpec) -> Memory {
         limited(fragmentation, CompactionSpec::default())
@@ -597,15 +597,10 @@ mod tests {
 
     fn occupied(share: f64, fragmentation: FragmentationSpec, seed: u64) -> Memory {
         let spec = OsSpec {
-            memory_gb: 1,
             kernel_reserved: 0.25,
             occupied: share,
             fragmentation,
-            compaction: CompactionSpec::default(),
-            inferred_pages: InferredPages::default(),
-            migration: None,
-            swap: None,
-            prices: PriceSpec::default(),
+            ..OsSpec::free(1)
         };
         spec.check().expect("a share that makes sense");
         Memory::new(&spec, seed)

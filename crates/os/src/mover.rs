@@ -266,6 +266,9 @@ impl Os {
         cycles: Cycle,
         fx: &mut Effects,
     ) -> Result<(), OsError> {
+        if self.movers().pace(which).is_none() {
+            return Ok(());
+        }
         self.of_host(fx, |host, own| host.move_pages(which, cycles, own))?;
         let mut movers = std::mem::take(&mut self.movers);
         let mut done = Ok(());

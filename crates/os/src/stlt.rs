@@ -514,22 +514,21 @@ impl Stlts {
             },
             ..Looked::default()
         };
-        let Some(own) = self.of.get_mut(&asid).filter(|own| own.table.is_some()) else {
+        let own = self.of.get_mut(&asid);
+        let off = own.as_ref().is_some_and(|own| own.is_off());
+        let Some(Own {
+            table: Some(table),
+            invalid,
+            guard,
+        }) = own
+        else {
             s.no_table += 1;
             return looked;
         };
-        if own.is_off() {
+        if off {
             self.guards.off_loads += 1;
             return looked;
         }
-        let Own {
-            table,
-            invalid,
-            guard,
-        } = own;
-        let Some(table) = table else {
-            return looked;
-        };
         looked.reads = table.lines(integer);
         let Some(found) = table.load(integer) else {
             s.no_row += 1;

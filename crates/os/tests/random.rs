@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_os::{
-    BuddySpec, CompactionSpec, Effects, FragmentationSpec, InferredPages, KhugepagedSpec,
-    MigrationSpec, Os, OsError, OsSpec, PageMover, PageTableSpec, Pid, PlacementSpec, PriceSpec,
-    ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
+    BuddySpec, Effects, FragmentationSpec, KhugepagedSpec, MigrationSpec, Os, OsError, OsSpec,
+    PageMover, PageTableSpec, Pid, PlacementSpec, ReservationSpec, ThpMode, ThpSpec, VirtualSpec,
 };
 use pagewalk_tables::{Flags, Invalidation, Translation, View};
 use pagewalk_units::{Access, Advice, Asid, Backing, GuestPhysAddr, PageSize, VirtAddr};
@@ -560,15 +559,10 @@ fn run(
     ops: &[(u8, Op)],
 ) {
     let spec = OsSpec {
-        memory_gb: 1,
         kernel_reserved,
-        occupied: 0.0,
         fragmentation: FragmentationSpec::Available2mb(available),
-        compaction: CompactionSpec::default(),
-        inferred_pages: InferredPages::default(),
         migration: Some(MigrationSpec::default()),
-        swap: None,
-        prices: PriceSpec::default(),
+        ..OsSpec::free(1)
     };
     if table.host.is_some() && kernel_reserved > 0.0 {
         // A guest's kernel keeps nothing for itself: no scarcity to be had.

@@ -300,10 +300,10 @@ impl Heap {
             return;
         }
         let (at, size) = (at - HEADER, chunk(bytes));
-        match self.lists.get_mut((size / 16) as usize) {
-            Some(list) if !list.is_full() => list.push(at),
-            _ if size <= FAST => self.fast[(size / 16) as usize].push(at),
-            _ => {
+        match self.bin_of(bytes) {
+            Bin::Listed => self.lists[(size / 16) as usize].push(at),
+            Bin::Fast => self.fast[(size / 16) as usize].push(at),
+            Bin::Merged | Bin::Mapped => {
                 if self.give(at, size) >= CONSOLIDATE {
                     self.consolidate();
                 }

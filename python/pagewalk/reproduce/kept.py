@@ -67,13 +67,22 @@ class Kept:
         return cls(whole.about, figures)
 
     def keep(self, folder: Path, on_request: list[str]) -> None:
-        """Writes a run into a paper's folder: the figures on request each by itself."""
+        """Writes a run into a paper's folder: the figures on request each by itself.
+
+        So are some figures of another scale than the whole run that is kept there, each as
+        ``FIGURE@SCALE``.
+        """
         asked = [name for name in self.figures if name in on_request]
-        for name in asked:
-            one = Kept(self.about, {name: self.figures[name]})
-            one.write(folder / _ONE.format(name))
-        if len(asked) < len(self.figures):
-            rest = {name: rows for name, rows in self.figures.items() if name not in asked}
+        rest = {name: rows for name, rows in self.figures.items() if name not in asked}
+        single = {name: self.figures[name] for name in asked}
+        if rest and (folder / NAME).is_file():
+            whole, scale = Kept.read(folder / NAME), self.about["scale"]["name"]
+            if whole.about["scale"]["name"] != scale and rest.keys() < whole.figures.keys():
+                single |= {f"{name}@{scale}": rows for name, rows in rest.items()}
+                rest = {}
+        for name, rows in single.items():
+            Kept(self.about, {name: rows}).write(folder / _ONE.format(name))
+        if rest:
             Kept(self.about, rest).write(folder / NAME)
 
     def text(self) -> str:

@@ -180,7 +180,8 @@ class Paper:
         if scale.requests is not None:
             return Run(
                 program, design, machine, None, warmup, self.seed, skip=skip,
-                requests=scale.requests, warmup_requests=scale.warmup_requests,
+                requests=scale.requests * threads,
+                warmup_requests=(scale.warmup_requests or 0) * threads,
             )  # fmt: skip
         instructions = (scale.instructions or 0) * threads
         return Run(program, design, machine, instructions, warmup, self.seed, skip=skip)

@@ -55,13 +55,7 @@ fn all() -> impl Iterator<Item = (String, Config)> {
     let plain = machines.into_iter().map(|m| (m, "radix".to_owned()));
     let pairs = plain.chain(designs.into_iter().map(move |d| (first.clone(), d)));
     pairs.map(|(machine, design)| {
-        let set = [
-            "cores=2",
-            "core.wrong_path.enabled=true",
-            "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
-            "os.migration.pages=8",
-            "os.swap.pages=8",
-        ];
+        let set = [&["cores=2"][..], &crate::explain::IN_NO_FILE].concat();
         let config = config(&machine, &design, &set);
         (format!("{design} on {machine}"), config)
     })

@@ -290,9 +290,9 @@ impl Mmu {
             }
         }
         let second = self.second(0);
-        match &mut self.l2[second] {
-            Some(level) => _ = level.fill(arrival, Presence::ABSENT, true),
-            None => self.fill_l1(0, arrival, Presence::ABSENT),
+        // Without a buffer there is one (`MmuSpec::check`).
+        if let Some(level) = &mut self.l2[second] {
+            level.fill(arrival, Presence::ABSENT, true);
         }
     }
 

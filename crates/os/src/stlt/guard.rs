@@ -48,6 +48,8 @@ pub(super) struct Guard {
     began: Cycle,
     /// Questions of that part that found a row.
     hits: u64,
+    /// A timed question has not been answered yet.
+    asking: bool,
     /// What the timed part of what is kept took.
     kept: Cycle,
     /// When the last question was asked.
@@ -69,6 +71,7 @@ impl Guard {
             asked: 0,
             began: 0,
             hits: 0,
+            asking: false,
             kept: 0,
             last: 0,
             stale: false,
@@ -80,9 +83,10 @@ impl Guard {
         self.on
     }
 
-    /// A question found a row.
+    /// A question found a row: the one that [`question`](Self::question) was told of, or one
+    /// that takes no time and is not counted.
     pub fn found(&mut self) {
-        self.hits += 1;
+        self.hits += u64::from(std::mem::take(&mut self.asking));
     }
 
     /// A question is asked at `now` of a table of `rows`.
@@ -96,6 +100,7 @@ impl Guard {
             (self.began, self.hits) = (now, 0);
         }
         self.asked += 1;
+        self.asking = true;
         turn
     }
 

@@ -30,8 +30,8 @@ use crate::heap::Heap;
 use crate::thread::{NONE, Value};
 
 /// Words of the map: root, rightmost leaf, size.
-const ROOT: u64 = MAP;
-const RIGHTMOST: u64 = MAP + 8;
+pub(super) const ROOT: u64 = MAP;
+pub(super) const RIGHTMOST: u64 = MAP + 8;
 const SIZE: u64 = MAP + 16;
 
 struct Record {

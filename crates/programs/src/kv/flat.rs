@@ -121,11 +121,15 @@ impl Block {
     }
 
     fn set(&mut self, slot: usize, byte: u8) {
-        let mask = self.capacity();
         self.control[slot] = byte;
-        // The first fifteen again behind the end.
-        let again = (slot.wrapping_sub(GROUP - 1) & mask) + ((GROUP - 1) & mask);
+        let again = self.again(slot);
         self.control[again] = byte;
+    }
+
+    /// Where the byte of `slot` stands a second time: the first fifteen again behind the end.
+    fn again(&self, slot: usize) -> usize {
+        let mask = self.capacity();
+        (slot.wrapping_sub(GROUP - 1) & mask) + ((GROUP - 1) & mask)
     }
 
     /// Bits of the bytes of the group at `at` for which `is` says so.

@@ -371,7 +371,8 @@ fn program<I: Index>(
     // Texts may become the longest, and those that are given back lie idle.
     let longest = if resize { 256 } else { value };
     holds::<I>(values, (keys, inserts, indexes), longest, choice)?;
-    let flood = flood(values, keys + inserts)?;
+    // Requests insert by chance: eight deviations more than on average.
+    let flood = flood(values, keys + inserts + 8 * inserts.isqrt())?;
     let start = values.start()?;
     if earlier > 0 && start.touch != Touch::Bulk {
         let why = "records are not there before the region of interest; take populate=yes";

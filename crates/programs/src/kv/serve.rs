@@ -32,7 +32,7 @@ use rand::RngExt as _;
 
 use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
-use super::index::{AHEAD, Index, Key, Step};
+use super::index::{AHEAD, Found, Index, Key, Step};
 use super::libc::{self, KEY_BYTES, Text};
 use super::shortcut::Shortcut;
 use super::ycsb::{Chooser, fnv64};
@@ -387,11 +387,19 @@ impl<I: Index> Server<I> {
         let key = self.key_of(number, from);
         let (index, heap, sp) = (&mut self.indexes[n], &mut self.heap, self.sp);
         let found = on!(n, t, e => index.find(e, heap, &key, sp));
-        if let Some(found) = found.filter(|_| self.replies) {
-            let value = index.value(t, &found);
-            let bytes = index.sizes().bytes(found.id);
-            self.answer(t, value, bytes);
+        self.reply(t, n, found);
+    }
+
+    /// The value of what was found goes to the replies, if there are any, and it goes on.
+    fn reply(&mut self, t: &mut Thread, n: usize, found: Option<Found>) {
+        let Some(found) = found else { return };
+        if !self.replies {
+            return t.jump(0x1d6, 0, 1, TAKEN, [NONE; 2]);
         }
+        let index = &mut self.indexes[n];
+        let value = index.value(t, &found);
+        let bytes = index.sizes().bytes(found.id);
+        self.answer(t, value, bytes);
     }
 
     /// The same with a table of addresses in front of the structure.
@@ -406,11 +414,7 @@ impl<I: Index> Server<I> {
         };
         let index = &mut self.indexes[n];
         on!(n, t, e => index.end_get(e, found.as_ref(), sp));
-        if let Some(found) = found.filter(|_| self.replies) {
-            let value = index.value(t, &found);
-            let bytes = index.sizes().bytes(found.id);
-            self.answer(t, value, bytes);
-        }
+        self.reply(t, n, found);
     }
 
     fn key(&self, number: u64) -> Key {

@@ -74,7 +74,7 @@ impl Flat {
             e.branch(CODE + 0x270, CODE + 0xa1, 11, true, on);
         }
         e.branch(CODE + 0xa4, CODE + 0x34d, 2, false, [NONE; 2]);
-        let again = (slot.wrapping_sub(GROUP - 1) & mask) + ((GROUP - 1) & mask);
+        let again = self.block.again(slot);
         e.store(CODE + 0xae, 2, byte_va, 1, at, NONE);
         e.store(CODE + 0xbe, 5, self.block.at + again as u64, 1, at, NONE);
         let left = e.load(CODE + 0xc2, 1, LEFT, 8, [NONE; 2]);

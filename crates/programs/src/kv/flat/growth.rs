@@ -152,15 +152,17 @@ impl Flat {
         self.left = Self::room(capacity) - self.records.len();
         e.load(RESIZE + 0x126, 6, SIZE, 8, [NONE; 2]);
         e.store(RESIZE + 0x130, 3, LEFT, 8, NONE, NONE);
-        e.pop(RESIZE + 0x2b1, 6, sp - 8);
-        match &growth.old {
-            Some(old) if old.capacity() > 0 => {
-                let (bytes, _) = Block::bytes(old.capacity());
-                let at = (old.at, NONE);
-                libc::free(e, heap, (RESIZE + 0x2f0, 14), at, bytes, sp);
-            }
-            _ => e.ret(RESIZE + 0x2bb, 0x2935, 2, sp),
+        let (code, site) = match growth.old {
+            Some(_) => (RESIZE, 0x2935),
+            None => (DROP, 0x2a0b),
+        };
+        e.pop(code + 0x2b1, 6, sp - 8);
+        if let Some(old) = growth.old.as_ref().filter(|o| o.capacity() > 0) {
+            let (bytes, _) = Block::bytes(old.capacity());
+            let at = (old.at, NONE);
+            libc::free(e, heap, (code + 0x2f0, 14), at, bytes, sp);
         }
+        e.ret(code + 0x2bb, site, 2, sp);
         true
     }
 
@@ -197,8 +199,7 @@ impl Flat {
 
     /// `SetCtrl`: the byte, and again behind the end.
     fn set_byte<E: Emit>(&mut self, e: &mut E, pc: u64, slot: usize, byte: u8, at: Value) {
-        let mask = self.block.capacity();
-        let again = (slot.wrapping_sub(GROUP - 1) & mask) + ((GROUP - 1) & mask);
+        let again = self.block.again(slot);
         e.branch(pc - 0xa, pc + 0x16e, 3, false, [NONE; 2]);
         e.store(pc, 2, self.block.at + slot as u64, 1, at, NONE);
         e.store(pc + 0x18, 7, self.block.at + again as u64, 1, at, NONE);

@@ -129,14 +129,13 @@ impl Flat {
         (hash, hashed): (u64, Value),
         sp: u64,
     ) -> Found {
-        let capacity = self.block.capacity();
         let size = e.load(PREPARE + 0x98, 1, SIZE, 8, [NONE; 2]);
         e.store(PREPARE + 0x98, 0, SIZE, 8, NONE, size.plus(1));
         e.store(PREPARE + 0xb0, 6, LEFT, 8, NONE, NONE);
         e.branch(PREPARE + 0xb7, PREPARE + 0x234, 2, false, [NONE; 2]);
         self.left -= usize::from(self.block.control[slot] == EMPTY);
         let byte = self.block.at + slot as u64;
-        let again = (slot.wrapping_sub(15) & capacity) + (15 & capacity);
+        let again = self.block.again(slot);
         e.store(PREPARE + 0xc1, 2, byte, 1, hashed, NONE);
         e.store(
             PREPARE + 0xcd,

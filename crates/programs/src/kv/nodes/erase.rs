@@ -13,6 +13,7 @@
 
 use super::{CODE as INSERT, HEADER_BYTES, NIL, Nodes, SLOT_BYTES, SLOTS};
 use crate::heap::Heap;
+use crate::kv::btree::{RIGHTMOST, ROOT};
 use crate::kv::emit::Emit;
 use crate::kv::libc;
 use crate::thread::NONE;
@@ -114,8 +115,8 @@ impl Nodes {
         self.set_count(e, from.0, count - 1);
     }
 
-    /// `rebalance_after_delete` of a slot at `spot`; whether the tree is empty.
-    pub fn shrink<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, spot: Spot, sp: u64) -> bool {
+    /// `rebalance_after_delete` of a slot at `spot`.
+    pub fn shrink<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, spot: Spot, sp: u64) {
         const CODE: u64 = 0x2d00;
         e.call(CODE - 0x10, CODE, 6, sp);
         e.push(CODE, 3, sp - 8);
@@ -128,14 +129,11 @@ impl Nodes {
         let mut at = spot;
         let mut first = true;
         loop {
-            e.load(CODE + 0x27, 1, INSERT_ROOT, 8, [NONE; 2]);
+            e.load(CODE + 0x27, 1, ROOT, 8, [NONE; 2]);
             let is_root = node == self.root;
             e.branch(CODE + 0x2a, CODE + 0xc0, 1, is_root, [NONE; 2]);
             if is_root {
                 self.shrink_root(e, heap, frame);
-                if self.root == NIL {
-                    return true;
-                }
                 break;
             }
             e.load(CODE + 0x86, 3, self.va(node) + 9, 1, [NONE; 2]);
@@ -162,18 +160,20 @@ impl Nodes {
             slot = usize::from(self.get(node).position);
             node = self.get(node).parent;
         }
-        e.load(CODE + 0x98, 1, frame + 0x10, 8, [NONE; 2]);
-        e.load(CODE + 0xa5, 4, self.va(at.0) + 10, 1, [NONE; 2]);
-        let behind = at.1 == self.count(at.0);
-        e.branch(CODE + 0xab, CODE + 0xe8, 2, behind, [NONE; 2]);
-        if behind && at.1 > 0 {
-            e.load(CODE + 0xe8, 4, self.va(at.0) + 11, 1, [NONE; 2]);
-            self.next(e, (at.0, at.1 - 1));
+        // The place behind what was erased, unless nothing is left.
+        if self.root != NIL {
+            e.load(CODE + 0x98, 1, frame + 0x10, 8, [NONE; 2]);
+            e.load(CODE + 0xa5, 4, self.va(at.0) + 10, 1, [NONE; 2]);
+            let behind = at.1 == self.count(at.0);
+            e.branch(CODE + 0xab, CODE + 0xe8, 2, behind, [NONE; 2]);
+            if behind && at.1 > 0 {
+                e.load(CODE + 0xe8, 4, self.va(at.0) + 11, 1, [NONE; 2]);
+                self.next(e, (at.0, at.1 - 1));
+            }
         }
         e.load(CODE + 0xad, 2, frame + 0x10, 8, [NONE; 2]);
         e.pop(CODE + 0xbb, 3, sp - 8);
         e.ret(CODE + 0xbf, CODE - 0x10, 2, sp);
-        false
     }
 
     /// `try_shrink`: an empty root goes.
@@ -197,7 +197,7 @@ impl Nodes {
             self.all[child as usize].parent = NIL;
             self.root = child;
         }
-        e.store(CODE + 0x2e0, 2, INSERT_ROOT, 8, NONE, NONE);
+        e.store(CODE + 0x2e0, 2, ROOT, 8, NONE, NONE);
         let bytes = Self::bytes(leaf, room);
         libc::free(e, heap, (CODE + 0x2e8, 6), (va, NONE), bytes, sp);
         self.all.remove(old);
@@ -332,14 +332,11 @@ impl Nodes {
         }
         e.pop(CODE + 0x177, 6, sp - 8);
         if self.rightmost == right {
-            e.store(CODE + 0x190, 2, INSERT_ROOT + 8, 8, NONE, NONE);
+            e.store(CODE + 0x190, 2, RIGHTMOST, 8, NONE, NONE);
             self.rightmost = left;
         }
         self.all.remove(right);
     }
 }
-
-/// The map's words: the root, and behind it the rightmost leaf.
-const INSERT_ROOT: u64 = crate::kv::globals::MAP;
 
 const _: () = assert!(HEADER_BYTES + SLOT_BYTES * SLOTS as u64 == 0x110);

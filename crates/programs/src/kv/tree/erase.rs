@@ -246,7 +246,7 @@ impl Tree {
     }
 
     /// The node behind `node`, or the header (`_Rb_tree_increment`).
-    pub fn increment<E: Emit>(&self, e: &mut E, site: u64, node: u32, sp: u64) -> u32 {
+    pub fn increment<E: Emit>(&self, e: &mut E, site: u64, node: u32, sp: u64) {
         let code = Library::Increment.code();
         e.call_library(site, Library::Increment, 3, sp);
         let mut y = self.nodes[node as usize].child[1];
@@ -277,6 +277,5 @@ impl Tree {
             }
         }
         e.ret(code + 0x1f, site, 2, sp);
-        y
     }
 }

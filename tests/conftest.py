@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 import fake
+import live
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test needs is looked for before anything is made for it."""
+    live.look_for(*(name for mark in item.iter_markers("needs") for name in mark.args))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,41 @@ _EMULATOR = _emulator()
 needs_qemu = pytest.mark.skipif(_EMULATOR is not None, reason=f"SKIPPED LOUDLY: {_EMULATOR}")
 
 
-def needs(*programs: str) -> pytest.MarkDecorator:
-    """Skips where one of `programs` is not installed."""
-    # Real programs are Debian packages; without root they may be missing.
-    missing = [p for p in programs if shutil.which(p) is None]
-    return pytest.mark.skipif(
-        bool(missing), reason=f"SKIPPED LOUDLY: not installed: {', '.join(missing)}"
+# Debian's packages of programs with other names than they, and of headers.
+_PACKAGES = {
+    "cc": "gcc",
+    "redis-benchmark": "redis-tools",
+    "redis-cli": "redis-tools",
+    "absl/container/btree_map.h": "libabsl-dev",
+    "sparsehash/dense_hash_map": "libsparsehash-dev",
+    "xxhash.h": "libxxhash-dev",
+}
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    """Of a test that runs these programs, or compiles with these headers of libraries.
+
+    Without root they may be missing: the test is skipped, or where PAGEWALK_REQUIRE_LIVE is set
+    fails (`look_for`).
+    """
+    return pytest.mark.needs(*names)
+
+
+def look_for(*names: str) -> None:
+    """Skips or fails the test that runs if one of `names` is not installed."""
+    missing = [name for name in names if not _is_there(name)]
+    if not missing:
+        return
+    packages = sorted({_PACKAGES.get(name, name) for name in missing})
+    reason = (
+        f"not installed: {', '.join(missing)} (on Debian: apt-get install {' '.join(packages)})"
     )
+    if "PAGEWALK_REQUIRE_LIVE" in os.environ:
+        pytest.fail(f"PAGEWALK_REQUIRE_LIVE is set, and {reason}", pytrace=False)
+    pytest.skip(f"SKIPPED LOUDLY: {reason}")
+
+
+def _is_there(name: str) -> bool:
+    if _PACKAGES.get(name, "").startswith("lib"):
+        return Path("/usr/include", name).exists()
+    return shutil.which(name) is not None

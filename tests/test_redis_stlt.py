@@ -28,10 +28,6 @@ SERVER = TARGET / "redis-stlt" / "redis-server"
 needs_server = pytest.mark.skipif(
     not SERVER.exists(), reason="SKIPPED: make redis-stlt builds the server first"
 )
-needs_hash = pytest.mark.skipif(
-    not Path("/usr/include/xxhash.h").exists(),
-    reason="SKIPPED LOUDLY: not installed: libxxhash-dev",
-)
 
 # Rows of a table with room for everything, and of one with room for hardly anything.
 LARGE, SMALL = "65536", "256"
@@ -53,8 +49,7 @@ def counts(output: str) -> Iterator[tuple[int, int, int]]:
         yield lookups, searched, wrong
 
 
-@needs("cc", "make")
-@needs_hash
+@needs("cc", "make", "xxhash.h")
 def test_no_row_leads_to_an_entry_that_is_gone(double: Path) -> None:
     shares = []
     for rows in (None, SMALL, LARGE):
@@ -74,8 +69,7 @@ def test_no_row_leads_to_an_entry_that_is_gone(double: Path) -> None:
 
 @pytest.mark.qemu
 @needs_qemu
-@needs("cc", "make")
-@needs_hash
+@needs("cc", "make", "xxhash.h")
 def test_the_machine_serves_it_and_where_there_is_none_it_does_without(
     double: Path, cli: Cli, tmp_path: Path
 ) -> None:

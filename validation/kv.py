@@ -1,6 +1,7 @@
 """Built-in key-value programs against real ones, and the table of docs/validation.md.
 
-    python validation/kv.py [--only NAME[,NAME...]] [--cases KEYS:DISTRIBUTION[,...]] [--write]
+    python validation/kv.py [--only NAME[,NAME...]] [--cases KEYS:DISTRIBUTION[,...]]
+        [--operations N] [--write]
 
 Builds the programs of validation/programs over the libraries' containers and
 the client for redis-server, runs each live through QEMU and its built-in
@@ -9,7 +10,8 @@ made of. Both are measured from the first operation after the load to the last,
 with caches and TLBs empty at the start.
 
 Needs g++, cargo, libsparsehash-dev, libabsl-dev, redis-server and what
-`pagewalk doctor` asks for. `--write` puts the table into docs/validation.md.
+`pagewalk doctor` asks for. `--write` puts the rows into the tables of docs/validation.md, where
+those of other programs and cases stay.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -54,8 +56,9 @@ SETS = {"latest": 5}
 ERASING = "erasing"
 ERASING_SHARES = {"sets": 20, "deletes": 20}
 VALUE = 64
+OPERATIONS = 200_000
 # Differences of less are those of two runs with other random numbers.
-SMALL_MPKI = 0.1
+SMALL_MPKI, SMALL_COUNT = 0.1, 0.05
 # Beyond it a difference needs a reason on the page.
 LARGE = 0.15
 
@@ -73,6 +76,10 @@ class Run:
     l2_mpki: float
     l3_mpki: float
     ipc: float
+    loads: float
+    stores: float
+    branches: float
+    mispredicted: float
 
 
 COLUMNS = {
@@ -84,6 +91,15 @@ COLUMNS = {
     "l2_mpki": "L2 MPKI",
     "l3_mpki": "L3 MPKI",
     "ipc": "IPC",
+}
+
+# An operation.
+EXECUTED = {
+    "instructions_per_operation": "instructions",
+    "loads": "loads",
+    "stores": "stores",
+    "branches": "branches",
+    "mispredicted": "mispredicted",
 }
 
 # Of a server, whose other work dilutes MPKI.
@@ -153,6 +169,10 @@ def compared(design: dict[str, Any], operations: int) -> Run:
         l2_mpki=misses("core.0.l2"),
         l3_mpki=misses("l3"),
         ipc=summary["ipc"],
+        loads=stats["core.0", "loads"] / operations,
+        stores=stats["core.0", "stores"] / operations,
+        branches=stats["core.0", "branches"] / operations,
+        mispredicted=stats["core.0", "mispredictions"] / operations,
     )
 
 
@@ -226,13 +246,14 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
 
 
-def differences(real: Run, built: Run) -> Iterator[str]:
+def differences(real: Run, built: Run, columns: Iterable[str]) -> Iterator[str]:
     """Of the built-in program from the real one, a cell a column; large ones in bold."""
-    for name in COLUMNS:
+    for name in columns:
         a, b = getattr(real, name), getattr(built, name)
         apart = b / a - 1 if a else 0.0
         text = f"{100 * apart:+.0f} %"
-        counts = not name.endswith("mpki") or abs(b - a) > SMALL_MPKI
+        small = SMALL_MPKI if name.endswith("mpki") else SMALL_COUNT
+        counts = name in ("ipc", "references_per_instruction") or abs(b - a) > small
         yield f"**{text}**" if abs(apart) > LARGE and counts else text
 
 
@@ -250,9 +271,31 @@ def an_operation(runs: Sequence[Run]) -> Iterator[str]:
         yield f"{middle} ({low} to {high})" if low != high else middle
 
 
+def spaced(count: int) -> str:
+    """In groups of three digits."""
+    return f"{count:,}".replace(",", " ")
+
+
 def row(*cells: str) -> str:
     """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
+
+
+def head(*cells: str) -> list[str]:
+    """The rows that a table of numbers begins with."""
+    return [row(*cells), row("---", "---", *["--:"] * (len(cells) - 2))]
+
+
+def pair(names: tuple[str, str], told: str, runs: tuple[Run, Run], of: Iterable[str]) -> list[str]:
+    """A real program and its built-in counterpart, and how far they are apart."""
+    columns = list(of)
+    return [
+        *(
+            row(f"`{name}`", what, *(number(getattr(run, c)) for c in columns))
+            for name, what, run in zip(names, (told, ""), runs, strict=True)
+        ),
+        row("", "difference", *differences(*runs, columns)),
+    ]
 
 
 def command_line() -> argparse.Namespace:
@@ -262,7 +305,7 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--cases", default=CASES, help="KEYS:DISTRIBUTION, with commas")
     parser.add_argument("--server-cases", default=SERVER_CASES, help="the same for redis")
     parser.add_argument("--server-runs", type=int, default=5, help="of which the median is taken")
-    parser.add_argument("--operations", type=int, default=200_000)
+    parser.add_argument("--operations", type=int, default=OPERATIONS)
     parser.add_argument("--machine", default="epyc-milan")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
@@ -278,10 +321,10 @@ def main() -> int:
     arguments = command_line()
     programs = arguments.only.split(",")
     build(programs)
-    lines = [row("program", "", *COLUMNS.values()), row("---", "---", *["--:"] * len(COLUMNS))]
+    lines = head("program", "", *COLUMNS.values())
+    executed = head("executed, an operation", "", *EXECUTED.values())
+    server = head("misses an operation", "", *MISSES.values())
     print("\n".join(lines), flush=True)
-    head = row("misses an operation", "", *MISSES.values())
-    server = [head, row("---", "---", *["--:"] * len(MISSES))]
     runs = [
         (case, name, arguments.operations)
         for case in arguments.cases.split(",")
@@ -298,30 +341,30 @@ def main() -> int:
             reals = [redis(arguments.machine, *work) for _ in range(arguments.server_runs)]
         else:
             reals = [container(arguments.machine, name, *work)]
-        real = median(reals)
-        built = builtin(arguments.machine, name, *work)
-        told = f"{int(keys):,}".replace(",", " ") + f" keys, {distribution}"
-        rows = [
-            row(f"`{REAL[name]}`", told, *(number(getattr(real, c)) for c in COLUMNS)),
-            row(f"`kv-{name}`", "", *(number(getattr(built, c)) for c in COLUMNS)),
-            row("", "difference", *differences(real, built)),
-        ]
+        both = median(reals), builtin(arguments.machine, name, *work)
+        told = f"{spaced(int(keys))} keys, {distribution}"
+        if arguments.operations != OPERATIONS:
+            told += f", {spaced(operations)} operations"
+        names = REAL[name], f"kv-{name}"
+        rows = pair(names, told, both, COLUMNS)
         print("\n".join(rows), flush=True)
         lines += rows
         if name == "redis":
             server += [
-                row(f"`{REAL[name]}`", told, *an_operation(reals)),
-                row(f"`kv-{name}`", "", *an_operation([built])),
+                row(f"`{names[0]}`", told, *an_operation(reals)),
+                row(f"`{names[1]}`", "", *an_operation(both[1:])),
             ]
-    if len(server) > 2:
-        print("\n".join(server), flush=True)
+        else:
+            executed += pair(names, told, both, EXECUTED)
+    tables = [lines, executed, server]
+    print("", *executed, "", *server, sep="\n", flush=True)
     if arguments.write:
-        told = f"`python validation/kv.py`, {arguments.operations} operations"
-        told += f", {arguments.operations // SERVER_SHARE} of `redis-server`"
+        told = f"`python validation/kv.py`, {OPERATIONS} operations where no others are given"
+        told += f", {OPERATIONS // SERVER_SHARE} of `redis-server`"
         told += f", of which these are medians of {arguments.server_runs} runs"
-        text = f"On `{arguments.machine}` with `radix`; {told}.\n\n" + "\n".join(lines)
-        text += "\n\n" + "\n".join(server) if len(server) > 2 else ""
-        marked.write("kv", text)
+        kept = [marked.kept("kv", table, last=REAL["redis"]) for table in tables]
+        text = "\n\n".join("\n".join(table) for table in kept)
+        marked.write("kv", f"On `{arguments.machine}` with `radix`; {told}.\n\n{text}")
     return 0
 
 

@@ -1,14 +1,16 @@
 """Key-value programs that ask the machine's table: the libraries' containers against ours.
 
-    python validation/kv_asked.py [--only NAME[,NAME...]] [--keys N] [--operations N] [--write]
+    python validation/kv_asked.py [--only NAME[,NAME...]] [--containers KIND[,KIND...]]
+        [--distributions NAME[,NAME...]] [--keys N] [--operations N] [--write]
 
 Builds `kv_asked_*` of validation/programs, runs each live with a design without STLT and
 with it, and its built-in counterpart with `shortcut=stlt` on the same two, and compares cycles
-and instructions a request and what the table was asked and found. The real programs' answers to
-all GETs are compared with those of the container without anything in front.
+and instructions a request and what the table was asked and found. Also with two containers of the
+same keys, told apart by the integers or by their records. The real programs' answers to
+all GETs are compared with those of containers without anything in front.
 
 Needs g++, libsparsehash-dev, libabsl-dev, libxxhash-dev and what `pagewalk doctor` asks for.
-`--write` puts the table into docs/validation.md.
+`--write` puts the rows into the table of docs/validation.md, where those of other programs stay.
 """
 
 from __future__ import annotations
@@ -31,6 +33,35 @@ REAL = {
     "dense": "google::dense_hash_map",
     "map": "std::map",
     "btree": "absl::btree_map",
+}
+
+
+@dataclass
+class Kind:
+    """Containers of a program: what is in front of its name, and what it stands for."""
+
+    told: str
+    asked: str
+    # What answers without a table, of that name if not of the program's.
+    plain: str
+    plain_name: str | None
+    requests: list[str]
+    parameters: dict[str, str]
+
+
+TWO = ["0", "same", "2"]
+KINDS = {
+    "one": Kind("", "kv_asked_", "kv_", None, [], {}),
+    "identifiers": Kind(
+        ", two, identifiers",
+        *("kv_asked_two_", "kv_two_", "hash", TWO),
+        {"indexes": "2", "shortcut_id": "0"},
+    ),
+    "owner": Kind(
+        ", two, the record says whose",
+        *("kv_asked_owner_", "kv_two_", "hash", TWO),
+        {"indexes": "2"},
+    ),
 }
 SETS = {"zipfian": 0, "latest": 5}
 VALUE = 64
@@ -62,6 +93,11 @@ def designs(report: Path, operations: int) -> tuple[Design, Design]:
     return found[0], found[1]
 
 
+def plain_of(name: str, kind: Kind) -> str:
+    """The program that answers without a table."""
+    return kind.plain + (kind.plain_name or name)
+
+
 class Comparison:
     """Runs of one machine and one pair of designs, in a folder of their own."""
 
@@ -81,28 +117,29 @@ class Comparison:
             raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr}")
         return designs(self.report, self.arguments.operations)
 
-    def real(self, name: str, distribution: str) -> tuple[Design, Design]:
+    def real(self, name: str, distribution: str, kind: Kind) -> tuple[Design, Design]:
         """A container. Each design's instance reads the requests, and answers, by itself."""
         requests, keys = self.folder / "requests", str(self.arguments.keys)
         words = [keys, str(self.arguments.operations), distribution, str(SETS[distribution])]
         with requests.open("wb") as file:
-            command = [str(SOURCES / "kv_requests"), *words, str(VALUE)]
+            command = [str(SOURCES / "kv_requests"), *words, str(VALUE), *kind.requests]
             subprocess.run(command, check=True, stdout=file)
         with requests.open("rb") as file:
-            plain = subprocess.run(
-                [SOURCES / f"kv_{name}", keys], check=True, stdin=file, capture_output=True
-            )
+            command = [str(SOURCES / plain_of(name, kind)), keys]
+            plain = subprocess.run(command, check=True, stdin=file, capture_output=True)
         # $$ is another for each instance.
-        shell = f'exec {SOURCES}/kv_asked_{name} {keys} < {requests} > "{self.folder}/answers.$$"'
+        shell = (
+            f'exec {SOURCES}/{kind.asked}{name} {keys} < {requests} > "{self.folder}/answers.$$"'
+        )
         both = self.run("--", "sh", "-c", shell)
         answers = list(self.folder.glob("answers.*"))
         if len(answers) != 2 or any(a.read_bytes() != plain.stdout for a in answers):
-            raise SystemExit(f"kv_asked_{name}: other answers than kv_{name}'s")
+            raise SystemExit(f"{kind.asked}{name}: other answers than {plain_of(name, kind)}'s")
         for file_of_answers in answers:
             file_of_answers.unlink()
         return both
 
-    def builtin(self, name: str, distribution: str) -> tuple[Design, Design]:
+    def builtin(self, name: str, distribution: str, kind: Kind) -> tuple[Design, Design]:
         """The built-in program of the same work."""
         parameters = {
             "keys": self.arguments.keys,
@@ -111,6 +148,7 @@ class Comparison:
             "sets": SETS[distribution],
             "value": VALUE,
             "shortcut": "stlt",
+            **kind.parameters,
         }
         words = [word for n, v in parameters.items() for word in ("--param", f"{n}={v}")]
         return self.run("--workload", f"kv-{name}", *words)
@@ -140,6 +178,7 @@ def command_line() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
+    parser.add_argument("--containers", default=",".join(KINDS), help="with commas")
     parser.add_argument("--distributions", default=",".join(SETS), help="with commas")
     parser.add_argument("--keys", type=int, default=30_000)
     parser.add_argument("--operations", type=int, default=20_000)
@@ -147,7 +186,8 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--machine", default="stlt-table3")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    for given, known in ((arguments.only, REAL), (arguments.distributions, SETS)):
+    asked = (arguments.only, REAL), (arguments.containers, KINDS), (arguments.distributions, SETS)
+    for given, known in asked:
         if unknown := [p for p in given.split(",") if p not in known]:
             parser.error(f"{','.join(unknown)}: expected some of {', '.join(known)}")
     return arguments
@@ -157,26 +197,27 @@ def main() -> int:
     """Runs, compares and prints."""
     arguments = command_line()
     names = arguments.only.split(",")
-    targets = [f"kv_{before}{name}" for name in names for before in ("", "asked_")]
+    kinds = [KINDS[kind] for kind in arguments.containers.split(",")]
+    targets = [t for n in names for k in kinds for t in (k.asked + n, plain_of(n, k))]
     subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
     lines = [row("program", "", *COLUMNS), row("---", "---", *["--:"] * len(COLUMNS))]
     print("\n".join(lines), flush=True)
-    for distribution in arguments.distributions.split(","):
-        for name in names:
-            with tempfile.TemporaryDirectory() as folder:
-                comparison = Comparison(Path(folder), arguments)
-                real = cells(*comparison.real(name, distribution))
-                built = cells(*comparison.builtin(name, distribution))
-            rows = [
-                row(f"`{REAL[name]}`", distribution, *real),
-                row(f"`kv-{name}`", "", *built),
-            ]
-            print("\n".join(rows), flush=True)
-            lines += rows
+    asked = [(k, d, n) for k in kinds for d in arguments.distributions.split(",") for n in names]
+    for kind, distribution, name in asked:
+        with tempfile.TemporaryDirectory() as folder:
+            comparison = Comparison(Path(folder), arguments)
+            real = cells(*comparison.real(name, distribution, kind))
+            built = cells(*comparison.builtin(name, distribution, kind))
+        rows = [
+            row(f"`{REAL[name]}`", distribution + kind.told, *real),
+            row(f"`kv-{name}`", "", *built),
+        ]
+        print("\n".join(rows), flush=True)
+        lines += rows
     if arguments.write:
         told = f"{arguments.keys} keys, {arguments.operations} requests, {arguments.rows} rows"
         text = f"On `{arguments.machine}`; `python validation/kv_asked.py`: {told}.\n\n"
-        marked.write("kv-asked", text + "\n".join(lines))
+        marked.write("kv-asked", text + "\n".join(marked.kept("kv-asked", lines)))
     return 0
 
 

@@ -3,9 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "validation.md"
+
+
+def part(name: str) -> str:
+    """What lies between the marks of `name` now."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(), re.DOTALL)
+    if not found:
+        raise SystemExit(f"{PAGE} has no marks for {name}")
+    return found[1]
+
+
+def groups(rows: Iterable[str]) -> dict[str, list[str]]:
+    """Rows of a table that belong together, by what the first of them says in two cells."""
+    found: dict[str, list[str]] = {}
+    key = ""
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")[1:3]]
+        key = " ".join(cells) if all(cells) else key
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def kept(name: str, table: list[str], last: str = "") -> list[str]:
+    """`table` with the rows of other things that stand under its head now; those of `last` last."""
+    head, rows = table[:2], table[2:]
+    before: list[str] = []
+    for old in part(name).split("\n\n"):
+        lines = old.splitlines()
+        if lines[:2] == head:
+            before = lines[2:]
+    both = groups(before) | groups(rows)
+    ordered = sorted(both, key=lambda key: f"`{last}`" in key)
+    return [*head, *(row for key in ordered for row in both[key])]
 
 
 def write(name: str, text: str) -> None:

@@ -6,6 +6,10 @@
  *     make kv_asked_map kv_asked_hash kv_asked_dense kv_asked_btree
  *     pagewalk compare --designs radix,stlt --roi -- sh -c 'exec kv_asked_map KEYS < requests'
  *
+ * kv_asked_two_* have two containers with the same keys in front of one table. The low four bits
+ * of an integer say which of them it is about (STLT, figure 10); kv_asked_owner_* have no such
+ * bits and ask the record, whose value begins with that number.
+ *
  * Where no machine answers they do without, or with PAGEWALK_STLT_ROWS have a table of so many
  * rows in software. */
 #include "kv_requests.h"
@@ -29,7 +33,15 @@ typedef absl::btree_map<std::string, Told> Index;
 
 typedef std::pair<const std::string, Told> Pair;
 
-static uint64_t integer_of(const std::string &key) { return Xxh3::hash(key.data(), key.size()); }
+#if defined(TWO) && !defined(OWNER)
+static constexpr uint64_t ID_BITS = 15;
+#else
+static constexpr uint64_t ID_BITS = 0;
+#endif
+
+static uint64_t integer_of(const std::string &key, unsigned id) {
+    return (Xxh3::hash(key.data(), key.size()) & ~ID_BITS) | (id & ID_BITS);
+}
 
 /* Requests are served, and there is a table. */
 static bool asking;
@@ -56,20 +68,25 @@ void Told::enter() {
     // The key lies before the value, and is there first.
     const std::string *key = reinterpret_cast<const std::string *>(this) - 1;
     static_assert(sizeof(Pair) == 2 * sizeof(std::string), "nothing lies between");
-    pagewalk_insert_va(integer_of(*key), key);
+    pagewalk_insert_va(integer_of(*key, front()), key);
 }
 
 /* The container as `serve` uses it. */
 class Asking {
   public:
+    Asking() {
+#ifdef INDEX_DENSE
+        index.set_empty_key(std::string());
+#endif
+    }
     Told &operator[](const std::string &key) { return index[key]; }
 
     Pair *find(const std::string &key) {
         if (__builtin_expect(!asking, 0) && (known_ || !begin()))
             return search(key);
-        uint64_t integer = integer_of(key);
+        uint64_t integer = integer_of(key, id_);
         Pair *record = static_cast<Pair *>(pagewalk_load_va(integer));
-        if (record && is_of(record, key))
+        if (record && is_of(record, key) && owns(record))
             return record;
         record = search(key);
         if (record)
@@ -80,14 +97,26 @@ class Asking {
 
     void erase(const std::string &key) {
         if (asking)
-            pagewalk_erase_va(integer_of(key));
+            pagewalk_erase_va(integer_of(key, id_));
         index.erase(key);
     }
 
     Index index;
 
   private:
+    static inline unsigned made = 0;
+
+    /* Which of the containers it is: the first character of its values. */
+    unsigned id_ = '0' + made++;
     bool known_ = false;
+
+    bool owns([[maybe_unused]] const Pair *record) const {
+#ifdef OWNER
+        return static_cast<unsigned char>(record->second.front()) == id_;
+#else
+        return true;
+#endif
+    }
 
     /* The first request: whether there is a table. */
     __attribute__((noinline)) bool begin() {
@@ -107,9 +136,6 @@ class Asking {
 };
 
 int main(int argc, char **argv) {
-    static Asking map;
-#ifdef INDEX_DENSE
-    map.index.set_empty_key(std::string());
-#endif
+    static Asking map MAPS;
     return serve(map, argc, argv);
 }

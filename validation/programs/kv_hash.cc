@@ -6,6 +6,6 @@
 #include "kv_requests.h"
 
 int main(int argc, char **argv) {
-    static std::unordered_map<std::string, std::string> map;
+    static std::unordered_map<std::string, std::string> map MAPS;
     return serve(map, argc, argv);
 }

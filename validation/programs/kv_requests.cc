@@ -4,13 +4,14 @@
  * key, then the measured ones.
  *
  *     kv_requests KEYS OPERATIONS zipfian|scrambled|latest|uniform SETS% VALUE \
- *         [DELETES% [resize]]
+ *         [DELETES% [resize|same [MAPS]]]
  *
  * The generators are YCSB core 0.17.0's (Gray et al., SIGMOD 1994, for the
  * zipfian one), over std::mt19937_64 instead of Java's random numbers. With
  * latest a SET inserts a new key, otherwise it writes an old one. A DELETE takes a
  * key away, which a SET brings back. With resize a SET's value is of 64, 128 or 256
- * bytes, each as often.
+ * bytes, each as often. Of two maps both have all keys: a request is about either, which
+ * its head's fourth byte says, and the first of each value says whose it is.
  *
  *     kv_requests check
  *
@@ -67,16 +68,20 @@ struct Zipfian {
 
 enum Kind { GET, SET, DELETE };
 
-static void put(Kind kind, uint64_t number, uint32_t value_bytes) {
+static unsigned maps = 1;
+
+static void put(Kind kind, uint64_t number, uint32_t value_bytes, unsigned which) {
     char head[32 + 256 + 1];
     bool set = kind == SET;
-    uint32_t words[2] = {uint32_t(kind), kind == DELETE ? 0 : value_bytes};
+    uint32_t words[2] = {kind | which << 24, kind == DELETE ? 0 : value_bytes};
     std::memcpy(head, words, 8);
     char key[25];
     std::snprintf(key, sizeof key, "user%020llu", static_cast<unsigned long long>(fnv64(number)));
     std::memcpy(head + 8, key, 24);
     if (set)
         std::memset(head + 32, 'a' + number % 26, value_bytes);
+    if (maps > 1)
+        head[32] = '0' + which;
     std::fwrite(head, 1, 32 + (set ? value_bytes : 0), stdout);
 }
 
@@ -123,9 +128,10 @@ static int check() {
 int main(int argc, char **argv) {
     if (argc == 2 && !std::strcmp(argv[1], "check"))
         return check();
-    if (argc < 6 || argc > 8 || std::atoi(argv[5]) > 256) {
+    if (argc < 6 || argc > 9 || std::atoi(argv[5]) > 256) {
         std::fprintf(stderr, "usage: kv_requests KEYS OPERATIONS "
-                             "zipfian|scrambled|latest|uniform SETS%% VALUE [DELETES%% [resize]]\n");
+                             "zipfian|scrambled|latest|uniform SETS%% VALUE "
+                             "[DELETES%% [resize|same [MAPS]]]\n");
         return 2;
     }
     uint64_t keys = std::strtoull(argv[1], nullptr, 0), all = keys;
@@ -136,8 +142,9 @@ int main(int argc, char **argv) {
     uint32_t value = std::atoi(argv[5]);
     double deletes = argc > 6 ? std::atof(argv[6]) / 100 : 0;
     bool resize = argc > 7 && !std::strcmp(argv[7], "resize");
-    for (uint64_t i = 0; i < keys; i++)
-        put(SET, i, value);
+    maps = argc > 8 ? std::atoi(argv[8]) : 1;
+    for (uint64_t i = 0; i < keys * maps; i++)
+        put(SET, i / maps, value, i % maps);
     Zipfian zipfian = scrambled ? Zipfian(10000000001, 26.46902820178302)
                                 : Zipfian(keys, Zipfian::sum(1, keys));
     for (uint64_t i = 0; i < operations; i++) {
@@ -145,17 +152,18 @@ int main(int argc, char **argv) {
         Kind kind = u < sets ? SET : u < sets + deletes ? DELETE : GET;
         if (resize && kind == SET)
             value = 64 << bits() % 3;
+        unsigned which = maps > 1 ? bits() % maps : 0;
         if (latest && kind == SET) {
-            put(SET, all++, value);
+            put(SET, all++, value, which);
             zipfian.grow(all);
         } else if (latest) {
-            put(kind, all - 1 - zipfian.rank(all), value);
+            put(kind, all - 1 - zipfian.rank(all), value, which);
         } else if (uniform) {
-            put(kind, draw() * keys, value);
+            put(kind, draw() * keys, value, which);
         } else if (scrambled) {
-            put(kind, fnv64(zipfian.rank(10000000001)) % keys, value);
+            put(kind, fnv64(zipfian.rank(10000000001)) % keys, value, which);
         } else {
-            put(kind, zipfian.rank(keys), value);
+            put(kind, zipfian.rank(keys), value, which);
         }
     }
 }

@@ -3,7 +3,8 @@
  * Requests of a key-value program, as kv_requests.cc writes them and the
  * programs over the libraries' containers read them from standard input: a head
  * of 32 bytes, and for a SET the value behind it. With -DDELETES they know how to
- * erase; without, they are the programs of GETs and SETs alone. */
+ * erase; without, they are the programs of GETs and SETs alone. With -DTWO they have two
+ * maps with the same keys. */
 #ifndef KV_REQUESTS_H
 #define KV_REQUESTS_H
 
@@ -17,8 +18,21 @@
 
 #include "pagewalk.h"
 
+#ifdef TWO
+#define MAPS [2]
+#define MAP_OF(request) maps[(request)->which]
+#else
+#define MAPS
+#define MAP_OF(request) maps
+#endif
+
 struct Request {
+#ifdef TWO
+    uint16_t set;
+    uint8_t unused, which;
+#else
     uint32_t set; /* 0: a GET; 2: no SET either, but a DELETE */
+#endif
     uint32_t value_bytes; /* of a DELETE 0 */
     char key[24];
 };
@@ -81,21 +95,23 @@ class Replies {
 static Requests requests;
 static Replies replies;
 
-/* The first `argv[1]` requests load the map, the others are measured. */
-template <class Map> static int serve(Map &map, int argc, char **argv) {
+/* Requests with the first `argv[1]` keys load the map or both, the others are measured. */
+template <class Maps> static int serve(Maps &maps, int argc, char **argv) {
     if (argc != 2) {
         std::fprintf(stderr, "usage: kv_requests ... | %s KEYS >/dev/null\n", argv[0]);
         return 2;
     }
     std::string key;
     const Request *r;
-    for (uint64_t left = std::strtoull(argv[1], nullptr, 0); left && (r = requests.next()); left--) {
+    uint64_t left = std::strtoull(argv[1], nullptr, 0) * (sizeof maps / sizeof MAP_OF(r));
+    for (; left && (r = requests.next()); left--) {
         key.assign(r->key, sizeof r->key);
-        map[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
+        MAP_OF(r)[key].assign(reinterpret_cast<const char *>(r + 1), r->value_bytes);
     }
     pagewalk_roi_begin();
     while ((r = requests.next())) {
         key.assign(r->key, sizeof r->key);
+        auto &map = MAP_OF(r);
         if (r->set) {
 #ifdef DELETES
             if (r->set == 2) {

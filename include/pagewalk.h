@@ -33,8 +33,8 @@
  * NULL at once, and the program runs as it does without the table.
  *
  * A program that calls pagewalk_stlt_alloc() first says how large its table is. Where
- * nobody answers that, it gets one in its own memory (pagewalk_stlt.h), which serves it
- * instead.
+ * nobody answers that, it gets one in its own memory (pagewalk_stlt.h, on x86-64 Linux), which
+ * serves it instead.
  *
  * Before the memory of a record is freed its row is emptied, by pagewalk_erase_va(): an
  * address that the table gives may be read, but is not always that of the integer's record.

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import marked
+from marked import row
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "validation" / "programs"
@@ -274,11 +275,6 @@ def an_operation(runs: Sequence[Run]) -> Iterator[str]:
 def spaced(count: int) -> str:
     """In groups of three digits."""
     return f"{count:,}".replace(",", " ")
-
-
-def row(*cells: str) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def head(*cells: str) -> list[str]:

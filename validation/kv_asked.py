@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import marked
+from marked import row
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "validation" / "programs"
@@ -167,11 +168,6 @@ def cells(without: Design, table: Design) -> Iterator[str]:
     yield f"{without.cycles / table.cycles:.2f}"
     yield from (f"{without.instructions:.0f}", f"{table.instructions:.0f}")
     yield from (f"{table.loads:.3f}", f"{table.hits:.3f}", f"{table.inserts:.3f}")
-
-
-def row(*words: str) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(words)} |"
 
 
 def command_line() -> argparse.Namespace:

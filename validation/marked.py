@@ -9,6 +9,11 @@ from pathlib import Path
 PAGE = Path(__file__).parent.parent / "docs" / "validation.md"
 
 
+def row(*cells: str) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
 def part(name: str) -> str:
     """What lies between the marks of `name` now."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(), re.DOTALL)

@@ -95,12 +95,6 @@ class Asking {
     }
     Pair *end() { return nullptr; }
 
-    void erase(const std::string &key) {
-        if (asking)
-            pagewalk_erase_va(integer_of(key, id_));
-        index.erase(key);
-    }
-
     Index index;
 
   private:

@@ -120,7 +120,7 @@ class Readings(Figure):
     deviation = "revelator-l2-mpki"
 
     def runs(self, paper: Paper) -> Runs:
-        designs = [*OURS, *(_longer(paper, name) for name in OURS)]
+        designs: list[str | Design] = [*OURS, *(_longer(paper, name) for name in OURS)]
         runs = paper.cross(PROGRAMS, designs, timing=True)
         for app in PROGRAMS:
             changed = (d for change in CHANGES for d in change.designs(paper, app).values())

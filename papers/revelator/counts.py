@@ -132,3 +132,45 @@ def energy(outcome: Outcome) -> dict[str, float]:
     """Millijoules by kind of part; empty where a result has none."""
     found = None if outcome.failed else outcome.result.energy
     return {kind: nanojoules / 1e6 for kind, nanojoules in found.groups.items()} if found else {}
+
+
+L1_TLB_CYCLES, L2_TLB_CYCLES = 1, 12
+"""Table 1."""
+
+
+def _translating(outcome: Outcome) -> tuple[float, float] | None:
+    """Misses of the first-level TLBs, and cycles of their lookups in the second and their walks."""
+    read = [
+        total(outcome, f"mmu.{name}")
+        for name in ("l1d_misses", "l1i_misses", "walk_cycles", "walker_wait_cycles")
+    ]
+    if outcome.failed or any(value is None for value in read):
+        return None
+    data, fetches, walks, waits = (value or 0.0 for value in read)
+    return data + fetches, L2_TLB_CYCLES * (data + fetches) + walks + waits
+
+
+def of_a_translation(outcome: Outcome) -> float | None:
+    """Mean cycles of a translation, hits of the first level among them.
+
+    As the released simulator sums them: of data and of instructions, TLBs and walks.
+    """
+    found, translations = _translating(outcome), total(outcome, "mmu.translations")
+    return L1_TLB_CYCLES + found[1] / translations if found and translations else None
+
+
+def of_a_miss(outcome: Outcome) -> float | None:
+    """Mean cycles of a translation that the first-level TLBs do not have, from its second on."""
+    found = _translating(outcome)
+    return found[1] / found[0] if found and found[0] else None
+
+
+def l2_mpki_of_sniper(outcome: Outcome) -> float | None:
+    """As `l2_mpki`, and what the L1's prefetchers miss: Sniper counts both as one."""
+    own, prefetches = l2_mpki(outcome), per_kilo(outcome, total(outcome, "l2.prefetch_misses"))
+    return None if own is None or prefetches is None else own + prefetches
+
+
+def l2_mpki_with_late(outcome: Outcome) -> float | None:
+    """As `l2_mpki`, and demands for lines on their way, which have not arrived when wanted."""
+    return per_kilo(outcome, total(outcome, "l2.misses"))

@@ -64,16 +64,19 @@ def test_records_that_move_are_found_where_they_are(
         ).stdout
 
     plain = answers("plain")
-    assert len(plain) > 3_000_000
+    # Of two, keys that are new are in one.
+    assert len(plain) > (2_000_000 if kind else 3_000_000)
     for rows in ("", "256", "65536"):
         assert answers("asked", **({"PAGEWALK_STLT_ROWS": rows} if rows else {})) == plain
 
 
 @pytest.mark.qemu
 @needs_qemu
-def test_they_gain_what_the_built_in_programs_gain() -> None:
+@pytest.mark.parametrize("which", ["one", "identifiers,owner --distributions zipfian"])
+def test_they_gain_what_the_built_in_programs_gain(which: str) -> None:
     """The script compares the answers of both designs' instances with the plain container's."""
     small = ["--only", "hash", "--keys", "4000", "--operations", "8000", "--rows", "16384"]
+    small += ["--containers", *which.split()]
     done = subprocess.run(
         [sys.executable, str(ROOT / "validation" / "kv_asked.py"), *small],
         check=False,
@@ -85,12 +88,16 @@ def test_they_gain_what_the_built_in_programs_gain() -> None:
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
     assert [r[0] for r in rows] == ["`std::unordered_map`", "`kv-hash`"] * 2
     for real, built in zip(rows[::2], rows[1::2], strict=True):
-        gets = 1.0 if real[1] == "zipfian" else 0.95
+        gets = 0.95 if real[1] == "latest" else 1.0
         for row in (real, built):
             loads, hits, inserts = map(float, row[-3:])
             assert loads == pytest.approx(gets, abs=0.01), row
             # Each that is not there is entered; with 4,000 keys in 16,384 rows few go.
-            assert inserts == pytest.approx(loads - hits, abs=0.01), row
+            # A foreign record is a hit, and its row is taken.
+            if real[1] != "zipfian, two, the record says whose":
+                assert inserts == pytest.approx(loads - hits, abs=0.01), row
+            else:
+                assert inserts > loads - hits + 0.1, row
         assert float(real[-2]) == pytest.approx(float(built[-2]), abs=0.03)
         # Other compilers and libraries write other code.
         for column in (-5, -4):

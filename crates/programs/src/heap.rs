@@ -58,6 +58,21 @@ pub enum Bin {
     Mapped,
 }
 
+/// A chunk of a fast bin that was merged with its neighbours, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Merged {
+    /// Where its size lies, 8 bytes before the object.
+    pub at: u64,
+    /// Of the chunk.
+    pub size: u64,
+    /// The free chunk before it, if there is one, and its size.
+    pub before: Option<(u64, u64)>,
+    /// The size of the free chunk behind it, if there is one.
+    pub behind: Option<u64>,
+    /// It was the last one of the heap.
+    pub last: bool,
+}
+
 /// See the module. Sizes and addresses in bytes.
 pub struct Heap {
     layout: Layout,
@@ -70,6 +85,8 @@ pub struct Heap {
     lists: Vec<ArrayVec<u64, LISTED_EACH>>,
     /// Fast bins, by size in units of 16 bytes.
     fast: [Vec<u64>; FAST as usize / 16 + 1],
+    /// Chunks that were merged from there since somebody asked; nobody has asked to be told.
+    merged: Option<VecDeque<Merged>>,
     /// Other free chunks by address, and by size and address.
     free: BTreeMap<u64, u64>,
     sizes: BTreeMap<(u64, u64), ()>,
@@ -105,6 +122,7 @@ impl Heap {
             touched: start + 16 - HEADER,
             lists: vec![ArrayVec::new(); LISTED as usize / 16 + 1],
             fast: Default::default(),
+            merged: None,
             free: BTreeMap::new(),
             sizes: BTreeMap::new(),
             slabs: None,
@@ -199,12 +217,35 @@ impl Heap {
     fn consolidate(&mut self) -> bool {
         let mut any = false;
         for index in 0..self.fast.len() {
-            for at in std::mem::take(&mut self.fast[index]) {
-                self.give(at, 16 * index as u64);
+            let size = 16 * index as u64;
+            // Last in, first out.
+            for at in std::mem::take(&mut self.fast[index]).into_iter().rev() {
+                if let Some(merged) = &mut self.merged {
+                    let before = self.free.range(..at).next_back();
+                    let before = before.map(|(from, bytes)| (*from, *bytes));
+                    merged.push_back(Merged {
+                        at,
+                        size,
+                        before: before.filter(|(from, bytes)| from + bytes == at),
+                        behind: self.free.get(&(at + size)).copied(),
+                        last: at + size == self.top,
+                    });
+                }
+                self.give(at, size);
                 any = true;
             }
         }
         any
+    }
+
+    /// From now on [`merged`](Self::merged) tells what becomes of the fast bins.
+    pub fn follow_merges(&mut self) {
+        self.merged.get_or_insert_default();
+    }
+
+    /// The next chunk of a fast bin that was merged, in the order in which they were.
+    pub fn merged(&mut self) -> Option<Merged> {
+        self.merged.as_mut()?.pop_front()
     }
 
     /// The smallest free chunk that is large enough.
@@ -442,6 +483,28 @@ mod tests {
             _ => None,
         });
         news.collect()
+    }
+
+    #[test]
+    fn chunks_of_a_fast_bin_are_told_of_once_each_with_their_neighbours() {
+        let mut heap = heap();
+        let objects: Vec<u64> = (0..40).map(|_| heap.malloc(40)).collect();
+        heap.malloc(40);
+        heap.follow_merges();
+        // Seven stay in the thread's list, and keep the 33 others from the begin of the heap.
+        objects.iter().for_each(|at| heap.free(*at, 40));
+        assert_eq!(heap.merged(), None);
+        heap.malloc(2000);
+        let merged: Vec<_> = std::iter::from_fn(|| heap.merged()).collect();
+        let mut at: Vec<u64> = merged.iter().map(|m| m.at + 8).collect();
+        at.reverse();
+        assert_eq!(at, objects[7..]);
+        // The last that was freed is the first, and each has the ones after it behind it.
+        for (n, chunk) in merged.iter().enumerate() {
+            assert_eq!((chunk.size, chunk.before, chunk.last), (48, None, false));
+            assert_eq!(chunk.behind, (n > 0).then_some(48 * n as u64));
+        }
+        assert_eq!(merged.len(), 33);
     }
 
     #[test]

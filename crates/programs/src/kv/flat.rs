@@ -158,6 +158,8 @@ struct Way {
     head: (u16, u64),
     group: (u16, u64),
     equal: (u16, u64, u64),
+    /// Whether what a group is compared with lies on the stack, and another word.
+    spilled: bool,
 }
 
 const FIND: Way = Way {
@@ -165,12 +167,14 @@ const FIND: Way = Way {
     head: (9, 5),
     group: (3, 1),
     equal: (6, 4, 2),
+    spilled: true,
 };
 const INSERT: Way = Way {
     code: 0x20e3,
     head: (11, 4),
     group: (8, 3),
     equal: (10, 2, 2),
+    spilled: false,
 };
 /// The search of an assertion after an insertion.
 const AGAIN: Way = Way {
@@ -178,6 +182,7 @@ const AGAIN: Way = Way {
     head: (6, 1),
     group: (3, 1),
     equal: (10, 2, 4),
+    spilled: false,
 };
 
 impl Flat {
@@ -240,6 +245,10 @@ impl Flat {
             for i in 0..way.group.1 {
                 e.store(code + 0xbf + 4 * i, 1, sp + 0x30 + 16 * i, 16, NONE, group);
             }
+            if way.spilled {
+                // The seven bits, sixteen times.
+                e.load(code + 0xb5, 1, sp + 0x10, 16, [NONE; 2]);
+            }
             let mut bits = self.block.which(at, |b| b == tag);
             // Comparison and movemask, then the position of the bit.
             let bitmask = group.plus(4);
@@ -269,7 +278,12 @@ impl Flat {
                 if is_it {
                     // The iterator's assertion: its control byte says that it is full.
                     let byte = self.block.at + slot as u64;
-                    e.branch(code + 0x12a, code + 0x430, 3, false, [NONE; 2]);
+                    if way.spilled {
+                        // A register of the loop's.
+                        e.load(code + 0x122, 2, sp, 8, [NONE; 2]);
+                    }
+                    let insns = if way.spilled { 1 } else { 3 };
+                    e.branch(code + 0x12a, code + 0x430, insns, false, [NONE; 2]);
                     let full = e.load(code + 0x130, 0, byte, 1, [control, slot_at]);
                     e.branch(code + 0x133, code + 0x3d8, 2, false, [full, NONE]);
                     return Some((slot, slot_at));

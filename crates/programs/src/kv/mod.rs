@@ -8,6 +8,7 @@
 mod btree;
 #[cfg(test)]
 mod check;
+mod consolidate;
 mod dense;
 mod earlier;
 mod emit;

@@ -30,6 +30,7 @@
 use pagewalk_stream::flags::TAKEN;
 use rand::RngExt as _;
 
+use super::consolidate::consolidate;
 use super::emit::{Emit, Quiet, on};
 use super::globals::{BUFFER, REPLIES, REPLIES_AT, REQUESTS, REQUESTS_AT};
 use super::index::{AHEAD, Found, Index, Key, Step};
@@ -237,6 +238,7 @@ impl<I: Index> Server<I> {
     pub async fn run(mut self, mut t: Thread, work: Work, rng: pagewalk_units::Rng) {
         t.enter().await;
         if work.touch == Touch::Stores {
+            self.heap.follow_merges();
             self.heap.announce_untouched(&mut t).await;
             for n in 0..work.keys {
                 for which in 0..work.indexes {
@@ -273,6 +275,7 @@ impl<I: Index> Server<I> {
             return t.begin(1).await;
         };
         self.earlier(&mut t, &mut client).await;
+        self.heap.follow_merges();
         t.begin(1).await;
         let (mut kinds, mut numbers) = ([(Kind::Get, 0); AHEAD], [0; AHEAD]);
         while left > 0 {
@@ -350,6 +353,7 @@ impl<I: Index> Server<I> {
         };
         let from = ((from + HEAD, NONE), bytes);
         on!(n, t, e => index.write(e, heap, &found, from, sp));
+        self.consolidate(t).await;
         if asked {
             t.request();
         }
@@ -376,9 +380,23 @@ impl<I: Index> Server<I> {
             // Back to the loop, behind what was entered again.
             t.jump(0x7e0, 0, 1, pagewalk_stream::flags::TAKEN, [NONE; 2]);
         }
+        self.consolidate(t).await;
         t.request();
         if t.full() {
             t.pause().await;
+        }
+    }
+
+    /// What the allocator has merged in this request, which may be all that was ever freed: at
+    /// the end of the request instead of within it, so that it can be done in parts.
+    async fn consolidate(&mut self, t: &mut Thread) {
+        let mut first = (super::globals::ARENA + 0x460, NONE);
+        while let Some(merged) = self.heap.merged() {
+            consolidate(t, &merged, &mut first, self.sp - 0x100);
+            if t.full() {
+                t.pause().await;
+                first.1 = NONE;
+            }
         }
     }
 

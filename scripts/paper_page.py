@@ -2,8 +2,8 @@
 
     pagewalk reproduce mehpt --scale smoke --out DIR
     python scripts/paper_page.py mehpt --keep DIR     papers/mehpt/results.json, and of a figure
-                                                      on request results-FIGURE.json, of
-                                                      some at another scale results-FIGURE@SCALE.json
+                                                      on request results-FIGURE.json, of some at
+                                                      another scale results-FIGURE@SCALE.json
     python scripts/paper_page.py mehpt --write        docs/papers/mehpt.md, of papers/mehpt/page.md
 
 Without --write it says whether the page agrees with what is kept.

@@ -89,6 +89,8 @@ def test_some_figures_of_another_scale_are_kept_beside_the_whole_run(tmp_path: P
     template = "{{run}}\n{{fig2; ; g; s}} {{fig2@paper; ; g; s}}\n"
     page = Kept.of_folder(tmp_path).page(template)
     assert page.splitlines()[1:] == ["Pagewalk 0, scale `smoke`, seed 1", "5 6"]
+    with pytest.raises(UserError, match=r"lacks figures .* of the same scale \(fig1\)"):
+        Kept(about, {"fig2": [Row("g", "s", 7.0)]}).keep(tmp_path, [])
     # All figures of another scale take the whole run's place.
     Kept(large, both).keep(tmp_path, [])
     assert "scale `paper`" in Kept.of_folder(tmp_path).page(template)

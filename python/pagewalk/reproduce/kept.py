@@ -70,14 +70,20 @@ class Kept:
         """Writes a run into a paper's folder: the figures on request each by itself.
 
         So are some figures of another scale than the whole run that is kept there, each as
-        ``FIGURE@SCALE``.
+        ``FIGURE@SCALE``. Raises `UserError` for some of its own scale: a page is of one run.
         """
         asked = [name for name in self.figures if name in on_request]
         rest = {name: rows for name, rows in self.figures.items() if name not in asked}
         single = {name: self.figures[name] for name in asked}
         if rest and (folder / NAME).is_file():
             whole, scale = Kept.read(folder / NAME), self.about["scale"]["name"]
-            if whole.about["scale"]["name"] != scale and rest.keys() < whole.figures.keys():
+            missing = whole.figures.keys() - rest.keys()
+            if missing and whole.about["scale"]["name"] == scale:
+                raise UserError(
+                    f"the run lacks figures that {folder / NAME} has, of the same scale "
+                    f"({', '.join(sorted(missing))}); run all together, to keep them"
+                )
+            if missing:
                 single |= {f"{name}@{scale}": rows for name, rows in rest.items()}
                 rest = {}
         for name, rows in single.items():

@@ -112,15 +112,22 @@ fn what_is_unmapped_leaves_no_translation_in_the_buffer() {
 #[test]
 fn what_moves_leaves_no_translation_in_the_buffer() {
     let at = |moves: &[&str]| {
-        let set = [moves, &["mmu.l2.main.entries=64", BUFFER]].concat();
-        let s = spec(MACHINE, &["tlb-distance"], "dlrm 64MB", N, &set);
+        let set = [
+            moves,
+            &[
+                "mmu.l2.main.entries=64",
+                "mmu.prefetcher.distance.buffer=4096",
+            ],
+        ]
+        .concat();
+        let s = spec(MACHINE, &["tlb-distance"], "dlrm 16MB", 1_000_000, &set);
         let d = run_spec(&s).expect("a run").designs.remove(0);
         assert_eq!(d.status, "complete", "{:?}", d.message);
         the_last_tlbs_misses_are_accounted_for(&d, "moves");
         d
     };
     let still = at(&[]);
-    let moved = at(&["os.migration.interval_us=5", "os.migration.pages=16"]);
+    let moved = at(&["os.migration.interval_us=40", "os.migration.pages=8"]);
     assert_eq!(mmu(&still, "invalidations"), 0);
     assert!(mmu(&moved, "invalidations") > 50);
     assert!(buffer(&moved, "hits") > 100);

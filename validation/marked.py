@@ -26,10 +26,10 @@ def groups(rows: Iterable[str]) -> dict[str, list[str]]:
     """Rows of a table that belong together, by what the first of them says in two cells."""
     found: dict[str, list[str]] = {}
     key = ""
-    for row in rows:
-        cells = [cell.strip() for cell in row.split("|")[1:3]]
+    for line in rows:
+        cells = [cell.strip() for cell in line.split("|")[1:3]]
         key = " ".join(cells) if all(cells) else key
-        found.setdefault(key, []).append(row)
+        found.setdefault(key, []).append(line)
     return found
 
 
@@ -43,7 +43,7 @@ def kept(name: str, table: list[str], last: str = "") -> list[str]:
             before = lines[2:]
     both = groups(before) | groups(rows)
     ordered = sorted(both, key=lambda key: f"`{last}`" in key)
-    return [*head, *(row for key in ordered for row in both[key])]
+    return [*head, *(line for key in ordered for line in both[key])]
 
 
 def write(name: str, text: str) -> None:

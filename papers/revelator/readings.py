@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pagewalk.quantities import parse_bytes
 from pagewalk.reproduce import Design, Figure, Paper, Row, Runs, mean
 from pagewalk.reproduce.figure import Results
 
@@ -34,7 +35,7 @@ def footprint(paper: Paper, app: str) -> float:
     program = paper.applications[app].program
     if program.size is None:
         return VERTEX_GB * int(program.params["vertices"])
-    return int(program.size[:-3]) / {"GiB": 1, "MiB": 1024}[program.size[-3:]]
+    return parse_bytes(program.size, app) / (1 << 30)
 
 
 @dataclass(frozen=True)

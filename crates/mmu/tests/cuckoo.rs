@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{L2, L2_TLB, Memory, array, caches, mmu};
+use common::{L2, L2_TLB, Memory, array, caches, lent, mmu};
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Lent, Lookup, Mmu, MmuSpec};
+use pagewalk_mmu::{Answer, Lookup, Mmu, MmuSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
     CuckooWalkSpec, ElasticCuckooSpec, Flags, FrameSource, Invalidation, MemoryEfficientSpec,
@@ -90,13 +90,7 @@ impl Bench {
             pc: 0,
             now,
         };
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup, lent).expect("mapped")
     }
     /// The cycles of a walk for `va` that begins long after the last.

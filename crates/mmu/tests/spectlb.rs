@@ -4,10 +4,10 @@ mod common;
 #[path = "common/pages.rs"]
 mod pages;
 
-use common::{L2, L2_TLB, Memory, caches, counted, load, mmu};
+use common::{L2, L2_TLB, Memory, caches, counted, lent, load, mmu};
 use pages::Pages;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Detect, EngineSpec, Fault, Lent, Lookup, Mmu, SpecTlbSpec};
+use pagewalk_mmu::{Answer, Detect, EngineSpec, Fault, Lookup, Mmu, SpecTlbSpec};
 use pagewalk_tables::{Flags, Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr, rng};
 use rand::RngExt;
@@ -79,13 +79,7 @@ impl Bench {
                 host,
             },
         };
-        let lent = Lent {
-            tiers: None,
-            view: &view,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         let va = VirtAddr(va);
         let lookup = Lookup {
             asid,

@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{FLIP, Flat, L2, L2_TLB, Memory, caches, counted, load, mmu};
+use common::{FLIP, Flat, L2, L2_TLB, Memory, caches, counted, lent, load, mmu};
 use pagewalk_memory::Private;
 use pagewalk_mmu::{
-    Answer, Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lent, Lookup, Miss, Mmu,
+    Answer, Engine, EngineSpec, Fault, Guess, GuessedLines, Guesses, Lookup, Miss, Mmu,
     PerfectSpec, Seen, Walked, What,
 };
 use pagewalk_stats::Tree;
@@ -82,13 +82,7 @@ impl Bench {
                 host,
             },
         };
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup, lent)
     }
     fn ask(&mut self, va: u64, now: Cycle) -> Answer {
@@ -395,13 +389,8 @@ fn an_engine_that_guesses_nothing_changes_nothing() {
 fn warming_counts_no_guesses() {
     let mut b = Bench::perfect(GuessedLines::Both);
     for (va, access, _) in program(3, 5000) {
-        let lent = Lent {
-            view: &View::Native(&b.guest),
-            tiers: None,
-            private: &mut b.private,
-            below: &mut b.memory,
-            in_memory_tlb: None,
-        };
+        let view = View::Native(&b.guest);
+        let lent = lent(&view, &mut b.private, &mut b.memory);
         b.mmu.warm(A, VirtAddr(va), access, lent).expect("mapped");
     }
     for row in b.tree().rows {

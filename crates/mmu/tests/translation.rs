@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use pagewalk_memory::Private;
-use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuSpec, Source, TlbReplacement};
+use pagewalk_mmu::{Answer, Fault, Lookup, Mmu, MmuSpec, Source, TlbReplacement};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
@@ -41,26 +41,16 @@ impl Bench {
         }
     }
     fn try_ask(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
-        let lent = Lent {
-            view: &View::Native(&self.table),
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let view = View::Native(&self.table);
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup(va, access, now), lent)
     }
     fn ask(&mut self, va: u64, now: Cycle) -> Answer {
         self.try_ask(va, Access::Read, now).expect("mapped")
     }
     fn warm(&mut self, va: u64) -> PhysAddr {
-        let lent = Lent {
-            view: &View::Native(&self.table),
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let view = View::Native(&self.table);
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         self.mmu
             .warm(A, VirtAddr(va), Access::Read, lent)
             .expect("mapped")
@@ -521,13 +511,7 @@ impl Virtual {
             guest: &self.guest,
             host: &self.host,
         };
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         self.mmu.translate(lookup(va, Access::Read, now), lent)
     }
 }

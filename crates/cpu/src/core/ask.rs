@@ -9,9 +9,9 @@ use super::{Core, Outside, Translated, Waits};
 
 impl Core {
     /// Does the op at which [`Core::run`] came back with [`super::Stop::Ask`]. Its
-    /// result is there when all lines that `looked` names have come, the walk beside them
-    /// is over, if there is one, and the latency has passed (`at_once`: the latency alone); the line that is written goes
-    /// out at retirement. Without a reply (there is no shortcut) it is an instruction of
+    /// result is there when all lines that `looked` names have come, unless it is `at_once`,
+    /// the walk beside them is over, if there is one, and the latency has passed; the line
+    /// that is written goes out at retirement. Without a reply (there is no shortcut) it is an instruction of
     /// one cycle.
     pub fn ask<B: Below>(&mut self, op: &Op, looked: Option<&Looked>, mut outside: Outside<'_, B>) {
         self.lead(op);

@@ -13,6 +13,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// What the repository holds, as it is installed.
 pub fn installation() -> Installation {
     Installation::at(&root())
 }
@@ -69,10 +70,12 @@ pub fn spec(
     .expect("the specification is well formed")
 }
 
+/// Runs it to its end.
 pub fn run_spec(spec: &RunSpec) -> Result<RunResult, RunError> {
     installation().run(spec, &mut |_| true)
 }
 
+/// A built-in program on designs of a shipped machine, so many instructions of it.
 pub fn run(
     machine: &str,
     designs: &[&str],
@@ -124,6 +127,7 @@ pub fn one(
     d
 }
 
+/// A quantity of the summary; panics for one that is not there.
 pub fn metric(d: &DesignResult, name: &str) -> f64 {
     let m = d
         .summary

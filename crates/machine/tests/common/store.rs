@@ -234,6 +234,7 @@ async fn serve(mut t: Thread, thread: u32, store: Store, told: Arc<Mutex<Told>>)
     }
 }
 
+/// A shipped design with some keys changed, on the paper's machine.
 pub fn design(name: &str, set: &[&str]) -> Design {
     let name = match set {
         [] => name.to_owned(),
@@ -249,6 +250,7 @@ pub fn design(name: &str, set: &[&str]) -> Design {
         .remove(0)
 }
 
+/// The program on `design` to its end, and what it was told.
 pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (DesignResult, Told) {
     let told = Arc::default();
     let stream = Stream {
@@ -268,10 +270,12 @@ pub fn run(design: &Design, program: Store, limits: &serde_json::Value) -> (Desi
     (d, told)
 }
 
+/// What the kernel counted of the tables.
 pub fn table(d: &DesignResult, name: &str) -> u64 {
     sum(d, name, |p| p == "stlt")
 }
 
+/// What all cores' MMUs counted in `part`, such as `.stb`.
 pub fn unit(d: &DesignResult, part: &str, name: &str) -> u64 {
     sum(d, name, |p| p.ends_with(&format!(".mmu{part}")))
 }

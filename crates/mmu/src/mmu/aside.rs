@@ -23,6 +23,7 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Of the page around `va`, from `ready` on.
     pub fn new(asid: Asid, va: VirtAddr, mapping: Mapping, ready: Cycle) -> Self {
         Held {
             asid,
@@ -31,9 +32,11 @@ impl Held {
             ready,
         }
     }
+    /// Whether it is of the page around `va`.
     pub fn covers(&self, asid: Asid, va: u64) -> bool {
         self.asid == asid && va & !(self.mapping.size.bytes() - 1) == self.page
     }
+    /// Whether `what` is to forget any of it.
     pub fn overlaps(&self, what: &Invalidation) -> bool {
         let (asid, first, last) = what.span();
         let end = self.page + (self.mapping.size.bytes() - 1);

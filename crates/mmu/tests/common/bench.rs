@@ -6,12 +6,15 @@ use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuSpec};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use crate::common::{Memory, caches, counted, mmu};
+use crate::common::{Memory, caches, counted, lent, mmu};
 use crate::pages::Pages;
 
+/// Cycles of the memory.
 pub const DRAM: Cycle = 200;
+/// The address space.
 pub const A: Asid = Asid(1);
 
+/// See the module.
 pub struct Bench {
     pub mmu: Mmu,
     pub private: Private,
@@ -49,17 +52,13 @@ impl Bench {
             table,
         }
     }
+    /// Calls the MMU, lent all that it needs.
     pub fn lent<T>(&mut self, call: impl FnOnce(&mut Mmu, Lent<'_, Memory>) -> T) -> T {
         let view = View::Native(&self.table);
-        let lent = Lent {
-            view: &view,
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.memory,
-            in_memory_tlb: None,
-        };
+        let lent = lent(&view, &mut self.private, &mut self.memory);
         call(&mut self.mmu, lent)
     }
+    /// At `now`; the program counter does not matter.
     pub fn translate(&mut self, va: u64, access: Access, now: Cycle) -> Result<Answer, Fault> {
         let lookup = Lookup {
             asid: A,

@@ -6,12 +6,23 @@ use arrayvec::ArrayVec;
 use pagewalk_memory::{
     Below, CacheSpec, Done, Enter, Kind, Level, Private, PrivateSpec, Replacement, Report, Request,
 };
-use pagewalk_mmu::{Answer, Mmu, MmuSpec, TlbReplacement, TlbSpec};
+use pagewalk_mmu::{Answer, Lent, Mmu, MmuSpec, TlbReplacement, TlbSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, Group, Next, Translation, Walk, WalkCacheSpec, WalkCaches, WalkState,
+    Flags, Group, Next, Translation, View, Walk, WalkCacheSpec, WalkCaches, WalkState,
 };
 use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
+
+/// What a walk of `view` is lent where nothing guesses and no TLB is a part of memory.
+pub fn lent<'a, B>(view: &'a View<'a>, private: &'a mut Private, below: &'a mut B) -> Lent<'a, B> {
+    Lent {
+        view,
+        tiers: None,
+        private,
+        below,
+        in_memory_tlb: None,
+    }
+}
 
 /// Everything below `limit` is mapped with pages of `size` to the physical
 /// address `va ^ FLIP`; the entries of each level lie in an array of their own.

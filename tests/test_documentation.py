@@ -70,3 +70,28 @@ def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) 
     for case in hardware.CASES:
         candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
         assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link}: no such file"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """Where a link into a page can lead: headings, as code hosts and MkDocs name them, and marks."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+    return slugs | set(re.findall(r'id="([^"]+)"', text))

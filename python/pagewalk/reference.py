@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import native
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Definitions, Key, Sense
+    from pagewalk.answers import Definitions, Key
 
 Json = dict[str, Any]
 
@@ -41,16 +41,18 @@ def statistics(definitions: Definitions) -> str:
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
         "## Counters\n",
-        "`N` stands for a number.\n",
+        "`N` stands for a number. Components that count the same share a table.\n",
     ]
-    components: dict[str, list[Sense]] = {}
+    components: dict[str, list[tuple[str, ...]]] = {}
     for row in definitions["statistics"]:
         path, _, name = row["name"].rpartition(".")
-        short = row.copy()
-        short["name"] = name
-        components.setdefault(path, []).append(short)
+        components.setdefault(path, []).append((f"`{name}`", row["unit"], row["text"]))
+    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for path, rows in components.items():
-        text += [f"### `{path}`\n", *_table(["name", "unit", "meaning"], _rows(rows, "text"))]
+        alike.setdefault(tuple(rows), []).append(path)
+    for shared, paths in alike.items():
+        heading = ", ".join(f"`{path}`" for path in paths)
+        text += [f"### {heading}\n", *_table(["name", "unit", "meaning"], shared)]
     return "\n".join(text)
 
 

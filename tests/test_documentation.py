@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +38,52 @@ def test_the_design_file_of_the_worked_example_runs(cli: Cli, tmp_path: Path) ->
     assert answer.returncode == 0, answer.stderr
     assert "mmu.walkers=1" in answer.stdout
     assert "mmu.l2.main.entries=1024" in answer.stdout
+
+
+def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> None:
+    """The steps of the page, in a copy: what they give compiles with the contract suite."""
+    for part in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "crates",
+        "docs/add-a-design.md",
+        "designs",
+        "machines",
+    ]:
+        to = tmp_path / part
+        to.parent.mkdir(exist_ok=True)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, to, ignore=shutil.ignore_patterns("target", "corpus"))
+        else:
+            shutil.copy(ROOT / part, to)
+    page = (DOCS / "add-a-design.md").read_text()
+    (example,) = re.findall(r"^```rust\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    table, _ = example.split("// The rest is what a test does")
+    given = re.findall(r"^   ```rust,ignore\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    spec, line, case = map(textwrap.dedent, given)
+    (design,) = re.findall(r"^   ```text\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "designs/hashed.toml").write_text(textwrap.dedent(design))
+    tables = tmp_path / "crates/tables"
+    table = table.replace("use pagewalk_tables::{", "use crate::{")
+    (tables / "src/hashed.rs").write_text(table + spec)
+
+    def add(file: str, before: str, text: str) -> None:
+        old = (tables / file).read_text()
+        assert old.count(before) == 1, f"{before} in {file}"
+        (tables / file).write_text(old.replace(before, text + before))
+
+    add("src/lib.rs", "mod level_hashing;", "mod hashed;\n")
+    add("src/registry.rs", "    /// Level hashing:", line)
+    add("tests/common/tables.rs", "LevelHashingSpec, MemoryEfficientSpec,", "HashedSpec, ")
+    add("tests/common/tables.rs", '        case(\n            "radix",', case)
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+    compile = "cargo clippy -q --locked -p pagewalk-tables --tests -- -Dwarnings"
+    answer = subprocess.run(
+        compile.split(),
+        cwd=tmp_path, env={**os.environ, "CARGO_TARGET_DIR": target},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
 
 
 @pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
@@ -90,7 +139,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Where a link into a page can lead: headings, as code hosts and MkDocs name them, and marks."""
+    """Where a link into a page can lead: headings, as code hosts name them, and marks."""
     text = page.read_text()
     headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}

@@ -38,7 +38,7 @@ pub use mmu::{
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
-pub use replacement::registry::TlbReplacement;
+pub use replacement::registry::*;
 pub use spec::{MmuSpec, NestedTlbSpec, TlbSpec};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

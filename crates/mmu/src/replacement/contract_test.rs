@@ -215,7 +215,7 @@ fn a_cycle_that_does_not_fit() {
 }
 
 /// Under SRRIP entries that were used outlive a scan of up to 3 (N - H) pages, where H of N ways
-/// hold them: a third ages them once, and is itself all that goes meanwhile (section 3.3). Under
+/// hold them: a third ages them once, and is itself all that goes meanwhile. Under
 /// LRU a scan of N - H pages is all that they outlive.
 #[test]
 fn what_was_used_outlives_a_scan() {

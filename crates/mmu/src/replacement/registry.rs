@@ -14,6 +14,8 @@ macro_rules! replacements {
         $(#[cfg($when)])?
         pub use super::$of::$spec;
     };
+    (@parameters) => { &() };
+    (@parameters $spec:ident of $type:ident) => { $spec };
     ($(
         $(#[$meta:meta])*
         $([$when:meta])? $name:literal => $variant:ident $(($of:ident::$spec:ident))? : $file:ident::$policy:ident,
@@ -37,8 +39,7 @@ macro_rules! replacements {
             pub(crate) fn check(&self) -> Result<(), String> {
                 let (name, done) = match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant $((spec @ super::$of::$spec { .. }))? => {
-                        let parameters = &();
-                        $(let parameters: &super::$of::$spec = spec;)?
+                        let parameters = replacements!(@parameters $(spec of $spec)?);
                         ($name, <super::$file::$policy as Policy>::check(parameters))
                     })*
                 };
@@ -49,8 +50,7 @@ macro_rules! replacements {
             pub(crate) fn build(&self, sets: usize, ways: usize, draws: Rng) -> Replacement {
                 match self {
                     $($(#[cfg($when)])? TlbReplacement::$variant $((spec @ super::$of::$spec { .. }))? => {
-                        let parameters = &();
-                        $(let parameters: &super::$of::$spec = spec;)?
+                        let parameters = replacements!(@parameters $(spec of $spec)?);
                         let policy = super::$file::$policy::new(parameters, sets, ways, draws);
                         Replacement::$variant(policy)
                     })*

@@ -86,6 +86,29 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
     assert answer.returncode == 0, answer.stderr
 
 
+def test_the_code_of_the_page_on_tlb_policies_is_what_the_tests_build() -> None:
+    page = "how-to/tlb-policy.md"
+    shown = [(DOCS / "how-to" / name).read_text() for name in ("clock.rs", "stride.rs")]
+    assert blocks(page, "rust") == shown
+    # Registered for the tests of the crate as the page says it is to be registered.
+    lines = "\n".join(blocks(page, "text"))
+    for part in ("replacement", "prefetcher"):
+        registry = (ROOT / f"crates/mmu/src/{part}/registry.rs").read_text()
+        (line,) = re.findall(r"^ *\[test\] (.*)$", registry, re.MULTILINE)
+        assert line in lines
+
+
+def test_the_first_question_of_the_page_on_tlb_policies_is_answered(cli: Cli) -> None:
+    (command,) = blocks("how-to/tlb-policy.md", "sh")
+    program, *arguments = shlex.split(command)
+    assert program == "pagewalk"
+    answer = cli(*arguments, "--instructions", "200K", "--warmup", "100K")
+    assert answer.returncode == 0, answer.stderr
+    assert "mmu.l2.main.replacement=srrip" in answer.stdout
+    # It has the values that are its defaults, and is not as the first design for that.
+    assert "mmu.prefetcher.next_page" in answer.stdout
+
+
 @pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
@@ -109,6 +132,14 @@ def test_tables_of_validation_are_made_from_the_kept_results(
     script = importlib.import_module(name)
     kept = json.loads(script.KEPT.read_text())
     assert script.tables(kept) in script.marked.PAGE.read_text()
+
+
+def test_the_table_of_tlb_policies_is_made_from_the_kept_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    script = importlib.import_module("tlb_policies")
+    assert script.table(json.loads(script.KEPT.read_text())) in script.PAGE.read_text()
 
 
 def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:

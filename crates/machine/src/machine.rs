@@ -144,7 +144,7 @@ impl Machine {
         let mut cores = Vec::with_capacity(n);
         let (walked, host) = config.walked();
         for core in 0..config.cores {
-            let mut mmu = Mmu::new(&config.mmu, core)?.serving(walked.walk_caches());
+            let mut mmu = Mmu::seeded(&config.mmu, core, seed)?.serving(walked.walk_caches());
             if let Some(host) = &host {
                 mmu = mmu.nested(host.walk_caches());
             }

@@ -259,11 +259,13 @@ impl Parts<'_> {
 
     /// A TLB prefetcher's table, and its buffer, which compares all entries.
     fn tlb_prefetcher(&mut self, spec: &TlbPrefetcherSpec) {
-        let TlbPrefetcherSpec::Distance(spec) = spec;
-        let geometry = (spec.rows.into(), spec.ways.into());
-        self.lookups("mmu.distance_table", Group::Tlbs, geometry, true);
-        if spec.buffer > 0 {
-            let n = u64::from(spec.buffer);
+        if let Some(table) = spec.table() {
+            let geometry = (table.entries.into(), table.ways.into());
+            let name = format!("mmu.{}", table.name);
+            self.lookups(&name, Group::Tlbs, geometry, true);
+        }
+        if spec.buffer() > 0 {
+            let n = u64::from(spec.buffer());
             self.lookups("mmu.prefetch_buffer", Group::Tlbs, (n, n), true);
         }
     }

@@ -113,8 +113,9 @@ def compare(
     beside the designs. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
     ``"LENGTH/PERIOD"``. `settings` changes configuration keys of the machine
-    and of every design, or, written ``"NAME:KEY"``, of one design. A design that was
-    made for a machine is simulated on it. Python's lock is free while the engine runs.
+    and of every design, or, written ``"NAME:KEY"``, of one design or machine. A design that was
+    made for a machine is simulated on it. `machine` may be a list: all designs then run on each,
+    and ``result["epyc-milan", "thp"]`` is one of them. Python's lock is free while the engine runs.
 
     Raises `UserError` for what makes no sense, `Failure` for what went wrong, and
     `WorkloadError` for a mistake in a program of one's own, whose `result` is
@@ -145,9 +146,11 @@ def _simulate(designs: Sequence[Named], arguments: Arguments, *, comparing: bool
     else:
         streams = _streams(workload, mappings, given)
     with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
+        machines = _machines(designs, arguments, comparing=comparing)
+        on = [_name_or_file(m, Path(folder, f"machines-{i}")) for i, m in enumerate(machines)]
         values = {
             **sources.limited(given, source),
-            "machine": _name_or_file(_machine(designs, arguments), Path(folder, "machines")),
+            "machine": on if len(on) > 1 else on[0],
             "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
         }
         if comparing:
@@ -172,9 +175,30 @@ _DEFAULTS: Json = {
 """Of every keyword argument."""
 
 
-def _machine(designs: Sequence[Named], arguments: Arguments) -> Named:
+def _machines(
+    designs: Sequence[Named], arguments: Arguments, *, comparing: bool
+) -> Sequence[Named]:
+    """The machines that were given, or the one that the designs were made for."""
+    given = arguments.get("machine")
+    if given is None or isinstance(given, (str, os.PathLike, Config)):
+        return [_machine(designs, given)]
+    if not given:
+        raise UserError("machine: the list is empty; expected one machine or more")
+    if len(given) == 1:
+        return [_machine(designs, given[0])]
+    if not comparing:
+        raise UserError("machine: pagewalk.run takes a single machine; pagewalk.compare several")
+    made = next((d for d in designs if isinstance(d, Config) and d.machine is not None), None)
+    if made is not None:
+        raise UserError(
+            f"machine: the design '{made.name}' was made for '{made.machine}' and cannot run on "
+            "several machines; make it without one"
+        )
+    return given
+
+
+def _machine(designs: Sequence[Named], chosen: Named | None) -> Named:
     """The machine that was given, or the one that the designs were made for."""
-    chosen: Named | None = arguments.get("machine")
     said = "machine is"
     for one in designs:
         if not isinstance(one, Config) or one.machine is None:

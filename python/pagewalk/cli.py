@@ -63,11 +63,13 @@ def run(
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
+    if len(sources.machines(flags["machine"])) > 1:
+        raise UserError("--machine: run takes a single machine; compare takes several")
     return _simulate("run", [design], flags)
 
 
 @app.command()
-@takes(options.OPTIONS)
+@takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
 def compare(
     designs: Annotated[
         str,
@@ -85,6 +87,9 @@ def compare(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
+    several = sources.machines(flags["machine"])
+    if len(several) > 1:
+        flags["machine"] = several
     return _simulate("compare", names, flags)
 
 

@@ -96,6 +96,10 @@ def _asked(value: bool | None, _flag: str) -> bool | None:
     return None if value is None else bool(value)
 
 
+def _machines(value: Any, _flag: str) -> str | list[str]:
+    return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
+
+
 def _path(value: str | os.PathLike[str] | None, _flag: str) -> str | None:
     return None if value is None else os.fspath(value)
 
@@ -146,11 +150,12 @@ class Option:
 OPTIONS = [
     Option(
         "machine", str, "The simulated machine.", "NAME|FILE",
-        default=DEFAULT_MACHINE, place=("machine",),
+        default=DEFAULT_MACHINE, place=("machine",), read=_machines,
     ),
     Option(
         "settings", Texts,
-        "Changes a configuration key, of one design with NAME:A.B=C; repeatable.", "A.B=C",
+        "Changes a configuration key; of one design, or machine, with NAME:A.B=C; repeatable.",
+        "A.B=C",
         flag="--set", place=("set",), read=_settings,
     ),
     Option("workload", Text, "A built-in program.", "NAME", WHAT),
@@ -282,7 +287,7 @@ class Arguments(TypedDict, total=False):
     one's own, and whether there is a bar of `progress`.
     """
 
-    machine: str | os.PathLike[str] | Config
+    machine: str | os.PathLike[str] | Config | Sequence[str | os.PathLike[str] | Config]
     settings: Mapping[str, Any] | None
     workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None
     mappings: Sequence[custom.Mapping | tuple[int, int]] | None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pagewalk.config import listed
 from pagewalk.errors import UserError
 from pagewalk.options import with_an_end
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
@@ -17,6 +18,11 @@ Json = dict[str, Any]
 
 DEFAULT_DESIGN = "radix"
 DEFAULT_DESIGNS = ("radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb")
+
+
+def machines(text: str) -> list[str]:
+    """The machines that a text names, with commas between them, or the file that it is."""
+    return [text] if Path(text).is_file() else listed(text)
 
 
 def source(

@@ -10,7 +10,7 @@ use crate::config::{DataDir, Shipped, keys};
 use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
-use crate::summary::metrics;
+use crate::summary::{metrics, program_metrics};
 
 /// One meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,6 +63,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
             config: resolved.map_err(|e| e.to_string())?.config,
             shortcut: None,
             beside: false,
+            on: None,
         };
         let facts = Facts {
             deterministic: true,
@@ -102,6 +103,16 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
 fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let mut out = Vec::new();
     for m in metrics() {
+        out.push(Explanation {
+            kind: "metric",
+            name: m.name.to_owned(),
+            text: m.meaning.to_owned(),
+            unit: m.unit.to_owned(),
+            source: String::new(),
+            workload: None,
+        });
+    }
+    for m in program_metrics() {
         out.push(Explanation {
             kind: "metric",
             name: m.name.to_owned(),

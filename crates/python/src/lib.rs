@@ -8,7 +8,7 @@ use std::sync::RwLock;
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
     Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
-    statistics as all_statistics,
+    program_metrics, statistics as all_statistics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -240,7 +240,7 @@ fn statistics() -> PyResult<String> {
         .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
         .collect();
     let statistics = all_statistics(&installation()?.data).map_err(failure)?;
-    dump(&json!({"metrics": metrics, "statistics": statistics}))
+    dump(&json!({"metrics": metrics, "programs": program_metrics(), "statistics": statistics}))
 }
 
 /// What a name means: `{"found": [...]}` or `{"nearest": [...]}`.

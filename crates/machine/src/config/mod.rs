@@ -10,7 +10,7 @@ mod registry;
 mod schema;
 
 pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
-pub use naming::{DesignName, Setting};
+pub use naming::{DesignName, Setting, label};
 pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
 

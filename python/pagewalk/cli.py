@@ -127,7 +127,9 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         (flags["parquet"], result.write_parquet),
         (flags["html"], result.write_html),
     ]
-    _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
+    _write_and_show(
+        writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
+    )
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status

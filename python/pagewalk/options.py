@@ -215,6 +215,10 @@ OPTIONS = [
         None, OUT, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
     ),
     Option(
+        "wide", bool, "Every column, in several tables where the terminal is narrow.", None, OUT,
+        default=False, python=False,
+    ),
+    Option(
         "json_file", Text, "Everything, as JSON.", "FILE", OUT, flag="--json", python=False,
     ),
     Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),

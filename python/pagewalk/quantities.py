@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from pagewalk.errors import UserError
 
@@ -56,26 +58,56 @@ def exact_bytes(value: int) -> str:
     return f"{value}B"
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The units of a quantity, each `step` times the one before."""
+
+    step: int
+    units: tuple[str, ...]
+
+    def own(self, value: float) -> str:
+        """The value with the unit that suits it."""
+        if float(value).is_integer() and abs(value) < self.step:
+            return f"{int(value)} {self.units[0]}".rstrip()
+        level = self._level(value)
+        return f"{significant(value / self.step**level)} {self.units[level]}".rstrip()
+
+    def common(self, values: Iterable[float]) -> tuple[str, Callable[[float], str]]:
+        """The unit that suits the largest of the values, and what writes each of them in it.
+
+        Where they lie too far apart for one unit it is empty, and each is written with its own.
+        """
+        listed = [abs(value) for value in values if value]
+        level = self._level(max(listed, default=0))
+        factor = self.step**level
+        if level and min(listed) < factor / 100:
+            return "", self.own
+        return self.units[level], lambda value: significant(value / factor)
+
+    def _level(self, value: float) -> int:
+        level, rest = 0, abs(value)
+        while level < len(self.units) - 1 and rest >= self.step:
+            rest /= self.step
+            level += 1
+        # 999.96 K would round to 1000 K.
+        if level < len(self.units) - 1 and rest >= self.step * 0.9995:
+            level += 1
+        return level
+
+
+COUNTS = Scale(1000, ("", "K", "M", "G", "T", "P"))
+SIZES = Scale(1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+JOULES = Scale(1000, ("nJ", "uJ", "mJ", "J", "kJ"))
+
+
 def count(value: float) -> str:
     """A count in at most seven characters: ``812``, ``43.1 K``, ``2.50 G``."""
-    return _scaled(value, 1000, ["", " K", " M", " G", " T", " P"])
+    return COUNTS.own(value)
 
 
 def size(value: float) -> str:
     """A size in binary units: ``512 B``, ``2.00 MiB``."""
-    return _scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"])
-
-
-def _scaled(value: float, step: int, units: list[str]) -> str:
-    exact = float(value).is_integer() and abs(value) < step
-    if exact:
-        return f"{int(value)}{units[0]}"
-    level = 0
-    # 999.96 K would round to 1000 K.
-    while level < len(units) - 1 and abs(value) >= step * (0.9995 if level else 1):
-        value /= step
-        level += 1
-    return f"{significant(value)}{units[level]}"
+    return SIZES.own(value)
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -95,13 +127,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 def joules(nanojoules: float) -> str:
     """An energy: ``812 nJ``, ``43.1 mJ``, ``2.50 J``."""
-    value, unit = nanojoules, "nJ"
-    for larger in ("uJ", "mJ", "J", "kJ"):
-        # 999.96 would round to 1000.
-        if abs(value) < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{significant(value)} {unit}"
+    return JOULES.own(nanojoules)
 
 
 def duration(seconds: float) -> str:

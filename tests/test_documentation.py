@@ -37,7 +37,15 @@ def test_the_design_file_of_the_worked_example_runs(cli: Cli, tmp_path: Path) ->
     assert "mmu.l2.main.entries=1024" in answer.stdout
 
 
-@pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
+# That of a figure runs in test_reproduce.py.
+SCRIPTS = sorted(
+    str(path.relative_to(DOCS))
+    for path in DOCS.rglob("*.md")
+    if "```python\n" in path.read_text() and path.name != "reproduce.md"
+)
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")))

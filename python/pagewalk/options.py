@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_count
+from pagewalk.quantities import integer, parse_count
+from pagewalk.visible import shown
 
 if TYPE_CHECKING:
     from pagewalk import custom
@@ -65,6 +66,10 @@ def _sample(text: str | None, flag: str) -> Json | None:
     """Reads ``LENGTH/PERIOD``."""
     if text is None:
         return None
+    if not isinstance(text, str):
+        raise UserError(
+            f"{flag}: {shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M"
+        )
     length, slash, period = text.partition("/")
     if not slash:
         raise UserError(f"{flag}: '{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M")
@@ -92,25 +97,42 @@ def _settings(pairs: list[str] | None, flag: str) -> list[str]:
     return pairs or []
 
 
-def _asked(value: bool | None, _flag: str) -> bool | None:
-    return None if value is None else bool(value)
+def _asked(value: bool | None, flag: str) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise UserError(f"{flag}: {shown(value)} is not understood; expected True or False")
 
 
 def _machines(value: Any, _flag: str) -> str | list[str]:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
 
 
-def _path(value: str | os.PathLike[str] | None, _flag: str) -> str | None:
-    return None if value is None else os.fspath(value)
+def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(f"{flag}: {shown(value)} is not understood; expected the path of a file")
+    return os.fspath(value)
+
+
+def whole(value: object, flag: str, expected: str) -> int:
+    """A whole number, NumPy's too. Raises `UserError` for what is none."""
+    number = integer(value)
+    if number is None:
+        raise UserError(f"{flag}: {shown(value)} is no whole number; expected {expected}")
+    return number
 
 
 def _whole(expected: str, first: int, end: int) -> Callable[[int | None, str], int | None]:
     """Reads a whole number of a range, whose `end` is no more in it."""
 
     def read(value: int | None, flag: str) -> int | None:
-        if value is not None and not first <= value < end:
-            raise UserError(f"{flag}: {value} is not possible; expected {expected}")
-        return value
+        if value is None:
+            return None
+        number = whole(value, flag, expected)
+        if not first <= number < end:
+            raise UserError(f"{flag}: {number} is not possible; expected {expected}")
+        return number
 
     return read
 
@@ -195,7 +217,7 @@ OPTIONS = [
     ),
     Option(
         "roi", bool, "Only between the marks of pagewalk.h.", None, HOW_MUCH,
-        default=False, place=("limits", "roi"),
+        default=False, place=("limits", "roi"), read=_asked,
     ),
     Option(
         "sample", Text, "Measure LENGTH of every PERIOD instructions, warm the rest.",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from pagewalk.errors import UserError
+from pagewalk.visible import shown
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?|\d{1,3}(?:[_,]\d{3})+)\s*([A-Za-z]*)")
 _COUNT = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
@@ -22,29 +25,53 @@ _BYTES = {
 _LIMIT = 2**63
 
 
-def _parse(text: str, units: dict[str, int], what: str, forms: str) -> int:
+def integer(value: object) -> int | None:
+    """A whole number as Python's own, NumPy's too; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
+
+
+def _as_text(value: object, what: str, forms: str) -> str:
+    """A number as text; a text as it is. Raises `UserError` for what is neither."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, float):
+        return str(value)
+    if (number := integer(value)) is not None:
+        return str(number)
+    raise UserError(f"{what}: {shown(value)} is not understood; expected {forms}")
+
+
+def _parse(given: object, units: dict[str, int], what: str, forms: str) -> int:
+    text = _as_text(given, what, forms)
     match = _NUMBER.fullmatch(text.strip())
     factor = units.get(match[2].upper()) if match else None
     if match is None or factor is None:
-        raise UserError(f"{what}: '{text}' is not understood; expected {forms}")
+        raise UserError(f"{what}: {shown(text)} is not understood; expected {forms}")
     whole, _, part = match[1].replace("_", "").replace(",", "").partition(".")
     scaled = int(whole + part) * factor
     denominator: int = 10 ** len(part)
     value, rest = divmod(scaled, denominator)
     if rest or value >= _LIMIT:
         problem = "is not a whole number" if rest else "is too large"
-        raise UserError(f"{what}: '{text}' {problem}; expected {forms}")
+        raise UserError(f"{what}: {shown(text)} {problem}; expected {forms}")
     return value
 
 
 def parse_count(text: str | int, what: str) -> int:
     """Reads a count such as ``250000``, ``100M`` or ``1.5G`` (powers of ten)."""
-    return _parse(str(text), _COUNT, what, "a count such as 250000, 100M or 1.5G")
+    return _parse(text, _COUNT, what, "a count such as 250000, 100M or 1.5G")
 
 
 def parse_bytes(text: str | int, what: str) -> int:
     """Reads a size such as ``4GiB``, ``4GB`` or ``4G``: all powers of two, as memory is sold."""
-    value = _parse(str(text), _BYTES, what, "a size such as 64MiB, 4GiB or 1TiB")
+    value = _parse(text, _BYTES, what, "a size such as 64MiB, 4GiB or 1TiB")
     if value == 0:
         raise UserError(f"{what}: a size of 0 makes no sense; expected one such as 4GiB")
     return value

@@ -12,7 +12,7 @@ from pagewalk import files
 from pagewalk.energy import Energy
 from pagewalk.histograms import TOLD, Histogram
 from pagewalk.intervals import Intervals
-from pagewalk.quantities import count
+from pagewalk.quantities import count, significant, with_unit
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Quantity:
     name: str
     value: float | None
     unit: str
-    meaning: str
+    meaning: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Statistic:
     name: str
     value: int
     unit: str
-    meaning: str
+    meaning: str = field(repr=False)
     gauge: bool
 
 
@@ -138,7 +138,7 @@ def _statistics(rows: list[Json]) -> list[Statistic]:
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DesignResult:
     """The result of one design.
 
@@ -221,7 +221,7 @@ class DesignResult:
             energy_ratio=data.get("energy_ratio"),
             mappings=_mappings(data.get("mappings")),
             machine=data.get("machine"),
-            design=data.get("design", data["name"]),
+            design=data.get("design") or data["name"],
             speedup_in_time=data.get("speedup_in_time"),
             harmonic_speedup=data.get("harmonic_speedup"),
             antt=data.get("antt"),
@@ -256,9 +256,47 @@ class DesignResult:
     def __getitem__(self, name: str) -> float:
         value = self.get(name)
         if value is None:
-            known = ", ".join(q.name for q in self.quantities)
-            raise KeyError(f"no number '{name}' in the summary; there are {known}")
+            raise KeyError(_unknown("number", name, "the summary", [q.name for q in self.told]))
         return value
+
+    def __repr__(self) -> str:
+        told = [] if self.complete else [self.status.replace("_", " ")]
+        told += [
+            f"{name} {with_unit(value, unit)}"
+            for name, unit in _TOLD.items()
+            if (value := self.get(name)) is not None
+        ]
+        if self.speedup is not None:
+            told.append(f"speedup {significant(self.speedup)}")
+        if self.translation_cost is not None:
+            told.append(f"translation costs {significant(100 * self.translation_cost)} %")
+        return visible(f"<pagewalk.DesignResult {self.name}: {', '.join(told)}>")
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f'<tr title="{escape(q.meaning)}"><th>{escape(q.name)}</th>'
+            f"<td>{escape(with_unit(q.value, q.unit))}</td><td>{escape(q.unit)}</td></tr>"
+            for q in self.told
+        )
+        return f"<table><caption>{escape(visible(self.name))}</caption>{rows}</table>"
+
+
+_TOLD = {"ipc": "", "l2_tlb_mpki": "", "walks": "", "walk_cycles_mean": "", "cycles": ""}
+"""What is shown of a design on one line."""
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _unknown(kind: str, name: object, where: str, names: list[str]) -> str:
+    from pagewalk import native
+
+    near = native.nearest(str(name), names)
+    hint = f"did you mean '{near}'? " if near else ""
+    return f"no {kind} '{name}' in {where}; {hint}there are {', '.join(names)}"
 
 
 class Result:
@@ -362,38 +400,55 @@ class Result:
         for result in self.designs:
             if design in (result.name, (result.machine, result.design)):
                 return result
-        known = ", ".join(d.name for d in self.designs)
-        raise KeyError(f"no design '{design}' in this result; there are {known}")
+        raise KeyError(_unknown("design", design, "this result", [d.name for d in self.designs]))
 
     def _key(self, design: DesignResult) -> dict[str, str | None]:
         """The first columns of frames: which design it is, and on which of several machines."""
         machine = {"machine": design.machine} if self.machines else {}
-        return {**machine, "design": design.design}
+        return {**machine, "design": design.design or design.name}
+
+    def _keys(self, designs: list[DesignResult]) -> dict[str, polars.Series]:
+        """These columns, a row a design."""
+        import polars
+
+        keys = [self._key(d) for d in designs]
+        return {
+            name: polars.Series([key[name] for key in keys], dtype=polars.String)
+            for name in self._key(self.designs[0])
+        }
 
     @cached_property
     def summary(self) -> polars.DataFrame:
-        """One row a design, a column a number of the summary; of a mix those of the whole, too.
+        """One row a design, a column a number of the summary.
 
-        Of several machines, one row a machine and design.
+        Numbers are Float64, null where a design has none; the columns are the same for every
+        run: `weighted_speedup`, `harmonic_speedup` and `antt` are those of a mix,
+        `translation_cost` is there where measured. Of several machines there is a row a machine
+        and design, with the column machine first.
         """
         import polars
 
-        is_mix = any(d.programs for d in self.designs)
-        costed = self.translation_reference is not None
-        rows = [
+        across = ("speedup_in_time",) if self.machines else ()
+        own = ("speedup", *across, "energy_ratio", *_OF_MIXES, "translation_cost")
+        names = dict.fromkeys(q.name for d in self.designs for q in d.quantities)
+        return polars.DataFrame(
             {
-                **self._key(d),
-                "status": d.status,
-                "speedup": d.speedup,
-                **({"speedup_in_time": d.speedup_in_time} if self.machines else {}),
-                "energy_ratio": d.energy_ratio,
-                **({name: getattr(d, name) for name in _OF_MIXES} if is_mix else {}),
-                **({"translation_cost": d.translation_cost} if costed else {}),
-                **{q.name: None if q.value is None else float(q.value) for q in d.quantities},
+                **self._keys(self.designs),
+                "status": polars.Series([d.status for d in self.designs], dtype=polars.String),
+                **{
+                    name: polars.Series(
+                        [_float(getattr(d, name)) for d in self.designs], dtype=polars.Float64
+                    )
+                    for name in own
+                },
+                **{
+                    name: polars.Series(
+                        [_float(d.get(name)) for d in self.designs], dtype=polars.Float64
+                    )
+                    for name in names
+                },
             }
-            for d in self.designs
-        ]
-        return polars.DataFrame(rows, infer_schema_length=None)
+        )
 
     @cached_property
     def programs(self) -> polars.DataFrame:
@@ -506,22 +561,26 @@ class Result:
         `cycles` how long it is; one that is not `complete` was cut by the end. The other
         columns are the numbers of the summary, all counters by path and name, and what is told of
         histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``. On several
-        cores ``cores.mmu.walks`` is the sum over them.
+        cores ``cores.mmu.walks`` is the sum over them. Counts are Int64 and numbers of the
+        summary Float64, null where a design has none; ``polars.concat(…, how="diagonal")`` puts
+        those of several runs together.
         """
         import polars
 
-        frames = [
-            polars.DataFrame(
-                {
-                    **{name: [value] * len(d.intervals) for name, value in self._key(d).items()},
-                    **d.intervals.columns(),
-                },
-                strict=False,
-            )
-            for d in self.designs
-            if len(d.intervals)
-        ]
-        return polars.concat(frames, how="diagonal_relaxed") if frames else polars.DataFrame()
+        # Also of designs without any, so that the first columns are always there.
+        frames = []
+        for d in self.designs:
+            columns = self._keys([d] * len(d.intervals))
+            for name, values in d.intervals.columns().items():
+                if name == "complete":
+                    columns[name] = polars.Series(values, dtype=polars.Boolean)
+                elif name in d.intervals.values and name not in ("instructions", "cycles"):
+                    numbers = [_float(value) for value in values]
+                    columns[name] = polars.Series(numbers, dtype=polars.Float64)
+                else:
+                    columns[name] = polars.Series(values, dtype=polars.Int64)
+            frames.append(polars.DataFrame(columns))
+        return polars.concat(frames, how="diagonal")
 
     def to_json(self) -> str:
         """Everything, as one JSON text."""

@@ -215,15 +215,15 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
     status, text = shown(width, "-m", "pagewalk", "compare", *flags)
     assert status == 0
     result = Result(json.loads(path.read_text()))
-    table = text.split("Programs of the mix")[1].split("Speedup over")[0]
-    # Of each block: the numbers of the two programs, and the weighted speedups.
-    shown_cells: list[list[str]] = [[], [], []]
+    table = text.split("Programs of the mix")[1].split("What each program met")[0]
+    # Of each block: the numbers of the two programs, and those of the mix as a whole.
+    shown_cells: list[list[str]] = [[], [], [], [], []]
     for block in table.split("\n\n"):
         rows = [re.findall(r"(?<=\s)\d+\.\d+(?=\s)", f"{line} ") for line in block.splitlines()]
         for into, row in zip(shown_cells, filter(None, rows), strict=False):
             into.extend(row)
     several = len(result.designs) > 1
-    expected: list[list[str]] = [[], [], []]
+    expected: list[list[str]] = [[], [], [], [], []]
     for i, program in enumerate(result.designs[0].programs):
         assert program.ipc_alone is not None
         expected[i].append(significant(program.ipc_alone))
@@ -233,8 +233,13 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
             assert own.speedup is not None
             speed = own.speedup if several else own.ipc / program.ipc_alone
             expected[i] += [significant(own.ipc), f"{speed:.3f}"]
-    expected[2] = [f"{d.weighted_speedup:.3f}" for d in result.designs]
+    for row_of, name in enumerate(("weighted_speedup", "harmonic_speedup", "antt"), start=2):
+        expected[row_of] = [f"{getattr(d, name):.3f}" for d in result.designs]
     assert shown_cells == expected, text
+    met = text.split("What each program met")[1].split("\n\n")[0]
+    for program in (p for d in result.designs for p in d.programs):
+        assert program.l2_tlb_mpki is not None
+        assert significant(program.l2_tlb_mpki) in met
 
 
 @widths

@@ -118,6 +118,7 @@ class Definitions(TypedDict):
     """Everything that results count."""
 
     metrics: list[Metric]
+    programs: list[Metric]
     statistics: list[Sense]
 
 

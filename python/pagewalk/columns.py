@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pagewalk import histograms
 from pagewalk.energy import GROUPS
-from pagewalk.quantities import COUNTS, JOULES, SIZES, Scale, significant
+from pagewalk.quantities import COUNTS, JOULES, NANOSECONDS, SIZES, Scale, significant
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, Result
+    from pagewalk.result import DesignResult, ProgramResult, Result
 
 Row = TypeVar("Row")
 
@@ -85,12 +85,12 @@ def comparison(result: Result) -> list[Column[DesignResult]]:
     """What `compare` tells of designs side by side, in this order."""
     by_requests = result.speedup_by == "request"
     kind = f",\n{result.speedup_kind}" if result.speedup_kind else ""
-    first = result.designs[0].name
     columns: list[Column[DesignResult]] = [
         Column(
             *("speedup", f"speedup{kind}", ALWAYS, lambda design: design.speedup, ratio),
-            *("speedup", f"over {first}"),
+            *("speedup", f"over {result.reference}"),
         ),
+        *_across(result),
         Column(
             *("translation_cost", "translation\n(% of cycles)", 1, _translation_cost, _percent),
             *("translation", "cycles that perfect TLBs would save"),
@@ -113,6 +113,57 @@ def comparison(result: Result) -> list[Column[DesignResult]]:
         ),
     ]
     return columns
+
+
+def _across(result: Result) -> list[Column[DesignResult]]:
+    """By what machines compare, where there are several."""
+    if not result.machines:
+        return []
+
+    def nanoseconds(design: DesignResult) -> float | None:
+        seconds = design.get("seconds")
+        return None if seconds is None else seconds * 1e9
+
+    def in_time(design: DesignResult) -> float | None:
+        return design.speedup_in_time
+
+    first = f"in seconds, over {result.designs[0].name}"
+    return [
+        Column("speedup_in_time", "speedup\nin time", ALWAYS, in_time, ratio, "in time", first),
+        Column("seconds", "time", 1, nanoseconds, NANOSECONDS),
+        Column("cycles", "cycles", 6, _of("cycles"), COUNTS),
+        Column(
+            *("walk_cycles_per_instruction", "walk cycles\nan instr.", 3),
+            _of("walk_cycles_per_instruction"),
+        ),
+    ]
+
+
+def programs(designs: Iterable[DesignResult]) -> list[Column[ProgramResult]]:
+    """What each program of a mix met, up to what was asked of it."""
+    of_all = [p for d in designs for p in d.programs]
+
+    def of(name: str) -> Callable[[ProgramResult], float | None]:
+        return lambda program: program.get(name)
+
+    def huge(program: ProgramResult) -> float | None:
+        if not program.mapped:
+            return None
+        return 100 * ((program.mapped_2mb or 0) + (program.mapped_1gb or 0)) / program.mapped
+
+    listed = [
+        Column("programs.l1d_tlb_mpki", "L1 TLB\nMPKI", 4, of("l1d_tlb_mpki"), significant, *_MPKI),
+        Column("programs.l2_tlb_mpki", "L2 TLB\nMPKI", 1, of("l2_tlb_mpki"), significant, *_MPKI),
+        Column("programs.walks", "walks", 6, of("walks"), COUNTS),
+        Column("programs.walk_cycles_mean", "cycles\na walk", 2, of("walk_cycles_mean")),
+        Column("programs.page_faults", "page\nfaults", 7, of("page_faults"), COUNTS),
+        Column("programs.core_cycles", "cycles\nof cores", 5, of("core_cycles"), COUNTS),
+        Column("programs.mapped_4kb", "mapped", 3, of("mapped"), SIZES),
+        Column("programs.mapped_2mb", "in huge\npages (%)", 8, huge),
+        Column("programs.page_table_bytes", "page\ntables", 3, of("page_table_bytes"), SIZES),
+    ]
+    # Results of before these were counted have none.
+    return [c for c in listed if any(c.value(p) is not None for p in of_all)]
 
 
 PARTS = {

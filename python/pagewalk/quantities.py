@@ -125,6 +125,7 @@ class Scale:
 COUNTS = Scale(1000, ("", "K", "M", "G", "T", "P"))
 SIZES = Scale(1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 JOULES = Scale(1000, ("nJ", "uJ", "mJ", "J", "kJ"))
+NANOSECONDS = Scale(1000, ("ns", "us", "ms", "s"))
 
 
 def count(value: float) -> str:
@@ -168,14 +169,20 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+_SCALED: dict[str, Callable[[float], str]] = {
+    "bytes": SIZES.own,
+    "nJ": JOULES.own,
+    "s": lambda seconds: NANOSECONDS.own(seconds * 1e9),
+}
+"""How numbers of these units are written."""
+
+
 def with_unit(value: float | None, unit: str) -> str:
     """A statistic with its unit, as the reports print it."""
     if value is None:
         return "–"
-    if unit == "bytes":
-        return size(value)
-    if unit == "nJ":
-        return joules(value)
+    if unit in _SCALED:
+        return _SCALED[unit](value)
     if unit in ("%", "percent"):
         return f"{significant(value)} %"
     if unit in ("share", "fraction"):

@@ -99,20 +99,27 @@ def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]
     return settings({**kinds, **shown})
 
 
+def _on_each(result: Result) -> list[list[DesignResult]]:
+    """The designs of each machine."""
+    machines: list[str | None] = [*result.machines] or [None]
+    return [[d for d in result.designs if d.machine == machine] for machine in machines]
+
+
 def resolved(result: Result, short: dict[str, str]) -> Table:
     """What each design is: the first by what it is made of, the others by what is different.
 
-    What is as it is when a file says nothing is left out. A name that is `short` below stands
-    whole before it.
+    What is as it is when a file says nothing is left out. Each of several machines has a first. A
+    name that is `short` below stands whole before it.
     """
-    first, *others = result.designs
-    base = flattened(first.config)
     usual = {key["path"]: key.get("default") for key in native.config_keys()}
-    own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
-    rows = [(first.name, _made_of(own, usual, {}))]
-    for design in others:
-        different = _made_of(flattened(design.config), usual, base)
-        rows.append((design.name, different or f"as {first.name}"))
+    rows = []
+    for first, *others in _on_each(result):
+        base = flattened(first.config)
+        own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
+        rows.append((first.name, _made_of(own, usual, {})))
+        for design in others:
+            different = _made_of(flattened(design.config), usual, base)
+            rows.append((design.name, different or f"as {first.name}"))
     table = grid()
     names(table, "cyan")
     words(table, "dim")
@@ -162,7 +169,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
         out.print()
         out.print(Padding(line(sampled), (0, 0, 0, 2)))
     _print_histograms(design, out, wide=wide)
-    _print_programs(result, out)
+    _print_programs(result, out, wide=wide)
     _print_costs(result, out)
     _print_title("Where the cycles went", out)
     _print_stack(design, out)
@@ -176,7 +183,7 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
     out.print(Padding(resolved(result, _short(result, out)), (0, 0, 0, 2), expand=False))
     out.print()
     _print_designs(columns.comparison(result), result.designs, result, out, wide=wide)
-    _print_programs(result, out)
+    _print_programs(result, out, wide=wide)
     _print_speedups(result, out)
     _print_stacks(result, out)
     _print_costs(result, out)
@@ -194,7 +201,7 @@ def _short(result: Result, out: Console) -> dict[str, str]:
 
 
 def _label_width(short: dict[str, str]) -> int:
-    return max(_LABEL, *(cell_len(name) for name in short.values()))
+    return max(_LABEL, *(1 + cell_len(name) for name in short.values()))
 
 
 def _title(design: DesignResult, name_of_it: str) -> Text:
@@ -362,30 +369,69 @@ def _print_times(result: Result, out: Console, *, wide: bool) -> None:
     _print_designs(listed, result.designs, result, out, wide=wide)
 
 
+_PROGRAM = 28
+"""Columns of a program's name beside its numbers."""
 _HEAD = 16
 """Columns of a design's name above its numbers; a longer one takes several lines."""
-_WEIGHTED = "weighted speedup"
+_OF_MIXES = {
+    "weighted speedup": "weighted_speedup",
+    "harmonic speedup": "harmonic_speedup",
+    "ANTT": "antt",
+}
+"""What is told of a mix as a whole."""
 
 
-def _print_programs(result: Result, out: Console) -> None:
-    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
+    """The programs of a mix: their speeds, and what each met."""
     if not result.designs[0].programs:
         return
-    first = result.designs[0]
+    for designs in _on_each(result):
+        _print_company(result, designs, out)
+    listed = columns.programs(result.designs)
+    if not listed:
+        return
+    rows = [(d, p) for d in result.designs for p in d.programs]
     several = len(result.designs) > 1
     short = _short(result, out)
-    heads = [chop_cells(short[d.name], _HEAD) if several else [] for d in result.designs]
-    names_of = [line(name, style="cyan") for name in (*(p.name for p in first.programs), _WEIGHTED)]
-    filled = [
-        Filled("IPC\nalone", [*(_cell(p.ipc_alone, significant) for p in first.programs), ""])
+    programs = _programs(list(dict.fromkeys(visible(p.name) for _, p in rows)))
+    width = max(cell_len(text) for text in programs.values())
+    heads = [
+        label(programs[visible(p.name)], width, "cyan")
+        + line(f"  {short[d.name]}" if several else "", style="dim")
+        for d, p in rows
     ]
-    for design, head in zip(result.designs, heads, strict=True):
+    _print_title("What each program met", out)
+    _print_columns("program", heads, [p for _, p in rows], listed, out, wide=wide)
+
+
+def _programs(listed: Sequence[str]) -> dict[str, str]:
+    """What programs are called beside their numbers, without arguments that need not be told."""
+    words = [name.split(" ")[0] for name in listed]
+    first = words if len(set(words)) == len(words) else listed
+    short = shortened(first, _PROGRAM)
+    return {name: short[word] for name, word in zip(listed, first, strict=True)}
+
+
+def _print_company(result: Result, designs: Sequence[DesignResult], out: Console) -> None:
+    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+    first = designs[0]
+    several = len(result.designs) > 1
+    short = _short(result, out)
+    heads = [chop_cells(short[d.name], _HEAD) if several else [] for d in designs]
+    whole = [k for k, v in _OF_MIXES.items() if any(getattr(d, v) is not None for d in designs)]
+    names_of = [line(name, style="cyan") for name in (*(p.name for p in first.programs), *whole)]
+    blank = [""] * len(whole)
+    filled = [
+        Filled("IPC\nalone", [*(_cell(p.ipc_alone, significant) for p in first.programs), *blank])
+    ]
+    for design, head in zip(designs, heads, strict=True):
         over = "".join(f"{part}\n" for part in head)
         # The speed of one design is told by what its programs lose to each other.
         speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
-        ipcs = [*(_cell(p.ipc, significant) for p in design.programs), ""]
+        ipcs = [*(_cell(p.ipc, significant) for p in design.programs), *blank]
         filled.append(Filled(f"{over}IPC", ipcs))
-        ratios = [_cell(speed, columns.ratio) for speed in (*speeds, design.weighted_speedup)]
+        of_mix = [getattr(design, _OF_MIXES[name]) for name in whole]
+        ratios = [_cell(speed, columns.ratio) for speed in (*speeds, *of_mix)]
         filled.append(Filled(f"{over}{'speedup' if several else 'of alone'}", ratios))
     _print_title(f"Programs of the mix (alone: on {first.name})", out)
     _print_table("program", names_of, filled, out)
@@ -462,15 +508,24 @@ def _needs_words(result: Result, design: DesignResult) -> bool:
 
 
 def _print_speedups(result: Result, out: Console) -> None:
+    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
     known = [(d, d.speedup) for d in result.designs if d.speedup is not None]
+    _print_bars(f"Speedup over {result.reference}{kind}", known, result, out)
+    by = ", by requests" if result.speedup_by == "request" else ""
+    known = [(d, d.speedup_in_time) for d in result.designs if d.speedup_in_time is not None]
+    _print_bars(f"Speedup in time over {result.designs[0].name}{by}", known, result, out)
+
+
+def _print_bars(
+    title: str, known: Sequence[tuple[DesignResult, float]], result: Result, out: Console
+) -> None:
     if not known:
         return
     most = max(speedup for _, speedup in known)
     short = _short(result, out)
     room = _label_width(short)
     width = max(10, min(60, out.width - room - 12))
-    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
-    _print_title(f"Speedup over {result.designs[0].name}{kind}", out)
+    _print_title(title, out)
     for design, speedup in known:
         faster = colours.FASTER if speedup > 1.0005 else colours.SAME
         style = colours.SLOWER if speedup < 0.9995 else faster

@@ -99,8 +99,8 @@ class ProgramResult:
     mapped_2mb: int | None = None
     mapped_1gb: int | None = None
     page_table_bytes: int | None = None
-    own: dict[str, int] = field(default_factory=dict)
-    later: dict[str, int] = field(default_factory=dict)
+    own: dict[str, int] = field(default_factory=dict, repr=False)
+    later: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def mapped(self) -> int | None:

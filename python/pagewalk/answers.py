@@ -70,10 +70,29 @@ class _Sense(TypedDict):
     source: str
 
 
+class _Setting(TypedDict):
+    key: str
+    value: Any
+    comment: str
+
+
+class Setting(_Setting, total=False):
+    """A key that a file sets, with the file's comment; `default` where one is defined."""
+
+    default: Any
+
+
 class Sense(_Sense, total=False):
-    """One sense of a name; `workload` is there where it names a built-in program."""
+    """One sense of a name.
+
+    `workload` is there where it names a built-in program, `settings` of a design, a machine or a
+    paper, `default` and `reader` of a configuration key: the part of the machine that it is for.
+    """
 
     workload: Program
+    settings: list[Setting]
+    default: Any
+    reader: str
 
 
 class Explanation(TypedDict, total=False):
@@ -95,12 +114,15 @@ class _Key(TypedDict):
     path: str
     text: str
     expected: str
+    unit: str
+    reader: str
 
 
 class Key(_Key, total=False):
-    """A configuration key: its path, what it means, and the values it takes.
+    """A configuration key: its path, what it means, the values it takes, and their unit.
 
-    `default` is there where a file may leave the key out.
+    `reader` is the part of the machine that it is for; `default` is there where a file may leave
+    the key out.
     """
 
     default: Any

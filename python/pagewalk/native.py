@@ -115,6 +115,12 @@ def explain(name: str) -> Explanation:
     return answer
 
 
+def topics() -> dict[str, list[str]]:
+    """All names that can be explained by their kind, but for those of counters."""
+    answer: dict[str, list[str]] = _asked(_engine.topics)
+    return answer
+
+
 def nearest(given: str, names: Iterable[str]) -> str | None:
     """The name that a misspelt one is nearest to, if any is near."""
     return _engine.nearest(given, list(names))

@@ -24,7 +24,7 @@ pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
     OwnEnergy, PartEnergy,
 };
-pub use explain::{Explanation, explain, statistics};
+pub use explain::{Explanation, FileSetting, explain, statistics, topics};
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample};
 pub use machine::{Account, Outcome};

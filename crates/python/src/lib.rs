@@ -8,7 +8,7 @@ use std::sync::RwLock;
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
     Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
-    program_metrics, statistics as all_statistics,
+    program_metrics, statistics as all_statistics, topics as all_topics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -252,6 +252,12 @@ fn explain(name: &str) -> PyResult<String> {
     }
 }
 
+/// Names that can be explained by their kind: `{"term": [...], "design": [...], ...}`.
+#[pyfunction]
+fn topics() -> PyResult<String> {
+    dump(&all_topics(&installation()?.data).map_err(failure)?)
+}
+
 /// The name that a misspelt one is nearest to, if any is near.
 #[pyfunction]
 fn nearest(given: &str, names: Vec<String>) -> Option<String> {
@@ -343,7 +349,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     functions! {
         set_data_dir version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
-        explain nearest record trace_info trace_check trace_convert doctor
+        explain topics nearest record trace_info trace_check trace_convert doctor
     }
     Ok(())
 }

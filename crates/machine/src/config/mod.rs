@@ -6,6 +6,7 @@
 mod hashed;
 mod layers;
 mod naming;
+mod readers;
 mod registry;
 mod schema;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 import shlex
@@ -12,8 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pagewalk import report
 from pagewalk.reference import pages
+from pagewalk.result import Result
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROOT = DOCS.parent
@@ -78,3 +82,21 @@ def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) 
     for case in hardware.CASES:
         candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
         assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}
+
+
+def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: Path) -> None:
+    page = "how-to/compare-machines.md"
+    first, second = blocks(page, "sh")
+    path = tmp_path / "r.json"
+    for command in (second, first):
+        program, *arguments = shlex.split(command.replace("\\\n", ""))
+        assert program == "pagewalk"
+        answer = cli(*arguments, "--json", path, cwd=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+    shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    report.compare(Result(json.loads(path.read_text())), shown)
+    assert isinstance(shown.file, io.StringIO)
+    printed = [line.rstrip() for line in shown.file.getvalue().splitlines()]
+    (table,) = blocks(page, "text")
+    for line in table.splitlines():
+        assert line.rstrip() in printed

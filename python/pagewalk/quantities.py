@@ -109,6 +109,8 @@ class Scale:
         factor = self.step**level
         if level and min(listed) < factor / 100:
             return "", self.own
+        if level == 0 and all(float(value).is_integer() for value in listed):
+            return self.units[0], lambda value: str(int(value))
         return self.units[level], lambda value: significant(value / factor)
 
     def _level(self, value: float) -> int:

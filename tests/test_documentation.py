@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import re
@@ -15,8 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pagewalk import report
 from pagewalk.reference import pages
+from pagewalk.result import Result
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROOT = DOCS.parent
@@ -109,7 +113,15 @@ def test_the_first_question_of_the_page_on_tlb_policies_is_answered(cli: Cli) ->
     assert "mmu.prefetcher.next_page" in answer.stdout
 
 
-@pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
+# That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py.
+SCRIPTS = sorted(
+    path.name
+    for path in DOCS.glob("*.md")
+    if "```python\n" in path.read_text() and path.name != "reproduce.md"
+)
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")))
@@ -175,3 +187,21 @@ def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
     return slugs | set(re.findall(r'id="([^"]+)"', text))
+
+
+def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: Path) -> None:
+    page = "how-to/compare-machines.md"
+    first, second = blocks(page, "sh")
+    path = tmp_path / "r.json"
+    for command in (second, first):
+        program, *arguments = shlex.split(command.replace("\\\n", ""))
+        assert program == "pagewalk"
+        answer = cli(*arguments, "--json", path, cwd=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+    shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    report.compare(Result(json.loads(path.read_text())), shown)
+    assert isinstance(shown.file, io.StringIO)
+    printed = [line.rstrip() for line in shown.file.getvalue().splitlines()]
+    (table,) = blocks(page, "text")
+    for line in table.splitlines():
+        assert line.rstrip() in printed

@@ -77,16 +77,18 @@ def harmless(specification: Any) -> Any:
     return visible(specification) if isinstance(specification, str) else specification
 
 
-def speedups(result: Result) -> str | None:
-    """A bar a design: its speed against the first design's."""
-    rows = [(d.name, d.speedup) for d in result.designs if d.speedup is not None]
+def speedups(result: Result, *, in_time: bool = False) -> str | None:
+    """A bar a design: its speed against the first design's, or of several machines in seconds."""
+    speeds = [(d.name, d.speedup_in_time if in_time else d.speedup) for d in result.designs]
+    rows = [(name, speed) for name, speed in speeds if speed is not None]
     if len(rows) < 2:
         return None
     frame = pl.DataFrame(rows, schema=["design", "speedup"], orient="row")
     kind = f", {result.speedup_kind}" if result.speedup_kind else ""
+    over = f"in time over {result.designs[0].name}" if in_time else f"over {result.reference}"
     base = alt.Chart(frame).encode(
         y=alt.Y("design:N", sort=None, title=None),
-        x=alt.X("speedup:Q", title=f"speedup over {result.designs[0].name}{kind}"),
+        x=alt.X("speedup:Q", title=f"speedup {over}{kind}"),
     )
     bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
         color=alt.condition(

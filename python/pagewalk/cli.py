@@ -11,7 +11,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import files, native, options
+from pagewalk import completion, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, UserError
@@ -27,7 +27,7 @@ app = App(
     help="What address translation costs a program, and what other designs would make of it.",
     epilog="A first look: pagewalk compare --workload gups --size 1GiB",
     no_args_is_help=False,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -57,23 +57,28 @@ def run(
     design: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="The translation design; with changes: NAME[A.B=C,…]."
+            metavar="NAME|FILE",
+            help="The translation design; with changes: NAME[A.B=C,…].",
+            autocompletion=completion.design,
         ),
     ] = sources.DEFAULT_DESIGN,
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
+    if len(sources.machines(flags["machine"])) > 1:
+        raise UserError("--machine: run takes a single machine; compare takes several")
     return _simulate("run", [design], flags)
 
 
 @app.command()
-@takes(options.OPTIONS)
+@takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
 def compare(
     designs: Annotated[
         str,
         typer.Option(
             metavar="A,B[K=V],C",
             help="The designs, with changes in brackets; speedups refer to the first.",
+            autocompletion=completion.designs,
         ),
     ] = ",".join(sources.DEFAULT_DESIGNS),
     **flags: Any,
@@ -85,6 +90,9 @@ def compare(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
+    several = sources.machines(flags["machine"])
+    if len(several) > 1:
+        flags["machine"] = several
     return _simulate("compare", names, flags)
 
 
@@ -122,7 +130,9 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         (flags["parquet"], result.write_parquet),
         (flags["html"], result.write_html),
     ]
-    _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
+    _write_and_show(
+        writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
+    )
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -312,19 +322,31 @@ def machines(json_file: JsonFile = None) -> None:
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="A statistic, design, machine, program or key.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A word of a report or page, a statistic, key, design, machine, program or paper.",
+            show_default=False,
+            autocompletion=completion.explained,
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Explain a statistic, design, machine, built-in program or configuration key."""
-    from pagewalk.tables import explanation, meanings
+    """Explain whatever has a name here; without one, list what there is."""
+    from pagewalk import tables
 
-    _answer(meanings(name, native.explain(name)), json_file, explanation)
+    if not words:
+        _answer(native.topics(), json_file, tables.topics)
+        return
+    name = " ".join(words)
+    _answer(tables.meanings(name, native.explain(name)), json_file, tables.explanation)
 
 
 def _answer(
-    answer: list[Answer],
+    answer: Answer,
     json_file: str | None,
-    show: Callable[[list[Answer], TextIO], None],
+    show: Callable[[Answer, TextIO], None],
 ) -> None:
     """Shows an answer on the terminal, or writes it to the file that was asked for."""
     if json_file is None:
@@ -339,7 +361,10 @@ def reproduce(
     paper: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER", help="A shipped paper, or the folder of one.", show_default=False
+            metavar="PAPER",
+            help="A shipped paper, or the folder of one.",
+            show_default=False,
+            autocompletion=completion.paper,
         ),
     ] = None,
     figures: Annotated[
@@ -426,6 +451,7 @@ def validate(
             metavar="NAME|FILE",
             help="The translation design (as this host translates).",
             show_default=False,
+            autocompletion=completion.design,
         ),
     ] = None,
     runs: Annotated[

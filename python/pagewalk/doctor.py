@@ -17,7 +17,7 @@ from pagewalk.terminal import console, grid, line, names, words
 if TYPE_CHECKING:
     from pagewalk.answers import Host
 
-LIBRARIES = ("polars", "altair", "vl-convert-python")
+LIBRARIES = ("polars", "numpy", "altair", "vl-convert-python")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from pagewalk import completion
 from pagewalk.errors import UserError
 from pagewalk.options import BY_NAME, Option
 
@@ -40,6 +41,16 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, **more})
 
 
+_OFFERED: Mapping[str, Callable[..., completion.Words]] = {
+    "machine": completion.machine,
+    "settings": completion.setting,
+    "workload": completion.workload,
+    "params": completion.param,
+    "mix": completion.mix,
+}
+"""What a shell offers for a value; of others, files."""
+
+
 def flag(name: str, about: str | None = None) -> Any:
     """What typer reads of an option; `about` is its help where that is not its own."""
     option = BY_NAME[name]
@@ -49,6 +60,7 @@ def flag(name: str, about: str | None = None) -> Any:
         help=about or option.help,
         rich_help_panel=option.panel,
         min=option.least,
+        autocompletion=_OFFERED.get(name),
     )
 
 

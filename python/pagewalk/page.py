@@ -6,7 +6,7 @@ import html
 import json
 from typing import TYPE_CHECKING
 
-from pagewalk import charts, histograms
+from pagewalk import charts, columns, histograms
 from pagewalk.energy import GROUPS
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.visible import visible_lines
@@ -122,6 +122,7 @@ def _number(design: DesignResult, name: str) -> str | None:
 def _charts(result: Result) -> str:
     drawn = [
         ("Speedup", charts.speedups(result)),
+        ("Speedup in time", charts.speedups(result, in_time=True)),
         ("Where the cycles went", charts.cycles(result)),
         ("Where the energy went", f"{charts.energies(result) or ''}{_energies(result)}"),
         (
@@ -210,12 +211,18 @@ def _table(result: Result) -> str:
     rows = {q.name: q for d in result.designs for q in d.told}
     head = "".join(f"<th>{escape(d.name)}</th>" for d in result.designs)
     speedups = "".join(f"<td>{_ratio(d.speedup)}</td>" for d in result.designs)
-    over = "Over the first design"
+    over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
     body = f"<tr><td>speedup</td>{speedups}<td class=text>{over}</td></tr>"
+    if result.machines:
+        in_time = "".join(f"<td>{_ratio(d.speedup_in_time)}</td>" for d in result.designs)
+        body += (
+            f"<tr><td>speedup_in_time</td>{in_time}<td class=text>"
+            f"In seconds, over {escape(result.designs[0].name)}</td></tr>"
+        )
     if result.translation_reference is not None:
         costs = "".join(f"<td>{_percent(d.translation_cost)}</td>" for d in result.designs)
         body += (
@@ -248,9 +255,42 @@ def _summary(result: Result) -> str:
     return summary
 
 
+_OF_MIXES = {
+    "weighted_speedup": "weighted speedup",
+    "harmonic_speedup": "harmonic speedup",
+    "antt": "ANTT",
+}
+
+
 def _programs(result: Result) -> str:
     """One row a program of a mix: alone, and in each design's company of the others."""
-    first = result.designs[0]
+    machines: list[str | None] = [*result.machines] or [None]
+    on_each = [[d for d in result.designs if d.machine == machine] for machine in machines]
+    return "".join(_company(designs) for designs in on_each) + _met(result)
+
+
+def _met(result: Result) -> str:
+    """One row a program and design: what it met, up to what was asked of it."""
+    listed = columns.programs(result.designs)
+    rows = [(d, p) for d in result.designs for p in d.programs]
+    if not listed or not rows:
+        return ""
+    filled = [column.filled([p for _, p in rows]) for column in listed]
+    head = "".join(f"<th>{escape(f.title).replace(chr(10), '<br>')}</th>" for f in filled)
+    body = "".join(
+        f"<tr><td>{escape(p.name)}</td><td>{escape(d.name)}</td>"
+        f"{''.join(f'<td>{escape(f.cells[i])}</td>' for f in filled)}</tr>"
+        for i, (d, p) in enumerate(rows)
+    )
+    return (
+        f"<table><thead><tr><th></th><th>design</th>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _company(designs: list[DesignResult]) -> str:
+    """One row a program of a mix, of the designs of one machine."""
+    first = designs[0]
     if not first.programs:
         return ""
 
@@ -258,18 +298,19 @@ def _programs(result: Result) -> str:
         return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
     head = "".join(
-        f"<th>{escape(d.name)}<br>IPC</th><th>{escape(d.name)}<br>speedup</th>"
-        for d in result.designs
+        f"<th>{escape(d.name)}<br>IPC</th><th>{escape(d.name)}<br>speedup</th>" for d in designs
     )
     body = ""
     for number, program in enumerate(first.programs):
         cells = [escape(program.name), _shown(program.ipc_alone)]
-        for design in result.designs:
+        for design in designs:
             own = design.programs[number]
             cells += [_shown(own.ipc), _ratio(own.speedup)]
         body += row(*cells)
-    weighted = [cell for d in result.designs for cell in ("", _ratio(d.weighted_speedup))]
-    body += row("weighted speedup", "", *weighted)
+    for name, title in _OF_MIXES.items():
+        if any(getattr(d, name) is not None for d in designs):
+            cells = [cell for d in designs for cell in ("", _ratio(getattr(d, name)))]
+            body += row(title, "", *cells)
     return (
         f"<table><thead><tr><th></th><th>{escape(first.name)}<br>IPC alone</th>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>"

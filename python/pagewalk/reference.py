@@ -40,6 +40,9 @@ def statistics(definitions: Definitions) -> str:
         "largest, and the values themselves in buckets, 32 in each doubling.\n",
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
+        "## Programs of a mix\n",
+        "Told of each program where several run side by side, and of the mix as a whole.\n",
+        *_table(["name", "unit", "meaning"], _rows(definitions["programs"], "meaning")),
         "## Counters\n",
         "`N` stands for a number. Components that count the same share a table.\n",
     ]

@@ -496,6 +496,13 @@ impl Mmu {
         }
     }
 
+    /// Translations that none of its TLBs had: walks, and hits of what is looked into
+    /// beside or before them.
+    pub fn misses(&self) -> u64 {
+        let in_memory = self.in_memory.as_ref().map_or(0, |unit| unit.stats().hits);
+        self.stats.walks + in_memory + self.stb_hits() + self.prefetch_buffer_hits()
+    }
+
     /// The largest values that [`Mmu::report`] tells are those from now on.
     pub fn mark(&mut self) {
         self.walk_latency.mark();

@@ -1,22 +1,30 @@
-//! What a name means: statistics, metrics, designs, machines, configuration
-//! keys and workloads, all from the code's own definitions.
+//! What a name means: words of reports, statistics, metrics, designs, machines, papers,
+//! configuration keys and workloads, all from the code's own definitions.
+
+mod files;
+mod glossary;
+
+use std::collections::BTreeMap;
 
 use pagewalk_programs::WorkloadInfo;
 use pagewalk_stream::Facts;
 use pagewalk_units::distance;
 use serde::Serialize;
+use serde_json::Value;
 
+pub use self::files::FileSetting;
+use self::glossary::TERMS;
 use crate::config::{DataDir, Shipped, keys};
 use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
-use crate::summary::metrics;
+use crate::summary::{metrics, program_metrics};
 
 /// One meaning of a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `statistic`, `metric`, `config`, `design`, `machine` or `workload`; of energy
-    /// also `model` and `number`.
+    /// `term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; of
+    /// energy also `model` and `number`.
     pub kind: &'static str,
     /// Full name.
     pub name: String,
@@ -26,9 +34,21 @@ pub struct Explanation {
     pub unit: String,
     /// Where it comes from, if that is known.
     pub source: String,
+    /// What a configuration key is where a file says nothing, if it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<Value>,
+    /// The part of the machine that reads a configuration key.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reader: &'static str,
+    /// What a file sets: of a design, a machine or a paper.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<FileSetting>,
     /// A built-in program's sizes, threads and parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<&'static WorkloadInfo>,
+    /// Other names, by which it is found, too.
+    #[serde(skip)]
+    other: &'static [&'static str],
 }
 
 /// What no shipped file has is told, too.
@@ -63,6 +83,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
             config: resolved.map_err(|e| e.to_string())?.config,
             shortcut: None,
             beside: false,
+            on: None,
         };
         let facts = Facts {
             deterministic: true,
@@ -90,8 +111,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
                     name,
                     text: definition.meaning.to_owned(),
                     unit: definition.unit.to_owned(),
-                    source: String::new(),
-                    workload: None,
+                    ..Explanation::default()
                 });
             }
         }
@@ -99,38 +119,74 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     Ok(out)
 }
 
-fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
+/// All that is named but for the counters of components, which take a machine to find.
+fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
     let mut out = Vec::new();
+    for t in TERMS {
+        out.push(Explanation {
+            kind: "term",
+            name: t.names[0].to_owned(),
+            text: t.text.to_owned(),
+            unit: t.unit.to_owned(),
+            other: &t.names[1..],
+            ..Explanation::default()
+        });
+    }
     for m in metrics() {
         out.push(Explanation {
             kind: "metric",
             name: m.name.to_owned(),
             text: m.meaning.to_owned(),
             unit: m.unit.to_owned(),
-            source: String::new(),
-            workload: None,
+            ..Explanation::default()
         });
     }
+    for m in program_metrics() {
+        out.push(Explanation {
+            kind: "metric",
+            name: m.name.to_owned(),
+            text: m.meaning.to_owned(),
+            unit: m.unit.to_owned(),
+            ..Explanation::default()
+        });
+    }
+    let keys = keys();
     for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
         for f in data.list(kind).map_err(|e| e.to_string())? {
             out.push(Explanation {
                 kind: word,
+                settings: files::settings(&f.text, &keys),
                 name: f.name,
                 text: f.description,
-                unit: String::new(),
                 source: f.source,
-                workload: None,
+                ..Explanation::default()
             });
         }
     }
-    for k in keys() {
+    for p in files::papers(&data.0) {
+        out.push(Explanation {
+            kind: "paper",
+            name: p.name,
+            text: p.text,
+            source: p.source,
+            settings: p.settings,
+            ..Explanation::default()
+        });
+    }
+    for k in keys {
+        // The unit is the more telling; a number needs no other form.
+        let unit = match k.unit {
+            "" => k.expected,
+            unit => format!("{}, {unit}", k.expected),
+        };
         out.push(Explanation {
             kind: "config",
             name: k.path,
             text: k.text,
-            unit: k.expected,
-            source: String::new(),
-            workload: None,
+            unit,
+            default: k.default,
+            reader: k.reader,
+            ..Explanation::default()
         });
     }
     for w in pagewalk_programs::workloads() {
@@ -138,17 +194,39 @@ fn everything(data: &DataDir) -> Result<Vec<Explanation>, String> {
             kind: "workload",
             name: w.name.to_owned(),
             text: w.description.to_owned(),
-            unit: String::new(),
             source: w.source.to_owned(),
             workload: Some(w),
+            ..Explanation::default()
         });
     }
-    out.extend(statistics(data)?);
     Ok(out)
+}
+
+/// Names by their kind, as users write them: all that can be explained but for counters.
+///
+/// # Errors
+/// The shipped files are not there.
+pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, String> {
+    let mut out: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    for e in named(data)? {
+        out.entry(e.kind).or_default().push(e.name);
+    }
+    Ok(out)
+}
+
+/// A name without what writers differ in: case, and blanks, dashes or underscores.
+fn plain(name: &str) -> String {
+    let words = name.split(|c: char| c.is_whitespace() || c == '_' || c == '-');
+    let words: Vec<String> = words
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    words.join(" ")
 }
 
 /// Whether `full` is `name`, or ends in it at a dot; numbers in `name` match `N` or `<name>`.
 fn matches(full: &str, name: &str) -> bool {
+    let (full, name) = (plain(full), plain(name));
     let full: Vec<&str> = full.split('.').collect();
     let name: Vec<&str> = name.split('.').collect();
     name.len() <= full.len()
@@ -156,7 +234,7 @@ fn matches(full: &str, name: &str) -> bool {
             .iter()
             .zip(&name)
             .all(|(f, n)| {
-                f == n || *f == "<name>" || (*f == "N" && n.bytes().all(|b| b.is_ascii_digit()))
+                f == n || *f == "<name>" || (*f == "n" && n.bytes().all(|b| b.is_ascii_digit()))
             })
 }
 
@@ -169,9 +247,8 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
         kind,
         name: name.to_owned(),
         text: text.to_owned(),
-        unit: String::new(),
         source: source.to_owned(),
-        workload: None,
+        ..Explanation::default()
     };
     let mut out = vec![told("model", ENERGY, MODEL, MODEL_SOURCE)];
     out.extend(all.into_iter().filter(|e| {
@@ -186,7 +263,8 @@ fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
     out
 }
 
-/// All meanings of `name`; if there is none, at most three names that are near.
+/// All meanings of `name`, in whatever case and with blanks or underscores; if there is none,
+/// at most three names that are near.
 ///
 /// # Errors
 /// The shipped files are not there.
@@ -194,11 +272,25 @@ pub fn explain(
     data: &DataDir,
     name: &str,
 ) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
-    let all = everything(data)?;
-    if name == ENERGY {
+    let mut all = named(data)?;
+    let asked = plain(name);
+    if asked == ENERGY {
         return Ok(Ok(energy(all)));
     }
-    let exact: Vec<Explanation> = all.iter().filter(|e| e.name == name).cloned().collect();
+    let is = |e: &&Explanation| {
+        plain(&e.name) == asked || e.other.iter().any(|other| plain(other) == asked)
+    };
+    let mut exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
+    if !exact.is_empty() {
+        if exact.iter().all(|e| e.kind == "term") {
+            // A word of reports, and the end of a key: `l1d`.
+            let keys = all.iter().filter(|e| e.kind == "config");
+            exact.extend(keys.filter(|e| matches(&e.name, name)).cloned());
+        }
+        return Ok(Ok(exact));
+    }
+    all.extend(statistics(data)?);
+    let exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
     let found = if exact.is_empty() {
         all.iter()
             .filter(|e| matches(&e.name, name))
@@ -210,20 +302,53 @@ pub fn explain(
     if !found.is_empty() {
         return Ok(Ok(found));
     }
-    let mut near: Vec<(usize, &str)> = all
+    // Of names that are as near, words of reports come first, and counters last.
+    let mut near: Vec<(usize, usize, &str)> = all
         .iter()
-        .filter_map(|e| {
+        .enumerate()
+        .filter_map(|(place, e)| {
             // The path of a statistic or key need not be given.
             let last = e.name.rsplit('.').next().unwrap_or(&e.name);
-            let distances = [distance(name, &e.name), distance(name, last)];
-            Some((distances.into_iter().flatten().min()?, e.name.as_str()))
+            let names = [e.name.as_str(), last];
+            let names = names.iter().chain(e.other);
+            let nearest = names.filter_map(|n| distance(&asked, &plain(n))).min()?;
+            Some((nearest, place, e.name.as_str()))
         })
         .collect();
-    near.sort();
-    near.dedup_by_key(|n| n.1);
-    Ok(Err(near
-        .into_iter()
-        .take(3)
-        .map(|n| n.1.to_owned())
-        .collect()))
+    near.sort_unstable();
+    let mut names: Vec<String> = Vec::new();
+    for (_, _, name) in near {
+        if names.len() < 3 && !names.iter().any(|n| n == name) {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(Err(names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glossary::TERMS;
+    use super::{matches, plain};
+
+    #[test]
+    fn case_and_what_joins_words_make_no_difference() {
+        assert_eq!(plain(" L2  TLB MPKI"), plain("l2_tlb_mpki"));
+        assert_eq!(plain("EPYC Milan"), plain("epyc-milan"));
+        assert!(matches("core.N.mmu.walks", "MMU.walks"));
+        assert!(matches("core.N.mmu.walks", "core.3.mmu.walks"));
+        assert!(!matches("core.N.mmu.walks", "alks"));
+    }
+
+    #[test]
+    fn no_word_has_two_definitions() {
+        let mut names: Vec<String> = TERMS
+            .iter()
+            .flat_map(|t| t.names)
+            .map(|n| plain(n))
+            .collect();
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
 }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, colours, histograms
+from pagewalk import charts, histograms, palette
 from pagewalk.result import Result
 
 
@@ -23,13 +23,17 @@ def labels(svg: str) -> list[str]:
     return [(e.text or "").strip() for e in ET.fromstring(svg).iter() if e.tag.endswith("text")]
 
 
+def picture(specification: dict[str, Any] | None) -> str:
+    assert specification is not None
+    return charts.svg(specification)
+
+
 def numbers(svg: str) -> list[float]:
     return [float(t) for t in labels(svg) if re.fullmatch(r"[0-9.]+", t)]
 
 
 def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any]) -> None:
-    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
-    assert drawn is not None
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
     # 20 million instructions across, IPC 0.2 up; the three instructions of the end have 3.0.
     assert max(numbers(drawn)) == 20
     assert max(float(t) for t in labels(drawn) if re.fullmatch(r"\d\.\d+", t)) == 0.2
@@ -38,8 +42,7 @@ def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any])
 def test_where_every_interval_was_cut_they_are_drawn_all_the_same(answer: dict[str, Any]) -> None:
     for design in answer["designs"]:
         design["intervals"]["complete"] = [False] * 3
-    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
-    assert drawn is not None
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
     assert 3.0 in numbers(drawn)
 
 
@@ -48,8 +51,7 @@ def test_a_distribution_is_drawn_over_magnitudes(answer: dict[str, Any]) -> None
         waits = dict(design["histograms"][0], name="walker_wait", p50=0)
         waits["buckets"] = [[0, 0, 900], [64, 65, 100]]
         design["histograms"].append(waits)
-    drawn = charts.times(Result(answer))
-    assert drawn is not None
+    drawn = picture(charts.times(Result(answer)))
     assert {"walk latency", "walker wait", "radix", "thp", "0", "512"} <= set(labels(drawn))
     for design in answer["designs"]:
         design["histograms"] = []
@@ -75,5 +77,5 @@ def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
 
 
 def test_thirty_designs_have_colours_of_their_own() -> None:
-    assert len(set(colours.designs(30))) == 30
-    assert colours.designs(31)[30] == colours.DESIGNS[0]
+    assert len(set(palette.designs(30))) == 30
+    assert palette.designs(31)[30] == palette.designs(1)[0]

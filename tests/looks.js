@@ -136,5 +136,8 @@
     if (!element.getAttribute("aria-label")) found.push(`a ${element.tagName} has no name`);
   for (const heading of document.querySelectorAll("th"))
     if (!heading.scope) found.push(`'${shown(heading)}' heads neither a row nor a column`);
+  const names = [...document.querySelectorAll("[id]")].map(element => element.id);
+  for (const name of names.filter((name, i) => names.indexOf(name) < i))
+    found.push(`two elements are called ${name}`);
   return {found: [...new Set(found)], texts, marks, charts};
 }

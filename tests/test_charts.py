@@ -76,6 +76,35 @@ def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
     ]
 
 
+def test_the_same_result_is_the_same_page(answer: dict[str, Any]) -> None:
+    assert Result(answer).to_html() == Result(answer).to_html()
+
+
+def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
+    (one, _) = answer["designs"]
+    answer["designs"] = [dict(one, name=f"d{number}") for number in range(10)]
+    drawn = picture(charts.times(Result(answer)))
+    # A dot and a mark a design, and no line that would hide another's.
+    assert drawn.count('class="mark-line') == 0
+    assert {f"d{number}" for number in range(10)} <= set(labels(drawn))
+    assert "median" in charts.about_times(Result(answer))
+    # Where everything is zero there is nothing to see.
+    for design in answer["designs"]:
+        design["histograms"] = [dict(one["histograms"][0], largest=0, p50=0, p90=0, p99=0)]
+    assert charts.times(Result(answer)) is None
+
+
+def test_a_line_s_name_stands_at_its_end(answer: dict[str, Any]) -> None:
+    specification = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
+    drawn = picture(specification)
+    assert {"radix", "thp"} <= set(labels(drawn))
+    assert "role-legend" not in drawn
+    # One that is too long for that has a legend.
+    answer["designs"][1]["name"] = "thp" * 40
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
+    assert "role-legend" in drawn
+
+
 def test_thirty_designs_have_colours_of_their_own() -> None:
     assert len(set(palette.designs(30))) == 30
     assert palette.designs(31)[30] == palette.designs(1)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,9 @@ def config(look: Look = WIDE) -> Json:
     }
 
 
+_NUMBERED = re.compile(r"(?<=id=\")clip\d+|(?<=url\(#)clip\d+")
+
+
 def words(name: str) -> str:
     """A number's name as a title has it: ``l2_tlb_mpki`` is L2 TLB MPKI."""
     capitals = {"l1d", "l1i", "l2", "l3", "tlb", "mpki", "ipc", "dram"}
@@ -91,7 +95,10 @@ def words(name: str) -> str:
 def svg(specification: Json) -> str:
     """Draws a Vega-Lite specification without a browser and without the network."""
     # Vega-Lite reads a backslash in a title as an escape: it may make a control of one again.
-    return visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
+    text = visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
+    # Vega counts what it has drawn in this process: the same chart is the same text.
+    known: dict[str, str] = {}
+    return _NUMBERED.sub(lambda found: known.setdefault(found[0], f"clip{len(known)}"), text)
 
 
 def harmless(specification: Any) -> Any:
@@ -142,7 +149,7 @@ class _Rows:
     @property
     def width(self) -> int:
         """Of the plot: what names leave."""
-        return round(self.look.width - (self._longest + 14 if self.beside else 14))
+        return round(self.look.width - (self._longest + 20 if self.beside else 16))
 
     @property
     def size(self) -> Json:
@@ -159,16 +166,23 @@ class _Rows:
         return alt.Y("design:N", sort=self.names, title=None, **({} if self.beside else _BARE))
 
     def layers(self) -> list[alt.Chart]:
-        """The names, where no axis has them."""
+        """The names, where no axis has them: each right above its bar."""
         if self.beside:
             return []
-        frame = pl.DataFrame({"design": self.names, "lines": self._lines})
-        text = alt.Chart(frame).mark_text(
-            align="left", baseline="top", fontSize=self.look.font, color=INK,
-            lineHeight=1.25 * self.look.font, dy=2,
-        )  # fmt: skip
+        height = 1.25 * self.look.font
         y = alt.Y("design:N", sort=self.names, bandPosition=0, title=None, axis=None)
-        return [text.encode(y=y, x=alt.value(0), text="lines:N")]
+        most = max(len(lines) for lines in self._lines)
+        named = list(zip(self.names, self._lines, strict=True))
+        drawn = []
+        for number in sorted({len(lines) for lines in self._lines}):
+            rows = [(name, lines) for name, lines in named if len(lines) == number]
+            frame = pl.DataFrame(rows, schema=["design", "lines"], orient="row")
+            text = alt.Chart(frame).mark_text(
+                align="left", baseline="top", fontSize=self.look.font, color=INK,
+                lineHeight=height, dy=2 + (most - number) * height,
+            )  # fmt: skip
+            drawn.append(text.encode(y=y, x=alt.value(0), text="lines:N"))
+        return drawn
 
 
 _BARE: Json = {"axis": None}
@@ -301,7 +315,7 @@ def _stacked(
     frame = pl.DataFrame(pieces, infer_schema_length=None)
     base = alt.Chart(frame).encode(y=place.y)
     scales = alt.Scale(domain=list(pairs), range=list(pairs.values()))
-    legend = alt.Legend(columns=labels.columns(list(pairs), look.width, look.font))
+    legend = alt.Legend(columns=labels.columns(list(pairs), place.width, look.font))
     drawn = base.mark_bar(
         height=place.bar, yOffset=place.shift, stroke=palette.LIGHT_PANEL, strokeWidth=0.7
     ).encode(
@@ -329,6 +343,8 @@ def _stacked(
     return _whole(layers.properties(**place.size), look)
 
 
+_THIN = 0.6
+"""Of a line that says little. Opacity would do; but a PDF with some is not the same bytes twice."""
 _PLOT = 200
 """How high a plot over time is, at least."""
 
@@ -337,7 +353,7 @@ def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> 
     """A line a design over the instructions, of one number in each interval.
 
     Each value is as wide as its interval. One that the end of the measured part cut is drawn
-    faintly and has no say in the axis: a ratio over a few instructions may be anything. Each
+    thinly and has no say in the axis: a ratio over a few instructions may be anything. Each
     line's name stands at its end, or in a legend where names are too long for that.
     """
     rows: list[tuple[str, float, float, bool, int]] = []
@@ -381,9 +397,7 @@ def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> 
     )
     single = {"color": palette.designs(1)[0]} if len(order) < 2 else {}
     lines = base.transform_filter("datum.complete").mark_line(strokeWidth=1.8, **single)
-    cut = base.transform_filter("!datum.complete").mark_line(
-        strokeWidth=1.8, opacity=0.35, clip=True, **single
-    )
+    cut = base.transform_filter("!datum.complete").mark_line(strokeWidth=_THIN, clip=True, **single)
     plot = look.width - 4.5 * look.font - (room if at_ends else 0)
     layers = [lines, cut]
     if at_ends:

@@ -47,8 +47,7 @@ section.warning p { margin: 0; }
 p.about { color: var(--faint); max-width: 84ch; margin: 4px 0 14px; }
 figure { margin: 0; }
 svg { display: block; width: 100%; height: auto; }
-svg.wide { max-width: 1000px; }
-svg.narrow { display: none; max-width: 420px; }
+svg.narrow { display: none; }
 .scroll { overflow-x: auto; margin: 4px 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px;
   min-width: 100%; }

@@ -6,6 +6,7 @@ import html
 import re
 
 from pagewalk import palette
+from pagewalk.visible import visible_lines
 
 _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|white|black)"')
 _NAMED = {"white": "#ffffff", "black": "#000000"}
@@ -19,6 +20,7 @@ _UNSAID = re.compile(
 )
 _IDENTIFIER = re.compile(r'(id="|url\(#)([A-Za-z]+\d+)')
 _WIDTH = re.compile(r'width="([0-9.]+)"')
+_ENLARGED = {"wide": 1.1, "narrow": 1.4}
 _VARIABLE = re.compile(r"var\(--c([0-9a-f]{6}),")
 
 
@@ -26,15 +28,16 @@ def embedded(svg: str, label: str, kind: str, name: str, *, least: float = 0) ->
     """A drawn chart as a part of a page of charts.
 
     `label` is what it shows, in words, `kind` its class there and `name` its own on the page.
-    It may be shrunk, to the share `least` of its size if that is given. Its colours are the
-    style's where `dark` gives one.
+    It may be shrunk, to the share `least` of its size, and is enlarged a little where there is
+    room. Its colours are the style's where `dark` gives one.
     """
     lean = _IDENTIFIER.sub(rf"\g<1>{name}-\g<2>", _lean(svg))
     drawn = _COLOUR.sub(_variable, lean)
-    named = f'<svg role="img" aria-label="{html.escape(label)}"'
-    if least and (size := _WIDTH.search(svg)):
+    named = f'<svg role="img" aria-label="{html.escape(visible_lines(label))}"'
+    if size := _WIDTH.search(svg):
         full = float(size[1])
-        named += f' style="min-width:{least * full:.0f}px;max-width:{full:.0f}px"'
+        least_pixels = f"min-width:{least * full:.0f}px;" if least else ""
+        named += f' style="{least_pixels}max-width:{_ENLARGED[kind] * full:.0f}px"'
     font = _FONT.search(svg)
     return drawn.replace('class="marks"', f'class="{kind}"{font[0] if font else ""}', 1).replace(
         "<svg", named, 1
@@ -43,7 +46,9 @@ def embedded(svg: str, label: str, kind: str, name: str, *, least: float = 0) ->
 
 def on_paper(svg: str, label: str) -> str:
     """The same for a notebook, whose background may be any: it brings its own."""
-    named = f'<svg role="img" aria-label="{html.escape(label)}" style="background:#fff"'
+    named = (
+        f'<svg role="img" aria-label="{html.escape(visible_lines(label))}" style="background:#fff"'
+    )
     return _lean(svg, fonts=True).replace("<svg", named, 1)
 
 

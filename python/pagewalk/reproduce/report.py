@@ -35,6 +35,7 @@ nav a { display: inline-block; margin: 0 14px 4px 0; }
 tr.average > * { font-weight: 600; background: var(--soft); }
 td.text { min-width: 8em; } td.text:last-child { min-width: 16em; }
 td.why { color: var(--bad); }
+@media (max-width: 700px) { td.text { min-width: 5em; } td.text:last-child { min-width: 11em; } }
 """
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes ready what the Makefile's targets need: a virtual environment in .venv
 # with the packages that pyproject.toml names, Rust's formatter and linter,
-# QEMU's user-mode emulator, and the programs that the tests run in it. Says what
+# QEMU's user-mode emulator, the programs that the tests run in it, and a browser. Says what
 # it could not get; fails only without what nothing works without.
 #
 #   scripts/setup.sh python [GROUP...] | rust | qemu | live-tools
@@ -113,10 +113,10 @@ install_stopped() {
     ! [ -e "/etc/init.d/$1" ] || update-rc.d "$1" disable >/dev/null 2>&1 || true
 }
 
-# What the tests run in the emulator.
+# What the tests run in the emulator, and the browser that looks at pages.
 live_tools() {
     local pair
-    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3 g++:g++; do
+    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3 g++:g++ chromium:chromium; do
         command -v "${pair%:*}" >/dev/null && continue
         install_stopped "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
             || say "WARNING: no ${pair%:*} here; the tests that run it are skipped (on Debian: apt-get install ${pair#*:})"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, colours, histograms
+from pagewalk import charts, histograms, palette
 from pagewalk.result import Result
 
 
@@ -23,13 +23,17 @@ def labels(svg: str) -> list[str]:
     return [(e.text or "").strip() for e in ET.fromstring(svg).iter() if e.tag.endswith("text")]
 
 
+def picture(specification: dict[str, Any] | None) -> str:
+    assert specification is not None
+    return charts.svg(specification)
+
+
 def numbers(svg: str) -> list[float]:
     return [float(t) for t in labels(svg) if re.fullmatch(r"[0-9.]+", t)]
 
 
 def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any]) -> None:
-    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
-    assert drawn is not None
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
     # 20 million instructions across, IPC 0.2 up; the three instructions of the end have 3.0.
     assert max(numbers(drawn)) == 20
     assert max(float(t) for t in labels(drawn) if re.fullmatch(r"\d\.\d+", t)) == 0.2
@@ -38,8 +42,7 @@ def test_an_interval_that_was_cut_has_no_say_in_the_axis(answer: dict[str, Any])
 def test_where_every_interval_was_cut_they_are_drawn_all_the_same(answer: dict[str, Any]) -> None:
     for design in answer["designs"]:
         design["intervals"]["complete"] = [False] * 3
-    drawn = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
-    assert drawn is not None
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
     assert 3.0 in numbers(drawn)
 
 
@@ -48,8 +51,7 @@ def test_a_distribution_is_drawn_over_magnitudes(answer: dict[str, Any]) -> None
         waits = dict(design["histograms"][0], name="walker_wait", p50=0)
         waits["buckets"] = [[0, 0, 900], [64, 65, 100]]
         design["histograms"].append(waits)
-    drawn = charts.times(Result(answer))
-    assert drawn is not None
+    drawn = picture(charts.times(Result(answer)))
     assert {"walk latency", "walker wait", "radix", "thp", "0", "512"} <= set(labels(drawn))
     for design in answer["designs"]:
         design["histograms"] = []
@@ -74,6 +76,35 @@ def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
     ]
 
 
+def test_the_same_result_is_the_same_page(answer: dict[str, Any]) -> None:
+    assert Result(answer).to_html() == Result(answer).to_html()
+
+
+def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
+    (one, _) = answer["designs"]
+    answer["designs"] = [dict(one, name=f"d{number}") for number in range(10)]
+    drawn = picture(charts.times(Result(answer)))
+    # A dot and a mark a design, and no line that would hide another's.
+    assert drawn.count('class="mark-line') == 0
+    assert {f"d{number}" for number in range(10)} <= set(labels(drawn))
+    assert "median" in charts.about_times(Result(answer))
+    # Where everything is zero there is nothing to see.
+    for design in answer["designs"]:
+        design["histograms"] = [dict(one["histograms"][0], largest=0, p50=0, p90=0, p99=0)]
+    assert charts.times(Result(answer)) is None
+
+
+def test_a_line_s_name_stands_at_its_end(answer: dict[str, Any]) -> None:
+    specification = charts.interval_lines(Result(answer), "ipc", "instructions a cycle")
+    drawn = picture(specification)
+    assert {"radix", "thp"} <= set(labels(drawn))
+    assert "role-legend" not in drawn
+    # One that is too long for that has a legend.
+    answer["designs"][1]["name"] = "thp" * 40
+    drawn = picture(charts.interval_lines(Result(answer), "ipc", "instructions a cycle"))
+    assert "role-legend" in drawn
+
+
 def test_thirty_designs_have_colours_of_their_own() -> None:
-    assert len(set(colours.designs(30))) == 30
-    assert colours.designs(31)[30] == colours.DESIGNS[0]
+    assert len(set(palette.designs(30))) == 30
+    assert palette.designs(31)[30] == palette.designs(1)[0]

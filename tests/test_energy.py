@@ -112,9 +112,10 @@ def test_a_run_and_a_comparison_say_where_the_energy_went(
 
 def test_a_page_draws_it_and_lists_every_part(result: pagewalk.Result) -> None:
     page = result.to_html()
-    assert "<h2>Where the energy went</h2><svg" in page
+    assert "<h2>Where the energy went</h2>" in page
+    assert "<figure data-name=energy><svg" in page
     assert "walk caches" in page
-    assert "<td>mmu.l2.main</td>" in page
+    assert "<th scope=row>mmu.l2.main<small>" in page
     assert "energy_ratio" in page
 
 

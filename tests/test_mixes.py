@@ -172,10 +172,10 @@ def test_what_programs_did_is_in_frames_and_files(
     assert result["thp"].programs[0].later["walks"] == 7
     assert polars.read_parquet(tmp_path / "r.programs.parquet").rows() == rows
     for text in (paths[2].read_text(), result._repr_html_()):
-        assert "<td>bfs</td><td>0.312</td><td>0.250</td><td>1.000</td>" in text
-        assert "<td>weighted speedup</td><td></td><td></td><td>1.600</td>" in text
-        assert "<td>ANTT</td><td></td><td></td><td>1.250</td>" in text
-        assert "<tr><td>bfs</td><td>thp</td><td>0.500</td><td>0.250</td><td>3</td>" in text
+        assert "<th scope=row>bfs</th><td>0.312</td><td>0.250</td><td>1.000</td>" in text
+        assert "<th scope=row>weighted speedup</th><td></td><td></td><td>1.600</td>" in text
+        assert "<th scope=row>ANTT</th><td></td><td></td><td>1.250</td>" in text
+        assert "<th scope=row>bfs</th><td>thp</td><td>0.500</td><td>0.250</td><td>3</td>" in text
 
 
 def test_one_program_has_no_table_of_programs(engine: fake.Engine) -> None:

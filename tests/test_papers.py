@@ -294,7 +294,7 @@ def test_a_column_of_several_units_names_each(stated: Path, invoke: Invoke) -> N
     )
     (stated / "counts.py").write_text(code.replace(", average=True", ""))
     _reproduced(invoke, stated)
-    grid = (stated.parent / "out" / "index.html").read_text().split("class=grid")[1]
+    grid = (stated.parent / "out" / "index.html").read_text().split("class=grid>")[1]
     assert ">2 GB<small>1 GB</small>" in grid
     assert ">3 KB<small>4 KB</small>" in grid
     assert "differs (" not in grid

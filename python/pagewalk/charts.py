@@ -3,69 +3,102 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import colours, histograms
+from pagewalk import colours, histograms, labels, palette
 from pagewalk.energy import GROUPS
+from pagewalk.palette import FAINT, GRID, INK
 from pagewalk.quantities import significant
 from pagewalk.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from pagewalk.result import Result
 
-INK, FAINT = "#343a40", "#868e96"
-FONT = "Inter, 'Helvetica Neue', Arial, sans-serif"
-_WIDTH = 780
-_STEP = 30
+Json = dict[str, Any]
+
+FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
+"""One that has the same widths on every system: labels are placed by them."""
 _MINIMUM_SHARE = 0.002
 
-CONFIG: dict[str, Any] = {
-    "font": FONT,
-    "background": None,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": INK,
-        "titleColor": FAINT,
-        "titleFontWeight": "normal",
-        "titleFontSize": 12,
-        "labelFontSize": 12,
-        "labelLimit": 260,
-        "gridColor": "#e9ecef",
-        "domain": False,
-        "ticks": False,
-        "labelPadding": 6,
-        "tickCount": 7,
-    },
-    "legend": {
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "orient": "bottom",
-        "columns": 8,
-        "title": None,
-        "symbolType": "square",
-        "symbolStrokeWidth": 3,
-        "labelLimit": 400,
-    },
-    "range": {"category": colours.DESIGNS},
-}
-"""How every chart looks."""
+
+@dataclass(frozen=True)
+class Look:
+    """For how much room a chart is drawn: its width and the size of its letters, in pixels."""
+
+    width: int
+    font: float = 13
+
+    @property
+    def letters(self) -> float:
+        """Letters in a line of the whole width, about."""
+        return self.width / labels.width("n", self.font)
 
 
-def svg(chart: alt.TopLevelMixin) -> str:
-    """Draws a chart without a browser and without the network."""
-    configured: dict[str, Any] = chart.to_dict()
-    configured["config"] = CONFIG
-    return drawn(configured)
+WIDE, NARROW = Look(800), Look(300, 12)
+"""On a page, and on a page on a telephone."""
+COLUMN = Look(320, 10.5)
+"""A column of a paper: 3.33 inches at 96 pixels an inch, letters of 8 points."""
 
 
-def drawn(specification: dict[str, Any]) -> str:
-    """The SVG of a Vega-Lite specification."""
+def config(look: Look = WIDE) -> Json:
+    """How every chart looks."""
+    return {
+        "font": FONT,
+        "background": None,
+        "view": {"stroke": None},
+        "aria": False,
+        "axis": {
+            "labelColor": INK,
+            "titleColor": FAINT,
+            "titleFontWeight": "normal",
+            "titleFontSize": look.font,
+            "labelFontSize": look.font,
+            "labelLimit": 0.4 * look.width,
+            "titleLimit": look.width,
+            "gridColor": GRID,
+            "domain": False,
+            "ticks": False,
+            "labelPadding": 6,
+            "tickCount": 7 if look.width > 500 else 4,
+        },
+        "legend": {
+            "labelColor": INK,
+            "labelFontSize": look.font,
+            "orient": "bottom",
+            "columns": 8,
+            "title": None,
+            "symbolType": "square",
+            "symbolStrokeWidth": 3,
+            "labelLimit": 0.8 * look.width,
+        },
+        "title": {"color": INK, "fontSize": look.font, "fontWeight": "normal"},
+        "range": {"category": palette.designs(10)},
+    }
+
+
+_NUMBERED = re.compile(r"(?<=id=\")clip\d+|(?<=url\(#)clip\d+")
+
+
+def words(name: str) -> str:
+    """A number's name as a title has it: ``l2_tlb_mpki`` is L2 TLB MPKI."""
+    capitals = {"l1d", "l1i", "l2", "l3", "tlb", "mpki", "ipc", "dram"}
+    return " ".join(word.upper() if word in capitals else word for word in name.split("_"))
+
+
+def svg(specification: Json) -> str:
+    """Draws a Vega-Lite specification without a browser and without the network."""
     # Vega-Lite reads a backslash in a title as an escape: it may make a control of one again.
-    return visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
+    text = visible_lines(vl_convert.vegalite_to_svg(harmless(specification)))
+    # Vega counts what it has drawn in this process: the same chart is the same text.
+    known: dict[str, str] = {}
+    return _NUMBERED.sub(lambda found: known.setdefault(found[0], f"clip{len(known)}"), text)
 
 
 def harmless(specification: Any) -> Any:
@@ -77,36 +110,146 @@ def harmless(specification: Any) -> Any:
     return visible(specification) if isinstance(specification, str) else specification
 
 
-def speedups(result: Result, *, in_time: bool = False) -> str | None:
+def _whole(chart: alt.TopLevelMixin, look: Look) -> Json:
+    specification: Json = chart.to_dict()
+    specification["config"] = config(look)
+    return specification
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A row a design: its name beside its bar where there is room, else above it."""
+
+    names: list[str]
+    look: Look
+
+    @property
+    def beside(self) -> bool:
+        return self._longest <= 0.3 * self.look.width
+
+    @property
+    def _longest(self) -> float:
+        return max(labels.width(name, self.look.font) for name in self.names)
+
+    @property
+    def bar(self) -> float:
+        """How thick a bar is."""
+        return round((1.5 if self.beside else 1.2) * self.look.font)
+
+    @property
+    def _lines(self) -> list[list[str]]:
+        letters = int(0.95 * self.look.letters)
+        return [labels.lines(name, letters) for name in self.names]
+
+    @property
+    def _text(self) -> float:
+        """How high the names above bars are."""
+        return 0 if self.beside else 1.25 * self.look.font * max(len(n) for n in self._lines) + 2
+
+    @property
+    def width(self) -> int:
+        """Of the plot: what names leave."""
+        return round(self.look.width - (self._longest + 20 if self.beside else 16))
+
+    @property
+    def size(self) -> Json:
+        step = self.bar + self._text + (0.75 if self.beside else 1) * self.look.font
+        return {"width": self.width, "height": alt.Step(round(step))}
+
+    @property
+    def shift(self) -> float:
+        """How far below the middle of its row a bar lies."""
+        return self._text / 2
+
+    @property
+    def y(self) -> alt.Y:
+        return alt.Y("design:N", sort=self.names, title=None, **({} if self.beside else _BARE))
+
+    def layers(self) -> list[alt.Chart]:
+        """The names, where no axis has them: each right above its bar."""
+        if self.beside:
+            return []
+        height = 1.25 * self.look.font
+        y = alt.Y("design:N", sort=self.names, bandPosition=0, title=None, axis=None)
+        most = max(len(lines) for lines in self._lines)
+        named = list(zip(self.names, self._lines, strict=True))
+        drawn = []
+        for number in sorted({len(lines) for lines in self._lines}):
+            rows = [(name, lines) for name, lines in named if len(lines) == number]
+            frame = pl.DataFrame(rows, schema=["design", "lines"], orient="row")
+            text = alt.Chart(frame).mark_text(
+                align="left", baseline="top", fontSize=self.look.font, color=INK,
+                lineHeight=height, dy=2 + (most - number) * height,
+            )  # fmt: skip
+            drawn.append(text.encode(y=y, x=alt.value(0), text="lines:N"))
+        return drawn
+
+
+_BARE: Json = {"axis": None}
+
+
+def speedups(result: Result, look: Look = WIDE, *, in_time: bool = False) -> Json | None:
     """A bar a design: its speed against the first design's, or of several machines in seconds."""
     speeds = [(d.name, d.speedup_in_time if in_time else d.speedup) for d in result.designs]
-    rows = [(name, speed) for name, speed in speeds if speed is not None]
-    if len(rows) < 2:
+    values = [(name, speed) for name, speed in speeds if speed is not None]
+    if len(values) < 2:
         return None
-    frame = pl.DataFrame(rows, schema=["design", "speedup"], orient="row")
     kind = f", {result.speedup_kind}" if result.speedup_kind else ""
-    over = f"in time over {result.designs[0].name}" if in_time else f"over {result.reference}"
-    base = alt.Chart(frame).encode(
-        y=alt.Y("design:N", sort=None, title=None),
-        x=alt.X("speedup:Q", title=f"speedup {over}{kind}"),
+    first = labels.short(result.designs[0].name, look.letters * 0.5)
+    over = first if in_time or not result.machines else result.reference
+    title = f"speedup {'in time ' if in_time else ''}over {over}{kind}"
+    slower = [name for name, value in values if value < 0.9995]
+    marked = [(name, value, f"{value:.3f}") for name, value in values]
+    return _bars(marked, title, look, slower=slower, one=True)
+
+
+def bars(result: Result, name: str, title: str, look: Look = WIDE) -> Json | None:
+    """A bar a design of one number of the summary."""
+    values = [(d.name, value) for d in result.designs if (value := d.get(name)) is not None]
+    if not any(value for _, value in values):
+        return None
+    return _bars([(name, value, significant(value)) for name, value in values], title, look)
+
+
+def _bars(
+    rows: list[tuple[str, float, str]],
+    title: str,
+    look: Look,
+    *,
+    slower: Sequence[str] = (),
+    one: bool = False,
+) -> Json:
+    """A bar a design, with its value behind it; those that are `slower` in another colour."""
+    place = _Rows([row[0] for row in rows], look)
+    longest = max(labels.width(row[2], look.font) for row in rows) + 8
+    most = max(row[1] for row in rows) or 1.0
+    scale = alt.Scale(domain=[0, most * place.width / (place.width - longest)], nice=False)
+    frame = pl.DataFrame(
+        [(*row, row[0] in slower) for row in rows],
+        schema=["design", "value", "label", "slower"],
+        orient="row",
     )
-    bars = base.mark_bar(cornerRadiusEnd=3, height={"band": 0.66}).encode(
+    base = alt.Chart(frame).encode(y=place.y, x=alt.X("value:Q", title=title, scale=scale))
+    drawn = base.mark_bar(cornerRadiusEnd=3, height=place.bar, yOffset=place.shift).encode(
         color=alt.condition(
-            "datum.speedup < 0.9995", alt.value("#e03131"), alt.value(colours.DESIGNS[0])
+            "datum.slower", alt.value(palette.SLOWER), alt.value(palette.designs(1)[0])
         )
     )
-    labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(
-        text=alt.Text("speedup:Q", format=".3f")
-    )
-    one = (
-        alt.Chart(pl.DataFrame({"x": [1.0]}))
-        .mark_rule(color=FAINT, strokeDash=[4, 3])
-        .encode(x="x:Q")
-    )
-    return svg((bars + one + labels).properties(width=_WIDTH, height=alt.Step(_STEP)))
+    texts = base.mark_text(
+        align="left", dx=5, dy=place.shift, fontSize=look.font, color=INK
+    ).encode(text="label:N")
+    layers = [drawn, texts, *place.layers()]
+    if one:
+        layers.insert(
+            1,
+            alt.Chart(pl.DataFrame({"x": [1.0]}))
+            .mark_rule(color=FAINT, strokeDash=[4, 3])
+            .encode(x="x:Q"),
+        )
+    return _whole(alt.layer(*layers).properties(**place.size), look)
 
 
-def cycles(result: Result) -> str | None:
+def cycles(result: Result, look: Look = WIDE) -> Json | None:
     """A stacked bar a design: cycles an instruction, or a request, by cause."""
     shown = dict.fromkeys(
         s.cause for d in result.designs for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
@@ -121,11 +264,11 @@ def cycles(result: Result) -> str | None:
     ]
     if not rows:
         return None
-    palette = {colours.words(cause): colour for cause, colour in colours.causes(order).items()}
-    return _stacked(rows, palette, f"cycles {result.per}")
+    pairs = {colours.words(cause): colour for cause, colour in palette.causes(order).items()}
+    return _stacked(rows, pairs, f"cycles {result.per}", look)
 
 
-def energies(result: Result) -> str | None:
+def energies(result: Result, look: Look = WIDE) -> Json | None:
     """A stacked bar a design: energy for an instruction, or a request, by kind of part."""
     rows = [
         (d.name, GROUPS[group], nanojoules / work, order)
@@ -136,50 +279,85 @@ def energies(result: Result) -> str | None:
     if not rows:
         return None
     there = {row[1] for row in rows}
-    palette = {name: colours.ENERGY[group] for group, name in GROUPS.items() if name in there}
-    return _stacked(rows, palette, f"nJ {result.per}")
+    pairs = {name: palette.energy(group) for group, name in GROUPS.items() if name in there}
+    return _stacked(rows, pairs, f"nJ {result.per}", look)
 
 
-def _stacked(rows: list[tuple[str, str, float, int]], palette: dict[str, str], title: str) -> str:
-    """A stacked bar a design: of design, part, amount and place in the stack."""
-    frame = pl.DataFrame(rows, schema=["design", "part", "amount", "order"], orient="row")
-    scale = alt.Scale(domain=list(palette), range=list(palette.values()))
-    chart = (
-        alt.Chart(frame)
-        .mark_bar(height={"band": 0.66})
-        .encode(
-            y=alt.Y("design:N", sort=None, title=None),
-            x=alt.X("amount:Q", title=title),
-            color=alt.Color("part:N", sort=None, scale=scale),
-            order="order:Q",
+def _stacked(
+    rows: list[tuple[str, str, float, int]], pairs: dict[str, str], title: str, look: Look
+) -> Json:
+    """A stacked bar a design: of design, part, amount and place in the stack.
+
+    Each part has its share written on it where there is room, each bar its sum behind it.
+    """
+    place = _Rows(list(dict.fromkeys(row[0] for row in rows)), look)
+    sums = {name: sum(row[2] for row in rows if row[0] == name) for name in place.names}
+    texts = {name: significant(total) for name, total in sums.items()}
+    longest = max(labels.width(text, look.font) for text in texts.values()) + 8
+    most = max(sums.values()) or 1.0
+    scale = alt.Scale(domain=[0, most * place.width / (place.width - longest)], nice=False)
+    small = 0.85 * look.font
+    pieces: list[Json] = []
+    ends = dict.fromkeys(place.names, 0.0)
+    for name, part, amount, order in sorted(rows, key=lambda row: row[3]):
+        share = f"{100 * amount / sums[name]:.0f} %" if sums[name] else ""
+        pixels = amount / scale["domain"][1] * place.width
+        pieces.append(
+            {
+                "design": name,
+                "part": part,
+                "from": ends[name],
+                "to": ends[name] + amount,
+                "middle": ends[name] + amount / 2,
+                "share": share if pixels > labels.width(share, small) + 6 else "",
+                "on": palette.on(pairs[part]),
+                "order": order,
+            }
         )
-        .properties(width=_WIDTH, height=alt.Step(_STEP))
+        ends[name] += amount
+    frame = pl.DataFrame(pieces, infer_schema_length=None)
+    base = alt.Chart(frame).encode(y=place.y)
+    scales = alt.Scale(domain=list(pairs), range=list(pairs.values()))
+    legend = alt.Legend(columns=labels.columns(list(pairs), place.width, look.font))
+    drawn = base.mark_bar(
+        height=place.bar, yOffset=place.shift, stroke=palette.LIGHT_PANEL, strokeWidth=0.7
+    ).encode(
+        x=alt.X("from:Q", title=title, scale=scale),
+        x2="to:Q",
+        color=alt.Color("part:N", sort=None, scale=scales, legend=legend),
     )
-    return svg(chart)
-
-
-def bars(result: Result, name: str, title: str) -> str | None:
-    """A bar a design of one number of the summary."""
-    rows = [(d.name, value) for d in result.designs if (value := d.get(name)) is not None]
-    if len(rows) < 2 or not any(value for _, value in rows):
-        return None
-    frame = pl.DataFrame(rows, schema=["design", "value"], orient="row")
-    frame = frame.with_columns(
-        label=pl.Series([significant(value) for _, value in rows], dtype=pl.String)
+    shares = (
+        base.transform_filter("datum.share != ''")
+        .mark_text(fontSize=small, dy=place.shift)
+        .encode(x="middle:Q", text="share:N", color=alt.Color("on:N", scale=None))
     )
-    base = alt.Chart(frame).encode(
-        y=alt.Y("design:N", sort=None, title=None), x=alt.X("value:Q", title=title)
+    totals = (
+        alt.Chart(
+            pl.DataFrame(
+                [(name, sums[name], texts[name]) for name in place.names],
+                schema=["design", "sum", "text"],
+                orient="row",
+            )
+        )
+        .mark_text(align="left", dx=5, dy=place.shift, fontSize=look.font, color=INK)
+        .encode(y=place.y, x="sum:Q", text="text:N")
     )
-    drawn = base.mark_bar(cornerRadiusEnd=3, color=colours.DESIGNS[5], height={"band": 0.66})
-    labels = base.mark_text(align="left", dx=5, fontSize=12, color=INK).encode(text="label:N")
-    return svg((drawn + labels).properties(width=_WIDTH, height=alt.Step(_STEP)))
+    layers = alt.layer(drawn, shares, totals, *place.layers())
+    return _whole(layers.properties(**place.size), look)
 
 
-def interval_lines(result: Result, name: str, title: str) -> str | None:
+_THIN = 0.6
+"""Of a line that says little. Opacity would do; but a PDF with some is not the same bytes twice."""
+_PLOT = 200
+"""How high a plot over time is, at least."""
+
+
+def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> Json | None:
     """A line a design over the instructions, of one number in each interval.
 
     Each value is as wide as its interval. One that the end of the measured part cut is drawn
-    faintly and has no say in the axis: a ratio over a few instructions may be anything.
+    thinly and has no say in the axis: a ratio over a few instructions may be anything. Each
+    line's name stands at its end, or in a legend where names are too long for that.
     """
     rows: list[tuple[str, float, float, bool, int]] = []
     for d in result.designs:
@@ -197,61 +375,176 @@ def interval_lines(result: Result, name: str, title: str) -> str | None:
     schema = ["design", "instructions", "value", "complete", "piece"]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     most = max((r[2] for r in rows if r[3]), default=max(r[2] for r in rows)) or 1.0
+    order = list(dict.fromkeys(row[0] for row in rows))
+    ends_at = {
+        design: next((r for r in reversed(rows) if r[0] == design and r[3]), None)
+        or next(r for r in reversed(rows) if r[0] == design)
+        for design in order
+    }
+    line = 1.25 * look.font
+    height = round(max(_PLOT, line * len(order)))
+    room = max(labels.width(design, look.font) for design in order) + 26
+    at_ends = len(order) > 1 and room <= 0.4 * look.width
+    last = max(row[1] for row in rows)
+    first = min(row[1] for row in rows)
+    x = alt.X(
+        "instructions:Q",
+        title="million instructions",
+        scale=alt.Scale(domain=[first, last], nice=False),
+    )
+    top = labels.nice(most)
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False))
+    colour = _of_designs(order, None if at_ends else look)
     base = alt.Chart(frame).encode(
-        x=alt.X("instructions:Q", title="million instructions", scale=alt.Scale(nice=False)),
-        y=alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, most], nice=True)),
-        color=alt.Color("design:N", sort=None, legend=alt.Legend(symbolOpacity=1)),
-        detail="piece:N",
+        x=x, y=y, detail="piece:N", strokeDash=_dashes(order), **({} if len(order) < 2 else colour)
     )
-    lines = base.transform_filter("datum.complete").mark_line(strokeWidth=1.8)
-    cut = base.transform_filter("!datum.complete").mark_line(
-        strokeWidth=1.8, opacity=0.35, clip=True
-    )
-    return svg((lines + cut).properties(width=_WIDTH + 40, height=200))
+    single = {"color": palette.designs(1)[0]} if len(order) < 2 else {}
+    lines = base.transform_filter("datum.complete").mark_line(strokeWidth=1.8, **single)
+    cut = base.transform_filter("!datum.complete").mark_line(strokeWidth=_THIN, clip=True, **single)
+    plot = look.width - 4.5 * look.font - (room if at_ends else 0)
+    layers = [lines, cut]
+    if at_ends:
+        layers += labels.at_ends(
+            [(design, end[1], min(end[2], top)) for design, end in ends_at.items()],
+            x=lambda value: (value - first) / ((last - first) or 1.0) * plot,
+            y=lambda value: height * (1 - value / top),
+            right=plot,
+            height=height,
+            font=look.font,
+            colour=colour["color"],
+        )
+    return _whole(alt.layer(*layers).properties(width=round(plot), height=height), look)
+
+
+def _of_designs(order: list[str], look: Look | None) -> Json:
+    """A colour for each design, with a legend where there is a look for it."""
+    legend = None
+    if look is not None and len(order) > 1:
+        legend = alt.Legend(
+            symbolOpacity=1,
+            symbolType="stroke",
+            columns=labels.columns(order, look.width, look.font),
+        )
+    scale = alt.Scale(domain=order, range=palette.designs(len(order)))
+    return {"color": alt.Color("design:N", sort=None, scale=scale, legend=legend)}
+
+
+def _dashes(order: list[str]) -> alt.StrokeDash:
+    scale = alt.Scale(domain=order, range=palette.dashes(len(order)))
+    return alt.StrokeDash("design:N", sort=None, scale=scale, legend=None)
 
 
 _PER_OCTAVE = 4
 """Steps of a histogram's drawing in a doubling of the value."""
+_FEW = 4
+"""Designs whose distributions can be told apart in one drawing."""
+_MARKS = 6
+"""Marks of an axis of magnitudes, at most about."""
+_ZERO = 0.5
+"""Where 0 lies on a logarithmic axis."""
 
 
-def times(result: Result) -> str | None:
-    """A small drawing a histogram: the share of the values over their magnitude."""
-    drawn: dict[str, list[tuple[str, float, float]]] = {}
+def about_times(result: Result) -> str:
+    """What `times` draws, in a sentence."""
+    if len(result.designs) <= _FEW:
+        return "The share of the values at each length; both axes favour what is small and rare."
+    return (
+        "The dot is the median: half of the values are at most as long. 90 % are at most as long "
+        "as the mark behind it says, and 99 % as the line's end."
+    )
+
+
+def times(result: Result, look: Look = WIDE) -> Json | None:
+    """A small drawing a histogram: the share of the values over their magnitude.
+
+    Of more than a few designs, whose lines would hide each other, a row each with the
+    percentiles. Histograms of nothing but zeros are left out.
+    """
+    drawn: dict[str, list[tuple[str, histograms.Histogram]]] = {}
     for d in result.designs:
         for h in histograms.told(d.histograms):
-            drawn.setdefault(histograms.label(h), []).extend(
-                (d.name, at, share) for at, share in _steps(h)
-            )
+            drawn.setdefault(histograms.label(h), []).append((d.name, h))
+    drawn = {name: of for name, of in drawn.items() if any(h.largest for _, h in of)}
     if not drawn:
         return None
     order = [d.name for d in result.designs]
-    colour = alt.Scale(domain=order, range=colours.designs(len(order)))
-    charts = [
+    columns = 2 if look.width > 500 else 1
+    each = Look(round((look.width - 1.5 * look.font) / columns), look.font)
+    single = _distribution if len(order) <= _FEW else _percentiles
+    charts = [single(name, of, order, each) for name, of in drawn.items()]
+    return _whole(alt.concat(*charts, columns=columns), look)
+
+
+def _magnitude(title: str, values: Sequence[float]) -> alt.X:
+    """A logarithmic axis over all of them, with a place for 0."""
+    low, high = min(values), max(values)
+    first, last = math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9)
+    step = max(1, math.ceil((last - first + 1) / _MARKS))
+    marks = [2.0**power for power in range(last, first - 1, -step)]
+    if low <= _ZERO:
+        marks = [*(mark for mark in marks if mark > _ZERO * 2 ** (step / 2)), _ZERO]
+    return alt.X(
+        "value:Q",
+        title=title,
+        scale=alt.Scale(type="log", base=2, nice=False, domain=[low, high]),
+        axis=alt.Axis(values=marks, labelExpr="datum.value < 1 ? '0' : format(datum.value, ',~r')"),
+    )
+
+
+def _distribution(
+    name: str, of: list[tuple[str, histograms.Histogram]], order: list[str], look: Look
+) -> alt.Chart:
+    rows = [(design, at, share) for design, h in of for at, share in _steps(h)]
+    drawn: alt.Chart = (
         alt.Chart(pl.DataFrame(rows, schema=["design", "value", "share"], orient="row"))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
-            x=alt.X(
-                "value:Q",
-                title="cycles",
-                scale=alt.Scale(type="log", base=2, nice=False),
-                axis=alt.Axis(
-                    tickCount=8,
-                    labelOverlap=True,
-                    labelExpr="datum.value < 1 ? '0' : format(datum.value, ',~r')",
-                ),
-            ),
+            x=_magnitude(of[0][1].unit, [row[1] for row in rows]),
             y=alt.Y(
                 "share:Q",
                 title="share",
                 scale=alt.Scale(type="sqrt"),
                 axis=alt.Axis(format="~p", tickCount=5),
             ),
-            color=alt.Color("design:N", sort=None, scale=colour),
+            strokeDash=_dashes(order),
+            **_of_designs(order, look),
         )
-        .properties(width=(_WIDTH - 90) // 2, height=130, title=name)
-        for name, rows in drawn.items()
+        .properties(width=round(look.width - 5 * look.font), height=130, title=name)
+    )
+    return drawn
+
+
+def _percentiles(
+    name: str, of: list[tuple[str, histograms.Histogram]], _order: list[str], look: Look
+) -> alt.LayerChart:
+    place = _Rows([design for design, _ in of], look)
+    parts = ("p50", "p90", "p99")
+    rows = [
+        (design, part, max(_ZERO, float(getattr(h, part) or 0)))
+        for design, h in of
+        for part in parts
     ]
-    return svg(alt.concat(*charts, columns=2))
+    ends = [(d, *(value for one, _, value in rows if one == d)) for d in place.names]
+    values = [row[2] for row in rows]
+    x = _magnitude(of[0][1].unit, [min(values) / 1.3, *values, 1.5 * max(values)])
+    colour = palette.designs(1)[0]
+    spans = (
+        alt.Chart(pl.DataFrame(ends, schema=["design", "value", "p90", "p99"], orient="row"))
+        .mark_rule(color=colour, strokeWidth=2, yOffset=place.shift)
+        .encode(x=x, x2="p99:Q", y=place.y)
+    )
+    base = alt.Chart(pl.DataFrame(rows, schema=["design", "part", "value"], orient="row"))
+    at: Json = {"x": x, "y": place.y}
+    dots = base.transform_filter("datum.part == 'p50'").mark_point(
+        filled=True, color=colour, opacity=1, size=55, yOffset=place.shift
+    )
+    marks = base.transform_filter("datum.part == 'p90'").mark_tick(
+        color=colour, thickness=2, size=0.7 * place.bar, yOffset=place.shift
+    )
+    drawn: alt.LayerChart = alt.layer(
+        spans, dots.encode(**at), marks.encode(**at), *place.layers()
+    ).properties(**place.size, title=name)
+    return drawn
 
 
 def _steps(histogram: histograms.Histogram) -> list[tuple[float, float]]:

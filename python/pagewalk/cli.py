@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import completion, files, native, options
+from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, UserError
@@ -108,11 +109,13 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     if kind == "compare":
         values = options.with_cost(values, source)
     spec = options.specification(values, designs, source)
+    drawn = figures.asked(flags["figure"] or [], len(designs), interval=bool(spec["interval"]))
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],
         "--html": flags["html"],
         "--perfetto": flags["perfetto"],
+        **{f"--figure {figure.chart}": figure.path for figure in drawn},
     }
     _check_outputs(outputs)
     for name, what in (("interval", "intervals"), ("mix", "programs of a mix")):
@@ -129,6 +132,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         (flags["json_file"], result.write_json),
         (flags["parquet"], result.write_parquet),
         (flags["html"], result.write_html),
+        *((f.path, partial(result.write_figure, chart=f.chart)) for f in drawn),
     ]
     _write_and_show(
         writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files

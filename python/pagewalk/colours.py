@@ -1,4 +1,4 @@
-"""Colours that mean the same in the terminal and on the page."""
+"""Colours of the terminal, and causes in words; those of the page are in `palette`."""
 
 from __future__ import annotations
 
@@ -58,25 +58,6 @@ ENERGY = {
 """A colour for each kind of part that takes energy."""
 
 _OTHERS = ["#fcc419", "#be4bdb", "#20c997", "#f783ac", "#5c7cfa"]
-
-DESIGNS = [
-    "#4c6ef5", "#f59f00", "#e03131", "#2f9e44", "#9c36b5", "#1098ad", "#868e96", "#d6336c",
-    "#74b816", "#7950f2",
-]  # fmt: skip
-_SHADES = ((255, 0.5), (0, 0.4))
-"""Behind the last of them: the same, mixed with white, then with black."""
-
-
-def designs(count: int) -> list[str]:
-    """So many colours, thirty of them different."""
-    shades = [_mixed(colour, *shade) for shade in _SHADES for colour in DESIGNS]
-    every = [*DESIGNS, *shades]
-    return [every[i % len(every)] for i in range(count)]
-
-
-def _mixed(colour: str, other: int, share: float) -> str:
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(part + share * (other - part)):02x}" for part in parts)
 
 
 def causes(names: list[str]) -> dict[str, str]:

@@ -246,6 +246,10 @@ OPTIONS = [
     Option("parquet", Text, "One row a statistic.", "FILE", OUT, python=False),
     Option("html", Text, "A page to look at.", "FILE", OUT, python=False),
     Option(
+        "figure", Texts, "A chart for a paper, as .svg, .pdf or .png; repeatable.",
+        "[CHART=]FILE", OUT, python=False,
+    ),
+    Option(
         "interval", Text, "Statistics every N instructions.", "N", OUT,
         place=("interval",), read=_interval,
     ),

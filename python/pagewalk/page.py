@@ -1,76 +1,40 @@
-"""A result as one HTML page: no script, no font and no picture from elsewhere."""
+"""A result as one HTML page: no font, no picture and no script from elsewhere."""
 
 from __future__ import annotations
 
-import html
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import charts, columns, histograms
+from pagewalk import charts, columns, histograms, pictures
 from pagewalk.energy import GROUPS
+from pagewalk.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
-from pagewalk.visible import visible_lines
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result
 
-STYLE = """
-:root { color-scheme: light; }
-body { margin: 0; background: #f8f9fa; color: #212529;
-  font: 15px/1.55 Inter, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 28px 24px 60px; }
-h1 { font-size: 26px; margin: 0 0 4px; letter-spacing: -0.01em; }
-h2 { font-size: 17px; margin: 0 0 12px; }
-.facts { color: #868e96; margin: 0 0 22px; }
-.tiles { display: flex; flex-wrap: wrap; gap: 14px; margin: 0 0 16px; }
-.tile { background: #fff; border: 1px solid #e9ecef; border-radius: 10px;
-  padding: 12px 18px; min-width: 130px; }
-.tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
-.tile span { color: #868e96; font-size: 13px; }
-section { background: #fff; border: 1px solid #e9ecef; border-radius: 10px;
-  padding: 18px 22px; margin: 0 0 16px; overflow-x: auto; }
-section.warning { background: #fff9db; border-color: #ffe066; }
-section.warning p { margin: 0; }
-svg { max-width: 100%; height: auto; display: block; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th { text-align: right; color: #868e96; font-weight: 500; font-size: 13px;
-  border-bottom: 1px solid #dee2e6; padding: 4px 10px; vertical-align: bottom; }
-td { text-align: right; padding: 5px 10px; border-bottom: 1px solid #f1f3f5; white-space: nowrap; }
-th { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-td.text { text-align: left; white-space: normal; color: #868e96; }
-th.text { text-align: left; }
-details { margin: 6px 0; }
-summary { cursor: pointer; font-weight: 500; }
-pre { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background: #f8f9fa;
-  padding: 12px; border-radius: 8px; overflow-x: auto; }
-footer { color: #868e96; font-size: 13px; }
-"""
-
-
-def escape(text: str) -> str:
-    """Outside text as a page shows it: no markup, and no control characters."""
-    return html.escape(visible_lines(text))
+Json = dict[str, Any]
 
 
 def page(result: Result) -> str:
     """The whole page."""
     title = escape(f"{result.data['source']['name']} – Pagewalk")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body><main>\n"
+    body = (
         f"{_heading(result)}{_warnings(result)}{_tiles(result)}{_charts(result)}"
-        f"{_summary(result)}{_details(result)}{_footer(result)}</main></body></html>\n"
+        f"{_summary(result)}{_details(result)}{_footer(result)}"
     )
+    return whole(title, body, script=SCRIPT)
 
 
 def fragment(result: Result) -> str:
     """What a notebook shows."""
+    drawn = charts.cycles(result)
+    picture = "" if drawn is None else pictures.on_paper(charts.svg(drawn), "Where the cycles went")
     return (
         f"<div><b>{escape(result.data['source']['name'])}</b> "
         f"{escape('partial' if result.partial else '')}{_warnings(result)}"
-        f"{charts.cycles(result) or ''}{_table(result)}{_programs(result)}</div>"
+        f"{picture}{_table(result)}{_programs(result)}</div>"
     )
 
 
@@ -98,10 +62,11 @@ def _warnings(result: Result) -> str:
 def _tiles(result: Result) -> str:
     first = result.designs[0]
     named = [(d.speedup, d.name) for d in result.designs if d.speedup is not None]
+    whose = f", {first.name}" if len(result.designs) > 1 else ""
     tiles = [
-        (significant(first["ipc"]) if first.get("ipc") is not None else None, "IPC"),
-        (_number(first, "l2_tlb_mpki"), "L2 TLB misses a kilo-instruction"),
-        (_number(first, "walk_cycles_mean"), "cycles a walk"),
+        (_number(first, "ipc"), f"instructions a cycle{whose}"),
+        (_number(first, "l2_tlb_mpki"), f"L2 TLB misses a kilo-instruction{whose}"),
+        (_number(first, "walk_cycles_mean"), f"cycles a walk, on average{whose}"),
     ]
     if len(named) > 1:
         best, name = max(named)
@@ -120,55 +85,150 @@ def _number(design: DesignResult, name: str) -> str | None:
 
 
 def _charts(result: Result) -> str:
-    drawn = [
-        ("Speedup", charts.speedups(result)),
-        ("Speedup in time", charts.speedups(result, in_time=True)),
-        ("Where the cycles went", charts.cycles(result)),
-        ("Where the energy went", f"{charts.energies(result) or ''}{_energies(result)}"),
+    several = len(result.designs) > 1
+    parts = [
+        ("speedup", "Speedup", _of_speedup(result), charts.speedups, ""),
         (
+            "speedup-in-time",
+            "Speedup in time",
+            f"How many times as fast as {result.designs[0].name} in seconds, at each machine's "
+            "own clock; longer is better.",
+            _in_time,
+            "",
+        ),
+        ("cycles", "Where the cycles went", _of_cycles(result), charts.cycles, ""),
+        (
+            "l2-tlb-misses",
             "Misses of the L2 TLB",
-            charts.bars(result, "l2_tlb_mpki", "misses a kilo-instruction"),
+            "Translations that the second-level TLB lacked, in a thousand instructions; "
+            "shorter is better.",
+            _of_number("l2_tlb_mpki", "misses a kilo-instruction") if several else _nothing,
+            "",
         ),
-        ("How long it took", f"{_times(result)}{charts.times(result) or ''}"),
         (
+            "energy",
+            "Where the energy went",
+            f"Energy {result.per}, by the part of the machine that took it"
+            + ("; shorter is better." if several else "."),
+            charts.energies,
+            _energies(result),
+        ),
+        ("times", "How long it took", charts.about_times(result), charts.times, _times(result)),
+        (
+            "ipc-over-time",
             "Instructions a cycle over time",
-            charts.interval_lines(result, "ipc", "instructions a cycle"),
+            "Instructions retired a cycle in each interval of the measured part; higher is better.",
+            _over_time("ipc", "instructions a cycle"),
+            "",
         ),
         (
+            "l2-tlb-misses-over-time",
             "L2 TLB misses over time",
-            charts.interval_lines(result, "l2_tlb_mpki", "misses a kilo-instruction"),
+            "Misses of the second-level TLB in a thousand instructions, in each interval of the "
+            "measured part; lower is better.",
+            _over_time("l2_tlb_mpki", "misses a kilo-instruction"),
+            "",
         ),
     ]
-    return "".join(
-        f"<section><h2>{escape(title)}</h2>{picture}</section>\n"
-        for title, picture in drawn
-        if picture
+    return "".join(_chart(result, *part) for part in parts)
+
+
+Drawing = Callable[["Result", charts.Look], "Json | None"]
+
+
+def _in_time(result: Result, look: charts.Look) -> Json | None:
+    return charts.speedups(result, look, in_time=True)
+
+
+def _nothing(_result: Result, _look: charts.Look) -> Json | None:
+    return None
+
+
+def _of_number(name: str, title: str) -> Drawing:
+    return lambda result, look: charts.bars(result, name, title, look)
+
+
+def _over_time(name: str, title: str) -> Drawing:
+    return lambda result, look: charts.interval_lines(result, name, title, look)
+
+
+def _chart(
+    result: Result, name: str, title: str, sentence: str, drawing: Drawing, numbers: str
+) -> str:
+    """A section with a chart for wide and for narrow windows, and what stands below it."""
+    drawn = [drawing(result, look) for look in (charts.WIDE, charts.NARROW)]
+    if drawn[0] is None and not numbers:
+        return ""
+    shown = "".join(
+        pictures.embedded(charts.svg(one), f"{title}. {sentence}", kind, f"{name}-{kind}")
+        for one, kind in zip(drawn, ("wide", "narrow"), strict=True)
+        if one is not None
     )
+    figure = f"<figure data-name={name}>{shown}</figure>" if shown else ""
+    return (
+        f"<section><div class=head><h2>{escape(title)}</h2></div>"
+        f"<p class=about>{escape(sentence)}</p>{figure}{numbers}</section>\n"
+    )
+
+
+def _of_speedup(result: Result) -> str:
+    first = result.designs[0]
+    named = [(d.speedup, d.name) for d in result.designs[1:] if d.speedup is not None]
+    if not named:
+        return ""
+    what = "requests" if result.speedup_by == "request" else "work"
+    text = f"How many times as fast as {result.reference} each design does the same {what}; "
+    if first.programs:
+        text = f"Sum of the programs' speeds over that with {first.name}; "
+    text += "longer is better."
+    best, name = max(named)
+    if best > 1:
+        text += f" {name} is the fastest, {best:.2f} times as fast."
+    return text
+
+
+_TRANSLATION = ("tlb", "walker", "walk")
+
+
+def _of_cycles(result: Result) -> str:
+    text = f"Cycles {result.per}, by what they were spent on"
+    text += "; shorter is better." if len(result.designs) > 1 else "."
+    first = result.designs[0]
+    walked = sum(s.share for s in first.cycle_stack if s.cause in _TRANSLATION)
+    if walked:
+        text += f" {walked * 100:.0f} % of {first.name}'s went to TLB lookups and page walks"
+        if first.translation_cost is not None:
+            text += f"; perfect TLBs would save {first.translation_cost * 100:.0f} %"
+        text += "."
+    return text
 
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share * 100:.1f} %"
 
 
+_SHORT = 12
+"""Rows of a table that is shown without being asked for."""
+
+
 def _times(result: Result) -> str:
     """One row a histogram and design: mean, percentiles and largest value."""
-    rows: dict[str, str] = {}
+    rows: dict[str, list[list[str]]] = {}
     for design in result.designs:
         for h in histograms.told(design.histograms):
-            cells = "".join(f"<td>{_shown(getattr(h, part))}</td>" for part in histograms.TOLD[1:])
-            name = escape(histograms.label(h))
-            rows[name] = rows.get(name, "") + (
-                f"<tr><td>{name}</td><td>{escape(design.name)}</td>"
-                f"<td>{count(h.count)}</td>{cells}<td class=text>{escape(h.unit)}</td></tr>"
+            cells = [_shown(getattr(h, part)) for part in histograms.TOLD[1:]]
+            name = escape(f"{histograms.label(h)}, {h.unit}")
+            rows.setdefault(name, []).append(
+                [name, f"<td>{escape(design.name)}</td>", count(h.count), *cells]
             )
-    body = "".join(rows.values())
-    if not body:
+    listed = [row for of in rows.values() for row in of]
+    if not listed:
         return ""
-    titles = ("design", "number", "mean", "50 %", "90 %", "99 %", "largest")
-    head = "".join(f"<th>{title}</th>" for title in titles)
+    titles = ("", "design", "number", "mean", "50 %", "90 %", "99 %", "largest")
+    opened = " open" if len(listed) <= _SHORT else ""
     return (
-        f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead>"
-        f"<tbody>{body}</tbody></table>"
+        f"<details{opened}><summary>Mean, percentiles and largest value</summary>"
+        f"{table(titles, listed, 'How long it took')}</details>"
     )
 
 
@@ -178,80 +238,72 @@ def _energies(result: Result) -> str:
     if not known:
         return ""
 
-    def row(name: str, values: list[float | None], what: str) -> str:
-        cells = "".join(f"<td>{'–' if v is None else escape(joules(v))}</td>" for v in values)
-        return f"<tr><td>{escape(name)}</td>{cells}<td class=text>{escape(what)}</td></tr>"
+    def row(name: str, values: list[float | None], what: str) -> list[str]:
+        cells = ["–" if v is None else escape(joules(v)) for v in values]
+        return [about(name, what), *cells]
 
-    head = "".join(f"<th>{escape(d.name)}</th>" for d, _ in known)
-    body = row("all", [e.total_nj for _, e in known], "")
-    body += row("dynamic", [e.dynamic_nj for _, e in known], "what accesses took")
-    body += row("static", [e.static_nj for _, e in known], "what leaked and ticked")
+    head = ["", *(breakable(d.name) for d, _ in known)]
+    body = [
+        row("all", [e.total_nj for _, e in known], ""),
+        row("dynamic", [e.dynamic_nj for _, e in known], "what accesses took"),
+        row("static", [e.static_nj for _, e in known], "what leaked and ticked"),
+    ]
     for group, name in GROUPS.items():
         if any(group in e.groups for _, e in known):
-            body += row(name, [e.groups.get(group) for _, e in known], "")
+            body.append(row(name, [e.groups.get(group) for _, e in known], ""))
     parts = {p.part: p for _, e in known for p in e.parts}
-    rows = "".join(
+    rows = [
         row(
             name,
             [next((p.total_nj for p in e.parts if p.part == name), None) for _, e in known],
             part.source,
         )
         for name, part in parts.items()
-    )
-    table = f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead><tbody>"
+    ]
     return (
-        f"{table}{body}</tbody></table>"
+        f"{table(head, body, 'Energy of the measured part')}"
         f"<details><summary>Part by part, with the keys of its numbers</summary>"
-        f"{table}{rows}</tbody></table></details>"
+        f"{table(head, rows, 'Energy part by part')}</details>"
     )
 
 
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
-    rows = {q.name: q for d in result.designs for q in d.told}
-    head = "".join(f"<th>{escape(d.name)}</th>" for d in result.designs)
-    speedups = "".join(f"<td>{_ratio(d.speedup)}</td>" for d in result.designs)
+    quantities = {q.name: q for d in result.designs for q in d.told}
     over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
-    body = f"<tr><td>speedup</td>{speedups}<td class=text>{over}</td></tr>"
+    body = [[about("speedup", over), *(_ratio(d.speedup) for d in result.designs)]]
     if result.machines:
-        in_time = "".join(f"<td>{_ratio(d.speedup_in_time)}</td>" for d in result.designs)
-        body += (
-            f"<tr><td>speedup_in_time</td>{in_time}<td class=text>"
-            f"In seconds, over {escape(result.designs[0].name)}</td></tr>"
-        )
+        meaning = f"In seconds, over {result.designs[0].name}"
+        in_time = [_ratio(d.speedup_in_time) for d in result.designs]
+        body.append([about("speedup_in_time", meaning), *in_time])
     if result.translation_reference is not None:
-        costs = "".join(f"<td>{_percent(d.translation_cost)}</td>" for d in result.designs)
-        body += (
-            f"<tr><td>translation_cost</td>{costs}<td class=text>"
-            "Of the cycles, what perfect TLBs would save for the same instructions</td></tr>"
-        )
+        meaning = "Of the cycles, what perfect TLBs would save for the same instructions"
+        costs = [_percent(d.translation_cost) for d in result.designs]
+        body.append([about("translation_cost", meaning), *costs])
     if any(d.energy_ratio is not None for d in result.designs):
-        ratios = "".join(f"<td>{_ratio(d.energy_ratio)}</td>" for d in result.designs)
-        body += (
-            f"<tr><td>energy_ratio</td>{ratios}<td class=text>Energy {result.per}, "
-            "over the first design's</td></tr>"
-        )
-    for name, quantity in rows.items():
-        cells = "".join(
-            f"<td>{escape(with_unit(d.get(name), quantity.unit))}</td>" for d in result.designs
-        )
-        body += (
-            f"<tr><td>{escape(name)}</td>{cells}<td class=text>{escape(quantity.meaning)}</td></tr>"
-        )
-    return (
-        f"<table><thead><tr><th></th>{head}<th class=text></th></tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-    )
+        ratios = [_ratio(d.energy_ratio) for d in result.designs]
+        meaning = f"Energy {result.per}, over the first design's"
+        body.append([about("energy_ratio", meaning), *ratios])
+    for name, quantity in quantities.items():
+        cells = [escape(with_unit(d.get(name), quantity.unit)) for d in result.designs]
+        body.append([about(name, quantity.meaning), *cells])
+    head = ["", *(breakable(d.name) for d in result.designs)]
+    return table(head, body, "Summary")
 
 
 def _summary(result: Result) -> str:
-    summary = f"<section><h2>Summary</h2>{_table(result)}</section>\n"
+    summary = (
+        "<section><div class=head><h2>Summary</h2></div>"
+        f"<p class=about>A row a number, a column a design.</p>{_table(result)}</section>\n"
+    )
     if programs := _programs(result):
-        summary += f"<section><h2>Programs of the mix</h2>{programs}</section>\n"
+        summary += (
+            f"<section><div class=head><h2>Programs of the mix</h2></div>{programs}</section>\n"
+        )
     return summary
 
 
@@ -276,16 +328,12 @@ def _met(result: Result) -> str:
     if not listed or not rows:
         return ""
     filled = [column.filled([p for _, p in rows]) for column in listed]
-    head = "".join(f"<th>{escape(f.title).replace(chr(10), '<br>')}</th>" for f in filled)
-    body = "".join(
-        f"<tr><td>{escape(p.name)}</td><td>{escape(d.name)}</td>"
-        f"{''.join(f'<td>{escape(f.cells[i])}</td>' for f in filled)}</tr>"
+    head = ["", "design", *(escape(f.title).replace("\n", "<br>") for f in filled)]
+    body = [
+        [escape(p.name), escape(d.name), *(escape(f.cells[i]) for f in filled)]
         for i, (d, p) in enumerate(rows)
-    )
-    return (
-        f"<table><thead><tr><th></th><th>design</th>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-    )
+    ]
+    return table(head, body, "What each program met")
 
 
 def _company(designs: list[DesignResult]) -> str:
@@ -293,28 +341,21 @@ def _company(designs: list[DesignResult]) -> str:
     first = designs[0]
     if not first.programs:
         return ""
-
-    def row(*cells: str) -> str:
-        return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-    head = "".join(
-        f"<th>{escape(d.name)}<br>IPC</th><th>{escape(d.name)}<br>speedup</th>" for d in designs
-    )
-    body = ""
+    head = ["", f"{breakable(first.name)}<br>IPC alone"]
+    for design in designs:
+        head += [f"{breakable(design.name)}<br>{what}" for what in ("IPC", "speedup")]
+    body = []
     for number, program in enumerate(first.programs):
         cells = [escape(program.name), _shown(program.ipc_alone)]
         for design in designs:
             own = design.programs[number]
             cells += [_shown(own.ipc), _ratio(own.speedup)]
-        body += row(*cells)
+        body.append(cells)
     for name, title in _OF_MIXES.items():
         if any(getattr(d, name) is not None for d in designs):
-            cells = [cell for d in designs for cell in ("", _ratio(getattr(d, name)))]
-            body += row(title, "", *cells)
-    return (
-        f"<table><thead><tr><th></th><th>{escape(first.name)}<br>IPC alone</th>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-    )
+            sums = [cell for d in designs for cell in ("", _ratio(getattr(d, name)))]
+            body.append([title, "", *sums])
+    return table(head, body, "Programs of the mix")
 
 
 def _shown(value: float | None) -> str:
@@ -326,21 +367,32 @@ def _ratio(value: float | None) -> str:
 
 
 def _details(result: Result) -> str:
-    parts = []
-    for design in result.designs:
-        statistics = "".join(
-            f"<tr><td>{escape(s.path)}.{escape(s.name)}</td><td>{s.value:,}</td>"
-            f"<td class=text>{escape(s.unit)}</td><td class=text>{escape(s.meaning)}</td></tr>"
-            for s in design.statistics
-        )
-        parts.append(
-            f"<details><summary>{escape(design.name)}: resolved configuration</summary>"
-            f"<p>{escape(design.description)}</p>"
-            f"<pre>{escape(json.dumps(design.config, indent=2))}</pre></details>"
-            f"<details><summary>{escape(design.name)}: every statistic</summary>"
-            f"<table>{statistics}</table></details>"
-        )
-    return f"<section><h2>Details</h2>{''.join(parts)}</section>\n"
+    parts = [
+        f"<details><summary>{escape(design.name)}: resolved configuration</summary>"
+        f"<p>{escape(design.description)}</p>"
+        f"<pre tabindex=0>{escape(json.dumps(design.config, indent=2))}</pre></details>"
+        for design in result.designs
+    ]
+    return (
+        "<section><div class=head><h2>Details</h2></div>"
+        f"<details><summary>Every statistic</summary>{_statistics(result)}</details>"
+        f"{''.join(parts)}</section>\n"
+    )
+
+
+def _statistics(result: Result) -> str:
+    """One row a statistic, one column a design."""
+    known = {(s.path, s.name): s for d in result.designs for s in d.statistics}
+    values = [{(s.path, s.name): s.value for s in d.statistics} for d in result.designs]
+    body = [
+        [
+            about(f"{s.path}.{s.name}", f"{s.meaning} ({s.unit})" if s.unit else s.meaning),
+            *(f"{of[key]:,}" if key in of else "–" for of in values),
+        ]
+        for key, s in known.items()
+    ]
+    head = ["", *(breakable(d.name) for d in result.designs)]
+    return table(head, body, "Every statistic")
 
 
 def _footer(result: Result) -> str:

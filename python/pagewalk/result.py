@@ -621,6 +621,17 @@ class Result:
         """Writes `to_html`."""
         files.write(path, self.to_html().encode())
 
+    def write_figure(self, path: str, chart: str | None = None) -> None:
+        """Writes a chart for a column of a paper as SVG, PDF or PNG, by the ending of `path`.
+
+        `chart` is ``speedup``, ``cycles``, ``energy``, ``times``, a number of the summary, or one
+        with ``-over-time`` where there are intervals; without it the speedup, or of one design the
+        cycles.
+        """
+        from pagewalk import figures
+
+        figures.write(self, path, chart)
+
     def __repr__(self) -> str:
         state = ", partial" if self.partial else ""
         names = ", ".join(d.name for d in self.designs)

@@ -5,29 +5,31 @@ from __future__ import annotations
 import json
 import math
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import charts, colours
+from pagewalk import charts, labels, palette
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
 
 _BAR = 13
 _GAP = 10
 _NARROWEST, _WIDEST = 460, 1180
 _HEIGHT = 260
+_LOOK = charts.Look(_WIDEST, 12)
 _MARK = "paper's number"
 _NOTE_WIDTH = 110
 """Characters of a line below the title."""
-_LETTER, _SYMBOL = 6, 30
-"""Pixels of a letter in a legend, and of a symbol with the room around it, about."""
 _DASHED, _SOLID = [6, 6], [1, 0]
 _HIDES = 0.005
 """Lines nearer than this share of the values' range cannot be told apart."""
 _MARKS = 9
 """Marks of an axis of sizes, about."""
+_LABELS = 0.35
+"""Of a drawing's width, what names at the ends of its lines may take."""
 
 
 def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
@@ -44,7 +46,8 @@ def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
         .resolve_scale(
             color="independent",
             xOffset="independent",
-            opacity="independent",
+            fillOpacity="independent",
+            stroke="independent",
             shape="independent",
         )
         .properties(
@@ -53,21 +56,21 @@ def chart(figure: Figure, rows: list[Row], note: str) -> dict[str, Any] | None:
                 subtitle=[figure.place, *textwrap.wrap(note, _NOTE_WIDTH)],
                 anchor="start",
                 fontSize=16,
-                color=charts.INK,
-                subtitleColor=charts.FAINT,
+                color=palette.INK,
+                subtitleColor=palette.FAINT,
                 subtitleFontSize=12,
                 offset=16,
             )
         )
     )
     specification: dict[str, Any] = whole.to_dict()
-    specification["config"] = charts.CONFIG
+    specification["config"] = charts.config(_LOOK)
     return specification
 
 
 def svg(specification: dict[str, Any]) -> str:
     """Drawn without a browser and without the network."""
-    return charts.drawn(specification)
+    return charts.svg(specification)
 
 
 def png(specification: dict[str, Any]) -> bytes:
@@ -150,11 +153,16 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
     offset = alt.XOffset("series:N", sort=series, scale=alt.Scale(domain=series))
     colour = _colours("part", parts, width) if parts else _colours("series", series, width)
     base = alt.Chart(frame)
-    bars = base.transform_filter("isValid(datum.value)").mark_bar(stroke="white", strokeWidth=0.5)
+    bars = base.transform_filter("isValid(datum.value)").mark_bar(strokeWidth=0.7)
     encoding: dict[str, Any] = {"x": x, "xOffset": offset, "color": colour, "y": y}
+    if parts and len(series) > 1:
+        encoding["fillOpacity"] = _opacities(series)
+        # Seen also where the fill is faint.
+        encoding["stroke"] = alt.Stroke("part:N", scale=colour["scale"], legend=None)
+    else:
+        encoding["stroke"] = alt.value("white")
     if parts:
         encoding["order"] = alt.Order("order:Q")
-        encoding["opacity"] = _opacities(series)
     if drawing.log:
         encoding["y2"] = alt.datum(low)
         encoding["y"] = y.stack(None)
@@ -177,7 +185,9 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
                 shape=alt.Shape(
                     "mark:N",
                     scale=alt.Scale(domain=[_MARK], range=["diamond"]),
-                    legend=alt.Legend(symbolFillColor="black", symbolType="diamond"),
+                    legend=alt.Legend(
+                        symbolFillColor="black", symbolType="diamond", symbolStrokeWidth=0
+                    ),
                 ),
                 color=alt.value("black"),
             )
@@ -185,7 +195,7 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
     if any(row.failed and row.value is None for row in rows):
         layers.append(
             base.transform_filter("datum.failed != ''")
-            .mark_text(text="✗", color="#e03131", fontSize=13, dy=-7, fontWeight="bold")
+            .mark_text(text="✗", color=palette.SLOWER, fontSize=13, dy=-7, fontWeight="bold")
             .encode(x=x, xOffset=offset, y=alt.datum(low))
         )
     whole: alt.LayerChart = alt.layer(*layers).properties(
@@ -195,11 +205,14 @@ def _bars(panel: Panel, drawing: Bars, rows: list[Row]) -> alt.LayerChart:
 
 
 def _room(groups: list[str], width: int) -> bool:
-    return max((len(g) for g in groups), default=0) * 7 * len(groups) < width
+    widest = max((labels.width(g, _LOOK.font) for g in groups), default=0)
+    return (widest + 6) * len(groups) < width
 
 
 def _heading(text: str) -> Any:
-    return alt.TitleParams(text, anchor="start", fontSize=13, fontWeight="normal", color=charts.INK)
+    return alt.TitleParams(
+        text, anchor="start", fontSize=13, fontWeight="normal", color=palette.INK
+    )
 
 
 def _stacked(rows: list[Row]) -> list[str]:
@@ -218,28 +231,22 @@ def _stacked(rows: list[Row]) -> list[str]:
     return order
 
 
-def _colours(name: str, values: list[str], width: int) -> alt.Color:
+def _colours(name: str, values: list[str], width: int, *, named: bool = False) -> alt.Color:
+    """A colour for each value, with a legend if they are not `named` in another way."""
+    columns = labels.columns(values, width, _LOOK.font)
     return alt.Color(
         f"{name}:N",
         sort=None,
-        scale=alt.Scale(domain=values, range=colours.designs(len(values))),
-        legend=alt.Legend(columns=_columns(values, width)),
+        scale=alt.Scale(domain=values, range=palette.designs(len(values))),
+        legend=None if named else alt.Legend(columns=columns),
     )
 
 
-def _columns(values: list[str], width: int) -> int:
-    """Columns of a legend below a panel: all in one line if they fit."""
-    wide = [_LETTER * len(value) + _SYMBOL for value in values]
-    if sum(wide) <= width:
-        return max(1, len(values))
-    return max(1, int(width // max(wide)))
-
-
-def _opacities(series: list[str]) -> alt.Opacity:
+def _opacities(series: list[str]) -> alt.FillOpacity:
     # Stacked bars of several designs: colours tell the parts, strength the designs.
     steps = [1.0 - 0.45 * i / max(1, len(series) - 1) for i in range(len(series))]
-    legend = alt.Legend(symbolType="circle") if len(series) > 1 else None
-    return alt.Opacity(
+    legend = alt.Legend(symbolType="circle", symbolFillColor=palette.INK)
+    return alt.FillOpacity(
         "series:N", scale=alt.Scale(domain=series, range=steps), sort=None, legend=legend
     )
 
@@ -299,7 +306,7 @@ def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]
     )
     labels = (
         alt.Chart(_labelled(given, largest))
-        .mark_text(align="left", dx=5, fontSize=11, color=charts.INK)
+        .mark_text(align="left", dx=5, fontSize=11, color=palette.INK)
         .encode(x=alt.value(width), y=alt.Y("paper:Q"), text="text:N")
     )
     return [lines, labels]
@@ -329,11 +336,14 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
         x=pl.col("group").cast(pl.Float64), owners=pl.len().over("group", "paper")
     )
     series = list(dict.fromkeys(row.series for row in rows))
-    x = _along("x", drawing.x, drawing.log_x, drawing.sizes_x, [float(r.group) for r in rows])
+    across = [float(row.group) for row in rows]
     known = [v for row in rows for v in (row.value, row.paper, row.low, row.high) if v]
-    y = _along("value", drawing.y, drawing.log_y, drawing.sizes_y, known)
     width = _NARROWEST + 200
-    colour = _colours("series", series, width)
+    room = max(labels.width(name, _LOOK.font) for name in series) + 26
+    named = _ends(rows, series) if len(series) > 1 and room < _LABELS * width else []
+    x = _along("x", drawing.x, drawing.log_x, drawing.sizes_x, across, fixed=bool(named))
+    y = _along("value", drawing.y, drawing.log_y, drawing.sizes_y, known, fixed=bool(named))
+    colour = _colours("series", series, width, named=bool(named))
     base = alt.Chart(frame)
     lines = base.transform_filter("isValid(datum.value)").mark_line(point=True, strokeWidth=1.8)
     over = _over(rows, series)
@@ -360,16 +370,51 @@ def _lines(panel: Panel, drawing: Lines, rows: list[Row]) -> alt.LayerChart:
                 shape=alt.Shape(
                     "mark:N",
                     scale=alt.Scale(domain=[_MARK], range=["diamond"]),
-                    legend=alt.Legend(symbolFillColor="black", symbolType="diamond"),
+                    legend=alt.Legend(
+                        symbolFillColor="black", symbolType="diamond", symbolStrokeWidth=0
+                    ),
                 ),
                 # One that several series have is nobody's.
                 color=alt.condition("datum.owners == 1", colour, alt.value("black")),
             )
         )
+    if named:
+        width -= round(room)
+        place_x, place_y = _pixels(x["scale"], width), _pixels(y["scale"], _HEIGHT)
+        layers += labels.at_ends(
+            named,
+            x=place_x,
+            y=lambda value: _HEIGHT - place_y(value),
+            right=width,
+            height=_HEIGHT,
+            font=_LOOK.font,
+            colour=colour,
+            field="series",
+        )
     whole: alt.LayerChart = alt.layer(*layers).properties(
         width=width, height=_HEIGHT, title=_heading(panel.title)
     )
     return whole
+
+
+def _ends(rows: list[Row], series: list[str]) -> list[tuple[str, float, float]]:
+    """Where each line ends, if all end below one another: a name stands near its line."""
+    drawn = [row for row in rows if row.value is not None]
+    last = max(float(row.group) for row in drawn)
+    ends = [(row.series, last, row.value or 0.0) for row in drawn if float(row.group) == last]
+    return ends if [name for name, _, _ in ends] == series else []
+
+
+def _pixels(scale: alt.Scale, length: float) -> Callable[[float], float]:
+    """What an axis of a fixed domain makes of a value."""
+    low, high = scale["domain"]
+    log = scale["type"] == "log"
+
+    def place(value: float) -> float:
+        share = math.log(value / low, high / low) if log else (value - low) / (high - low)
+        return length * min(1.0, max(0.0, share))
+
+    return place
 
 
 def _over(rows: list[Row], series: list[str]) -> set[str]:
@@ -387,16 +432,37 @@ def _over(rows: list[Row], series: list[str]) -> set[str]:
     return {s for i, s in enumerate(series) if any(hides(s, early) for early in series[:i])}
 
 
-def _along(name: str, title: str, log: bool, unit: int, values: list[float]) -> dict[str, Any]:
-    """An axis: linear, logarithmic, or of sizes in powers of two."""
+def _along(
+    name: str, title: str, log: bool, unit: int, values: list[float], *, fixed: bool
+) -> dict[str, Any]:
+    """An axis: linear, logarithmic, or of sizes in powers of two.
+
+    One that is `fixed` says from where to where it goes.
+    """
     about: dict[str, Any] = {"shorthand": f"{name}:Q", "title": title}
     above = [value for value in values if value > 0]
     if log and unit and above:
         axis, scale = _sizes(min(above), max(above), unit)
         return {**about, "axis": axis, "scale": scale}
     if log:
+        if fixed and above:
+            domain = _around(min(above), max(above), log=True)
+            return {**about, "scale": alt.Scale(type="log", domain=domain, nice=False)}
         return {**about, "scale": alt.Scale(type="log")}
+    if fixed and values:
+        low = min(values) if name == "value" else min(0.0, *values)
+        domain = _around(low, max(values), log=False)
+        return {**about, "scale": alt.Scale(type="linear", domain=domain, nice=False)}
     return {**about, "scale": alt.Scale(type="linear", zero=False)} if name == "value" else about
+
+
+def _around(low: float, high: float, *, log: bool) -> list[float]:
+    """From where to where an axis goes that holds both, with a little room."""
+    if log:
+        room = max(1.05, (high / low) ** 0.04)
+        return [low / room, high * room]
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return [low - room if low else low, high + room]
 
 
 def _number(text: str) -> float | None:

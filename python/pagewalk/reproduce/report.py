@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import files, native
+from pagewalk import files, native, pictures
 from pagewalk.errors import Failure
-from pagewalk.page import STYLE, escape
+from pagewalk.markup import escape, line, table, whole
 from pagewalk.quantities import significant
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.figure import AT_LEAST, AT_MOST, DIFFERS, Figure, Row
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _MORE = """
-td.number { color: #212529; } td.far { color: #c92a2a; } td.near { color: #2b8a3e; }
-p.about { max-width: 76ch; } p.scale { color: #868e96; font-size: 13px; margin: 2px 0 14px; }
-nav a { margin-right: 14px; } a { color: #4c6ef5; text-decoration: none; }
-tr.average td { font-weight: 600; background: #f8f9fa; }
-td.why { color: #c92a2a; }
-table.grid small { display: block; color: #868e96; line-height: 1.1; }
+main { max-width: 1160px; }
+td.far, td.near, td.between { white-space: normal; min-width: 8em; }
+td.far { color: var(--bad); } td.near { color: var(--good); }
+tbody th { min-width: 4em; }
+p.scale { color: var(--faint); font-size: 13px; margin: 2px 0 10px; }
+p.scale a { white-space: nowrap; }
+nav a { display: inline-block; margin: 0 14px 4px 0; }
+tr.average > * { font-weight: 600; background: var(--soft); }
+td.text { min-width: 8em; } td.text:last-child { min-width: 16em; }
+td.why { color: var(--bad); }
+@media (max-width: 700px) { td.text { min-width: 5em; } td.text:last-child { min-width: 11em; } }
 """
 
 
@@ -44,10 +49,6 @@ class Finished:
     picture: Json | None
     note: str
     runs: list[tuple[Run, Outcome]]
-
-    def svg(self) -> str | None:
-        """The picture as SVG; None for a table."""
-        return None if self.picture is None else drawing.svg(self.picture)
 
 
 class Reproduction:
@@ -161,19 +162,16 @@ class Reproduction:
         if warnings:
             warnings = f"<section class=warning>{warnings}</section>\n"
         facts = f"{paper.source} · machine {paper.machine} · scale {paper.scale.name}"
-        return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{title}</title><style>{STYLE}{_MORE}</style></head><body><main>\n"
+        body = (
             f"<h1>{escape(paper.title)}</h1><p class=facts>{escape(facts)}</p>\n"
             f"{warnings}<section><p class=about>{escape(paper.about)}</p>"
-            f"<nav>{links}</nav></section>\n"
+            f'<nav aria-label="Figures">{links}</nav></section>\n'
             f"{_averages(self)}"
             f"{''.join(_section(f, paper.deviations) for f in self.figures)}"
             f"<footer>Pagewalk {escape(native.version())}, "
             f"seed{'s' if len(self.seeds) > 1 else ''} {drawn}</footer>\n"
-            f"</main></body></html>\n"
         )
+        return whole(title, body, style=_MORE)
 
 
 def _row_json(row: Row) -> Json:
@@ -216,22 +214,25 @@ def _averages(whole: Reproduction) -> str:
     ]
     if not rows:
         return ""
-    body = "".join(
-        f'<tr><td><a href="#{escape(name)}">{escape(name)}</a></td>'
-        f"<td class=text>{escape(label(row))}</td>{_numbers(row, whole.paper.deviations)}</tr>"
+    body = [
+        [
+            f'<a href="#{escape(name)}">{escape(name)}</a>',
+            f"<td class=text>{escape(label(row))}</td>",
+            *_numbers(row, whole.paper.deviations),
+        ]
         for name, row in rows
-    )
-    return (
-        "<section><h2>What the paper's text states</h2><table><thead><tr><th></th>"
-        f"<th class=text>quantity</th>{_HEADS}"
-        f"</tr></thead><tbody>{body}</tbody></table></section>\n"
-    )
+    ]
+    head = ["", "<th scope=col class=text>quantity</th>", *_HEADS]
+    title = "What the paper's text states"
+    return f"<section><h2>{title}</h2>{table(head, body, title)}</section>\n"
 
 
-_HEADS = (
-    "<th>ours</th><th>paper</th><th>difference</th><th class=text></th>"
-    "<th class=text>agreement by construction</th>"
-)
+_HEADS = [
+    "ours",
+    "paper",
+    "difference",
+    "<th scope=col class=text>status</th>",
+]
 
 
 def label(row: Row) -> str:
@@ -248,37 +249,57 @@ def _section(finished: Finished, deviations: str) -> str:
     ]
     if figure.about:
         parts.append(f"<p class=about>{escape(figure.about)}</p>")
-    picture = finished.svg()
-    if picture:
-        parts.append(picture)
+    picture = finished.picture
+    shown = f"{finished.name}: {figure.title}"
+    if picture is None:
+        parts.append(_grid(finished.rows, shown))
     else:
-        parts.append(_grid(finished.rows))
+        # The page has its title above it.
+        plain = drawing.svg({key: value for key, value in picture.items() if key != "title"})
+        label = f"{shown}; its numbers are in the table below"
+        chart = pictures.embedded(plain, label, "wide", finished.name, least=0.75)
+        parts.append(
+            f'<figure class=scroll tabindex=0 role=region aria-label="{escape(shown)}">{chart}'
+            f"</figure>{_files(finished.name)}"
+        )
     opened = " open" if picture and len(finished.rows) <= _SHORT else ""
     parts.append(
         f"<details{opened}><summary>ours and the paper's, number for number</summary>"
-        f"{_table(finished.rows, deviations)}</details>"
+        f"{_table(finished.rows, deviations, shown)}</details>"
     )
     return "".join(parts) + "</section>\n"
 
 
-def _grid(rows: list[Row]) -> str:
+def _files(name: str) -> str:
+    """Where `Reproduction.write` puts the picture and its numbers, beside the page."""
+    links = " · ".join(
+        f'<a href="figures/{escape(name)}.{kind}" download>{kind.upper()}</a>'
+        for kind in ("svg", "png", "csv")
+    )
+    return f"<p class=scale>this figure as {links}</p>"
+
+
+def _grid(rows: list[Row], title: str) -> str:
     """A table as the paper prints it: ours, the paper's number below in grey."""
     columns = list(dict.fromkeys(row.series for row in rows if not row.average))
     places = {(row.group, row.series): row for row in rows if row.series in columns}
     found = {column: {r.unit for r in places.values() if r.series == column} for column in columns}
     # A column of several units says each one's beside it.
     units = {column: next(iter(of)) if len(of) == 1 else "" for column, of in found.items()}
-    head = "".join(
-        f"<th>{escape(column)}{f' ({escape(units[column])})' if units[column] else ''}</th>"
-        for column in columns
-    )
+    head = [
+        "",
+        *(
+            f"{escape(column)}{f' ({escape(units[column])})' if units[column] else ''}"
+            for column in columns
+        ),
+    ]
     body = []
     for group in dict.fromkeys(group for group, _ in places):
-        cells = []
+        cells = [escape(group)]
         for column in columns:
             row = places.get((group, column))
             if row is None:
-                cells.append("<td></td>")
+                cells.append("")
                 continue
             unit = "" if units[column] else row.unit
             shown = "✗" if row.value is None and row.failed else ours(row, unit)
@@ -288,56 +309,53 @@ def _grid(rows: list[Row]) -> str:
                 f'<td title="{escape(row.failed or row.note)}">{escape(shown)}{below}</td>'
             )
         average = any(row.average for (g, _), row in places.items() if g == group)
-        kind = " class=average" if average else ""
-        body.append(f"<tr{kind}><td>{escape(group)}</td>{''.join(cells)}</tr>")
-    return (
-        f"<table class=grid><thead><tr><th></th>{head}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table>"
-    )
+        body.append(line(cells, " class=average" if average else ""))
+    return table(head, body, escape(title), " class=grid")
 
 
-def _table(rows: list[Row], deviations: str) -> str:
+def _table(rows: list[Row], deviations: str, title: str) -> str:
     names = [name for name in ("panel", "part") if any(getattr(row, name) for row in rows)]
-    head = "".join(f"<th class=text>{name}</th>" for name in names)
+    texts = [f"<th scope=col class=text>{name}</th>" for name in ("series", *names)]
+    head = ["", *texts, *_HEADS, "<th scope=col class=text>remark</th>"]
     body = []
     for row in rows:
-        extra = "".join(f"<td class=text>{escape(getattr(row, name))}</td>" for name in names)
-        why = f"<td class='text why'>{escape(row.failed)}</td>" if row.failed else ""
         remark = "; ".join(part for part in (row.place, row.note) if part)
-        body.append(
-            f"<tr{' class=average' if row.average else ''}><td>{escape(row.group)}</td>"
-            f"<td class=text>{escape(row.series)}</td>{extra}{_numbers(row, deviations)}"
-            f"{why or f'<td class=text>{escape(remark)}</td>'}</tr>"
-        )
-    return (
-        f"<table><thead><tr><th></th><th class=text></th>{head}{_HEADS}"
-        f"<th class=text></th></tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table>"
-    )
+        cells = [
+            escape(row.group),
+            *(f"<td class=text>{escape(getattr(row, name))}</td>" for name in ("series", *names)),
+            *_numbers(row, deviations),
+            f"<td class='text why'>{escape(row.failed)}</td>"
+            if row.failed
+            else f"<td class=text>{escape(remark)}</td>",
+        ]
+        body.append(line(cells, " class=average" if row.average else ""))
+    return table(head, body, f"{escape(title)}, number for number")
 
 
 _FAR = 0.25
 _SHORT = 24
 
 
-def _numbers(row: Row, deviations: str) -> str:
-    cells = [f"<td>{escape(ours(row))}</td>"]
-    cells.append(f"<td>{escape(printed(row))}</td>")
-    shown = difference(row)
+def _numbers(row: Row, deviations: str) -> list[str]:
+    """The cells below `_HEADS`."""
     distance = abs(row.ratio - 1) if row.ratio is not None else None
-    kind = ""
-    if distance is not None:
-        kind = (
-            " class=near" if distance <= row.tolerance else " class=far" if distance > _FAR else ""
-        )
-    cells.append(f"<td{kind}>{escape(shown)}</td>")
+    kind = "between"
+    if distance is not None and distance <= row.tolerance:
+        kind = "near"
+    elif distance is not None and distance > _FAR:
+        kind = "far"
     status = escape(row.status)
     if row.status == DIFFERS:
         place = f"{deviations}#{row.deviation}"
         status = f'<a href="{escape(place)}" title="{escape(place)}">{status}</a>'
-    cells.append(f"<td class=text>{status}</td>")
-    cells.append(f"<td class=text>{escape(row.by_construction)}</td>")
-    return "".join(cells)
+    if row.by_construction:
+        status += f"<small>{escape(row.by_construction)}</small>"
+    return [
+        escape(ours(row)),
+        escape(printed(row)),
+        f"<td class={kind}>{escape(difference(row)).replace(' %', chr(0xA0) + '%')}</td>",
+        f"<td class=text>{status}</td>",
+    ]
 
 
 def ours(row: Row, unit: str | None = None) -> str:

@@ -1,0 +1,130 @@
+"""Charts of a result as files for a paper: one column wide, on white."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import files, native
+from pagewalk.errors import Failure, UserError
+
+if TYPE_CHECKING:
+    from pagewalk import charts
+    from pagewalk.result import Result
+
+Json = dict[str, Any]
+
+_CHART = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
+_OVER_TIME = "-over-time"
+_NAMED = ("speedup", "cycles", "energy", "times")
+_KINDS = (".svg", ".pdf", ".png")
+_POINTS, _DOTS = 72 / 96, 600
+"""Points of a pixel, and dots of an inch of a picture that has some."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A chart, and where it goes."""
+
+    chart: str
+    path: str
+
+
+def asked(texts: Sequence[str], designs: int, *, interval: bool) -> list[Wanted]:
+    """Reads ``[CHART=]FILE`` of ``--figure``; without a chart it is the speedup, or the cycles.
+
+    Raises `UserError` for what cannot be drawn of so many designs, with or without intervals.
+    """
+    wanted = []
+    for text in texts:
+        match = _CHART.fullmatch(text)
+        chart, path = match.groups() if match else (_usual(designs), text)
+        _check(chart, path, designs, interval=interval)
+        wanted.append(Wanted(chart, path))
+    return wanted
+
+
+def _usual(designs: int) -> str:
+    return "speedup" if designs > 1 else "cycles"
+
+
+def _check(chart: str, path: str, designs: int, *, interval: bool) -> None:
+    if Path(path).suffix.lower() not in _KINDS:
+        raise UserError(
+            f"--figure: '{path}' does not say what to write; expected a name that ends in "
+            ".svg, .pdf or .png"
+        )
+    if chart == "speedup" and designs < 2:
+        raise UserError(
+            "--figure: one design has no speedup; use compare, or draw another chart, as in "
+            f"cycles={path}"
+        )
+    if chart in _NAMED:
+        return
+    name = chart.removesuffix(_OVER_TIME)
+    if not _is_number(name):
+        raise UserError(
+            f"--figure: there is no chart '{chart}'; expected {', '.join(_NAMED)}, a number of "
+            f"the summary such as l2_tlb_mpki, or one with {_OVER_TIME}"
+        )
+    if name != chart and not interval:
+        raise UserError(f"--figure: {chart} needs intervals; add --interval N, as in 1M")
+
+
+def _is_number(name: str) -> bool:
+    return any(found["kind"] == "metric" for found in native.explain(name).get("found", ()))
+
+
+def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
+    """The Vega-Lite specification of a chart; None where the result has nothing to draw."""
+    from pagewalk import charts
+
+    drawings: dict[str, Callable[[Result, charts.Look], Json | None]] = {
+        "speedup": charts.speedups,
+        "cycles": charts.cycles,
+        "energy": charts.energies,
+        "times": charts.times,
+    }
+    if chart in drawings:
+        return drawings[chart](result, look)
+    name = chart.removesuffix(_OVER_TIME)
+    unit = next((q.unit for d in result.designs for q in d.quantities if q.name == name), "")
+    title = ", ".join(part for part in (charts.words(name), unit) if part)
+    if name != chart:
+        return charts.interval_lines(result, name, title, look)
+    return charts.bars(result, name, title, look)
+
+
+def write(result: Result, path: str, chart: str | None = None) -> None:
+    """Writes a chart as SVG, PDF or PNG, which the ending of `path` says.
+
+    Raises `UserError` for another ending, and `Failure` where the result has nothing to draw or
+    the file cannot be written.
+    """
+    import vl_convert
+
+    from pagewalk import charts
+
+    kind = Path(path).suffix.lower()
+    if kind not in _KINDS:
+        raise UserError(f"'{path}': expected a name that ends in .svg, .pdf or .png")
+    chart = chart or _usual(len(result.designs))
+    look = charts.COLUMN
+    if kind == ".pdf":
+        # A pixel of it is a point.
+        look = charts.Look(round(_POINTS * look.width), _POINTS * look.font)
+    specification = drawing(result, chart, look)
+    if specification is None:
+        raise Failure(f"could not draw '{path}': the result has nothing for the chart '{chart}'")
+    specification["config"]["background"] = "white"
+    if kind == ".svg":
+        data = charts.svg(specification).encode()
+    elif kind == ".pdf":
+        data = vl_convert.vegalite_to_pdf(charts.harmless(specification))
+    else:
+        # A pixel of it is a point as well.
+        data = vl_convert.vegalite_to_png(charts.harmless(specification), scale=_POINTS, ppi=_DOTS)
+    files.write(path, data)

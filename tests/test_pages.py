@@ -1,0 +1,267 @@
+"""Pages in a browser: nothing is cut off, nothing overlaps, everything can be read, day and night.
+
+One headless Chromium loads them all, at the widths of a telephone, a tablet and a screen.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import fake
+import live
+from browser import PROGRAM, Browser
+from pagewalk import labels, palette
+from pagewalk.reproduce import drawing
+from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.kept import Kept
+from pagewalk.reproduce.report import Finished, Reproduction
+from pagewalk.result import Result
+
+ROOT = Path(__file__).parent.parent
+LOOKS = (Path(__file__).parent / "looks.js").read_text()
+WIDTHS = (360, 768, 1280)
+needs_browser = live.needs(PROGRAM)
+
+HOSTILE = """<script>document.title='ran'</script><img src=x onerror="document.title='ran'">'"&"""
+TEN = [
+    "radix", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb", "ecpt", "mehpt", "pom-tlb",
+    "radix[mmu.walkers=1,cores=2,os.memory_gb=2048,placement.thp.giant=true]", HOSTILE,
+]  # fmt: skip
+
+
+def result(designs: list[str]) -> Result:
+    """A result whose designs differ, with histograms, energy and intervals."""
+    spec = {"designs": designs, "seed": 1, "machine": "epyc-milan", "limits": {}}
+    data = copy.deepcopy(fake.result(spec))
+    data["source"]["name"] = f"./prog {HOSTILE} --file={'x' * 200}"
+    for number, design in enumerate(data["designs"]):
+        speed = 1 + 0.13 * ((number * 7) % 10 - 2) if number else 1.0
+        design["speedup"] = speed
+        for quantity in design["summary"]:
+            if quantity["name"] == "l2_tlb_mpki":
+                quantity["value"] = 61.25 / (1 + number)
+        causes = (
+            "base",
+            "compute",
+            "l1d",
+            "l2",
+            "dram",
+            "tlb",
+            "walker",
+            "walk",
+            "kernel",
+            "branch",
+        )
+        shares = [0.1, 0.05, 0.03, 0.07, 0.35, 0.04, 0.06, 0.2, 0.04, 0.06]
+        design["cycle_stack"] = [
+            {"cause": cause, "cycles": 3e7 * share / speed, "share": share}
+            for cause, share in zip(causes, shares, strict=True)
+        ]
+        # Close to one another, so that the names of their lines would lie on each other.
+        intervals = design["intervals"]["values"]
+        intervals["ipc"] = [0.2, 0.2 + 0.001 * number, 3.0]
+        intervals["l2_tlb_mpki"] = [60.0, 61.25 / (1 + number), 333.0]
+    return Result(data)
+
+
+def reproduced(name: str, chosen: list[str]) -> Reproduction:
+    """A paper's page of the numbers that are kept of its last whole run."""
+    paper = papers.load(name)
+    kept = Kept.of_folder(ROOT / "papers" / name)
+    finished = []
+    for figure_name, figure in paper.figures(chosen).items():
+        rows, note = kept.figures[figure_name], paper.note(figure)
+        picture = drawing.chart(figure, rows, note)
+        finished.append(Finished(figure_name, figure, rows, picture, note, []))
+    return Reproduction(paper, finished, kept.about["seeds"])
+
+
+@dataclass
+class Pages:
+    browser: Browser
+    paths: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    folder = tmp_path_factory.mktemp("pages")
+    made = {
+        "run": result(["radix"]).to_html(),
+        "compare": result(TEN).to_html(),
+        "thirty": result([f"design-{number}" for number in range(30)]).to_html(),
+        "bars": reproduced("stlt", ["fig11", "fig15", "table5"]).to_html(),
+        "lines": reproduced("combined", ["guesses"]).to_html(),
+    }
+    paths = {name: folder / f"{name}.html" for name in made}
+    for name, text in made.items():
+        paths[name].write_text(text)
+    with Browser() as browser:
+        yield Pages(browser, paths)
+
+
+@needs_browser
+def test_pages_can_be_read_at_every_width_day_and_night(pages: Pages) -> None:
+    browser = pages.browser
+    problems = []
+    for (name, path), width, dark in itertools.product(pages.paths.items(), WIDTHS, (False, True)):
+        browser.show(width, dark=dark)
+        browser.load(path)
+        # What is folded is looked at as well.
+        browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+        looks = browser.ask(f"({LOOKS})()")
+        assert looks["charts"] >= 1
+        assert looks["texts"] > 50
+        assert looks["marks"] >= 5
+        at = f"{name}, {width} px, {'dark' if dark else 'light'}"
+        problems += [f"{at}: {problem}" for problem in looks["found"] + browser.errors()]
+        # The page itself is all that was asked for.
+        assert browser.requests() == [path.resolve().as_uri()]
+    assert problems == []
+
+
+@needs_browser
+def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
+    browser = pages.browser
+    ask = "getComputedStyle(document.querySelector('section')).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('svg text')).fill"
+    seen = []
+    for dark, media in ((False, ""), (True, ""), (True, "print")):
+        browser.show(1280, dark=dark, media=media)
+        browser.load(pages.paths["compare"])
+        seen.append((browser.ask(ask), browser.ask(ink)))
+    light, night, paper = seen
+    assert light == paper
+    assert light[0] == "rgb(255, 255, 255)"
+    assert night[0] != light[0]
+    assert night[1] != light[1]
+
+
+@needs_browser
+def test_what_a_program_is_called_does_nothing(pages: Pages) -> None:
+    browser = pages.browser
+    browser.show(1280)
+    browser.load(pages.paths["compare"])
+    assert "<script>" in browser.ask("document.title")
+    assert browser.ask("document.querySelectorAll('script').length") == 1
+    assert browser.ask("document.querySelectorAll('img').length") == 0
+    assert HOSTILE in browser.ask("document.querySelector('h1').textContent")
+    # Nor would it if it had got through: the page runs its own script and no other.
+    browser.ask(
+        "document.body.append(Object.assign(document.createElement('script'),"
+        "{textContent: 'document.title = \"ran\"'}))"
+    )
+    assert browser.ask("document.title") != "ran"
+    assert any("Content Security Policy" in error for error in browser.errors())
+
+
+@needs_browser
+def test_charts_are_saved_from_the_page(pages: Pages) -> None:
+    browser = pages.browser
+    browser.show(1280, dark=True)
+    browser.load(pages.paths["compare"])
+    assert browser.ask("document.querySelectorAll('figure').length") == browser.ask(
+        "document.querySelectorAll('.save').length"
+    )
+    # What would be downloaded is kept instead.
+    browser.ask(
+        "window.kept = []; HTMLAnchorElement.prototype.click = function () {"
+        "kept.push(fetchable(this.href).then(text => [this.download, text])); }; "
+        "window.blobs = {}; const make = URL.createObjectURL; "
+        "URL.createObjectURL = blob => { const url = make(blob); blobs[url] = blob; return url; }; "
+        "window.fetchable = async url => { const bytes = new Uint8Array("
+        "await blobs[url].arrayBuffer()); return String.fromCharCode(...bytes.slice(0, 20000)); };"
+        "0"
+    )
+    browser.ask("document.querySelectorAll('.save button')[0].click()")
+    browser.ask("document.querySelectorAll('.save button')[1].click()")
+    saved = dict(
+        browser.ask(
+            "(async () => { while (kept.length < 2) await new Promise(requestAnimationFrame);"
+            " return Promise.all(kept); })()"
+        )
+    )
+    assert set(saved) == {"pagewalk-speedup.svg", "pagewalk-speedup.png"}
+    picture = saved["pagewalk-speedup.svg"]
+    assert picture.startswith("<svg")
+    # By itself it has a background and no style's colours.
+    assert 'fill="#ffffff"' in picture
+    assert "var(" not in picture
+    assert saved["pagewalk-speedup.png"].startswith("\x89PNG")
+    assert browser.errors() == []
+
+
+SEEN = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "no red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+               (-0.003882, -0.048116, 1.051998)),
+    "no green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+                 (-0.011820, 0.042940, 0.968881)),
+    "no blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602),
+                (0.004733, 0.691367, 0.303900)),
+}  # fmt: skip
+"""What readers see of linear red, green and blue (Machado, Oliveira, Fernandes 2009, table 1)."""
+
+
+def oklab(colour: str, eyes: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+    """Where a colour lies for these eyes, by Ottosson's OKLab: distances are how it is seen."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    seen = [max(0.0, sum(a * b for a, b in zip(row, linear, strict=True))) for row in eyes]
+    cones = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566),
+             (0.0883024619, 0.2817188376, 0.6299787005))  # fmt: skip
+    roots = [sum(a * b for a, b in zip(row, seen, strict=True)) ** (1 / 3) for row in cones]
+    to = ((0.2104542553, 0.7936177850, -0.0040720468), (1.9779984951, -2.4285922050, 0.4505937099),
+          (0.0259040371, 0.7827717662, -0.8086757660))  # fmt: skip
+    return tuple(sum(a * b for a, b in zip(row, roots, strict=True)) for row in to)
+
+
+@pytest.mark.parametrize("eyes", SEEN)
+@pytest.mark.parametrize("dark", [False, True])
+def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
+    colours = [palette.DARK[c] if dark else c for c in palette.designs(10)]
+    placed = [oklab(colour, SEEN[eyes]) for colour in colours]
+    least = min(math.dist(a, b) for a, b in itertools.combinations(placed, 2))
+    # Without green, the nearest two of Okabe and Ito's eight are 0.076 apart, of Tableau's ten
+    # 0.007.
+    assert least > 0.08
+
+
+def test_every_colour_stands_out_by_day_and_by_night() -> None:
+    marks = {*palette.designs(30), palette.SLOWER}
+    marks |= set(palette.causes([*palette.CAUSES, "a", "b", "c", "d", "e"]).values())
+    marks |= {palette.energy(group) for group in palette.ENERGY}
+    for colour in marks:
+        assert palette.contrast(colour, palette.LIGHT_PANEL) >= 3, colour
+        assert palette.contrast(palette.DARK[colour], palette.DARK_PANEL) >= 3, colour
+        written = palette.on(colour)
+        assert palette.contrast(written, colour) >= 4.5
+        assert palette.contrast(palette.DARK[written], palette.DARK[colour]) >= 4.5
+    for colour in (palette.INK, palette.FAINT):
+        assert palette.contrast(colour, palette.LIGHT_PANEL) >= 4.5
+        assert palette.contrast(palette.DARK[colour], palette.DARK_PANEL) >= 4.5
+    assert round(palette.contrast("#000000", "#ffffff"), 6) == 21
+    assert round(palette.contrast("#777777", "#ffffff"), 2) == 4.48
+
+
+def test_labels_stay_apart_and_near_their_lines() -> None:
+    places = labels.apart([50, 51, 52, 10, 199, 199], 14, 200)
+    assert [round(p, 6) for p in places] == [37, 51, 65, 10, 179, 193]
+    # More than there is room for still do not lie on each other.
+    crowded = sorted(labels.apart([5.0] * 20, 14, 200))
+    assert all(b - a >= 14 - 1e-9 for a, b in itertools.pairwise(crowded))
+    assert labels.lines("radix[mmu.walkers=1,cores=2]", 14) == [
+        "radix[mmu.",
+        "walkers=1,",
+        "cores=2]",
+    ]
+    assert "".join(labels.lines("x" * 50, 14)) == "x" * 50
+    assert labels.nice(0.845) == 1.0
+    assert labels.nice(70) == 70
+    assert labels.nice(0.2) == 0.2

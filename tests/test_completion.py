@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pagewalk
+
+Invoke = Callable[..., tuple[int, str, str]]
 
 
 def asked(**variables: str) -> str:
@@ -26,13 +29,19 @@ def asked(**variables: str) -> str:
     return answer.stdout
 
 
-def bash(line: str) -> list[str]:
-    """What bash is offered for the last word of a line."""
-    words = line.split(" ")
-    offered = asked(
-        _PAGEWALK_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)
-    )
-    return offered.split()
+@pytest.fixture
+def bash(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """What bash is offered for the last word of a line, asked in this process."""
+
+    def offered(line: str) -> list[str]:
+        monkeypatch.setenv("_PAGEWALK_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        status, out, err = invoke()
+        assert (status, err) == (0, "")
+        return out.split()
+
+    return offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -65,11 +74,13 @@ def test_each_shell_is_told_how_as_documented(shell: str) -> None:
         ("pagewalk trace che", {"check"}),
     ],
 )
-def test_a_word_is_completed(line: str, offered: set[str]) -> None:
+def test_a_word_is_completed(
+    line: str, offered: set[str], bash: Callable[[str], list[str]]
+) -> None:
     assert set(bash(line)) == offered
 
 
-def test_an_empty_word_offers_all() -> None:
+def test_an_empty_word_offers_all(bash: Callable[[str], list[str]]) -> None:
     assert set(bash("pagewalk run --design ")) == {d["name"] for d in pagewalk.designs()}
     assert {"--workload", "--wide", "--json"} <= set(bash("pagewalk run --"))
 

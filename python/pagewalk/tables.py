@@ -137,7 +137,7 @@ _KINDS = {
     "paper": "Papers",
     "config": "Configuration keys",
 }
-_CALLED = {"config": "configuration key", "workload": "built-in program", "metric": "statistic"}
+_CALLED = {"config": "configuration key", "metric": "statistic"}
 
 
 def topics(named: dict[str, list[str]], stream: TextIO) -> None:

@@ -52,7 +52,7 @@ def _root(
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk run --workload gups --size 1GiB --design thp")
 @takes(options.OPTIONS)
 def run(
     design: Annotated[
@@ -71,7 +71,7 @@ def run(
     return _simulate("run", [design], flags)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk compare --designs radix,thp -- ./prog args")
 @takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
 def compare(
     designs: Annotated[
@@ -79,6 +79,7 @@ def compare(
         typer.Option(
             metavar="A,B[K=V],C",
             help="The designs, with changes in brackets; speedups refer to the first.",
+            show_default=", ".join(sources.DEFAULT_DESIGNS),
             autocompletion=completion.designs,
         ),
     ] = ",".join(sources.DEFAULT_DESIGNS),
@@ -214,7 +215,7 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
 _RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk record -o prog.pwt -- ./prog args")
 @takes([options.BY_NAME[name] for name in _RECORDED], {"instructions": "Record no more."})
 def record(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
@@ -242,7 +243,7 @@ def record(
     return int(answer["exit_status"] or 0)
 
 
-@trace_app.command("info")
+@trace_app.command("info", epilog="Example: pagewalk trace info prog.pwt")
 def trace_info(
     paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
 ) -> None:
@@ -253,7 +254,7 @@ def trace_info(
         pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
 
 
-@trace_app.command("check")
+@trace_app.command("check", epilog="Example: pagewalk trace check prog.pwt")
 def trace_check(
     paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
 ) -> int:
@@ -273,7 +274,9 @@ def trace_check(
     return status
 
 
-@trace_app.command("convert")
+@trace_app.command(
+    "convert", epilog="Example: pagewalk trace convert prog.pwt -o prog.champsimtrace.xz"
+)
 def trace_convert(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
     out: Annotated[
@@ -300,7 +303,7 @@ def _trace(path: str) -> str:
     return str(sources.source(trace=path)["trace"]["path"])
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk workloads --json programs.json")
 def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
     from pagewalk.tables import programs
@@ -308,7 +311,7 @@ def workloads(json_file: JsonFile = None) -> None:
     _answer(native.workloads(), json_file, programs)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain thp")
 def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
     from pagewalk.tables import catalogue
@@ -316,7 +319,7 @@ def designs(json_file: JsonFile = None) -> None:
     _answer(native.designs(), json_file, catalogue)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain epyc-milan")
 def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
     from pagewalk.tables import catalogue
@@ -324,7 +327,7 @@ def machines(json_file: JsonFile = None) -> None:
     _answer(native.machines(), json_file, catalogue)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain L2 TLB MPKI")
 def explain(
     words: Annotated[
         list[str] | None,
@@ -360,7 +363,7 @@ def _answer(
         files.write(json_file, (json.dumps(answer, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk reproduce mehpt fig8 --scale smoke")
 def reproduce(
     paper: Annotated[
         str | None,
@@ -446,7 +449,7 @@ def reproduce(
 _VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk validate -- ./prog args")
 @takes([options.BY_NAME[name] for name in _VALIDATED])
 def validate(
     design: Annotated[
@@ -494,7 +497,7 @@ def validate(
     return result.exit_status
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk doctor")
 def doctor() -> int:
     """Say what is present on this host, and what to install."""
     from pagewalk.doctor import report

@@ -56,7 +56,8 @@ def flag(name: str, about: str | None = None) -> Any:
     option = BY_NAME[name]
     return typer.Option(
         option.spelled + (f"/--no-{option.spelled[2:]}" if option.both_ways else ""),
-        metavar=option.metavar,
+        # A flag has no value to give, whatever its type is called.
+        metavar="" if option.kind in (bool, bool | None) else option.metavar,
         help=about or option.help,
         rich_help_panel=option.panel,
         min=option.least,

@@ -29,7 +29,7 @@ DEFAULT_INSTRUCTIONS = 100_000_000
 DEFAULT_WARMUP = 10_000_000
 """Before it, likewise."""
 
-WHAT, HOW_MUCH, OUT = "What runs", "How much of it", "Results"
+WHAT, HOW_MUCH, OUT, COST = "What runs", "How much of it", "Results", "Against perfect TLBs"
 
 Text = str | None
 Texts = list[str] | None
@@ -233,8 +233,8 @@ OPTIONS = [
     ),
     Option(
         "translation_cost", bool | None,
-        "What translation costs, against perfect TLBs, which run beside (compare: always).",
-        None, OUT, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
+        "What translation costs: perfect TLBs run beside (compare: always).",
+        None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
     ),
     Option(
         "wide", bool, "Every column, in several tables where the terminal is narrow.", None, OUT,

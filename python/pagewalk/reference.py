@@ -67,7 +67,8 @@ def configuration(keys: list[Key], schema: Json) -> str:
         "A run is configured by a machine file, a design file on top of it and `--set KEY=VALUE` "
         "on top of both; the last word counts. Files are TOML; `[a.b]` followed by `c = 1` is the "
         "key `a.b.c`. A key that is not listed here is refused. `<name>` stands for a name that "
-        "the file chooses. Of the tables marked *one of*, exactly one is given.\n",
+        "the file chooses. Of the tables marked *one of*, exactly one is given. `pagewalk explain "
+        "KEY` says the same of one, and which part of the machine reads it.\n",
         str(schema.get("description", "")) + "\n",
     ]
     sections: dict[str, list[Key]] = {}
@@ -77,11 +78,22 @@ def configuration(keys: list[Key], schema: Json) -> str:
         head, *rest = rows
         text += [f"## `{name}`\n", f"{head['text']}\n"]
         if head["expected"] != "a table" or not rest:
-            text.append(f"Expected: {head['expected']}.\n")
+            text.append(f"Expected: {_expected(head)}.\n")
         if rest:
-            table = [(f"`{r['path']}`", r["expected"], r["text"]) for r in rest]
-            text += _table(["key", "expected", "meaning"], table)
+            table = [(f"`{r['path']}`", _expected(r), _default(r), r["text"]) for r in rest]
+            text += _table(["key", "expected", "default", "meaning"], table)
     return "\n".join(text)
+
+
+def _expected(key: Key) -> str:
+    """The values of a key, with their unit."""
+    return f"{key['expected']}, {key['unit']}" if key["unit"] else key["expected"]
+
+
+def _default(key: Key) -> str:
+    """What holds where a file says nothing; of a table its own keys tell."""
+    default = key.get("default")
+    return "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
 
 
 def _rows(definitions: Sequence[Mapping[str, Any]], meaning: str) -> list[tuple[str, ...]]:

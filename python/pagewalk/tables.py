@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group
@@ -136,7 +137,7 @@ _KINDS = {
     "paper": "Papers",
     "config": "Configuration keys",
 }
-_CALLED = {"config": "configuration key", "workload": "built-in program", "metric": "statistic"}
+_CALLED = {"config": "configuration key", "metric": "statistic"}
 
 
 def topics(named: dict[str, list[str]], stream: TextIO) -> None:
@@ -163,9 +164,10 @@ def explanation(found: list[Sense], stream: TextIO) -> None:
         out.print(line((meaning["name"], "bold cyan"), f"  {_CALLED.get(kind, kind)}"))
         if meaning["text"]:
             out.print(Padding(line(meaning["text"]), (0, 0, 0, 2)))
+        default = meaning.get("default")
         facts = [
             ("expected" if kind == "config" else "unit", meaning["unit"]),
-            ("default", _written(meaning["default"]) if "default" in meaning else ""),
+            ("default", "" if default is None or isinstance(default, dict) else _written(default)),
             ("read by", meaning.get("reader", "")),
             ("source", meaning["source"]),
         ]
@@ -187,33 +189,31 @@ def _settings(settings: list[Setting]) -> Table:
     """A row a key: its value, the default where it is another, and the file's comment."""
     table = grid()
     names(table, "cyan")
-    words(table, "bold")
-    words(table, "dim")
+    words(table)
     for setting in settings:
-        value = setting["value"]
-        said = [setting["comment"]] if setting["comment"] else []
-        if "default" in setting:
-            default = setting["default"]
-            said.insert(0, "as by default" if default == value else f"default {_written(default)}")
-        table.add_row(setting["key"], Settings(_written(value)), "; ".join(said))
+        usual = ""
+        if "default" in setting and not isinstance(setting["default"], dict):
+            same = setting["default"] == setting["value"]
+            usual = " (the default)" if same else f" (default {_written(setting['default'])})"
+        value = _written(setting["value"]) or "chosen"
+        comment = f"  {setting['comment']}" if setting["comment"] else ""
+        table.add_row(setting["key"], line((value, "bold"), usual, (comment, "dim")))
     return table
 
 
 def _below(path: str) -> Table | None:
     """The keys of a table of the configuration, a row each; None for a key that is no table."""
-    prefix = f"{path}."
-    keys = [
-        key
-        for key in native.config_keys()
-        if key["path"].startswith(prefix) and "." not in key["path"][len(prefix) :]
-    ]
+    # Below a name that the file chooses, what has one.
+    start = re.compile(re.escape(f"{path}.") + r"(<name>\.)?[^.]+")
+    keys = [key for key in native.config_keys() if start.fullmatch(key["path"])]
     if not keys:
         return None
     table = grid()
     names(table, "cyan")
     words(table)
     for key in keys:
-        default = f" (default {_written(key['default'])})" if "default" in key else ""
+        plain = "default" in key and not isinstance(key["default"], dict)
+        default = f" (default {_written(key['default'])})" if plain else ""
         table.add_row(key["path"], line(key["text"], (default, "dim")))
     return table
 

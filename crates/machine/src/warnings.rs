@@ -33,7 +33,7 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
         }
     }
     for d in designs {
-        said.of(d, turns(d));
+        said.of(d, turns(d, designs));
     }
     for d in designs.iter().filter(|d| never_asked(d)) {
         let what = "the program never asked for a record, so nothing of shortcut did anything";
@@ -180,14 +180,19 @@ fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
     std::iter::once(inferred.to_owned()).chain(each).collect()
 }
 
-/// That threads had to take turns on cores.
-fn turns(d: &DesignResult) -> Option<String> {
-    let (threads, cores) = (d.threads_in_turns, usize::from(d.config.cores));
-    (threads > cores).then(|| {
+/// That threads had to take turns on cores; of designs with as many cores, the most that
+/// did on any: when threads end depends on the design.
+fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
+    let cores = usize::from(d.config.cores);
+    let slice = d.config.schedule.time_slice_cycles;
+    let alike = designs.iter().filter(|o| {
+        usize::from(o.config.cores) == cores && o.config.schedule.time_slice_cycles == slice
+    });
+    let threads = alike.map(|o| o.threads_in_turns).max().unwrap_or(0);
+    (d.threads_in_turns > cores).then(|| {
         let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
         format!(
-            "up to {threads} threads wanted {cores_words} at a time and took turns of {} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core",
-            d.config.schedule.time_slice_cycles
+            "up to {threads} threads wanted {cores_words} at a time and took turns of {slice} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core"
         )
     })
 }

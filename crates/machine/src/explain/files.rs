@@ -105,26 +105,31 @@ fn json(value: &toml_edit::Value) -> Option<Value> {
 
 /// A paper that can be reproduced.
 pub(super) struct Paper {
-    pub name: String,
     pub text: String,
     pub source: String,
     pub settings: Vec<FileSetting>,
 }
 
-/// The shipped papers, by name; a folder without a `paper.toml` that reads is none.
-pub(super) fn papers(data: &Path) -> Vec<Paper> {
-    let mut folders: Vec<_> = std::fs::read_dir(data.join("papers"))
+const FILE: &str = "paper.toml";
+
+/// Names of the shipped papers, in order.
+pub(super) fn papers(data: &Path) -> Vec<String> {
+    let folders = std::fs::read_dir(data.join("papers"));
+    let mut names: Vec<String> = folders
         .into_iter()
         .flatten()
         .flatten()
-        .map(|entry| entry.path())
+        .filter(|entry| entry.path().join(FILE).is_file())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    folders.sort();
-    folders.iter().filter_map(|folder| paper(folder)).collect()
+    names.sort();
+    names
 }
 
-fn paper(folder: &Path) -> Option<Paper> {
-    let text = std::fs::read_to_string(folder.join("paper.toml")).ok()?;
+/// What the file of a shipped paper says, if it can be read.
+pub(super) fn paper(data: &Path, name: &str) -> Option<Paper> {
+    let folder = data.join("papers").join(name);
+    let text = std::fs::read_to_string(folder.join(FILE)).ok()?;
     let mut all = settings(&text, &[]);
     let mut about = |key: &str| {
         let at = all.iter().position(|s| s.key == key)?;
@@ -135,7 +140,7 @@ fn paper(folder: &Path) -> Option<Paper> {
     let document = text.parse::<DocumentMut>().ok()?;
     let source = document.get("source").and_then(Item::as_str);
     // What it simulates with what, not how much of it and how each figure is drawn.
-    let told = |key: &str| {
+    let is_told = |key: &str| {
         let last = key.rsplit('.').next().unwrap_or_default();
         match key.split('.').next() {
             Some("scales") => last == "about",
@@ -144,9 +149,8 @@ fn paper(folder: &Path) -> Option<Paper> {
             _ => ["machine", "seed", "figures", "on_request"].contains(&key),
         }
     };
-    all.retain(|s| told(&s.key));
+    all.retain(|s| is_told(&s.key));
     Some(Paper {
-        name: folder.file_name()?.to_string_lossy().into_owned(),
         text: format!("{title}. {told}"),
         source: source.unwrap_or_default().to_owned(),
         settings: all,

@@ -150,12 +150,10 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
             ..Explanation::default()
         });
     }
-    let keys = keys();
     for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
         for f in data.list(kind).map_err(|e| e.to_string())? {
             out.push(Explanation {
                 kind: word,
-                settings: files::settings(&f.text, &keys),
                 name: f.name,
                 text: f.description,
                 source: f.source,
@@ -163,17 +161,14 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
             });
         }
     }
-    for p in files::papers(&data.0) {
+    for name in files::papers(&data.0) {
         out.push(Explanation {
             kind: "paper",
-            name: p.name,
-            text: p.text,
-            source: p.source,
-            settings: p.settings,
+            name,
             ..Explanation::default()
         });
     }
-    for k in keys {
+    for k in keys() {
         // The unit is the more telling; a number needs no other form.
         let unit = match k.unit {
             "" => k.expected,
@@ -200,6 +195,26 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
         });
     }
     Ok(out)
+}
+
+/// Adds to a design, a machine or a paper what its file sets: only of what was asked for is it read.
+fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, String> {
+    let kind = match e.kind {
+        "design" => Shipped::Design,
+        "machine" => Shipped::Machine,
+        "paper" => {
+            if let Some(paper) = files::paper(&data.0, &e.name) {
+                e.text = paper.text;
+                e.source = paper.source;
+                e.settings = paper.settings;
+            }
+            return Ok(e);
+        }
+        _ => return Ok(e),
+    };
+    let file = data.find(kind, &e.name).map_err(|e| e.to_string())?;
+    e.settings = files::settings(&file.text, &keys());
+    Ok(e)
 }
 
 /// Names by their kind, as users write them: all that can be explained but for counters.
@@ -287,7 +302,8 @@ pub fn explain(
             let keys = all.iter().filter(|e| e.kind == "config");
             exact.extend(keys.filter(|e| matches(&e.name, name)).cloned());
         }
-        return Ok(Ok(exact));
+        let found = exact.into_iter().map(|e| with_settings(data, e));
+        return found.collect::<Result<_, _>>().map(Ok);
     }
     all.extend(statistics(data)?);
     let exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
@@ -299,6 +315,15 @@ pub fn explain(
     } else {
         exact
     };
+    if !found.is_empty() {
+        return Ok(Ok(found));
+    }
+    // A part of the machine: all that stands right below it.
+    let below = all.iter().filter(|e| {
+        let parent = e.name.rsplit_once('.').map(|(parent, _)| parent);
+        ["statistic", "config"].contains(&e.kind) && parent.is_some_and(|p| matches(p, name))
+    });
+    let found: Vec<Explanation> = below.cloned().collect();
     if !found.is_empty() {
         return Ok(Ok(found));
     }

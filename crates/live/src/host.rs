@@ -135,15 +135,20 @@ impl Host {
             n => (n / 8).max(4096).next_power_of_two(),
         };
         let option = |p: &std::path::Path| p.to_string_lossy().replace(',', ",,");
-        let mut command = Command::new(&qemu);
+        let cpu = qemu.cpu();
+        let mut command = Command::new(&qemu.path);
+        if !cpu.is_empty() {
+            command.args(["-cpu", cpu]);
+        }
         command
             .arg("-plugin")
             .arg(format!(
-                "{},socket={socket},qemu={},plugin={},records={records},count={}",
+                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={}",
                 option(&plugin),
-                option(&qemu),
+                option(&qemu.path),
                 option(&plugin),
                 if options.count { "on" } else { "off" },
+                cpu.replace(',', ",,"),
             ))
             // The random bytes that a program finds at its start are the same each time.
             .args(["-seed", "1", "-0"])
@@ -165,12 +170,18 @@ impl Host {
                 set(&mut command, Stdio::from(file));
             }
         }
-        // SAFETY: prctl is async-signal-safe. The signal comes when the thread that
+        // Later versions leave it to the kernel where the program's memory lies. Where
+        // that may not be asked for (some containers), addresses differ from run to run.
+        let fixed_addresses = qemu.version.is_some_and(|v| v > (8, 0));
+        // SAFETY: prctl and personality are async-signal-safe. The signal comes when the thread that
         // made the child ends, which below is one that waits for the child: so
         // when this process is killed.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if fixed_addresses {
+                    libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+                }
                 Ok(())
             })
         };

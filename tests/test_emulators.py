@@ -55,6 +55,12 @@ _start:
  vbroadcastss buf(%rip),%ymm0; vinserti128 $1,buf(%rip),%ymm0,%ymm0
  vextracti128 $1,%ymm0,buf(%rip); vbroadcasti128 buf(%rip),%ymm0; aesenc buf(%rip),%xmm0
  pmovzxbw buf(%rip),%xmm0; lddqu buf(%rip),%xmm0; prefetcht0 buf(%rip)
+ fxsave buf+4096(%rip); fxrstor buf+4096(%rip); fnsave buf(%rip); frstor buf(%rip)
+ fldt buf(%rip); fstpt buf+32(%rip); fbld buf(%rip); fbstp buf(%rip)
+ fnstenv buf(%rip); fldenv buf(%rip)
+ mov $7,%eax; xor %edx,%edx; xsave buf+8192(%rip); xrstor buf+8192(%rip)
+ lea buf(%rip),%r13; mov $16,%r14d; fldt (%r13,%r14,2); fldt -8(%r13,%r14,8)
+ mov %r13,%rbp; fstpt 16(%rbp); fldt -64(%rsp); fldt buf(,%r14,4)
  mov $231,%eax; xor %edi,%edi; syscall
 .balign 16
 mask: .long 0x1f80

@@ -87,7 +87,7 @@ pub fn is_second() -> bool {
     qemu_plugin_version.load(Relaxed) >= 2
 }
 
-fn symbol(name: &CStr) -> *mut c_void {
+pub fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: a null-terminated name, looked for in what is loaded.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
@@ -100,6 +100,9 @@ pub struct Info {
     /// The newest version of the interface that it has.
     newest: c_int,
 }
+
+/// The version of the interface from which on QEMU does not tell of all accesses (9.1).
+const TELLS_LESS: c_int = 3;
 
 /// Counters of 64 bits, one for each virtual CPU.
 #[repr(C)]
@@ -140,6 +143,8 @@ pub enum Counting {
 pub struct Interface {
     bytes: Bytes,
     pub counting: Counting,
+    /// QEMU does not tell of what is in `untold`.
+    pub tells_less: bool,
 }
 
 impl Interface {
@@ -178,7 +183,11 @@ impl Interface {
                 let add = named(c"qemu_plugin_register_vcpu_tb_exec_inline")?;
                 Counting::Word(transmute::<*mut c_void, AddToWord>(add))
             };
-            Ok(Interface { bytes, counting })
+            Ok(Interface {
+                bytes,
+                counting,
+                tells_less: newest >= TELLS_LESS,
+            })
         }
     }
 

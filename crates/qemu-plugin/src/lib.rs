@@ -17,6 +17,7 @@ mod repeat;
 mod settings;
 mod touches;
 mod translate;
+mod untold;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -69,4 +70,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// Called in the thread that makes the new one, before that runs.
 unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
     process::new_thread(vcpu as usize);
+    if translate::interface().tells_less {
+        untold::find_registers();
+    }
 }

@@ -10,6 +10,7 @@ use pagewalk_ring::{Header, record};
 
 use crate::api::{Info, Interface};
 use crate::repeat::{self, Repeated};
+use crate::untold::{self, Untold};
 use crate::{api, count, maps, process};
 
 /// Blocks sent so far, by address, sizes and bytes: QEMU translates again after it
@@ -19,7 +20,12 @@ struct Sent {
     key: Vec<u8>,
     /// The repeated string instructions at their ends, which callbacks point at.
     repeated: Option<HashMap<u32, &'static Repeated>>,
+    /// The instructions of blocks that QEMU does not tell enough of, likewise.
+    untold: Option<HashMap<u32, UntoldOnes>>,
 }
+
+/// Instructions of a block by their indices.
+type UntoldOnes = &'static [(usize, Untold)];
 
 impl Sent {
     /// The number of the block that `key` describes.
@@ -31,6 +37,26 @@ impl Sent {
         let number = send(&self.key);
         numbers.insert(self.key.as_slice().into(), number);
         number
+    }
+
+    /// Those of block `number`, which `key` describes.
+    fn untold(&mut self, number: u32) -> UntoldOnes {
+        if let Some(known) = self.untold.get_or_insert_default().get(&number) {
+            return known;
+        }
+        let (head, rest) = self.key.split_at(12);
+        let mut address = head[..8].try_into().map_or(0, u64::from_le_bytes);
+        let count = head[8..].try_into().map_or(0, u32::from_le_bytes) as usize;
+        let (sizes, mut code) = rest.split_at(count);
+        let mut found = Vec::new();
+        for (index, &size) in sizes.iter().enumerate() {
+            let (bytes, later) = code.split_at(usize::from(size));
+            found.extend(Untold::decode(bytes, address, index).map(|it| (index, it)));
+            (code, address) = (later, address + u64::from(size));
+        }
+        let found: UntoldOnes = Box::leak(found.into_boxed_slice());
+        self.untold.get_or_insert_default().insert(number, found);
+        found
     }
 
     /// The repeated instruction at the end of block `number`, which `key` describes:
@@ -64,6 +90,7 @@ static SENT: Mutex<Sent> = Mutex::new(Sent {
     numbers: None,
     key: Vec::new(),
     repeated: None,
+    untold: None,
 });
 
 /// QEMU has translated a block; it calls this for one at a time.
@@ -104,6 +131,11 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     let last = (key.len() - size(count - 1)).max(code);
     let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
     let number = sent.number();
+    let untold = if untold::applies() {
+        sent.untold(number)
+    } else {
+        &[]
+    };
     let repeated = repeats.map(|kind| sent.repeated(number, address, last - code, count - 1, kind));
     drop(guard);
     // SAFETY: QEMU's functions, with callbacks of the types that it wants; the
@@ -120,6 +152,10 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
             count::add(block, count as u64);
         }
         for i in 0..count {
+            if let Some((_, it)) = untold.iter().find(|(n, _)| *n == i) {
+                it.watch(instruction(i));
+                continue;
+            }
             let (accessed, argument) = match repeated {
                 Some(it) if i == count - 1 => {
                     let it: *const Repeated = it;

@@ -85,7 +85,7 @@ COMMANDS = {
         a=(); for n in {1..2000}; do a+=($((n * n % 97))); done; echo ${a[@]: -5}
         f() { ((n = $1)); ((n < 2)) && echo $n && return; echo $(($(f $((n - 1))) + $(f $((n - 2))))); }; f 6
         trap 'echo caught' USR1; kill -USR1 $$; trap 'echo bye' EXIT; (exit 3); echo $?
-        for i in 1 2 3; do (sleep 0.0$i; echo $i) & done; wait
+        for i in 1 2 3; do (exec 2> /dev/null; echo $i > o$i) & done; wait; cat o?
         coproc cat; echo hi >&${COPROC[1]}; read -ru ${COPROC[0]} x; echo $x; kill $COPROC_PID
         mkfifo p; (cat p | wc -l) & cat words > p; wait
         exec 3<> words; read -ru 3 a; echo $a; kill -9 $$
@@ -321,10 +321,13 @@ def run(command: Command, before: list[str]) -> tuple[int, str, str, str]:
             check=False,
         )
         left = left_behind(folder)
-    text = [re.sub(rb"real-\w+", b"", s).decode(errors="replace") for s in (done.stdout, done.stderr)]
+    output, messages = (
+        re.sub(rb"real-\w+", b"", raw).decode(errors="replace")
+        for raw in (done.stdout, done.stderr)
+    )
     # As a shell shows it.
     status = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return status, *text, left
+    return status, output, messages, left
 
 
 def compared(command: Command, trace: Path, say: Callable[[str], None]) -> bool:
@@ -338,7 +341,9 @@ def compared(command: Command, trace: Path, say: Callable[[str], None]) -> bool:
         differ = [n for n in differ if n != "messages"]
     for name in differ:
         n = names.index(name)
-        say(f"{command.package}: {command.text}\n  {name}: {alone[n]!r}\n  recorded: {recorded[n]!r}")
+        say(
+            f"{command.package}: {command.text}\n  {name}: {alone[n]!r}\n  recorded: {recorded[n]!r}"
+        )
     return not differ
 
 
@@ -364,7 +369,9 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for command in chosen:
             if command.package not in missing:
-                same = compared(command, Path(folder) / "t.pwt", lambda s: print(s, file=sys.stderr))
+                same = compared(
+                    command, Path(folder) / "t.pwt", lambda s: print(s, file=sys.stderr)
+                )
                 results.setdefault(command.package, []).append(same)
     print("\n".join(table(results, missing)))
     return int(not all(s for same in results.values() for s in same))

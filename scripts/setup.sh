@@ -122,7 +122,7 @@ qemu10() {
         && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q 'meson>=1.5,<2' pycotap \
         && mkdir build && cd build \
         && PATH=$work/venv/bin:$PATH ../source/configure --python="$work/venv/bin/python" \
-            --target-list=x86_64-linux-user --without-default-features --enable-plugins \
+            --target-list=x86_64-linux-user --without-default-features --enable-plugins --enable-attr \
             --disable-system --disable-tools --disable-docs --disable-werror --disable-install-blobs \
         && ninja qemu-x86_64 && strip qemu-x86_64) >"$work/log" 2>&1
     then

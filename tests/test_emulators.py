@@ -135,7 +135,7 @@ def recorded(cli: Cli, emulator: str | None, trace: Path, *command: str | Path) 
 
     info = native.trace_info(str(trace))
     kept = ("instructions", "ops", "loads", "stores", "branches", "taken", "threads")
-    return answer.stdout, {name: int(info[name]) for name in kept}  # type: ignore[literal-required]
+    return answer.stdout, {name: int(info[name]) for name in kept}
 
 
 def test_each_instruction_gives_the_same_under_both(cli: Cli, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_threads_processes_and_signals_go_as_under_the_other(cli: Cli, tmp_path:
         assert output == expected
         # A recording of it runs, twice the same.
         runs = [
-            cli("run", "--trace", trace, "--json", tmp_path / f"{n}.json", "--cores", "2")
+            cli("run", "--trace", trace, "--json", tmp_path / f"{n}.json", "--set", "cores=2")
             for n in (1, 2)
         ]
         assert [r.returncode for r in runs] == [0, 0], runs[0].stderr

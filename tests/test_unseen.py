@@ -90,9 +90,7 @@ def test_children_under_another_root_are_named(cli: Cli, tmp_path: Path) -> None
     root.mkdir()
     program(root, "inside", "int main(void) { return 21; }", "-static")
     outside = program(tmp_path, "outside", ELSEWHERE)
-    expected = (
-        "2 processes ran inside unseen: the emulator is not there from its root directory"
-    )
+    expected = "2 processes ran inside unseen: the emulator is not there from its root directory"
     output = check(cli, tmp_path, expected, outside, root)
     assert output.splitlines()[0] == "42"
 

@@ -135,15 +135,17 @@ impl Host {
             n => (n / 8).max(4096).next_power_of_two(),
         };
         let option = |p: &std::path::Path| p.to_string_lossy().replace(',', ",,");
-        let cpu = qemu.cpu();
+        let (cpu, base) = (qemu.cpu(), qemu.base());
         let mut command = Command::new(&qemu.path);
-        if !cpu.is_empty() {
-            command.args(["-cpu", cpu]);
+        for (option, value) in [("-cpu", cpu), ("-B", base)] {
+            if !value.is_empty() {
+                command.args([option, value]);
+            }
         }
         command
             .arg("-plugin")
             .arg(format!(
-                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={}",
+                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={},base={base}",
                 option(&plugin),
                 option(&qemu.path),
                 option(&plugin),
@@ -170,9 +172,9 @@ impl Host {
                 set(&mut command, Stdio::from(file));
             }
         }
-        // Later versions leave it to the kernel where the program's memory lies. Where
-        // that may not be asked for (some containers), addresses differ from run to run.
-        let fixed_addresses = qemu.version.is_some_and(|v| v > (8, 0));
+        // The kernel chooses among the addresses from there on. Where it may not be asked
+        // for the same ones (some containers), they differ from run to run.
+        let fixed_addresses = !base.is_empty();
         // SAFETY: prctl and personality are async-signal-safe. The signal comes when the thread that
         // made the child ends, which below is one that waits for the child: so
         // when this process is killed.

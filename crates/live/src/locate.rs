@@ -80,6 +80,17 @@ impl Emulator {
         "max,family=15,model=107,stepping=1,fsrm=off,fzrm=off,fsrs=off,fsrc=off,sha-ni=off,\
          rdseed=off,rdpid=off,cmpccxadd=off,3dnowprefetch=off"
     }
+
+    /// What it is to add to the program's addresses. Up to 8.0 it places the program by
+    /// itself; later versions put it where Linux does, where, when addresses are not
+    /// random, the emulator is. Empty: nothing is said.
+    pub(crate) fn base(&self) -> &'static str {
+        if self.version.is_some_and(|v| v > (8, 0)) {
+            "0x100000000000"
+        } else {
+            ""
+        }
+    }
 }
 
 fn judged(path: PathBuf) -> Result<Emulator, ProgramError> {

@@ -145,8 +145,10 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
     let mut words: Vec<CString> = Vec::new();
     let first = arguments.first().cloned().unwrap_or_default();
     let mut emulator = vec![settings.qemu.as_bytes()];
-    if !settings.cpu.is_empty() {
-        emulator.extend([b"-cpu", settings.cpu.as_bytes()]);
+    for (option, value) in [("-cpu", &settings.cpu), ("-B", &settings.base)] {
+        if !value.is_empty() {
+            emulator.extend([option.as_bytes(), value.as_bytes()]);
+        }
     }
     let option = settings.as_option();
     emulator.extend([

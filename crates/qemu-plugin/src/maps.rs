@@ -78,6 +78,12 @@ impl<'a> Line<'a> {
         parts
     }
 
+    /// Whether it is as large as a stack, above a guard page: QEMU makes that of 8 MB or
+    /// more of private memory.
+    fn is_stack(&self) -> bool {
+        !self.file && self.to - self.from >= 8 << 20
+    }
+
     /// Whether the emulator has made it since: memory of its own, its code, our rings.
     fn is_later_own(&self) -> bool {
         self.path == "[heap]" || self.has('s') || self.has('w') && self.has('x')
@@ -104,9 +110,31 @@ fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
         .iter()
         .any(|l| l.from >= emulator && (l.file || l.has('x')));
     if mixed {
-        return new;
+        return loaded(new);
     }
     lines.into_iter().filter(|l| l.to <= emulator).collect()
+}
+
+/// What QEMU's loader makes among other new mappings: files, zeros directly behind them,
+/// code without a file, and the stack with its guard page.
+fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
+    let mut kept: Vec<Line<'_>> = Vec::new();
+    let mut guard: Option<Line<'_>> = None;
+    for line in new {
+        if !line.file && !line.has('r') && !line.has('x') {
+            guard = Some(line);
+            continue;
+        }
+        let below = guard
+            .take()
+            .filter(|g| g.to == line.from && line.is_stack());
+        let behind = kept.last().is_some_and(|l| l.to == line.from);
+        if line.file || line.has('x') || behind || below.is_some() {
+            kept.extend(below);
+            kept.push(line);
+        }
+    }
+    kept
 }
 
 /// Writes them to the first thread's ring. The guest's `address` is at `host` here.
@@ -133,8 +161,7 @@ pub fn send_initial(host: u64, address: u64) {
         if line.has('s') {
             bits |= map_bits::SHARED;
         }
-        // QEMU makes the stack as private memory of 8 MB or more above a guard page.
-        if line.from == guard_end && !line.file && line.to - line.from >= 8 << 20 {
+        if line.from == guard_end && line.is_stack() {
             bits |= map_bits::STACK;
         }
         guard_end = if readable { 0 } else { line.to };

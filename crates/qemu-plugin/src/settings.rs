@@ -16,6 +16,8 @@ pub struct Settings {
     pub count: bool,
     /// The processor that QEMU is told to be; empty: its own choice.
     pub cpu: String,
+    /// What QEMU adds to the guest's addresses; empty: its own choice.
+    pub base: String,
 }
 
 impl Settings {
@@ -31,6 +33,7 @@ impl Settings {
             },
             count: false,
             cpu: String::new(),
+            base: String::new(),
         };
         for argument in arguments {
             let (key, value) = argument
@@ -48,6 +51,7 @@ impl Settings {
                 "records" => s.geometry.records = number()?,
                 "count" => s.count = value == "on",
                 "cpu" => s.cpu = value.into(),
+                "base" => s.base = value.into(),
                 _ => return Err(format!("unknown key '{key}'")),
             }
         }
@@ -64,14 +68,15 @@ impl Settings {
     pub fn as_option(&self) -> String {
         let e = |s: &str| s.replace(',', ",,");
         format!(
-            "{},socket={},qemu={},plugin={},records={},count={},cpu={}",
+            "{},socket={},qemu={},plugin={},records={},count={},cpu={},base={}",
             e(&self.plugin),
             e(&self.socket),
             e(&self.qemu),
             e(&self.plugin),
             self.geometry.records,
             if self.count { "on" } else { "off" },
-            e(&self.cpu)
+            e(&self.cpu),
+            self.base
         )
     }
 }

@@ -54,6 +54,8 @@ COMMANDS = {
         timeout 5 sh -c 'exit 7'
         tsort <<< 'a b b c c d'
         false
+        yes | head -100000 | uniq -c; csplit -s words 100 200 && wc -l xx*
+        install -D -m 755 words a/b && chmod -R go-rwx a && stat -c %a a/b; mktemp -u x.XXX | wc -c
     """,
     "findutils": """
         find . -type f -name '*.c' | sort
@@ -88,6 +90,8 @@ COMMANDS = {
         for i in 1 2 3; do (exec 2> /dev/null; echo $i > o$i) & done; wait; cat o?
         coproc cat; echo hi >&${COPROC[1]}; read -ru ${COPROC[0]} x; echo $x; kill $COPROC_PID
         mkfifo p; (cat p | wc -l) & cat words > p; wait
+        cat <<< "${BASH_VERSION%%.*}" | read -r x; shopt -s lastpipe; echo 7 | read -r x; echo "$x" "${PIPESTATUS[@]}"
+        ulimit -v unlimited; ulimit -n 64; for i in {1..50}; do : <(:); done; echo ok; wait
         exec 3<> words; read -ru 3 a; echo $a; kill -9 $$
     """,
     "dash": """
@@ -130,6 +134,8 @@ COMMANDS = {
         gcc -E program.c | wc -l
         gcc -g -c program.c && nm program.o && objdump -d program.o | md5sum && strip program.o && size program.o
         gcc broken.c
+        printf 'int main(void){int s=0;\n_Pragma("omp parallel for reduction(+:s)")\nfor(int i=0;i<1000;i++)s+=i;return s!=499500;}' > omp.c; gcc -fopenmp omp.c -o program && OMP_NUM_THREADS=4 ./program; echo $?
+        gcc -O2 -static program.c -o program && ./program; gcc -O2 -flto -m64 -march=haswell program.c -o program && ./program
     """,
     "g++": """
         g++ -O1 program.cc -o program && ./program
@@ -158,11 +164,11 @@ COMMANDS = {
         tar czf t.tgz tree && mkdir out && tar xzf t.tgz -C out && diff -r tree out/tree && echo same
     """,
     "diffutils": """
-        diff -u <(head -50 words) <(head -60 words | tail -50) | md5sum
+        diff -u --label a --label b <(head -50 words) <(head -60 words | tail -50) | md5sum
         cmp words numbers; diff3 words words words
     """,
     "patch": """
-        sed 's/a/b/' words > new; diff -u words new > d; patch -s words d && cmp words new && echo patched
+        sed 's/a/b/' words > new; diff -u --label words --label new words new > d; patch -s words d && cmp words new && echo patched
     """,
     "openssl": """
         openssl dgst -sha256 -sha256 binary; openssl dgst -md5 words

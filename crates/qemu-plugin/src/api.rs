@@ -132,6 +132,8 @@ enum Bytes {
 /// How executed instructions are counted.
 #[derive(Clone, Copy)]
 pub enum Counting {
+    /// Not at all.
+    No,
     /// In one word, where threads lose counts to each other.
     Word(AddToWord),
     /// For each virtual CPU; the second function adds them up.
@@ -148,12 +150,15 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// With what counts instructions, if `count`. Without it QEMU has nothing to make room for
+    /// as threads come.
+    ///
     /// # Errors
     /// The name of what is missing.
     ///
     /// # Safety
     /// `info` is what QEMU gives at the installation.
-    pub unsafe fn find(info: *const Info) -> Result<Interface, &'static str> {
+    pub unsafe fn find(info: *const Info, count: bool) -> Result<Interface, &'static str> {
         // SAFETY: by the contract.
         let newest = unsafe { (*info).newest };
         let named = |name: &'static CStr| match symbol(name) {
@@ -168,7 +173,9 @@ impl Interface {
             } else {
                 Bytes::Pointed(transmute::<*mut c_void, Point>(data))
             };
-            let counting = if is_second() {
+            let counting = if !count {
+                Counting::No
+            } else if is_second() {
                 let make = named(c"qemu_plugin_scoreboard_new")?;
                 let make: unsafe extern "C" fn(usize) -> *mut c_void = transmute(make);
                 let add = named(c"qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu")?;

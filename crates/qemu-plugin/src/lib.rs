@@ -48,7 +48,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         }
     };
     // SAFETY: by this function's contract.
-    if let Err(why) = unsafe { translate::prepare(info) } {
+    if let Err(why) = unsafe { translate::prepare(info, settings.count) } {
         eprintln!("pagewalk: {why}: use qemu-user 7.2 to 10.x");
         return -1;
     }

@@ -148,9 +148,7 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
             None => starts,
         };
         api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, word as _);
-        if process::settings().count {
-            count::add(block, count as u64);
-        }
+        count::add(block, count as u64);
         for i in 0..count {
             if let Some((_, it)) = untold.iter().find(|(n, _)| *n == i) {
                 it.watch(instruction(i));
@@ -228,9 +226,9 @@ pub fn interface() -> &'static Interface {
 ///
 /// # Safety
 /// `info` is what QEMU gives at the installation.
-pub unsafe fn prepare(info: *const Info) -> Result<(), String> {
+pub unsafe fn prepare(info: *const Info, count: bool) -> Result<(), String> {
     // SAFETY: by the contract.
-    let found = unsafe { Interface::find(info) }
+    let found = unsafe { Interface::find(info, count) }
         .map_err(|name| format!("this version of QEMU lacks {name}"))?;
     let differs = || "this version of QEMU describes memory accesses in another way".to_owned();
     // SAFETY: the functions only look at the bits of their argument.

@@ -46,6 +46,7 @@ __all__ = [
     "design",
     "designs",
     "explain",
+    "get_include",
     "machine",
     "machines",
     "run",
@@ -63,6 +64,16 @@ _HOME = {
     "DesignResult": "pagewalk.result",
     "Result": "pagewalk.result",
 }
+
+
+def get_include() -> str:
+    """The folder of ``pagewalk.h``, for a compiler's ``-I``.
+
+    The header marks regions of interest and asks the machine, in C and C++.
+    """
+    from pathlib import Path
+
+    return str(Path(__file__).parent / "_data" / "include")
 
 
 def __getattr__(name: str) -> object:

@@ -79,6 +79,9 @@ pub struct Source {
     pub deterministic: bool,
     /// The program's own exit status (live programs).
     pub exit_status: Option<i32>,
+    /// Programs that its processes executed and that could not be followed, with the
+    /// number of processes and why.
+    pub unseen: Vec<String>,
 }
 
 /// The simulating host.
@@ -465,7 +468,7 @@ fn design_result(
 /// The result of `machines`, each with its design and the number of its stream.
 pub(crate) fn run_result<'a>(
     facts: &Facts,
-    exit_status: Option<i32>,
+    (exit_status, unseen): (Option<i32>, Vec<String>),
     options: &Options,
     machines: impl Iterator<Item = ((&'a Design, &'a Machine), usize)>,
     seconds: f64,
@@ -482,6 +485,11 @@ pub(crate) fn run_result<'a>(
     }
     compare(&mut designs);
     let mut warnings = warnings(facts, &designs);
+    warnings.extend(
+        unseen
+            .iter()
+            .map(|u| format!("{u}; nothing of that is in the numbers")),
+    );
     let mut references = Vec::new();
     if options.translation_cost {
         for designs in by_machine(&mut designs) {
@@ -512,6 +520,7 @@ pub(crate) fn run_result<'a>(
             no_dependences: facts.no_dependences,
             deterministic: facts.deterministic,
             exit_status,
+            unseen,
         },
         machine: options.machine.clone(),
         limits: options.limits,

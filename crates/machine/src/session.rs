@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pagewalk_live::{LiveOptions, LiveRecording};
-use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError};
+use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
@@ -119,6 +119,8 @@ pub struct RecordResult {
     pub bytes: u64,
     /// The program's own exit status (live programs).
     pub exit_status: Option<i32>,
+    /// Programs of its processes that were not followed, a sentence each.
+    pub unseen: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
 }
@@ -342,6 +344,7 @@ impl Installation {
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
         let failure = |e: ProgramError| RunError::Failure(e.message);
         let (facts, exit_status, written);
+        let mut unseen = Vec::new();
         if let SourceSpec::Program { argv } = &spec.source {
             // Without the operations that a simulation would need.
             let options = self.live_options(argv);
@@ -350,6 +353,7 @@ impl Installation {
                 .run(spec.instructions, &mut go_on)
                 .map_err(failure)?;
             (facts, exit_status) = (recording.facts(), recording.exit_status());
+            unseen = Unseen::sentences(recording.unseen());
             written = recording.finish().map_err(failure)?;
         } else {
             let program = self.open(&spec.source, spec.seed)?;
@@ -367,6 +371,7 @@ impl Installation {
             ops: written.ops,
             bytes: written.bytes,
             exit_status,
+            unseen,
             seconds: start.elapsed().as_secs_f64(),
         })
     }

@@ -333,7 +333,7 @@ fn doctor() -> PyResult<String> {
     let installation = installation()?;
     dump(&json!({
         "plugin": {"path": installation.plugin, "present": installation.plugin.is_file()},
-        "qemu": pagewalk_live::find_qemu(None).map_err(|e| e.message),
+        "qemu": pagewalk_live::find_qemu(None).map(|e| e.path).map_err(|e| e.message),
         "cores": pagewalk_machine::host_cores(),
         "data": installation.data.0,
     }))

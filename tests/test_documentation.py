@@ -102,15 +102,23 @@ def test_the_code_of_the_page_on_tlb_policies_is_what_the_tests_build() -> None:
         assert line in lines
 
 
-def test_the_first_question_of_the_page_on_tlb_policies_is_answered(cli: Cli) -> None:
-    (command,) = blocks("how-to/tlb-policy.md", "sh")
+def test_the_first_question_of_the_page_on_tlb_policies_is_answered(
+    cli: Cli, tmp_path: Path
+) -> None:
+    page = "how-to/tlb-policy.md"
+    (command,) = blocks(page, "sh")
     program, *arguments = shlex.split(command)
     assert program == "pagewalk"
-    answer = cli(*arguments, "--instructions", "200K", "--warmup", "100K")
+    answer = cli(*arguments, "--json", tmp_path / "result.json")
     assert answer.returncode == 0, answer.stderr
     assert "mmu.l2.main.replacement=srrip" in answer.stdout
     # It has the values that are its defaults, and is not as the first design for that.
     assert "mmu.prefetcher.next_page" in answer.stdout
+    (table, *_) = (DOCS / page).read_text().split("| --- | --: | --: |\n")[1:]
+    shown = dict(re.findall(r"^\| `([\w-]+)`.*? \| ([\d.]+) \|", table, re.MULTILINE))
+    for design in json.loads((tmp_path / "result.json").read_text())["designs"]:
+        mpki = design["summary"]["l2_tlb_mpki"]
+        assert mpki == pytest.approx(float(shown[design["name"]]), abs=0.0005)
 
 
 # That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py.

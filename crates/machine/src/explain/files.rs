@@ -135,7 +135,7 @@ fn paper(folder: &Path) -> Option<Paper> {
     let document = text.parse::<DocumentMut>().ok()?;
     let source = document.get("source").and_then(Item::as_str);
     // What it simulates with what, not how much of it and how each figure is drawn.
-    let told = |key: &str| {
+    let is_told = |key: &str| {
         let last = key.rsplit('.').next().unwrap_or_default();
         match key.split('.').next() {
             Some("scales") => last == "about",
@@ -144,7 +144,7 @@ fn paper(folder: &Path) -> Option<Paper> {
             _ => ["machine", "seed", "figures", "on_request"].contains(&key),
         }
     };
-    all.retain(|s| told(&s.key));
+    all.retain(|s| is_told(&s.key));
     Some(Paper {
         name: folder.file_name()?.to_string_lossy().into_owned(),
         text: format!("{title}. {told}"),

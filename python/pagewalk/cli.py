@@ -389,20 +389,31 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
     _check_outputs({"--json": json_file, "--parquet": parquet})
+    kept = Cache(Path(cache) if cache else default_folder())
     finished = command.reproduce(
         chosen,
         figures or [],
-        Cache(Path(cache) if cache else default_folder()),
+        kept,
         jobs=jobs,
         fresh=fresh,
         seeds=seeds,
     )
-    finished.write(folder)
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
+    problems: list[str] = []
+    try:
+        finished.write(folder)
+    except PagewalkError as error:
+        problems.append(f"{error}; make room, or name another --out")
+    if kept.unkept:
+        problems.append(
+            f"{len(kept.unkept)} finished runs could not be kept, and will be simulated again "
+            f"({kept.unkept[0]}); make room, or name another --cache"
+        )
 
     def show() -> None:
         command.show(finished, ours)
-        print(visible(f"{folder}/index.html"), file=ours)
+        if not problems:
+            print(visible(f"{folder}/index.html"), file=ours)
 
     _write_and_show(
         [
@@ -410,6 +421,7 @@ def reproduce(
             (parquet, finished.write_parquet),
         ],
         show,
+        problems,
     )
     return Failure.exit_status if finished.broken else 0
 

@@ -123,6 +123,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         (flags["html"], result.write_html),
     ]
     _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
+    if bar.stopped_by and result.partial:
+        return 128 + bar.stopped_by
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -473,7 +475,7 @@ def validate(
         [(json_file, found.write_json)],
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
     )
-    return result.exit_status
+    return 128 + bar.stopped_by if bar.stopped_by and result.partial else result.exit_status
 
 
 @app.command()

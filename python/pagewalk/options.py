@@ -103,6 +103,10 @@ def _asked(value: bool | None, flag: str) -> bool | None:
     raise UserError(f"{flag}: {shown(value)} is not understood; expected True or False")
 
 
+def _only_if(value: bool | None, flag: str) -> bool | None:
+    return _asked(value, flag) or None
+
+
 def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
     if value is None:
         return None
@@ -227,6 +231,10 @@ OPTIONS = [
         place=("host_threads",), read=_whole("1 or more", 1, 2**63),
     ),
     Option(
+        "ignore_memory", bool, "Go on where the host seems to have too little memory.",
+        default=False, place=("ignore_memory",), read=_only_if, optional=True,
+    ),
+    Option(
         "translation_cost", bool | None,
         "What translation costs, against perfect TLBs, which run beside (compare: always).",
         None, OUT, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
@@ -327,5 +335,6 @@ class Arguments(TypedDict, total=False):
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
     perfetto_walks: int | None
+    ignore_memory: bool
     translation_cost: bool | None
     progress: bool

@@ -116,7 +116,11 @@ def _checked(key: str, data: Json) -> Outcome:
     numbers += [h.count for h in design.histograms]
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise TypeError("a number is none")
-    if not numbers or not isinstance(data["name"], str) or not isinstance(design.status, str):
+    if (
+        not (design.quantities and numbers)
+        or not isinstance(data["name"], str)
+        or not isinstance(design.status, str)
+    ):
         raise TypeError("it holds no result")
     return outcome
 

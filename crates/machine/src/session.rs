@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::config::{ConfigError, DataDir, DesignName, Shipped};
+use crate::config::{ConfigError, DataDir, DesignName};
 use crate::options::{DEFAULT_SEED, Design, Options};
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
@@ -165,11 +165,10 @@ impl Installation {
 
     fn design(&self, name: &str, spec: &RunSpec, set: &[String]) -> Result<Design, ConfigError> {
         let asked = DesignName::parse(name)?;
-        let found = self.data.find(Shipped::Design, &asked.base)?;
-        let resolved = self.data.resolve(&spec.options.machine, name, set)?;
+        let (resolved, description) = self.data.described(&spec.options.machine, name, set)?;
         Ok(Design {
             name: asked.label(),
-            description: found.description,
+            description,
             config: resolved.config,
             shortcut: None,
             beside: false,

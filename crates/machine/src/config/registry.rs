@@ -285,6 +285,21 @@ impl DataDir {
         design: &str,
         settings: &[String],
     ) -> Result<Resolved, ConfigError> {
+        let found = self.described(machine, design, settings);
+        found.map(|(resolved, _)| resolved)
+    }
+
+    /// The same, and what the design's own file says it is. The file is read once: it may be a
+    /// pipe, as a shell's `<(…)`.
+    ///
+    /// # Errors
+    /// As [`DataDir::resolve`].
+    pub(crate) fn described(
+        &self,
+        machine: &str,
+        design: &str,
+        settings: &[String],
+    ) -> Result<(Resolved, String), ConfigError> {
         let name = DesignName::parse(design)?;
         let label = name.label();
         let machine = self.find(Shipped::Machine, machine)?;
@@ -296,7 +311,9 @@ impl DataDir {
                 nearest: None,
             });
         }
-        let files = [machine].into_iter().chain(self.with_bases(&name.base)?);
+        let bases = self.with_bases(&name.base)?;
+        let description = bases.last().map(|own| own.description.clone());
+        let files = [machine].into_iter().chain(bases);
         let mut layers: Vec<Layer> = files
             .map(|f| Layer::File {
                 path: f.path,
@@ -309,6 +326,7 @@ impl DataDir {
             .filter_map(|s| Setting::for_design(s, &label));
         // What a variant has in its name is so whatever is set beside it.
         layers.extend(settings.chain(changes).map(Layer::Set));
-        resolve_layers(&layers)
+        let resolved = resolve_layers(&layers)?;
+        Ok((resolved, description.unwrap_or_default()))
     }
 }

@@ -223,7 +223,9 @@ def test_a_signal_leaves_finished_runs_and_nothing_else(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_kill_has_left_goes_at_the_next_start(tmp_path: Path, invoke: Invoke) -> None:
+def test_what_a_kill_has_left_goes_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
@@ -235,15 +237,11 @@ def test_what_a_kill_has_left_goes_at_the_next_start(tmp_path: Path, invoke: Inv
     assert left.exists()
     stranger = place / f"{scratch.PREFIX}somebody-else-s"
     stranger.mkdir()
-    before = scratch.tempfile.tempdir
-    try:
-        scratch.tempfile.tempdir = str(place)
-        with scratch.folder() as one, scratch.folder() as other:
-            # Those in use stay, and so does what is not known to be ours.
-            assert {*place.iterdir()} == {one, other, stranger}
-        assert {*place.iterdir()} == {stranger}
-    finally:
-        scratch.tempfile.tempdir = before
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with scratch.folder() as one, scratch.folder() as other:
+        # Those in use stay, and so does what is not known to be ours.
+        assert {*place.iterdir()} == {one, other, stranger}
+    assert {*place.iterdir()} == {stranger}
     assert len(_kept(tmp_path)) == 2
 
 

@@ -117,7 +117,8 @@ def _checked(key: str, data: Json) -> Outcome:
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise TypeError("a number is none")
     if (
-        not (design.quantities and numbers)
+        # One that could not finish may have no numbers.
+        (design.complete and not (design.quantities and numbers))
         or not isinstance(data["name"], str)
         or not isinstance(design.status, str)
     ):

@@ -273,13 +273,13 @@ def simulating(output: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen
         os.close(leader)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_gives_the_result_so_far(number: signal.Signals, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with simulating(output, "--json", "-") as (process, terminal):
         process.send_signal(number)
         terminal.read_until(None)
-        assert process.wait(300) == 0, terminal.shown
+        assert process.wait(300) == 128 + number, terminal.shown
     data = json.loads(output.read_text())
     assert data["partial"] is True
     assert numbers(data, "instructions")["radix"] > 0
@@ -289,7 +289,7 @@ def test_a_person_sees_progress(tmp_path: Path) -> None:
     with simulating(tmp_path / "out") as (process, terminal):
         process.send_signal(signal.SIGINT)
         terminal.read_until(None)
-        assert process.wait(300) == 0, terminal.shown
+        assert process.wait(300) == 128 + signal.SIGINT, terminal.shown
     assert re.search(rb"of 100 G.*/s.*left", terminal.shown, re.DOTALL)
     assert b"stopping" in terminal.shown
 

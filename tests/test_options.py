@@ -33,6 +33,7 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "interval": ("10K", 10_000, 10_000),
     "perfetto": ("walks.json", Path("walks.json"), "walks.json"),
     "perfetto_walks": ("5", 5, 5),
+    "ignore_memory": ("", True, True),
     "translation_cost": ("", True, True),
 }
 """Of each option that has a place: as a flag, as a keyword, and as the engine gets it."""

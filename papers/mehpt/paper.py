@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_bytes
 from pagewalk.reproduce import Application, Design, Paper, Run
+from pagewalk.reproduce.form import Table
 
 Json = dict[str, Any]
 
@@ -58,4 +58,8 @@ class MeHpt(Paper):
 def _checked(name: str, growth: object) -> None:
     if not isinstance(growth, dict):
         raise UserError(f'applications.{name}.growth: expected {{ from = "6GiB" }}, not {growth!r}')
-    parse_bytes(growth["from"], f"applications.{name}.growth.from")
+    table = Table(growth, f"applications.{name}.growth")
+    table.only(("from", "seconds"))
+    table.text("from")
+    table.size("from")
+    table.seconds("seconds", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pagewalk.reproduce import Paper
+from pagewalk.reproduce.form import Table
 
 Json = dict[str, Any]
 
@@ -12,6 +13,9 @@ Json = dict[str, Any]
 class Revelator(Paper):
     """A scale says which programs figures 13, 15 and 16 run: `sweep`, without it all of table 2."""
 
+    own_of_scales = ("sweep",)
+
     def __init__(self, name: str, folder: Any, data: Json, scale: str | None) -> None:
         super().__init__(name, folder, data, scale)
-        self.sweep: list[str] = data["scales"][self.scale.name].get("sweep", [])
+        of_scale = Table(data["scales"][self.scale.name], f"scales.{self.scale.name}")
+        self.sweep = of_scale.texts("sweep")

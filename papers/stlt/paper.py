@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pagewalk.quantities import parse_count
 from pagewalk.reproduce import Paper
+from pagewalk.reproduce.form import Table
 
 Json = dict[str, Any]
 
@@ -13,16 +13,17 @@ Json = dict[str, Any]
 class Stlt(Paper):
     """A scale has `keys`; tables and the requests before go with them."""
 
+    own_of_scales = ("keys", "sizes", "sweep")
+
     def __init__(self, name: str, folder: Any, data: Json, scale: str | None) -> None:
         super().__init__(name, folder, data, scale)
-        self.keys = self._count(data, self.scale.name, "keys")
-        self.fewer = self._count(data, self.full, "keys") // self.keys
+        own, whole = (
+            Table(data["scales"][name], f"scales.{name}") for name in (self.scale.name, self.full)
+        )
+        self.keys = own.count("keys", least=1)
+        self.fewer = whole.count("keys", least=1) // self.keys
         """By how much there are fewer keys than in the paper; a power of two."""
-        self.sizes: list[int] = data["scales"][self.scale.name].get("sizes", [])
+        self.sizes: list[int] = own.fields.get("sizes", [])
         """MB of the tables that are swept; without it all."""
-        self.sweep: list[str] = data["scales"][self.scale.name].get("sweep", [])
+        self.sweep = own.texts("sweep")
         """Containers of figure 17; without it all."""
-
-    @staticmethod
-    def _count(data: Json, scale: str, key: str) -> int:
-        return parse_count(data["scales"][scale][key], f"scales.{scale}.{key}")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import NoReturn
 
+from pagewalk.errors import Failure, Terminated
 from pagewalk.output import OutputLost, guarded
 from pagewalk.visible import visible
 
@@ -18,7 +22,7 @@ _READER_LEFT = 128 + 13
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the command line and exits with its status."""
     arguments = sys.argv[1:] if argv is None else argv
-    with guarded():
+    with _ended_by_signals(), guarded():
         try:
             status = _run(arguments)
             sys.stdout.flush()
@@ -27,14 +31,56 @@ def main(argv: list[str] | None = None) -> NoReturn:
             if not lost.reader_left:
                 status = lost.exit_status
                 _complain(str(lost))
+        except MemoryError:
+            status = Failure.exit_status
+            _complain(
+                "the host gives no more memory; take a smaller program or fewer designs at a "
+                "time, or raise the limit (ulimit -v, the container's)"
+            )
+        except ImportError as error:
+            # As when a limit leaves no room for a library.
+            status = Failure.exit_status
+            _complain(f"a library cannot be loaded: {error}; see 'pagewalk doctor'")
         except KeyboardInterrupt:
             _complain("interrupted")
-            # A simulation may still run in its thread; nobody waits for it.
-            with suppress(OutputLost):
-                sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(130)
+            _leave(128 + signal.SIGINT)
+        except Terminated as ended:
+            name = signal.Signals(ended.number).name
+            _complain("interrupted" if ended.number == signal.SIGINT else f"ended by {name}")
+            _leave(ended.exit_status)
     sys.exit(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process; a simulation may still run in its thread, and nobody waits for it."""
+    with suppress(OutputLost):
+        sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Makes of a polite kill and the terminal's end a `Terminated`, by which folders go.
+
+    What is ignored, as under nohup, stays so.
+    """
+    ending = (signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        # A second one would disturb what the first one has started to put away.
+        for each in ending:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
+    heard = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    for number in heard:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: list[str]) -> int:

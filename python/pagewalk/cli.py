@@ -138,6 +138,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     _write_and_show(
         writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
     )
+    if bar.stopped_by and result.partial:
+        return 128 + bar.stopped_by
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -421,20 +423,31 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
     _check_outputs({"--json": json_file, "--parquet": parquet})
+    kept = Cache(Path(cache) if cache else default_folder())
     finished = command.reproduce(
         chosen,
         figures or [],
-        Cache(Path(cache) if cache else default_folder()),
+        kept,
         jobs=jobs,
         fresh=fresh,
         seeds=seeds,
     )
-    finished.write(folder)
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
+    problems: list[str] = []
+    try:
+        finished.write(folder)
+    except PagewalkError as error:
+        problems.append(f"{error}; make room, or name another --out")
+    if kept.unkept:
+        problems.append(
+            f"{len(kept.unkept)} finished runs could not be kept, and will be simulated again "
+            f"({kept.unkept[0]}); make room, or name another --cache"
+        )
 
     def show() -> None:
         command.show(finished, ours)
-        print(visible(f"{folder}/index.html"), file=ours)
+        if not problems:
+            print(visible(f"{folder}/index.html"), file=ours)
 
     _write_and_show(
         [
@@ -442,6 +455,7 @@ def reproduce(
             (parquet, finished.write_parquet),
         ],
         show,
+        problems,
     )
     return Failure.exit_status if finished.broken else 0
 
@@ -494,7 +508,7 @@ def validate(
         [(json_file, found.write_json)],
         lambda: validation.show(found, chosen, flags["machine"], sys.stderr),
     )
-    return result.exit_status
+    return 128 + bar.stopped_by if bar.stopped_by and result.partial else result.exit_status
 
 
 @app.command(epilog="Example: pagewalk doctor")

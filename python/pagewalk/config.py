@@ -19,6 +19,7 @@ else:
 
 from pagewalk import files, native
 from pagewalk.errors import UserError
+from pagewalk.output import reason
 from pagewalk.visible import visible
 
 Json = dict[str, Any]
@@ -215,13 +216,51 @@ def _shown(value: Any) -> str:
 def read(path: Path) -> Json:
     """A file of the engine as it is, so that it can lie elsewhere: its base's path is whole.
 
-    Raises `ValueError` for what is no TOML.
+    Raises `UserError` for what cannot be read, or is no TOML.
     """
-    fields = parse(path.read_text(encoding="utf-8"))
+    try:
+        fields = parse(text_of(path))
+    except ValueError as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
     base = fields.get("base")
     if isinstance(base, str) and is_path(base):
         fields["base"] = str((path.parent / base).resolve())
     return fields
+
+
+LARGEST = 1 << 20
+"""Bytes of a configuration file: a hundred times the largest shipped one. The engine has the same.
+
+Ours; a file without end would fill the memory."""
+
+
+def text_of(path: Path) -> str:
+    """The text of a configuration file, which may be standard input or a shell's ``<(…)``.
+
+    Raises `UserError` for one that cannot be read, is larger than `LARGEST`, is no text, or is
+    a device or a pipe by name, which may have no end.
+    """
+    try:
+        # Opening a named pipe would wait for its writer.
+        if not path.is_file() and path.exists() and not _is_open(path):
+            what = "a folder" if path.is_dir() else "no regular file"
+            raise UserError(f"{path}: is {what}; expected a .toml file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+    if len(content) > LARGEST:
+        raise UserError(f"{path}: is larger than {LARGEST >> 20} MiB; expected a .toml file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: is no text in UTF-8; expected a .toml file") from None
+
+
+def _is_open(path: Path) -> bool:
+    """Whether it names what is open already: standard input, a shell's ``<(…)``."""
+    return path == Path("/dev/stdin") or path.parent in (Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 def is_path(name: str) -> bool:
@@ -258,7 +297,10 @@ def listed(names: str) -> list[str]:
 
 def parse(text: str) -> Json:
     """Reads TOML. Raises `ValueError` for what is none."""
-    fields: Json = tomllib.loads(text)
+    try:
+        fields: Json = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables in one another, too many") from None
     return fields
 
 

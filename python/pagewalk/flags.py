@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from pagewalk import completion
-from pagewalk.errors import UserError
+from pagewalk.errors import Terminated, UserError
 from pagewalk.options import BY_NAME, Option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,6 +32,13 @@ class Command(TyperCommand):
             seen.add(option.name)
         rest: list[str] = super().parse_args(ctx, args)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. Ctrl-C ends it as other signals do: typer would make a status of it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Terminated(signal.SIGINT) from None
 
 
 class App(typer.Typer):

@@ -231,7 +231,13 @@ def _watched(work: Callable[[Callable[[str], bool]], Json], observer: Observer |
     # A daemon, so that a second Ctrl-C can leave it behind.
     thread = threading.Thread(target=body, name="pagewalk", daemon=True)
     with _interruptible(ask_to_stop):
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            raise Failure(
+                "a thread could not be started; raise the limit of memory or of processes "
+                "(ulimit -v, ulimit -u)"
+            ) from None
         while not done.wait(0.1):
             pass
     thread.join()

@@ -107,6 +107,10 @@ def _machines(value: Any, _flag: str) -> str | list[str]:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
 
 
+def _only_if(value: bool | None, flag: str) -> bool | None:
+    return _asked(value, flag) or None
+
+
 def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
     if value is None:
         return None
@@ -232,6 +236,10 @@ OPTIONS = [
         place=("host_threads",), read=_whole("1 or more", 1, 2**63),
     ),
     Option(
+        "ignore_memory", bool, "Go on where the host seems to have too little memory.",
+        default=False, place=("ignore_memory",), read=_only_if, optional=True,
+    ),
+    Option(
         "translation_cost", bool | None,
         "What translation costs: perfect TLBs run beside (compare: always).",
         None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
@@ -340,5 +348,6 @@ class Arguments(TypedDict, total=False):
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
     perfetto_walks: int | None
+    ignore_memory: bool
     translation_cost: bool | None
     progress: bool

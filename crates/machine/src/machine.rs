@@ -10,6 +10,7 @@ mod events;
 mod kernel;
 mod parts;
 mod phases;
+mod room;
 mod scheduler;
 mod skip;
 mod turn;
@@ -29,6 +30,7 @@ use pagewalk_units::{Cycle, PhysAddr};
 pub use self::accounts::Account;
 use self::background::Background;
 use self::parts::Parts;
+pub(crate) use self::room::Room;
 use self::skip::TouchFilter;
 use crate::config::Config;
 use crate::measure::{Measured, Snapshot};
@@ -46,6 +48,8 @@ pub enum Outcome {
     Stopped,
     /// Simulated memory ran out.
     OutOfMemory(String),
+    /// The host's memory would run out.
+    HostMemory(String),
     /// The page table asked for a contiguous block that memory does not have.
     CannotFinish(String),
     /// The program could not go on.
@@ -100,6 +104,8 @@ pub(crate) struct Machine {
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
     touched: TouchFilter,
+    /// What it may take of the host's memory, where that is looked after.
+    pub(crate) room: Option<Room>,
     background: Background,
     /// Where mappings are inferred: pages seen mapped before the ops that touch them.
     mapped_ahead: Option<TouchFilter>,
@@ -215,6 +221,7 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
+            room: None,
             background: Background::default(),
             mapped_ahead: (facts.infer_mappings
                 && config.os.inferred_pages == InferredPages::MappedBefore)

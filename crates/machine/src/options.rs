@@ -107,6 +107,8 @@ pub struct Options {
     pub mappings: bool,
     /// Run the programs of a mix alone as well, for their weighted speedup.
     pub alone: bool,
+    /// Go on with designs for whose pages the host has not the memory.
+    pub ignore_memory: bool,
 }
 
 impl Default for Options {
@@ -122,6 +124,7 @@ impl Default for Options {
             translation_cost: false,
             mappings: false,
             alone: true,
+            ignore_memory: false,
         }
     }
 }

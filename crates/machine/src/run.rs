@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use pagewalk_programs::available_memory;
 use pagewalk_stream::{Facts, Program, Unseen};
 
 use crate::hub::{Changes, Hub, lock};
-use crate::machine::{Machine, Outcome, Pause};
+use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
 use crate::plan::Plan;
@@ -67,13 +68,19 @@ pub fn run(
     options.limits.validate().map_err(RunError::User)?;
     check(designs, &streams)?;
     let facts: Vec<Facts> = streams.iter().map(|s| s.program.facts()).collect();
+    let room = (!options.ignore_memory).then(available_memory).flatten();
     let mut lanes: Vec<Option<Lane>> = designs.iter().map(|_| None).collect();
     for (stream, s) in streams.iter().enumerate() {
         for (number, &design) in s.designs.iter().enumerate() {
             lanes[design] = Some(Lane {
                 stream,
                 number,
-                machine: Mutex::new(build(&designs[design], &facts[stream], options)?),
+                machine: Mutex::new({
+                    let mut machine = build(&designs[design], &facts[stream], options)?;
+                    let (config, name) = (&designs[design].config, &facts[stream].name);
+                    machine.room = room.and_then(|r| Room::of(config, name, r, designs.len()));
+                    machine
+                }),
                 seen: Mutex::new((0, "start")),
             });
         }
@@ -113,6 +120,14 @@ pub fn run(
                 .unwrap_or_else(PoisonError::into_inner)
         })
         .collect();
+    let lacking = |m: &Machine| match &m.outcome {
+        Some(Outcome::HostMemory(why)) => Some(why.clone()),
+        _ => None,
+    };
+    if let Some(why) = machines.iter().map(lacking).collect::<Option<Vec<_>>>() {
+        // None has begun: there is nothing to tell but this.
+        return Err(RunError::User(why[0].clone()));
+    }
     let mut result = results::run_result(
         &facts[0],
         (exit_status, unseen),
@@ -240,7 +255,9 @@ impl Workers<'_> {
                         .name(format!("design-{i}"))
                         .spawn_scoped(scope, || self.work())
                         .map_err(|e| {
-                            RunError::Failure(format!("a host thread could not be started: {e}"))
+                            RunError::Failure(format!(
+                                "a host thread could not be started: {e}; raise the limit of memory or of processes (ulimit -v, ulimit -u), or take fewer threads (--jobs)"
+                            ))
                         })
                 })
                 .collect::<Result<_, _>>()?;

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::config::{ConfigError, DataDir, DesignName, Shipped, label};
+use crate::config::{ConfigError, DataDir, DesignName, label};
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
@@ -186,8 +186,7 @@ impl Installation {
         set: &[String],
     ) -> Result<Design, ConfigError> {
         let asked = DesignName::parse(name)?;
-        let found = self.data.find(Shipped::Design, &asked.base)?;
-        let resolved = self.data.resolve(machine, name, set)?;
+        let (resolved, description) = self.data.described(machine, name, set)?;
         let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
             machine: label(machine),
             design: asked.label(),
@@ -198,7 +197,7 @@ impl Installation {
                 Some(on) => format!("{} on {}", on.design, on.machine),
             },
             on,
-            description: found.description,
+            description,
             config: resolved.config,
             shortcut: None,
             beside: false,

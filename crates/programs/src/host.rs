@@ -41,27 +41,91 @@ fn mebibytes(bytes: u64) -> String {
     format_size((bytes >> 20).max(1) << 20)
 }
 
-/// Bytes that can be allocated without swapping, as the kernel estimates them, and
-/// no more than the control group may have; `None` where neither is known.
-fn available() -> Option<u64> {
+/// Bytes that can be allocated without swapping, as the kernel estimates them, and no more than
+/// the control groups and the limits of this process (`ulimit -v`, `ulimit -d`) leave; `None` where
+/// nothing is known.
+pub fn available() -> Option<u64> {
     let text = |path: &str| std::fs::read_to_string(path).ok();
-    let host = text("/proc/meminfo").and_then(|t| {
-        let line = t.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kilobytes << 10)
-    });
-    let number = |path: &str| text(path)?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
-    match (host, group) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+    let host = text("/proc/meminfo").and_then(|t| kilobytes(&t, "MemAvailable:"));
+    let groups = text("/proc/self/cgroup")
+        .map(|t| folders(&t))
+        .unwrap_or_default();
+    let groups = groups.iter().filter_map(|folder| left_in(folder, &text));
+    let own = text("/proc/self/limits").zip(text("/proc/self/status"));
+    let own = own.and_then(|(limits, status)| left_to_process(&limits, &status));
+    groups.chain(host).chain(own).min()
+}
+
+/// A number of kilobytes behind `name` at the start of a line, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(number << 10)
+}
+
+/// The folders of the control groups that `/proc/self/cgroup` names, and of those above them.
+fn folders(groups: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            c if c.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
+            _ => continue,
+        };
+        let mut path = path.trim_end_matches('/');
+        loop {
+            found.push(format!("{root}{path}"));
+            match path.rfind('/') {
+                Some(at) => path = &path[..at],
+                None => break,
+            }
+        }
     }
+    found
+}
+
+/// Bytes that a control group may take still. What it holds of files that nobody uses at the
+/// moment is given up first, and counts as free.
+fn left_in(folder: &str, text: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let number = |name: &str| {
+        text(&format!("{folder}/{name}"))?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let most = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
+    let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    let files = text(&format!("{folder}/memory.stat")).and_then(|t| {
+        let line = t.lines().find_map(|l| {
+            l.strip_prefix("total_inactive_file ")
+                .or_else(|| l.strip_prefix("inactive_file "))
+        })?;
+        line.trim().parse::<u64>().ok()
+    });
+    Some(most.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
+}
+
+/// Bytes of address space and of data that the limits of a process leave.
+fn left_to_process(limits: &str, status: &str) -> Option<u64> {
+    let left = |limit: &str, used: &str| {
+        let line = limits.lines().find_map(|l| l.strip_prefix(limit))?;
+        let most: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(most.saturating_sub(kilobytes(status, used)?))
+    };
+    let space = left("Max address space", "VmSize:");
+    space
+        .into_iter()
+        .chain(left("Max data size", "VmData:"))
+        .min()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{available, fits, fits_in};
+    use super::{available, fits, fits_in, folders, left_in, left_to_process};
 
     #[test]
     fn what_is_larger_than_the_room_is_refused_with_both_sizes() {
@@ -71,5 +135,44 @@ mod tests {
             assert!(message.contains(part), "{message}");
         }
         assert!(fits(u64::MAX, "x").is_err() || available().is_none());
+    }
+
+    #[test]
+    fn the_limits_of_the_process_count() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\n\
+                      Max data size             unlimited            unlimited            bytes\n\
+                      Max address space         4096000              unlimited            bytes\n";
+        let status = "VmSize:\t    1000 kB\nVmData:\t     500 kB\n";
+        assert_eq!(left_to_process(limits, status), Some(4_096_000 - 1_024_000));
+        let both = limits.replace("size             unlimited", "size             1024000");
+        assert_eq!(left_to_process(&both, status), Some(1_024_000 - 512_000));
+        let none = limits.replace("4096000", "unlimited");
+        assert_eq!(left_to_process(&none, status), None);
+    }
+
+    #[test]
+    fn the_control_groups_above_count_too() {
+        assert_eq!(
+            folders("5:cpu:/x\n4:cpu,memory:/a/b\n0::/c\n"),
+            [
+                "/sys/fs/cgroup/memory/a/b",
+                "/sys/fs/cgroup/memory/a",
+                "/sys/fs/cgroup/memory",
+                "/sys/fs/cgroup/c",
+                "/sys/fs/cgroup",
+            ]
+        );
+        let files = |path: &str| {
+            let text = match path {
+                "/g/memory.max" => "1000\n",
+                "/g/memory.current" => "700\n",
+                "/g/memory.stat" => "anon 400\ninactive_file 200\n",
+                "/h/memory.max" => "max\n",
+                _ => return None,
+            };
+            Some(text.to_owned())
+        };
+        assert_eq!(left_in("/g", &files), Some(500));
+        assert_eq!(left_in("/h", &files), None);
     }
 }

@@ -24,6 +24,7 @@ mod thread;
 mod xsbench;
 
 pub use entry::Options;
+pub use host::available as available_memory;
 pub use info::{ParamInfo, WorkloadInfo};
 pub use kv::ycsb;
 pub use program::Code;

@@ -1,6 +1,7 @@
 //! The bindings: JSON in, JSON out, the interpreter's lock released.
 
 mod custom;
+mod memory;
 
 use std::path::PathBuf;
 use std::sync::RwLock;

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native
 from pagewalk import source as sources
 from pagewalk.config import is_path
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_bytes, parse_count
+from pagewalk.reproduce.form import Table
 from pagewalk.reproduce.plan import Program
+from pagewalk.visible import shown
 
 Json = dict[str, Any]
 
@@ -52,44 +52,73 @@ class Application:
         return replace(self, program=program)
 
 
-def read(name: str, data: Json, folder: Path, scale: str, own: Iterable[str]) -> Application:
+def read(
+    name: str, table: Table, folder: Path, scale: str, scales: Iterable[str], own: Iterable[str]
+) -> Application:
     """An application of `paper.toml` at a scale; `own` are keys that the paper's code knows.
 
-    `at` holds by scale what is different there. Raises `UserError` for a mistake.
+    `at` holds by scale what is different there. Raises `UserError` for a mistake, be it at another
+    scale.
     """
-    where = f"applications.{name}"
-    whole, reduced = data, data.get("at", {}).get(scale, {})
     known = (*_KEYS, *own)
-    for key in (*data, *reduced):
-        if key not in known:
-            near = native.nearest(key, known)
-            hint = f"did you mean '{near}'? " if near else ""
-            raise UserError(f"{where}.{key} is unknown; {hint}there are {', '.join(known)}")
-    data = {**whole, **reduced, "params": {**whole.get("params", {}), **reduced.get("params", {})}}
-    given = [key for key in _SOURCES if key in data]
+    table.only(known)
+    there = Table(table.fields.get("at", {}), table.at("at"))
+    there.only(scales)
+    found = None
+    for other in scales:
+        at = there.table(other)
+        at.only([key for key in known if key != "at"])
+        params = {**table.table("params").fields, **at.table("params").fields}
+        merged = Table({**table.fields, **at.fields, "params": params}, table.where)
+        one = _read(name, merged, folder, own, _less(table.fields, at.fields))
+        if other == scale:
+            found = one
+    assert found is not None
+    return found
+
+
+def _read(name: str, table: Table, folder: Path, own: Iterable[str], smaller: str) -> Application:
+    given = [key for key in _SOURCES if key in table]
     if len(given) != 1:
-        raise UserError(f"{where}: expected one of {', '.join(_SOURCES)}, found {given or 'none'}")
+        raise UserError(
+            f"{table.where}: expected one of {', '.join(_SOURCES)}, found "
+            f"{' and '.join(given) or 'none'}"
+        )
+    size: str | None = None
+    if "size" in table:
+        table.size("size")
+        size = str(table.fields["size"])
     program = Program(
-        data.get("workload", name),
-        data.get("size"),
-        data.get("threads", 1),
-        {key: str(value) for key, value in data["params"].items()},
-        parse_bytes(data.get("host_memory", "512MiB"), f"{where}.host_memory"),
-        float(data.get("start_seconds", 2)),
-        _beside(folder, data["trace"]) if "trace" in data else None,
-        _mix(folder, data["mix"], where) if "mix" in data else (),
-        bool(data.get("roi", "workload" in data)),
+        table.text("workload") if "workload" in table else name,
+        size,
+        table.whole("threads", 1, 2**32 - 1, 1),
+        {key: _param(value, table.at(f"params.{key}")) for key, value in _params(table)},
+        table.size("host_memory", "512MiB"),
+        table.seconds("start_seconds", 2),
+        _beside(folder, table.text("trace")) if "trace" in table else None,
+        _mix(folder, table.fields["mix"], table.where) if "mix" in table else (),
+        table.flag("roi", default="workload" in table),
     )
-    grows, skip = data.get("host_memory_grows", ""), data.get("skip", "")
     return Application(
         name,
         program,
-        data.get("set", {}),
-        parse_bytes(grows, f"{where}.host_memory_grows") if grows else 0,
-        parse_count(skip, f"{where}.skip") if skip else 0,
-        _less(whole, reduced),
-        {key: data[key] for key in own if key in data},
+        table.settings("set"),
+        table.size("host_memory_grows"),
+        table.count("skip", "0"),
+        smaller,
+        {key: table.fields[key] for key in own if key in table},
     )
+
+
+def _params(table: Table) -> Iterable[tuple[str, Any]]:
+    return table.table("params").fields.items()
+
+
+def _param(value: object, where: str) -> str:
+    """A parameter of a program, as the engine takes it."""
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise UserError(f"{where}: expected a text or a number, found {shown(value)}")
 
 
 def _less(whole: Json, reduced: Json) -> str:
@@ -110,8 +139,10 @@ def _beside(folder: Path, trace: str) -> Path:
     return (folder / trace).resolve()
 
 
-def _mix(folder: Path, programs: list[Any], where: str) -> tuple[Json, ...]:
+def _mix(folder: Path, programs: object, where: str) -> tuple[Json, ...]:
     found: list[Json] = []
+    if not isinstance(programs, list) or not programs:
+        raise UserError(f"{where}.mix: expected a list of programs, found {shown(programs)}")
     for one in programs:
         path = one.get("trace") if isinstance(one, dict) else one
         if isinstance(path, str) and (is_path(path) or path.endswith(sources.TRACES)):

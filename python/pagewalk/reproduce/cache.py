@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from pagewalk import files
 from pagewalk.errors import Failure
 from pagewalk.histograms import TOLD
+from pagewalk.output import reason
 from pagewalk.result import DesignResult
 
 Json = dict[str, Any]
@@ -99,32 +101,72 @@ class Outcome:
         return value
 
 
-class Cache:
-    """A folder of finished runs."""
+_BAD = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zlib.error)
+"""What reading a damaged file may raise: no gzip, no JSON, or other things in it than results."""
 
-    def __init__(self, folder: Path) -> None:
+
+def _checked(key: str, data: Json) -> Outcome:
+    """A result in which all is there that figures ask for. Raises one of `_BAD`."""
+    if data["key"] != key:
+        raise ValueError("it is of another run")
+    outcome = Outcome(key, data)
+    design = outcome.result
+    numbers = [q.value for q in design.quantities if q.value is not None]
+    numbers += [s.value for s in (*design.statistics, *design.since_boot)]
+    numbers += [h.count for h in design.histograms]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        raise TypeError("a number is none")
+    if (
+        # One that could not finish may have no numbers.
+        (design.complete and not (design.quantities and numbers))
+        or not isinstance(data["name"], str)
+        or not isinstance(design.status, str)
+    ):
+        raise TypeError("it holds no result")
+    return outcome
+
+
+class Cache:
+    """A folder of finished runs.
+
+    `damaged` are files that could not be read, `unkept` says of results why they could not be
+    written.
+    """
+
+    def __init__(self, folder: Path, *, make: bool = True) -> None:
         self.folder = folder
+        self.damaged: list[Path] = []
+        self.unkept: list[str] = []
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if make:
+                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Failure(f"could not make the folder '{folder}': {error.strerror}") from None
+            raise Failure(
+                f"could not make the folder '{folder}': {reason(error)}; name another --cache"
+            ) from None
 
     def path(self, key: str) -> Path:
         """Where the result of a key lies."""
         return self.folder / key[:2] / f"{key}.json.gz"
 
     def read(self, key: str) -> Outcome | None:
-        """A finished run, or None; what cannot be read counts as not there."""
+        """A finished run, or None; what cannot be read counts as not there, and is `damaged`."""
+        path = self.path(key)
         try:
-            data = json.loads(gzip.decompress(self.path(key).read_bytes()))
-            return Outcome(key, data) if data["key"] == key else None
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            return _checked(key, json.loads(gzip.decompress(path.read_bytes())))
+        except FileNotFoundError:
+            return None
+        except (*_BAD, RecursionError, MemoryError):
+            self.damaged.append(path)
             return None
 
     def write(self, key: str, data: Json) -> None:
-        """Keeps a finished run."""
+        """Keeps a finished run. Raises `Failure` when the disk is full or the place is gone."""
         path = self.path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"could not make the folder '{path.parent}': {reason(error)}") from None
         text = json.dumps({"key": key, **data}).encode()
         files.write(str(path), gzip.compress(text, mtime=0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -41,7 +42,7 @@ def reproduce(
     papers = {
         name: [paper.at_seed(seed) for seed in of_figure] for name, of_figure in drawn.items()
     }
-    needed = {name: [fig.runs(each) for each in papers[name]] for name, fig in figures.items()}
+    needed = {name: [each.runs_of(fig) for each in papers[name]] for name, fig in figures.items()}
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr, visible=progress) as bar:
         results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
@@ -61,7 +62,7 @@ def _finished(
     explained = [
         [
             replace(row, deviation=row.deviation or figure.deviation)
-            for row in figure.rows(paper, results)
+            for row in paper.rows_of(figure, results)
         ]
         for paper in papers
     ]
@@ -111,6 +112,15 @@ class Bar:
             return
         have = f", {there} are there from before" if there else ""
         self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
+
+    def damaged(self, paths: list[Path]) -> None:
+        """Says once that kept runs are of no use; also where nothing else is shown."""
+        what = (
+            f"the kept run {paths[0]} cannot be read, and counts as not there"
+            if len(paths) == 1
+            else f"{len(paths)} kept runs cannot be read, and count as not there: {paths[0]}, …"
+        )
+        self._out.print(line(what, style="yellow"))
 
     def progress(self, work: float, running: list[str], finished: int) -> None:
         """Moves the bar; where there is none, a line each tenth of the way."""

@@ -6,20 +6,22 @@ import copy
 import importlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from pagewalk import native
-from pagewalk.config import is_path, parse
+from pagewalk.config import is_path, parse, text_of
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_count
-from pagewalk.reproduce import application
+from pagewalk.quantities import integer
+from pagewalk.reproduce import application, blame, form
 from pagewalk.reproduce.application import Application
-from pagewalk.reproduce.figure import Figure
+from pagewalk.reproduce.figure import Figure, Panel, Results, Row
+from pagewalk.reproduce.form import Table
 from pagewalk.reproduce.plan import Design, Run, Runs
+from pagewalk.visible import shown
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind")
@@ -60,36 +62,49 @@ class Paper:
     """A paper at a scale: its applications, designs and machines, and runs made of them.
 
     A paper that needs more has a class of its own in `paper.py`; `own` are the keys of
-    applications that it reads.
+    applications that it reads, `own_of_scales` those of scales. Raises `UserError` for a mistake.
     """
 
     own: ClassVar[tuple[str, ...]] = ()
+    own_of_scales: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str, folder: Path, data: Json, scale: str | None) -> None:
+        table = Table(data)
+        table.only(_KEYS)
         self.name = name
         self.folder = folder
-        self.title: str = data["title"]
-        self.source: str = data["source"]
-        self.machine: str = _file(folder, data["machine"])
-        self.deviations: str = data.get("deviations", "")
-        self.about: str = data.get("about", "")
-        self.seed: int = data.get("seed", 1)
-        self.order: list[str] = data["figures"]
-        self.on_request: list[str] = data.get("on_request", [])
-        self.scales = {key: _scale(key, value) for key, value in data["scales"].items()}
-        self.full: str = data["full"]
-        self.scale = self.scales[known(scale or self.full, self.scales, "scale", "scales")]
+        self.title = table.text("title")
+        self.source = table.text("source")
+        self.machine = _file(folder, table.text("machine"))
+        self.deviations = table.text("deviations", "")
+        self.about = table.text("about", "")
+        self.seed = table.whole("seed", 0, 2**63 - MOST_SEEDS, 1)
+        self.order = table.figures("figures", needed=True)
+        self.on_request = table.figures("on_request")
+        both = [name for name in self.on_request if name in self.order]
+        if both:
+            raise UserError(f"on_request: '{both[0]}' is among the figures, too")
+        self.scales = {
+            key: _scale(key, value, self.own_of_scales)
+            for key, value in table.tables("scales", needed=True).items()
+        }
+        self.full = known(table.text("full"), self.scales, "scale", "scales", "full: ")
+        if scale is not None and scale not in self.scales:
+            try:
+                known(scale, self.scales, "scale", "scales", "--scale: ")
+            except UserError as error:
+                raise blame.Placed(str(error)) from None
+        self.scale = self.scales[scale or self.full]
         self.machines = {
-            key: Machine(_file(folder, value["machine"]), value.get("set", {}))
-            for key, value in data.get("machines", {}).items()
+            key: _machine(value, folder) for key, value in table.tables("machines").items()
         }
         self.designs = {
-            key: Design(key, value["design"], value.get("set", {}))
-            for key, value in data["designs"].items()
+            key: _design(key, value, folder)
+            for key, value in table.tables("designs", needed=True).items()
         }
         self.applications = {
-            key: application.read(key, value, folder, self.scale.name, self.own)
-            for key, value in data["applications"].items()
+            key: application.read(key, value, folder, self.scale.name, self.scales, self.own)
+            for key, value in table.tables("applications", needed=True).items()
         }
 
     @property
@@ -110,7 +125,7 @@ class Paper:
 
     def note(self, figure: Figure) -> str:
         """What a figure has to say of the scale."""
-        used = {json.dumps(run.program.source()) for run in figure.runs(self)}
+        used = {json.dumps(run.program.source()) for run in self.runs_of(figure)}
         smaller: dict[str, list[str]] = {}
         for app in self.applications.values():
             if app.smaller and json.dumps(app.program.source()) in used:
@@ -155,8 +170,15 @@ class Paper:
         machine: str | None = None,
     ) -> tuple[Application, str, Design]:
         """The application, the machine's name or file, and the design with all changes."""
-        app = self.applications[application] if isinstance(application, str) else application
-        chosen = self.designs[design] if isinstance(design, str) else design
+        if isinstance(application, str):
+            name = known(application, self.applications, "application", "applications")
+            app = self.applications[name]
+        else:
+            app = application
+        if isinstance(design, str):
+            chosen = self.designs[known(design, self.designs, "design", "designs")]
+        else:
+            chosen = design
         name = self.machine
         if machine is not None:
             there = self.machines[known(machine, self.machines, "machine", "machines")]
@@ -211,6 +233,32 @@ class Paper:
             }
         )
 
+    def runs_of(self, figure: Figure) -> Runs:
+        """What a figure says has to be simulated. Raises `UserError` for its mistakes."""
+        with blame.on(self.folder):
+            runs = figure.runs(self)
+        if not isinstance(runs, Runs):
+            raise UserError(
+                f"{_source(figure)}: runs gives {shown(runs)}; expected Runs, as paper.cross makes"
+            )
+        return runs
+
+    def rows_of(self, figure: Figure, results: Results) -> list[Row]:
+        """The numbers of a figure. Raises `UserError` for its mistakes."""
+        with blame.on(self.folder):
+            rows = figure.rows(self, results)
+        if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
+            raise UserError(f"{_source(figure)}: rows gives {shown(rows)}; expected a list of Row")
+        for row in rows:
+            for what in ("value", "paper", "up_to"):
+                number = getattr(row, what)
+                if number is not None and not isinstance(number, (int, float)):
+                    raise UserError(
+                        f"{_source(figure)}: the row {row.group}, {row.series} has "
+                        f"{what}={shown(number)}; expected a number or None"
+                    )
+        return rows
+
     def figures(self, names: Iterable[str] = ()) -> dict[str, Figure]:
         """The named figures, or all but those on request, in the paper's order.
 
@@ -221,34 +269,60 @@ class Paper:
         return {name: _figure(self, name) for name in every if name in (wanted or self.order)}
 
 
-def known(name: str, names: Iterable[str], kind: str, kinds: str) -> str:
+def known(name: str, names: Iterable[str], kind: str, kinds: str, where: str = "") -> str:
     """The name, if there is such a thing. Raises `UserError` with what there is."""
     there = list(names)
     if name in there:
         return name
     near = native.nearest(name, there)
     hint = f"did you mean '{near}'? " if near else ""
-    raise UserError(f"there is no {kind} '{name}'; {hint}{kinds}: {', '.join(there)}")
+    raise UserError(f"{where}there is no {kind} '{name}'; {hint}{kinds}: {', '.join(there)}")
 
 
-def _scale(name: str, data: Json) -> Scale:
+_KEYS = (
+    "title", "source", "about", "machine", "deviations", "seed", "figures", "on_request", "full",
+    "scales", "machines", "designs", "applications",
+)  # fmt: skip
+
+
+def _scale(key: str, table: Table, own: Iterable[str]) -> Scale:
     """A scale of `paper.toml`: so many instructions, or so many requests.
 
-    Raises `UserError` where it has both, `KeyError` where it has neither.
+    Raises `UserError` where it has both or neither, and for what else is wrong.
     """
-    where = f"scales.{name}"
-    of_requests = "requests" in data
-    if of_requests and ("instructions" in data or "warmup" in data):
+    name = _at(table.where, form.name, key, "a scale")
+    table.only(("about", "instructions", "warmup", "requests", "warmup_requests", "seeds", *own))
+    of_requests = "requests" in table or "warmup_requests" in table
+    if of_requests and ("instructions" in table or "warmup" in table):
         raise UserError(
-            f"{where}: expected instructions and warmup, or requests and warmup_requests"
+            f"{table.where}: expected instructions and warmup, or requests and warmup_requests"
         )
     one, before = ("requests", "warmup_requests") if of_requests else ("instructions", "warmup")
-    measured = parse_count(data[one], f"{where}.{one}")
-    warmup = parse_count(data[before], f"{where}.{before}")
-    seeds = _seeds(data.get("seeds", 1), f"{where}.seeds")
+    about = table.text("about")
+    measured, warmup = table.count(one, least=1), table.count(before)
+    seeds = _seeds(table.fields.get("seeds", 1), table.at("seeds"))
     if of_requests:
-        return Scale(name, data["about"], None, 0, seeds, measured, warmup)
-    return Scale(name, data["about"], measured, warmup, seeds)
+        return Scale(name, about, None, 0, seeds, measured, warmup)
+    return Scale(name, about, measured, warmup, seeds)
+
+
+def _machine(table: Table, folder: Path) -> Machine:
+    table.only(("machine", "set"))
+    return Machine(_file(folder, table.text("machine")), table.settings("set"))
+
+
+def _design(key: str, table: Table, folder: Path) -> Design:
+    label = _at(table.where, form.label, key, "a design")
+    table.only(("design", "set"))
+    return Design(label, _file(folder, table.text("design")), table.settings("set"))
+
+
+def _at(where: str, check: Callable[[str, str], str], *given: str) -> str:
+    """Says where a name stands that is none."""
+    try:
+        return check(*given)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _file(folder: Path, name: str) -> str:
@@ -257,9 +331,10 @@ def _file(folder: Path, name: str) -> str:
 
 
 def _seeds(count: object, where: str) -> int:
-    if not isinstance(count, int) or not 1 <= count <= MOST_SEEDS:
-        raise UserError(f"{where}: {count!r} is not possible; expected 1 to {MOST_SEEDS}")
-    return count
+    number = integer(count)
+    if number is None or not 1 <= number <= MOST_SEEDS:
+        raise UserError(f"{where}: {shown(count)} is not possible; expected 1 to {MOST_SEEDS}")
+    return number
 
 
 def papers() -> dict[str, Path]:
@@ -274,21 +349,47 @@ def load(name: str, scale: str | None = None) -> Paper:
     if "/" not in name and not (folder / "paper.toml").is_file():
         shipped = papers()
         folder = shipped[known(name, shipped, "paper", "papers")]
+    if scale is not None:
+        form.name(scale, "--scale: a scale")
     file = folder / "paper.toml"
+    if not file.exists():
+        raise UserError(f"there is no paper in '{folder}': it has no paper.toml")
+    text = text_of(file)
     try:
-        data = parse(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"there is no paper in '{folder}': it has no paper.toml") from None
+        data = parse(text)
     except ValueError as error:
-        raise UserError(f"{file}: {error}") from None
+        # tomllib says line and column.
+        raise UserError(f"{file}: is not TOML: {error}") from None
+    kind = _kind(folder)
     try:
-        return _kind(folder)(folder.resolve().name, folder, data, scale)
-    except KeyError as error:
-        raise UserError(f"{file}: {error} is missing") from None
+        return kind(folder.resolve().name, folder, data, scale)
+    except blame.Placed:
+        raise
+    except UserError as error:
+        # Whoever has raised it: what is wrong is in the file.
+        raise form.placed(error, file, text) from None
+    except Exception:
+        with blame.on(folder):
+            raise
+
+
+def _source(figure: Figure) -> str:
+    return getattr(sys.modules[type(figure).__module__], "__file__", None) or type(figure).__name__
 
 
 def _figure(paper: Paper, name: str) -> Figure:
-    return _only(paper.folder, name, Figure)()  # type: ignore[type-abstract]
+    kind = _only(paper.folder, name, Figure)  # type: ignore[type-abstract]
+    where = f"{paper.folder / name}.py: the class {kind.__name__}"
+    for what in ("title", "place"):
+        if not isinstance(getattr(kind, what, None), str):
+            raise UserError(f'{where} has no {what}; expected {what} = "…"')
+    if not isinstance(kind.seeds, int) or kind.seeds < 1:
+        raise UserError(f"{where}: seeds is {shown(kind.seeds)}; expected 1 or more")
+    panels = kind.panels
+    if not isinstance(panels, (list, tuple)) or not all(isinstance(p, Panel) for p in panels):
+        raise UserError(f"{where}: panels is {shown(kind.panels)}; expected a list of Panel")
+    with blame.on(paper.folder):
+        return kind()
 
 
 def _kind(folder: Path) -> type[Paper]:
@@ -298,7 +399,16 @@ def _kind(folder: Path) -> type[Paper]:
 
 def _only(folder: Path, name: str, kind: type[Kind]) -> type[Kind]:
     """The one class of a kind that a file of the folder defines."""
-    module = importlib.import_module(f"{_package(folder)}.{name}")
+    file = folder / f"{name}.py"
+    if not file.is_file():
+        near = native.nearest(name, [path.stem for path in folder.glob("*.py")])
+        hint = f"did you mean '{near}'? " if near else ""
+        raise UserError(
+            f"there is no file '{file}' for figure '{name}'; {hint}add it, or take the name out "
+            "of figures and on_request in paper.toml"
+        )
+    with blame.on(folder):
+        module = importlib.import_module(f"{_package(folder)}.{name}")
     found: list[type[Kind]] = [
         value
         for value in vars(module).values()

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import native
-from pagewalk.config import read, toml
-from pagewalk.errors import UserError
+from pagewalk.config import is_path, read, toml
+from pagewalk.errors import Failure, UserError
+from pagewalk.output import reason
+from pagewalk.reproduce import form
 
 Json = dict[str, Any]
 
@@ -38,15 +40,14 @@ class Design:
     def text(self) -> str:
         """The design as a TOML file that the engine reads."""
         path = Path(self.base)
-        if not self.base.endswith(".toml"):
+        if not is_path(self.base):
             path = native.DATA / "designs" / f"{self.base}.toml"
-        try:
-            fields = read(path)
-        except FileNotFoundError:
+        if not path.exists():
             raise UserError(
                 f"design '{self.label}': there is no design '{self.base}'; "
                 "'pagewalk designs' lists them"
-            ) from None
+            )
+        fields = read(path)
         _merge(fields, _plain(self.changes))
         return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
 
@@ -280,10 +281,18 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
 
 
 def written(design: Design, folder: Path) -> Path:
-    """The design's file; the engine calls a design by its file's name."""
+    """The design's file; the engine calls a design by its file's name.
+
+    Raises `UserError` for a label that cannot name a file, `Failure` for a full disk.
+    """
+    form.label(design.label, "a design")
     text = design.text()
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{design.label}.toml"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Of this run alone, whatever becomes of it: no need to wait for the disk.
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Failure(f"could not write '{path}': {reason(error)}; make room there") from None
     return path

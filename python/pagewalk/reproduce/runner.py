@@ -7,14 +7,13 @@ import os
 import selectors
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pagewalk import native
+from pagewalk import native, scratch
 from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.plan import Run, keys, written
 
@@ -84,6 +83,9 @@ class Watcher(Protocol):
     def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
         """Told once, before anything runs: the work in seconds of one core, and the time."""
 
+    def damaged(self, paths: list[Path]) -> None:
+        """Told before that of kept runs that cannot be read, where there are any."""
+
     def progress(self, work: float, running: list[str], finished: int) -> None:
         """Told now and then: the work that is done, what runs, and the runs that finished."""
 
@@ -92,6 +94,9 @@ class Silent:
     """A watcher that shows nothing."""
 
     def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
+        """Nothing."""
+
+    def damaged(self, paths: list[Path]) -> None:
         """Nothing."""
 
     def progress(self, work: float, running: list[str], finished: int) -> None:
@@ -117,13 +122,13 @@ def simulate(
 ) -> Callable[[Run], Outcome]:
     """Simulates what the cache does not have; returns what became of each run.
 
-    `fresh` simulates all. What has finished stays when this is interrupted.
+    `fresh` simulates all. What has finished stays when this is interrupted; what could not be
+    kept is there for this time, and `cache.unkept` says why.
     """
     watcher = watcher or Silent()
     wanted = {run.identity: run for run in runs}
     outcomes: dict[str, Outcome] = {}
-    with tempfile.TemporaryDirectory(prefix="pagewalk-") as name:
-        folder = Path(name)
+    with scratch.folder() as folder:
         found, wrong = keys(wanted.values(), folder)
         for identity, error in wrong.items():
             outcomes[identity] = Outcome("", None, error)
@@ -135,6 +140,8 @@ def simulate(
             else:
                 # Two spellings of one configuration are one run.
                 missing.setdefault(key, wanted[identity])
+        if cache.damaged:
+            watcher.damaged(cache.damaged)
         planned = batches(missing.values())
         cores = os.cpu_count() or 1
         workers = jobs or cores
@@ -142,10 +149,11 @@ def simulate(
         work = sum(batch.seconds for batch in planned)
         there = sum(outcome.data is not None for outcome in outcomes.values())
         watcher.planned(there, len(missing), work, max(longest, work / min(workers, cores)))
-        errors = _Pool(cache, folder, found, workers, watcher).run(planned)
+        pool = _Pool(cache, folder, found, workers, watcher)
+        errors = pool.run(planned)
         for identity, key in found.items():
             if identity not in outcomes:
-                result = cache.read(key)
+                result = pool.unkept.get(key) or cache.read(key)
                 error = errors.get(key, "the result could not be read back")
                 outcomes[identity] = result or Outcome(key, None, error)
     return lambda run: outcomes[run.identity]
@@ -165,6 +173,8 @@ class _Pool:
         self._done = 0.0
         self._finished = 0
         self._errors: dict[str, str] = {}
+        self.unkept: dict[str, Outcome] = {}
+        """Results that are not in the cache, since they could not be written."""
         self._selector = selectors.DefaultSelector()
 
     def run(self, waiting: list[Batch]) -> dict[str, str]:
@@ -234,7 +244,10 @@ class _Pool:
                 self._hear(job, json.loads(line))
 
     def _hear(self, job: _Job, message: Json) -> None:
-        if "error" in message:
+        if "unkept" in message:
+            self._cache.unkept.append(message["unkept"])
+            self.unkept[message["key"]] = Outcome(message["key"], message["result"])
+        elif "error" in message:
             job.error = message["error"]
         elif "finished" in message:
             job.finished = True

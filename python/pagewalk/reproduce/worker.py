@@ -52,22 +52,24 @@ def main() -> None:
     except PagewalkError as error:
         say({"error": str(error)})
         return
-    cache = Cache(Path(job["cache"]))
+    cache = Cache(Path(job["cache"]), make=False)
     shared = {key: data[key] for key in ("version", "seed", "source", "machine", "limits")}
     for key, design in zip(job["keys"], data["designs"], strict=True):
         if design["status"] == "partial":
             say({"error": "the run was stopped before its end"})
             return
-        cache.write(
-            key,
-            {
-                "name": f"{data['source']['name']}, {design['name']}",
-                **shared,
-                "warnings": data["warnings"],
-                "host": data["host"],
-                "design": design,
-            },
-        )
+        kept = {
+            "name": f"{data['source']['name']}, {design['name']}",
+            **shared,
+            "warnings": data["warnings"],
+            "host": data["host"],
+            "design": design,
+        }
+        try:
+            cache.write(key, kept)
+        except PagewalkError as error:
+            # What has been computed is not lost: the parent has it at least for its figures.
+            say({"unkept": str(error), "key": key, "result": {"key": key, **kept}})
     say({"finished": data["host"]})
 
 

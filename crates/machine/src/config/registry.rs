@@ -1,5 +1,6 @@
 //! Finding machines and designs by name or by path.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pagewalk_units::nearest;
@@ -61,11 +62,58 @@ fn about(text: &str, key: &str) -> String {
         .unwrap_or_default()
 }
 
+/// Bytes of a configuration file: a hundred times the largest shipped one. The Python part
+/// (`pagewalk.config`) has the same. Ours: a file without end would fill the memory.
+const LARGEST: u64 = 1 << 20;
+
+/// Whether it names what is open already: standard input, or a shell's `<(…)`.
+fn is_open(path: &Path) -> bool {
+    path == Path::new("/dev/stdin")
+        || path.starts_with("/dev/fd")
+        || path.starts_with("/proc/self/fd")
+}
+
+/// The text of a configuration file.
+///
+/// # Errors
+/// It cannot be read, has no end in sight, is no text, or is a device or a pipe by name, whose
+/// opening would wait for somebody to write.
+fn text_of(path: &Path) -> Result<String, String> {
+    let unreadable = |e: std::io::Error| format!("cannot be read: {e}");
+    let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
+    if !kind.is_file() && !is_open(path) {
+        let what = if kind.is_dir() {
+            "a folder"
+        } else {
+            "no regular file"
+        };
+        return Err(format!("is {what}; expected a .toml file"));
+    }
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut file = file.take(LARGEST + 1);
+    file.read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LARGEST {
+        return Err(format!(
+            "is larger than {} MiB; expected a .toml file",
+            LARGEST >> 20
+        ));
+    }
+    String::from_utf8(text).map_err(|e| {
+        let line = line_of_bytes(e.as_bytes(), e.utf8_error().valid_up_to());
+        format!("line {line} is no text in UTF-8; expected a .toml file")
+    })
+}
+
+fn line_of_bytes(text: &[u8], at: usize) -> usize {
+    text[..at].iter().filter(|&&b| b == b'\n').count() + 1
+}
+
 fn read(path: &Path) -> Result<ShippedFile, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ConfigError {
+    let text = text_of(path).map_err(|what| ConfigError {
         place: path.display().to_string(),
         key: String::new(),
-        what: format!("cannot be read: {e}"),
+        what,
         nearest: None,
     })?;
     Ok(ShippedFile {
@@ -257,6 +305,21 @@ impl DataDir {
         design: &str,
         settings: &[String],
     ) -> Result<Resolved, ConfigError> {
+        let found = self.described(machine, design, settings);
+        found.map(|(resolved, _)| resolved)
+    }
+
+    /// The same, and what the design's own file says it is. The file is read once: it may be a
+    /// pipe, as a shell's `<(…)`.
+    ///
+    /// # Errors
+    /// As [`DataDir::resolve`].
+    pub(crate) fn described(
+        &self,
+        machine: &str,
+        design: &str,
+        settings: &[String],
+    ) -> Result<(Resolved, String), ConfigError> {
         let name = DesignName::parse(design)?;
         let label = name.label();
         let on = super::label(machine);
@@ -269,7 +332,9 @@ impl DataDir {
                 nearest: None,
             });
         }
-        let files = [machine].into_iter().chain(self.with_bases(&name.base)?);
+        let bases = self.with_bases(&name.base)?;
+        let description = bases.last().map(|own| own.description.clone());
+        let files = [machine].into_iter().chain(bases);
         let mut layers: Vec<Layer> = files
             .map(|f| Layer::File {
                 path: f.path,
@@ -282,6 +347,7 @@ impl DataDir {
             .filter_map(|s| Setting::for_design(s, &label, &on));
         // What a variant has in its name is so whatever is set beside it.
         layers.extend(settings.chain(changes).map(Layer::Set));
-        resolve_layers(&layers)
+        let resolved = resolve_layers(&layers)?;
+        Ok((resolved, description.unwrap_or_default()))
     }
 }

@@ -106,6 +106,9 @@ impl Machine {
             Event::Advise { bytes: 0, .. } | Event::Unseen(_) => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
+                if let Some(room) = &mut self.room {
+                    room.take(bytes)?;
+                }
                 let before = self.os.populate_cycles();
                 let result = self.os.populate(pid, at, bytes, &mut fx);
                 self.background.owe(self.os.populate_cycles() - before);

@@ -114,8 +114,7 @@ fn read_header(path: &Path, file: &mut File, bytes: u64) -> Result<(Header, u64)
 type Blocks = Vec<(u64, BlockHeader)>;
 
 fn read_index(path: &Path, file: &mut File, bytes: u64, first: u64) -> Result<Blocks, FileError> {
-    let advice =
-        "the recording was cut off, or the file was; read what is there with the option to recover";
+    let advice = "the recording was cut off, or the file was; 'pagewalk trace convert --keep-good' makes a whole one of what is there";
     let unfinished = |what: &str| FileError::at(path, bytes, format!("{what}: {advice}"));
     let Some(at) = bytes
         .checked_sub(TRAILER_BYTES as u64)

@@ -298,7 +298,7 @@ impl TraceWriter {
         FileError::new(
             &self.partial,
             format!(
-                "cannot write the trace: {what}; free some space or record elsewhere; what was written before can be read with the option to recover"
+                "cannot write the trace: {what}; free some space or record elsewhere; 'pagewalk trace convert --keep-good' makes a whole one of what was written before"
             ),
         )
     }

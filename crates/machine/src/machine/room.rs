@@ -1,0 +1,107 @@
+//! Memory of the host that a design needs to know where a program's pages lie, and whether it is
+//! there.
+
+use pagewalk_os::PlacementSpec;
+use pagewalk_programs::format_size;
+
+use super::Outcome;
+use crate::config::Config;
+
+/// Bytes of the host that a touched page of 4 KB takes at least: its entry in a page table. What
+/// else a design keeps of a page comes on top, so that what is refused could not have run.
+const BYTES_A_PAGE: u64 = 8;
+
+/// What one design may take of the host's memory for the pages that its program touches at once.
+///
+/// All designs of a run count with the same share, so that they come to the same answer at the
+/// same point of the program, whoever is first.
+pub(crate) struct Room {
+    /// Bytes that can be had, by all designs together.
+    available: u64,
+    designs: u64,
+    /// Bytes of the program that were touched in bulk.
+    touched: u64,
+    /// Bytes of simulated memory: more cannot be touched.
+    memory: u64,
+    name: String,
+}
+
+impl Room {
+    /// Of one of `designs` in a run that may have `available` bytes; none where pages may be
+    /// larger than 4 KB, of which nobody knows how many there will be.
+    pub(crate) fn of(config: &Config, name: &str, available: u64, designs: usize) -> Option<Self> {
+        matches!(config.placement, PlacementSpec::Buddy(_)).then(|| Room {
+            available,
+            designs: designs as u64,
+            touched: 0,
+            memory: config.os.memory_gb << 30,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The program touches `bytes` more.
+    ///
+    /// # Errors
+    /// The host has not the memory for it: a sentence with both sizes.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Outcome> {
+        self.touched = self.touched.saturating_add(bytes);
+        let pages = self.touched.min(self.memory) / 4096;
+        let needed = (pages * BYTES_A_PAGE).saturating_mul(self.designs);
+        if needed <= self.available {
+            return Ok(());
+        }
+        let designs = match self.designs {
+            1 => "one design".to_owned(),
+            n => format!("{n} designs"),
+        };
+        Err(Outcome::HostMemory(format!(
+            "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (--ignore-memory goes on all the same)",
+            self.name,
+            mebibytes(needed),
+            mebibytes(self.touched.min(self.memory)),
+            mebibytes(self.available)
+        )))
+    }
+}
+
+/// A size for a message.
+fn mebibytes(bytes: u64) -> String {
+    format_size((bytes >> 20).max(1) << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Room;
+
+    fn room(available: u64, designs: u64) -> Room {
+        Room {
+            available,
+            designs,
+            touched: 0,
+            memory: 1 << 40,
+            name: "gups".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_all_designs_need_together_has_to_be_there() {
+        // A terabyte has 2^28 pages of 4 KB, and their entries take 2 GiB.
+        assert!(room(2 << 30, 1).take(1 << 40).is_ok());
+        assert!(room((2 << 30) - 1, 1).take(1 << 40).is_err());
+        assert!(room(11 << 30, 6).take(1 << 40).is_err());
+        assert!(room(12 << 30, 6).take(1 << 40).is_ok());
+    }
+
+    #[test]
+    fn what_is_touched_adds_up_to_the_simulated_memory() {
+        let mut room = room(2 << 30, 1);
+        for _ in 0..8 {
+            room.take(1 << 39).unwrap();
+        }
+        let mut small = self::room(1 << 30, 1);
+        small.take(1 << 39).unwrap();
+        let said = format!("{:?}", small.take(1 << 39).unwrap_err());
+        assert!(said.contains("2GiB of host memory are needed"), "{said}");
+        assert!(said.contains("1GiB can be had"), "{said}");
+    }
+}

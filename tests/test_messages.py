@@ -1,0 +1,154 @@
+"""What messages and documentation name is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from pagewalk.cli import app
+
+ROOT = Path(__file__).parent.parent
+Invoke = Callable[..., tuple[int, str, str]]
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
+OTHERS = {
+    **dict.fromkeys(("--tool", "--trace-mem"), "Valgrind's lackey"),
+    **dict.fromkeys(("--port", "--unixsocket"), "redis-server"),
+    **dict.fromkeys(("--mini-batch-size", "--num-batches"), "DLRM"),
+    **dict.fromkeys(("--num-indices-per-lookup", "--num-indices-per-lookup-fixed"), "DLRM"),
+    **dict.fromkeys(("--release", "--test", "--bench", "--nocapture"), "cargo"),
+    **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
+    **dict.fromkeys(("--help", "--version"), "everything"),
+}
+"""Options of other programs that are named, and whose they are."""
+
+
+def _options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from _options(inner)
+
+
+def _told() -> Iterator[tuple[Path, str]]:
+    """Every option that a text for users names."""
+    for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
+        yield from ((path, flag) for flag in FLAG.findall(path.read_text()))
+    for path in (ROOT / "python").rglob("*.py"):
+        yield from ((path, flag) for flag in FLAG.findall(path.read_text()))
+    for path in ROOT.glob("crates/*/src/**/*.rs"):
+        # Texts, not comments.
+        for line in path.read_text().splitlines():
+            if not line.lstrip().startswith("//"):
+                yield from ((path, flag) for flag in FLAG.findall(line))
+
+
+def test_every_option_that_is_named_is_there() -> None:
+    ours = set(_options(typer.main.get_command(app)))
+    scripts = {
+        flag
+        for folder in ("scripts", "validation")
+        for path in (ROOT / folder).rglob("*.py")
+        for flag in re.findall(r"add_argument\(\s*\"(--[a-z-]+)\"", path.read_text())
+    }
+    assert {"--designs", "--keep-good", "--no-translation-cost", "--cache"} <= ours
+    named = list(_told())
+    assert len(named) > 200
+    unknown = {
+        f"{path.relative_to(ROOT)}: {flag}"
+        for path, flag in named
+        if flag not in ours | scripts | OTHERS.keys()
+    }
+    assert unknown == set()
+
+
+def test_a_damaged_trace_says_what_reads_the_rest(tmp_path: Path, invoke: Invoke) -> None:
+    trace = tmp_path / "t.pwt"
+    arguments = ("--workload", "gups", "--size", "1MiB", "--instructions", "100K")
+    assert invoke("record", *arguments, "-o", str(trace))[0] == 0
+    trace.write_bytes(trace.read_bytes()[:-40])
+    for command in (("run", "--trace", str(trace)), ("trace", "check", str(trace))):
+        status, _, err = invoke(*command)
+        assert status != 0
+        assert "'pagewalk trace convert --keep-good'" in err
+    whole = tmp_path / "w.pwt"
+    assert invoke("trace", "convert", "--keep-good", str(trace), "-o", str(whole))[0] == 0
+    assert invoke("trace", "check", str(whole))[0] == 0
+
+
+DESIGN = "[placement.buddy]\n[page_table.radix]\nlevels = 5\n"
+RUN = ("run", "--workload", "gups", "--size", "1MiB", "--instructions", "10K", "--warmup", "0")
+
+
+def test_a_design_s_file_has_an_end(tmp_path: Path, cli: Any) -> None:
+    large, fifo = tmp_path / "large.toml", tmp_path / "fifo.toml"
+    large.write_text(DESIGN + "#" * (1 << 20))
+    os.mkfifo(fifo)
+    exact = tmp_path / "exact.toml"
+    exact.write_text(DESIGN + "#" * ((1 << 20) - len(DESIGN)))
+    for path, said in (
+        (Path("/dev/zero"), "is no regular file; expected a .toml file"),
+        (fifo, "is no regular file; expected a .toml file"),
+        (tmp_path, "is a folder; expected a .toml file"),
+        (large, "is larger than 1 MiB; expected a .toml file"),
+    ):
+        for option in ("--design", "--machine"):
+            answer = cli(
+                *RUN, option, path, timeout=60,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31)),
+            )  # fmt: skip
+            assert (answer.returncode, answer.stderr) == (2, f"error: {path}: {said}\n")
+    assert cli(*RUN, "--design", exact).returncode == 0
+    # A shell's <(…) is a pipe, which has its own limit.
+    for text, status in ((DESIGN, 0), (large.read_text(), 2)):
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pagewalk", *RUN, "--design", f"/dev/fd/{reading}"],
+            pass_fds=[reading],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        os.close(reading)
+        with suppress(BrokenPipeError), os.fdopen(writing, "w") as pipe:
+            pipe.write(text)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == status, err
+        assert status == 0 or b"is larger than 1 MiB" in err
+
+
+@pytest.mark.parametrize("kilobytes", [150_000, 200_000, 300_000, 400_000])
+def test_a_limit_of_memory_ends_in_a_sentence(cli: Any, kilobytes: int) -> None:
+    most = kilobytes << 10
+    answer = cli(
+        *("compare", "--workload", "gups", "--size", "4GiB", "--instructions", "10K"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
+    )
+    # How much is needed depends on the host's libraries: either it is done, or it is told.
+    assert answer.returncode in (0, 1, 2), answer.stderr
+    if answer.returncode:
+        last = answer.stderr.splitlines()[-1]
+        assert last.startswith("error: ")
+        assert "memory" in last or "thread" in last or "librar" in last
+        assert "Traceback" not in answer.stderr
+        assert "backtrace" not in answer.stderr
+
+
+def test_what_the_host_cannot_hold_is_refused_before_it_runs(cli: Any) -> None:
+    most = 1500 << 20
+    command = ("run", "--workload", "gups", "--size", "1TiB", "--set", "os.memory_gb=2048")
+    answer = cli(
+        *command, "--instructions", "10K",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
+    )  # fmt: skip
+    assert answer.returncode == 2
+    assert "2GiB of host memory are needed at least for one design with 1TiB" in answer.stderr
+    assert "can be had; take a smaller program" in answer.stderr

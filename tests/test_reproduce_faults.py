@@ -1,0 +1,280 @@
+"""`pagewalk reproduce` when files are damaged, disks are full and signals come."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagewalk import scratch
+from pagewalk.reproduce.cache import Cache
+
+Invoke = Callable[..., tuple[int, str, str]]
+
+PAPER = """
+title = "A paper"
+source = "Nowhere 2026"
+machine = "epyc-milan"
+figures = ["sizes"]
+full = "full"
+
+[scales.full]
+about = "as in the paper"
+instructions = "INSTRUCTIONS"
+warmup = "0"
+
+[designs.A]
+design = "radix"
+
+[designs.B]
+design = "thp"
+
+[applications.small]
+workload = "gups"
+size = "64KiB"
+
+[applications.large]
+workload = "gups"
+size = "4MiB"
+"""
+
+SIZES = """
+from pagewalk.reproduce import Figure, Row
+
+class Sizes(Figure):
+    title = "Sizes"
+    place = "figure 1"
+
+    def runs(self, paper):
+        return paper.cross(["small"], ["A", "B"]) | paper.cross(["large"], ["A"], timing=True)
+
+    def rows(self, paper, results):
+        return [
+            Row(app, design, results(run).get("page_table_bytes"), failed=results(run).why)
+            for (app, design), run in self.runs(paper).items()
+        ]
+"""
+
+
+def _paper(place: Path, instructions: str = "2K") -> Path:
+    folder = place / "paper"
+    folder.mkdir()
+    (folder / "paper.toml").write_text(PAPER.replace("INSTRUCTIONS", instructions))
+    (folder / "sizes.py").write_text(SIZES)
+    return folder
+
+
+def _kept(place: Path) -> list[Path]:
+    return sorted((place / "cache").rglob("[!.]*.gz"))
+
+
+def _arguments(place: Path) -> list[str]:
+    return [
+        *("reproduce", str(place / "paper"), "--out", str(place / "out")),
+        *("--cache", str(place / "cache")),
+    ]
+
+
+def _packed(data: Any) -> bytes:
+    return gzip.compress(json.dumps(data).encode())
+
+
+def _without(data: dict[str, Any], *path: str) -> dict[str, Any]:
+    copied: dict[str, Any] = json.loads(json.dumps(data))
+    inner = copied
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    return copied
+
+
+def test_what_is_damaged_counts_as_not_there_and_is_said_once(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    _paper(tmp_path)
+    assert invoke(*_arguments(tmp_path))[0] == 0
+    first, second, third = _kept(tmp_path)
+    before = (tmp_path / "out" / "results.csv").read_bytes()
+    whole = json.loads(gzip.decompress(first.read_bytes()))
+    key = first.name.removesuffix(".json.gz")
+    packed = first.read_bytes()
+    middle = len(packed) // 2
+    cache = Cache(tmp_path / "cache")
+    text = json.loads(json.dumps(whole))
+    text["design"]["stats"][0]["value"] = "7"
+    damaged = {
+        "empty": b"",
+        "cut off": packed[:middle],
+        "another byte": packed[:middle] + bytes([packed[middle] ^ 255]) + packed[middle + 1 :],
+        "no end": packed[:-4],
+        "binary": bytes(range(256)) * 40,
+        "bad stream": packed[:10] + b"\xff" * 100,
+        "no JSON": gzip.compress(b'{"key": '),
+        "no text": gzip.compress(b"\xff\xfe\x00"),
+        "deep": gzip.compress(b"[" * 100_000),
+        "a list": _packed([whole]),
+        "a number": _packed(7),
+        "another key": _packed({**whole, "key": "0" * 32}),
+        "no design": _packed(_without(whole, "design")),
+        "a text as design": _packed({**whole, "design": "radix"}),
+        "no summary": _packed(_without(whole, "design", "summary")),
+        "no numbers": _packed({**whole, "design": {**whole["design"], "summary": [], "stats": []}}),
+        "statistics of another kind": _packed({**whole, "design": {**whole["design"], "stats": 3}}),
+        "a text as number": _packed(text),
+    }
+    for what, content in damaged.items():
+        first.write_bytes(content)
+        cache.damaged.clear()
+        assert cache.read(key) is None, what
+        assert cache.damaged == [first], what
+    first.write_bytes(packed)
+    cache.damaged.clear()
+    assert cache.read(key) is not None
+    assert cache.read("0" * 32) is None
+    assert cache.damaged == []
+
+    first.write_bytes(damaged["bad stream"])
+    second.write_bytes(damaged["a text as design"])
+    third.unlink()
+    third.mkdir()
+    status, _, err = invoke(*_arguments(tmp_path))
+    # The folder in the third's place cannot be replaced.
+    assert status == 1
+    assert err.count("cannot be read, and count as not there") == 1
+    assert "3 runs to simulate" in err
+    third.rmdir()
+    status, _, err = invoke(*_arguments(tmp_path))
+    assert status == 0
+    assert "1 runs to simulate, 2 are there from before" in err
+    assert "cannot be read" not in err
+    assert (tmp_path / "out" / "results.csv").read_bytes() == before
+
+
+def _started(place: Path, scratch_folder: Path, **more: Any) -> subprocess.Popen[bytes]:
+    """A reproduction one run of which takes for ever; the others are finished."""
+    command = [sys.executable, "-m", "pagewalk", *_arguments(place), "--jobs", "2"]
+    environment = {**os.environ, "TMPDIR": str(scratch_folder)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more
+    )
+    deadline = time.monotonic() + 120
+    while len(_kept(place)) < 2 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    return process
+
+
+def _of(folder: Path) -> list[int]:
+    """Processes that run with the folder as place for their temporary files."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"TMPDIR={folder}".encode() in variables:
+            found.append(int(path.parent.name))
+    return found
+
+
+def _gone(folder: Path) -> bool:
+    deadline = time.monotonic() + 60
+    while _of(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not _of(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGTERM, "error: ended by SIGTERM"),
+        (signal.SIGHUP, "error: ended by SIGHUP"),
+        (signal.SIGINT, "error: interrupted"),
+    ],
+)
+def test_a_signal_leaves_finished_runs_and_nothing_else(
+    tmp_path: Path, number: signal.Signals, said: str
+) -> None:
+    _paper(tmp_path, "20G")
+    place = tmp_path / "scratch"
+    place.mkdir()
+    # A shell's background starts what runs in it with SIGINT ignored.
+    process = _started(
+        tmp_path, place, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    )
+    assert len(list(place.iterdir())) == 1
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err.decode().splitlines()[-1] == said
+    assert b"Traceback" not in err
+    assert list(place.iterdir()) == []
+    assert _gone(place)
+    assert len(_kept(tmp_path)) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_kill_has_left_goes_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _paper(tmp_path, "20G")
+    place = tmp_path / "scratch"
+    place.mkdir()
+    process = _started(tmp_path, place)
+    (left,) = place.iterdir()
+    process.kill()
+    process.communicate()
+    assert _gone(place)
+    assert left.exists()
+    stranger = place / f"{scratch.PREFIX}somebody-else-s"
+    stranger.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with scratch.folder() as one, scratch.folder() as other:
+        # Those in use stay, and so does what is not known to be ours.
+        assert {*place.iterdir()} == {one, other, stranger}
+    assert {*place.iterdir()} == {stranger}
+    assert len(_kept(tmp_path)) == 2
+
+
+def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
+    _paper(tmp_path)
+    most = 3000  # A design's file fits, a result does not.
+    answer = subprocess.run(
+        [sys.executable, "-m", "pagewalk", *_arguments(tmp_path), "--json", "-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )
+    assert answer.returncode == 1, answer.stderr
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("error: could not write '")
+    assert "3 finished runs could not be kept, and will be simulated again (could not wri" in last
+    assert "make room, or name another --cache" in last
+    assert "Traceback" not in answer.stderr
+    # The figure has its numbers all the same.
+    rows = json.loads(answer.stdout)["figures"][0]["rows"]
+    assert all(row["value"] > 0 for row in rows)
+    # Nothing half written, in the cache or elsewhere.
+    left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "paper"]
+    assert all(path.stat().st_size < most and not path.name.startswith(".") for path in left), left
+    assert not _kept(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, invoke: Invoke) -> None:
+    _paper(tmp_path)
+    (tmp_path / "cache").write_text("a file")
+    status, _, err = invoke(*_arguments(tmp_path))
+    assert status == 1
+    assert f"error: could not make the folder '{tmp_path}/cache'" in err
+    assert "name another --cache" in err

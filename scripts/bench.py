@@ -75,7 +75,6 @@ def quiet(*arguments: str) -> None:
 
 def processor(*arguments: str) -> float:
     """Processor seconds of the command line: what else the host does matters less."""
-
     before = used()
     pagewalk(*arguments)
     return used() - before
@@ -238,16 +237,20 @@ def front_door() -> str:
 
 
 def champsim() -> str:
-    """A ChampSim trace as such are downloaded, under each compression and as our own format."""
+    """A ChampSim trace as such are downloaded, under each compression and as our own format.
+
+    A stretch of one over and over: that of a live program, or the beginning of PAGEWALK_CHAMPSIM.
+    """
     program = ["python3", "-S", "-c", "d = {str(i): i for i in range(10**6)}"]
     piece, times = 1_000_000, 20
     with tempfile.TemporaryDirectory() as folder:
         raw, own = Path(folder, "t.champsim"), Path(folder, "t.pwt")
         if given := os.environ.get("PAGEWALK_CHAMPSIM"):
-            content = lzma.decompress(Path(given).read_bytes())[: 64 * piece]
+            with lzma.open(given) as trace:
+                content = trace.read(64 * piece)
         else:
             recording = Path(folder, "recording.pwt")
-            quiet("record", "--instructions", "40M", "-o", str(recording), "--", *program)
+            quiet("record", "--instructions", "8M", "-o", str(recording), "--", *program)
             quiet("trace", "convert", str(recording), "-o", str(raw))
             content = raw.read_bytes()[-64 * piece :]
         compressed = lzma.compress(content)
@@ -351,7 +354,18 @@ def startup() -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     f.__name__: f
-    for f in (speed, compare, hashed, guessing, populate, front_door, champsim, memory, linear, startup)
+    for f in (
+        speed,
+        compare,
+        hashed,
+        guessing,
+        populate,
+        front_door,
+        champsim,
+        memory,
+        linear,
+        startup,
+    )
 }
 
 

@@ -10,7 +10,9 @@ benchmarks of their own: cargo bench.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import lzma
 import math
 import os
 import platform
@@ -59,13 +61,20 @@ def pagewalk(*arguments: str) -> dict[str, Any]:
     return result
 
 
+def used() -> float:
+    """Processor seconds of all commands so far."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def quiet(*arguments: str) -> None:
+    """Runs the command line for what it writes or takes."""
+    command = [sys.executable, "-m", "pagewalk", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def processor(*arguments: str) -> float:
     """Processor seconds of the command line: what else the host does matters less."""
-
-    def used() -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
-
     before = used()
     pagewalk(*arguments)
     return used() - before
@@ -210,12 +219,7 @@ def front_door() -> str:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder, "program.pwt")
         start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "pagewalk", "record", "-o", str(trace), "--", *program],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        quiet("record", "-o", str(trace), "--", *program)
         recorded = time.perf_counter() - start
         live = median(lambda: float(pagewalk("run", "--", *program)["wall"]))
         results = [pagewalk("run", "--trace", str(trace)) for _ in range(REPEATS)]
@@ -230,6 +234,57 @@ def front_door() -> str:
         ["bytes an instruction in the trace", f"{size / instructions:.2f}", ""],
     ]
     return table(["a dictionary in Python", "seconds", "million instructions/s"], rows)
+
+
+def champsim() -> str:
+    """A ChampSim trace as such are downloaded, under each compression and as our own format.
+
+    A stretch of one over and over: that of a live program, or the beginning of PAGEWALK_CHAMPSIM.
+    """
+    program = ["python3", "-S", "-c", "d = {str(i): i for i in range(10**6)}"]
+    piece, times = 1_000_000, 20
+    with tempfile.TemporaryDirectory() as folder:
+        raw, own = Path(folder, "t.champsim"), Path(folder, "t.pwt")
+        if given := os.environ.get("PAGEWALK_CHAMPSIM"):
+            with lzma.open(given) as trace:
+                content = trace.read(64 * piece)
+        else:
+            recording = Path(folder, "recording.pwt")
+            quiet("record", "--instructions", "8M", "-o", str(recording), "--", *program)
+            quiet("trace", "convert", str(recording), "-o", str(raw))
+            content = raw.read_bytes()[-64 * piece :]
+        compressed = lzma.compress(content)
+        raw.write_bytes(content * times)
+        Path(folder, "t.champsim.xz").write_bytes(compressed * times)
+        quiet("trace", "convert", str(raw), "-o", f"{raw}.zst")
+        Path(f"{raw}.gz").write_bytes(gzip.compress(content, 6) * times)
+        convert = ["trace", "convert", "-o", str(own)]
+        run = "run --no-translation-cost --warmup 0 --instructions 1G --trace".split()
+        commands = {
+            "read and simulated, `.champsim.xz`": [*run, f"{raw}.xz"],
+            "`.champsim.zst`": [*run, f"{raw}.zst"],
+            "`.champsim.gz`": [*run, f"{raw}.gz"],
+            "`.champsim`": [*run, str(raw)],
+            "converted, `.champsim.xz` to `.pwt`": [*convert, f"{raw}.xz"],
+            "`.champsim` to `.pwt`": [*convert, str(raw)],
+            "read and simulated, `.pwt`": [*run, str(own)],
+            "`trace info` of `.champsim.xz`": ["trace", "info", f"{raw}.xz"],
+        }
+        rows = []
+        for name, command in commands.items():
+            # As in `hashed`.
+            wall, cpu = math.inf, math.inf
+            for _ in range(REPEATS):
+                before, start = used(), time.perf_counter()
+                quiet(*command)
+                wall = min(wall, time.perf_counter() - start)
+                cpu = min(cpu, used() - before)
+            instructions = piece * times
+            rows.append([name, f"{wall:.2f}", f"{instructions / wall / 1e6:.1f}", f"{cpu:.2f}"])
+        size = f"{len(compressed) / piece:.2f}"
+    rows.append(["bytes an instruction in the `.xz`", size, "", ""])
+    head = ["20 million instructions", "seconds", "million instructions/s", "processor seconds"]
+    return table(head, rows)
 
 
 def memory() -> str:
@@ -299,7 +354,18 @@ def startup() -> str:
 
 SECTIONS: dict[str, Callable[[], str]] = {
     f.__name__: f
-    for f in (speed, compare, hashed, guessing, populate, front_door, memory, linear, startup)
+    for f in (
+        speed,
+        compare,
+        hashed,
+        guessing,
+        populate,
+        front_door,
+        champsim,
+        memory,
+        linear,
+        startup,
+    )
 }
 
 

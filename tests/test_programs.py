@@ -138,6 +138,23 @@ def test_a_recording_replays_the_same(cli: Cli, trace: Path) -> None:
     assert numbers(first)["radix"]["instructions"] >= 200_000
 
 
+def test_a_recording_of_threads_gives_the_statistics_of_the_program(
+    cli: Cli, tmp_path: Path
+) -> None:
+    program = "--workload gups --size 16MiB --threads 4".split()
+    path = tmp_path / "four.pwt"
+    recorded = cli("record", *program, "--instructions", "1M", "-o", path)
+    assert recorded.returncode == 0, recorded.stderr
+    limits = "--set cores=2 --skip 50K --warmup 50K --instructions 300K --json -".split()
+    results = []
+    for source in (program, ["--trace", path, "--roi"]):
+        answer = cli("run", *source, *limits)
+        assert answer.returncode == 0, answer.stderr
+        (design,) = json.loads(answer.stdout)["designs"]
+        results.append(design)
+    assert results[0] == results[1]
+
+
 @needs_qemu
 def test_two_replays_of_a_live_recording_agree(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "sh.pwt"

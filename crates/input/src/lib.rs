@@ -1,5 +1,7 @@
 //! A file of the user's: decompressed by what it contains, not by what it is called.
 
+mod ahead;
+mod check;
 mod fault;
 
 pub use fault::FileError;
@@ -9,6 +11,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use liblzma::stream;
+
+use ahead::Ahead;
+use check::Checked;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -33,7 +40,8 @@ const KINDS: [(Compression, &str, &[u8]); 3] = [
 /// Most memory for an xz dictionary; `xz -9` needs 65 MB.
 const XZ_MEMORY: u64 = 256 << 20;
 
-/// An opened file; reads decompressed bytes.
+/// An opened file; reads decompressed bytes. What is compressed is decompressed in a thread of
+/// its own.
 pub struct Input {
     /// Where it lies.
     pub path: PathBuf,
@@ -94,15 +102,19 @@ impl Input {
         let reader: Box<dyn BufRead + Send> = match compression {
             Compression::None => Box::new(plain),
             Compression::Xz => {
-                let stream = liblzma::stream::Stream::new_stream_decoder(
-                    XZ_MEMORY,
-                    liblzma::stream::CONCATENATED,
-                )
-                .map_err(|e| FileError::new(path, format!("cannot decompress xz: {e}")))?;
-                buffered(liblzma::bufread::XzDecoder::new_stream(plain, stream))
+                let blocks = check::blocks(&plain.get_ref().file);
+                let ignore = blocks.as_ref().map_or(0, |_| stream::IGNORE_CHECK);
+                let flags = stream::CONCATENATED | ignore;
+                let decoder = stream::Stream::new_stream_decoder(XZ_MEMORY, flags)
+                    .map_err(|e| FileError::new(path, format!("cannot decompress xz: {e}")))?;
+                let decoder = liblzma::bufread::XzDecoder::new_stream(plain, decoder);
+                match blocks {
+                    Some(blocks) => ahead(Checked::new(decoder, blocks)),
+                    None => ahead(decoder),
+                }
             }
-            Compression::Gzip => buffered(flate2::bufread::MultiGzDecoder::new(plain)),
-            Compression::Zstd => buffered(zstd::Decoder::with_buffer(plain).map_err(io)?),
+            Compression::Gzip => ahead(flate2::bufread::MultiGzDecoder::new(plain)),
+            Compression::Zstd => ahead(zstd::Decoder::with_buffer(plain).map_err(io)?),
         };
         Ok(Input {
             path: path.to_owned(),
@@ -190,6 +202,6 @@ impl Input {
     }
 }
 
-fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(1 << 18, reader))
+fn ahead(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(Ahead::new(reader))
 }

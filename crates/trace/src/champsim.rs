@@ -5,7 +5,8 @@
 //! format has neither operand sizes nor operation classes: accesses are taken to
 //! have 8 bytes, plain instructions one cycle.
 
-use arrayvec::ArrayVec;
+use std::path::Path;
+
 use pagewalk_input::{FileError, Input};
 use pagewalk_stream::{Kind, Op, flags};
 
@@ -103,9 +104,6 @@ impl Record {
     }
 }
 
-/// The sources of one instruction: four registers and a load.
-type Few = ArrayVec<Ready, 5>;
-
 /// Turns records into ops.
 #[derive(Default)]
 pub struct Translator {
@@ -114,9 +112,28 @@ pub struct Translator {
 
 impl Translator {
     /// Gives the ops of `record`; `next` is the address of the one after it.
+    #[inline]
     pub fn instruction<E>(
         &mut self,
         record: &Record,
+        next: Option<u64>,
+        sink: &mut Sink<E>,
+    ) -> Result<(), Stop> {
+        let branch = record.branch();
+        if branch.is_some() || record.src_mem != [0; 4] || record.dest_mem != [0; 2] {
+            return self.memory_or_branch(record, branch, next, sink);
+        }
+        // Registers 0 and IP are written by none, and always ready.
+        let ready = record.src_regs.map(|s| self.registers.get(s));
+        let result = self.registers.plain(sink, record.ip, ready.into_iter())?;
+        self.results(record, false, result);
+        Ok(())
+    }
+
+    fn memory_or_branch<E>(
+        &mut self,
+        record: &Record,
+        branch: Option<u8>,
         next: Option<u64>,
         sink: &mut Sink<E>,
     ) -> Result<(), Stop> {
@@ -124,31 +141,24 @@ impl Translator {
         let pc = record.ip;
         let loads = || record.src_mem.iter().filter(|va| **va != 0);
         let stores = || record.dest_mem.iter().filter(|va| **va != 0);
-        let memory = loads().next().is_some() || stores().next().is_some();
-        let branch = record.branch();
         // The stack engine of a core follows pushes, pops, calls and returns.
-        let stack = record.reads(SP) && record.writes(SP) && (memory || branch.is_some());
+        let stack = record.reads(SP) && record.writes(SP);
         // An instruction that sets flags and a register that it also reads
         // computes with what it loads: that register is data, not address.
-        let accumulates = |register: u8| {
-            record.writes(FLAGS) && record.writes(register) && loads().next().is_some()
-        };
-        let sources = |with_data: bool| {
-            let regs = record.src_regs.into_iter();
-            regs.filter(move |s| {
-                *s != 0 && *s != IP && !(stack && *s == SP) && (with_data || !accumulates(*s))
+        let computes = record.writes(FLAGS) && loads().next().is_some();
+        let accumulates = |register: u8| computes && record.writes(register);
+        // What is left out is always ready, as registers 0 and IP are.
+        let sources = |r: &Writers, with_data: bool| {
+            record.src_regs.map(|s| {
+                let out = stack && s == SP || !with_data && accumulates(s);
+                if out { Ready::default() } else { r.get(s) }
             })
         };
-        if !memory && branch.is_none() {
-            let ready: Few = sources(true).map(|s| r.get(s)).collect();
-            let result = r.plain(sink, pc, ready.into_iter())?;
-            self.results(record, stack, result);
-            return Ok(());
-        }
 
         let mut insns = 1;
-        let ready: Few = sources(false).map(|s| r.get(s)).collect();
-        let address = r.inputs(sink, pc, ready.into_iter())?;
+        let before = r.last(0);
+        let address = r.inputs(sink, pc, sources(r, false).into_iter())?;
+        let joined = r.last(0) != before;
         let mut loaded = None;
         for va in loads() {
             let op = access(Kind::Load, pc, *va);
@@ -157,10 +167,17 @@ impl Translator {
             insns = 0;
         }
         let mut result = loaded.unwrap_or_default();
-        let data: ArrayVec<u8, 4> = sources(true).filter(|s| accumulates(*s)).collect();
-        if let (Some(load), false) = (loaded, data.is_empty()) {
-            let parts: Few = data.iter().map(|s| r.get(*s)).chain([load]).collect();
-            let inputs = r.inputs(sink, pc, parts.into_iter())?;
+        let is_data = |s: u8| s != 0 && s != IP && !(stack && s == SP) && accumulates(s);
+        if let (Some(load), true) = (loaded, record.src_regs.into_iter().any(is_data)) {
+            let data = record.src_regs.map(|s| {
+                if is_data(s) {
+                    r.get(s)
+                } else {
+                    Ready::default()
+                }
+            });
+            let parts = data.into_iter().chain([load]);
+            let inputs = r.inputs(sink, pc, parts)?;
             let op = Op {
                 pc,
                 latency: 1,
@@ -174,9 +191,7 @@ impl Translator {
             // A read-modify-write stores what it loaded, a cycle later.
             let inputs = match loaded {
                 Some(_) => {
-                    let ready: Few = sources(false).map(|s| r.get(s)).collect();
-                    let modified = r.last(1);
-                    let all = ready.into_iter().chain([modified]);
+                    let all = sources(r, false).into_iter().chain([r.last(1)]);
                     r.inputs(sink, pc, all)?
                 }
                 None => address,
@@ -200,10 +215,9 @@ impl Translator {
             };
             let inputs = match loaded {
                 Some(load) => r.inputs(sink, pc, [load].into_iter())?,
-                None => {
-                    let ready: Few = sources(true).map(|s| r.get(s)).collect();
-                    r.inputs(sink, pc, ready.into_iter())?
-                }
+                // Without a load, the inputs of an address are those of a condition.
+                None if !joined && insns == 1 => address,
+                None => r.inputs(sink, pc, sources(r, true).into_iter())?,
             };
             r.give(sink, op, inputs, insns)?;
         }
@@ -217,11 +231,19 @@ impl Translator {
         Ok(())
     }
 
+    /// The registers that `record` writes, without those that are always ready.
+    #[inline]
     fn results(&mut self, record: &Record, stack: bool, ready: Ready) {
+        let r = &mut self.registers;
+        let pointer = r.get(SP);
         for dest in record.dest_regs {
-            if dest != 0 && dest != IP && !(stack && dest == SP) {
-                self.registers.set(dest, ready);
-            }
+            r.set(dest, ready);
+        }
+        // Cheaper than to ask which they are.
+        r.set(0, Ready::default());
+        r.set(IP, Ready::default());
+        if stack {
+            r.set(SP, pointer);
         }
     }
 
@@ -241,57 +263,109 @@ fn access(kind: Kind, pc: u64, va: u64) -> Op {
     }
 }
 
-/// The next record; `None` at the end.
-pub fn next_record(input: &mut Input) -> Result<Option<Record>, FileError> {
-    let offset = input.at;
-    let mut bytes = [0; RECORD];
-    match input.read_full(&mut bytes)? {
-        0 => Ok(None),
-        RECORD => match Record::parse(&bytes) {
-            Some(record) => Ok(Some(record)),
-            None => Err(FileError::at(
-                &input.path,
-                offset,
-                format!(
-                    "record {} is not one of ChampSim's (its branch bytes are {} and {}, expected 0 or 1); the trace is damaged or of another format; name it with the format option",
-                    offset / RECORD as u64,
-                    bytes[8],
-                    bytes[9]
-                ),
-            )),
-        },
-        part => Err(FileError::at(
-            &input.path,
-            offset,
-            format!(
-                "the trace ends within record {}: {part} of 64 bytes; the records before are good; it was cut off, or is not a ChampSim trace",
-                offset / RECORD as u64
-            ),
-        )),
+/// What to say of the record at byte `offset`, which is none of ChampSim's.
+fn no_record(path: &Path, offset: u64, bytes: &[u8; RECORD]) -> FileError {
+    let message = format!(
+        "record {} is not one of ChampSim's (its branch bytes are {} and {}, expected 0 or 1); the trace is damaged or of another format; name it with the format option",
+        offset / RECORD as u64,
+        bytes[8],
+        bytes[9]
+    );
+    FileError::at(path, offset, message)
+}
+
+/// What to say of the record at byte `offset`, of which there is only a `part`.
+fn cut_off(path: &Path, offset: u64, part: usize) -> FileError {
+    let message = format!(
+        "the trace ends within record {}: {part} of 64 bytes; the records before are good; it was cut off, or is not a ChampSim trace",
+        offset / RECORD as u64
+    );
+    FileError::at(path, offset, message)
+}
+
+/// Turns the bytes of a trace into ops.
+#[derive(Default)]
+struct Reader {
+    translator: Translator,
+    /// The last record: a branch goes where the next one is.
+    held: Option<Record>,
+    pc: u64,
+}
+
+impl Reader {
+    /// Takes `records`, which begin at byte `offset` of the file at `path`, as far as they are
+    /// ChampSim's.
+    fn records<E>(
+        &mut self,
+        records: &[[u8; RECORD]],
+        (path, offset): (&Path, u64),
+        sink: &mut Sink<E>,
+    ) -> Result<(), Stop> {
+        let good = records.iter().position(|r| r[8] > 1 || r[9] > 1);
+        let (good, bad) = records.split_at(good.unwrap_or(records.len()));
+        if let Some(first) = good.first() {
+            self.release(Some(word(first, 0)), sink)?;
+        }
+        for pair in good.windows(2) {
+            if let Some(record) = Record::parse(&pair[0]) {
+                let next = Some(word(&pair[1], 0));
+                self.translator.instruction(&record, next, sink)?;
+            }
+        }
+        self.held = good.last().and_then(Record::parse);
+        match bad.first() {
+            Some(bad) => {
+                let offset = offset + size_of_val(good) as u64;
+                Err(no_record(path, offset, bad).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the record that is held, with the address of the next.
+    fn release<E>(&mut self, next: Option<u64>, sink: &mut Sink<E>) -> Result<(), Stop> {
+        match self.held.take() {
+            Some(record) => {
+                self.pc = record.ip;
+                self.translator.instruction(&record, next, sink)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn all<E>(&mut self, input: &mut Input, sink: &mut Sink<E>) -> Result<(), Stop> {
+        let path = input.path.clone();
+        loop {
+            let offset = input.at;
+            let (records, _) = input.peek()?.as_chunks();
+            if !records.is_empty() {
+                self.records(records, (&path, offset), sink)?;
+                let bytes = size_of_val(records);
+                input.consume(bytes);
+                continue;
+            }
+            // The end, or a record in two buffers.
+            let mut record = [0; RECORD];
+            match input.read_full(&mut record)? {
+                0 => return Ok(()),
+                RECORD => self.records(&[record], (&path, offset), sink)?,
+                part => return Err(cut_off(&path, offset, part).into()),
+            }
+        }
     }
 }
 
 /// The body of the reading thread.
 pub fn read<E>(mut input: Input, sink: &mut Sink<E>) -> Result<(), Stop> {
-    let mut translator = Translator::default();
-    let mut held: Option<Record> = None;
-    let mut pc = 0;
-    loop {
-        // What was read before a fault is good.
-        let next = next_record(&mut input);
-        let following = next.as_ref().ok().and_then(|n| n.as_ref().map(|r| r.ip));
-        if let Some(record) = held {
-            pc = record.ip;
-            translator.instruction(&record, following, sink)?;
-        }
-        held = next.or_else(|error| {
-            translator.finish(pc, sink)?;
-            Err(Stop::from(error))
-        })?;
-        if held.is_none() {
-            return translator.finish(pc, sink);
-        }
+    let mut reader = Reader::default();
+    let result = reader.all(&mut input, sink);
+    if let Err(Stop::Gone) = result {
+        return result;
     }
+    // What was read before a fault is good.
+    reader.release(None, sink)?;
+    reader.translator.finish(reader.pc, sink)?;
+    result
 }
 
 #[cfg(test)]

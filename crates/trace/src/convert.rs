@@ -1,8 +1,10 @@
 //! From one format to another.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, ProgramError, flags};
@@ -213,42 +215,130 @@ fn write_champsim(
     })
 }
 
-/// Where the records go.
-enum Output {
+/// Bytes that go to the compressor together.
+const TOGETHER: usize = 1 << 18;
+/// Such buffers that wait for it at most.
+const WAITING: usize = 4;
+
+/// Where the records go: compression and writing run in a thread of their own.
+struct Output {
+    buffer: Vec<u8>,
+    /// An empty buffer is the end.
+    full: Option<SyncSender<Vec<u8>>>,
+    used: Receiver<Vec<u8>>,
+    /// Gives nothing when the end did not come.
+    thread: Option<JoinHandle<io::Result<Option<File>>>>,
+}
+
+impl Output {
+    fn new(file: BufWriter<File>, compression: &str) -> io::Result<Self> {
+        let mut out = Compressor::new(file, compression)?;
+        let (full, buffers) = sync_channel::<Vec<u8>>(WAITING);
+        let (give_back, used) = sync_channel(WAITING + 2);
+        let work = move || {
+            for mut buffer in buffers {
+                if buffer.is_empty() {
+                    return out.finish().map(Some);
+                }
+                out.write(&buffer)?;
+                buffer.clear();
+                let _ = give_back.try_send(buffer);
+            }
+            Ok(None)
+        };
+        let thread = std::thread::Builder::new().name("compress".into());
+        Ok(Output {
+            buffer: Vec::with_capacity(TOGETHER),
+            full: Some(full),
+            used,
+            thread: Some(thread.spawn(work)?),
+        })
+    }
+
+    #[inline]
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        self.buffer.extend_from_slice(&record.bytes());
+        if self.buffer.len() < TOGETHER {
+            return Ok(());
+        }
+        let next = self.used.try_recv();
+        let next = next.unwrap_or_else(|_| Vec::with_capacity(TOGETHER));
+        let full = std::mem::replace(&mut self.buffer, next);
+        self.send(full)
+    }
+
+    fn send(&mut self, buffer: Vec<u8>) -> io::Result<()> {
+        let sent = self.full.as_ref().map(|full| full.send(buffer));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            // The thread has ended: it says why.
+            _ => self.end().map(drop),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<File> {
+        self.full = None;
+        let stopped = || io::Error::other("the writing thread stopped (a defect of Pagewalk)");
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended?.ok_or_else(stopped),
+            Some(Err(_)) | None => Err(stopped()),
+        }
+    }
+
+    fn finish(mut self) -> io::Result<File> {
+        let last = std::mem::take(&mut self.buffer);
+        if !last.is_empty() {
+            self.send(last)?;
+        }
+        self.send(Vec::new())?;
+        self.end()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Nothing is written any more when the file is removed.
+        if self.thread.is_some() {
+            drop(self.end());
+        }
+    }
+}
+
+enum Compressor {
     Plain(BufWriter<File>),
     Xz(liblzma::write::XzEncoder<BufWriter<File>>),
     Gzip(flate2::write::GzEncoder<BufWriter<File>>),
     Zstd(zstd::Encoder<'static, BufWriter<File>>),
 }
 
-impl Output {
-    fn new(file: BufWriter<File>, compression: &str) -> std::io::Result<Self> {
+impl Compressor {
+    fn new(file: BufWriter<File>, compression: &str) -> io::Result<Self> {
         Ok(match compression {
-            ".xz" => Output::Xz(liblzma::write::XzEncoder::new(file, 6)),
-            ".gz" => Output::Gzip(flate2::write::GzEncoder::new(
+            ".xz" => Compressor::Xz(liblzma::write::XzEncoder::new(file, 6)),
+            ".gz" => Compressor::Gzip(flate2::write::GzEncoder::new(
                 file,
                 flate2::Compression::default(),
             )),
-            ".zst" => Output::Zstd(zstd::Encoder::new(file, 9)?),
-            _ => Output::Plain(file),
+            ".zst" => Compressor::Zstd(zstd::Encoder::new(file, 9)?),
+            _ => Compressor::Plain(file),
         })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Output::Plain(w) => w.write_all(bytes),
-            Output::Xz(w) => w.write_all(bytes),
-            Output::Gzip(w) => w.write_all(bytes),
-            Output::Zstd(w) => w.write_all(bytes),
+            Compressor::Plain(w) => w.write_all(bytes),
+            Compressor::Xz(w) => w.write_all(bytes),
+            Compressor::Gzip(w) => w.write_all(bytes),
+            Compressor::Zstd(w) => w.write_all(bytes),
         }
     }
 
-    fn finish(self) -> std::io::Result<File> {
+    fn finish(self) -> io::Result<File> {
         let file = match self {
-            Output::Plain(w) => w,
-            Output::Xz(w) => w.finish()?,
-            Output::Gzip(w) => w.finish()?,
-            Output::Zstd(w) => w.finish()?,
+            Compressor::Plain(w) => w,
+            Compressor::Xz(w) => w.finish()?,
+            Compressor::Gzip(w) => w.finish()?,
+            Compressor::Zstd(w) => w.finish()?,
         };
         file.into_inner().map_err(|e| e.into_error())
     }
@@ -311,7 +401,7 @@ impl Records {
                     ip,
                     ..Record::default()
                 };
-                out.write(&record.bytes())?;
+                out.write(&record)?;
             }
             self.target = 0;
             self.began = self.ops;
@@ -365,7 +455,7 @@ impl Records {
 
     fn flush(&mut self, out: &mut Output) -> std::io::Result<()> {
         match self.held.take() {
-            Some(record) => out.write(&record.bytes()),
+            Some(record) => out.write(&record),
             None => Ok(()),
         }
     }

@@ -63,16 +63,29 @@ pub struct TraceInfo {
 /// Different 4 KB pages: a bitmap for each 2 MB, so that dense and scattered
 /// footprints both stay small.
 #[derive(Default)]
-struct Pages(FxHashMap<u64, [u64; 8]>);
+struct Pages {
+    touched: FxHashMap<u64, [u64; 8]>,
+    /// Most touches are of the page of the last one.
+    last: Option<u64>,
+}
 
 impl Pages {
+    #[inline]
     fn touch(&mut self, va: u64) {
         let page = va >> 12;
-        let bits = self.0.entry(page >> 9).or_default();
+        if self.last == Some(page) {
+            return;
+        }
+        self.last = Some(page);
+        let bits = self.touched.entry(page >> 9).or_default();
         bits[(page >> 6 & 7) as usize] |= 1 << (page & 63);
     }
     fn count(&self) -> u64 {
-        let ones = self.0.values().flatten().map(|w| u64::from(w.count_ones()));
+        let ones = self
+            .touched
+            .values()
+            .flatten()
+            .map(|w| u64::from(w.count_ones()));
         ones.sum()
     }
 }

@@ -8,6 +8,9 @@ use pagewalk_stream::{BATCH_OPS, Kind, Op, ProgramError};
 /// Chunks that wait at most; with [`BATCH_OPS`] ops each, 1 MB.
 const AHEAD: usize = 8;
 
+/// Ops of which any may name a producer before the first.
+const FARTHEST: u64 = 1 << 16;
+
 /// Ops, and what comes after them.
 pub struct Chunk<E> {
     pub ops: Vec<Op>,
@@ -49,6 +52,7 @@ pub struct Sink<E> {
     units: u64,
     /// Instructions still to leave out.
     skip: u64,
+    /// Up to [`FARTHEST`].
     given: u64,
 }
 
@@ -61,7 +65,8 @@ impl<E: Send + 'static> Pump<E> {
     ) -> Self {
         let (chunks, receiver) = sync_channel(AHEAD);
         let (used, reuse) = sync_channel(AHEAD + 2);
-        let worker = std::thread::spawn(move || {
+        let worker = std::thread::Builder::new().name("trace-decode".into());
+        let work = move || {
             let mut sink = Sink {
                 chunks,
                 used: reuse,
@@ -82,7 +87,8 @@ impl<E: Send + 'static> Pump<E> {
                 }
                 Err(Stop::Gone) => {}
             }
-        });
+        };
+        let worker = worker.spawn(work).expect("a thread can be started");
         Pump {
             chunks: Some(receiver),
             used,
@@ -137,18 +143,21 @@ impl<E> Sink<E> {
     #[inline]
     pub fn push(&mut self, mut op: Op) -> Result<(), Stop> {
         self.units += 1;
-        if self.skip > 0 {
-            self.skip = self.skip.saturating_sub(u64::from(op.insns));
-            return Ok(());
-        }
-        if self.given < 1 << 16 {
+        if self.given < FARTHEST {
+            if self.skip > 0 {
+                self.skip = self.skip.saturating_sub(u64::from(op.insns));
+                return Ok(());
+            }
             self.forget_producers(&mut op);
         }
         if self.ops.len() == BATCH_OPS {
             self.flush()?;
         }
         self.ops.push(op);
-        self.flush_if_full()
+        if self.ops.len() == BATCH_OPS {
+            self.flush_if_full()?;
+        }
+        Ok(())
     }
 
     /// One that asks waits for its mark: it is the last op of its batch.
@@ -163,7 +172,7 @@ impl<E> Sink<E> {
     /// Appends ops.
     pub fn extend(&mut self, mut ops: &[Op]) -> Result<(), Stop> {
         while let Some((first, rest)) = ops.split_first() {
-            if self.skip == 0 && self.given >= 1 << 16 {
+            if self.skip == 0 && self.given >= FARTHEST {
                 if self.ops.len() == BATCH_OPS {
                     self.flush()?;
                 }
@@ -228,9 +237,12 @@ impl<E> Sink<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use pagewalk_stream::{BATCH_OPS, Kind, Op};
 
-    use super::Pump;
+    use super::{AHEAD, Pump};
 
     /// Wherever in a chunk it comes, by itself or among others.
     #[test]
@@ -259,5 +271,41 @@ mod tests {
                 assert_eq!(all, before + fill + 4);
             }
         }
+    }
+
+    #[test]
+    fn a_reader_that_panics_is_an_error_and_not_an_end() {
+        let mut pump = Pump::<()>::start(0, |sink| {
+            sink.extend(&[Op::default(); BATCH_OPS])?;
+            panic!("a defect")
+        });
+        let mut ops = Vec::new();
+        assert_eq!(pump.next(&mut ops), Ok(Some((BATCH_OPS as u64, None))));
+        for _ in 0..2 {
+            let error = pump.next(&mut ops).unwrap_err();
+            assert!(error.message.contains("stopped unexpectedly"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reader_stops_when_nobody_listens() {
+        let given = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&given);
+        let mut pump = Pump::<()>::start(0, move |sink| {
+            loop {
+                sink.push(Op::default())?;
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let mut ops = Vec::new();
+        for _ in 0..20 {
+            assert!(pump.next(&mut ops).unwrap().is_some());
+        }
+        drop(pump);
+        // The thread is gone, and with it what it counted with.
+        let given = Arc::try_unwrap(given)
+            .expect("the thread is gone")
+            .into_inner();
+        assert!(given <= ((20 + AHEAD + 1) * BATCH_OPS) as u64, "{given}");
     }
 }

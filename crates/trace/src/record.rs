@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stream::{
-    Batch, Counted, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
+    BATCH_OPS, Batch, Counted, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
 };
 
 use crate::order::Order;
-use crate::pwt::{TraceWriter, Written};
+use crate::pwt::{Mark, TraceWriter, Written};
 
 /// Passes a program's stream on and writes it down on the way.
 pub struct Recording {
     program: Box<dyn Program>,
     writer: TraceWriter,
     order: Order,
+    /// Ops of each thread since its last mark, without full batches: what a reader has not
+    /// given yet.
+    open: BTreeMap<ThreadId, usize>,
 }
 
 impl Recording {
@@ -23,12 +26,34 @@ impl Recording {
             program,
             writer,
             order: Order::new(Counted::Ops),
+            open: BTreeMap::new(),
         }
     }
 
     /// Instructions so far.
     pub fn written(&self) -> Written {
         self.writer.written()
+    }
+
+    /// The mark behind a batch of so many ops: also one that says where the batch ends if a
+    /// reader could not know, since a core's turn ends there.
+    fn end_batch(
+        &mut self,
+        thread: ThreadId,
+        ops: usize,
+        end: &End,
+        mark: Option<Mark>,
+    ) -> Option<Mark> {
+        let open = self.open.entry(thread).or_default();
+        *open = (*open + ops) % BATCH_OPS;
+        let mark = mark.or_else(|| (*end == End::More && *open > 0).then(|| Mark::End(End::More)));
+        if mark.is_some() {
+            *open = 0;
+        }
+        if *end == End::Exit {
+            self.open.remove(&thread);
+        }
+        mark
     }
 
     /// Completes the trace.
@@ -51,11 +76,13 @@ impl Program for Recording {
             let first = batch.ops.is_empty().then_some(&end);
             if let Some(mark) = self.order.goes_on(thread, first) {
                 self.writer.mark(thread, &mark)?;
+                self.open.remove(&thread);
             }
         }
         self.writer.ops(thread, &batch.ops)?;
         self.order.advance(thread, batch.ops.len() as u64);
-        if let Some(mark) = self.order.ends(thread, &end) {
+        let mark = self.order.ends(thread, &end);
+        if let Some(mark) = self.end_batch(thread, batch.ops.len(), &end, mark) {
             self.writer.mark(thread, &mark)?;
         }
         Ok(end)

@@ -42,6 +42,8 @@ impl Default for Writers {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Inputs {
     ready: [Ready; 2],
+    /// Longest of the chains that begin with no known op.
+    unknown: u8,
 }
 
 impl Writers {
@@ -77,6 +79,7 @@ impl Writers {
 
     /// Gives `op` with its producers and the plain instructions before it;
     /// `insns` is 1, or 0 for a second op of an instruction.
+    #[inline]
     pub fn give<E>(
         &mut self,
         sink: &mut Sink<E>,
@@ -94,6 +97,7 @@ impl Writers {
 
     /// The producers behind `sources`; more than two are joined by an op that
     /// takes no time.
+    #[inline]
     pub fn inputs<E>(
         &mut self,
         sink: &mut Sink<E>,
@@ -103,6 +107,7 @@ impl Writers {
         let mut found = Inputs::default();
         for ready in sources {
             if ready.producer == 0 {
+                found.unknown = found.unknown.max(ready.latency);
                 continue;
             }
             let [a, b] = &mut found.ready;
@@ -132,19 +137,17 @@ impl Writers {
     }
 
     /// One plain instruction of one cycle; gives when its result is ready.
+    #[inline]
     pub fn plain<E>(
         &mut self,
         sink: &mut Sink<E>,
         pc: u64,
-        sources: impl Iterator<Item = Ready> + Clone,
+        sources: impl Iterator<Item = Ready>,
     ) -> Result<Ready, Stop> {
-        // A chain that begins with no known op counts too.
-        let unknown = sources.clone().filter(|r| r.producer == 0);
-        let unknown = unknown.map(|r| r.latency).max().unwrap_or(0);
         let inputs = self.inputs(sink, pc, sources)?;
         let [first, second] = inputs.ready;
         let latency = 1 + if first.producer == 0 {
-            unknown
+            inputs.unknown
         } else {
             first.latency
         };

@@ -24,8 +24,8 @@ use super::steps::{MOST_RECORDS, MOST_STEPS};
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// What is written. Version 1 had blocks of ops only, version 2 nothing of what the
-/// kernel reads and writes.
-pub const VERSION: u32 = 3;
+/// kernel reads and writes, version 3 nothing of where batches end.
+pub const VERSION: u32 = 4;
 pub const HEADER_BYTES: usize = 64;
 pub const TRAILER_BYTES: usize = 24;
 pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;

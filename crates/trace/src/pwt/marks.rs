@@ -9,7 +9,8 @@ use crate::pump::Stop;
 /// Something between two ops of a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// An event, a meeting, a barrier or the thread's end.
+    /// An event, a meeting, a barrier or the thread's end; with [`End::More`] nothing but the
+    /// end of a batch that was not full.
     End(End),
     /// The thread waited here until each of these threads had come this far, in
     /// marks and in what is counted.
@@ -81,7 +82,8 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
         Mark::End(End::Ask(Ask::Alloc { rows })) => put(&[8, *rows]),
         Mark::End(End::Ask(Ask::Resize { rows })) => put(&[9, *rows]),
         Mark::End(End::Ask(Ask::Free)) => put(&[10]),
-        Mark::End(End::More | End::Blocked | End::Empty | End::Wait { .. }) => {
+        Mark::End(End::More) => put(&[11]),
+        Mark::End(End::Blocked | End::Empty | End::Wait { .. }) => {
             unreachable!("says nothing about the program")
         }
         Mark::End(End::Event { event, ticket }) => match event {
@@ -169,6 +171,7 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
         8 => End::Ask(Ask::Alloc { rows: next()? }),
         9 => End::Ask(Ask::Resize { rows: next()? }),
         10 => End::Ask(Ask::Free),
+        11 => End::More,
         _ => {
             let ticket = next()?;
             let event = match code {
@@ -307,6 +310,7 @@ mod tests {
             .map(|(event, ticket)| Mark::End(End::Event { event, ticket }))
             .collect();
         marks.push(Mark::End(End::Exit));
+        marks.push(Mark::End(End::More));
         marks.push(Mark::End(End::Meet { ticket: u64::MAX }));
         marks.push(Mark::End(End::Ask(Ask::LoadVa { integer: u64::MAX })));
         let integer = 7;

@@ -192,7 +192,11 @@ fn read_thread(
             } else {
                 sink.extend(ops)?;
             }
-            mark.map_or(Ok(()), |mark| sink.mark(mark))
+            match mark {
+                None => Ok(()),
+                Some(Mark::End(End::More)) if marks_only => Ok(()),
+                Some(mark) => sink.mark(mark),
+            }
         })?;
     }
     Ok(())

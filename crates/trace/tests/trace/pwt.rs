@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use pagewalk_stream::{Batch, End, Event, Facts, Op, Program, ProgramError};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError};
 use pagewalk_trace::{
     Header, OpenOptions, Recording, TraceWriter, check_trace, convert_trace, open_trace, record,
     trace_info,
@@ -391,11 +391,49 @@ fn files_of_earlier_versions_are_read_and_those_of_later_ones_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), program("gups", 2, &[("updates", "9000")]), None);
     let (bytes, all) = (std::fs::read(&path).unwrap(), drain(opened(&path).as_mut()));
-    for earlier in [1, 2] {
+    for earlier in [1, 2, 3] {
         std::fs::write(&path, of_version(&bytes, earlier)).unwrap();
         assert!(drain(opened(&path).as_mut()) == all);
     }
-    std::fs::write(&path, of_version(&bytes, 4)).unwrap();
+    std::fs::write(&path, of_version(&bytes, 5)).unwrap();
     let message = refused(&path, &OpenOptions::default());
-    assert!(message.contains("version 4"), "{message}");
+    assert!(message.contains("version 5"), "{message}");
+}
+
+/// Where batches end says how the threads of a program take turns on a machine.
+#[test]
+fn the_batches_of_threads_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let batches = |mut program: Box<dyn Program>| {
+        let (mut batch, mut waits) = (Batch::new(), Waits::default());
+        let (mut all, mut live) = (Vec::new(), vec![0]);
+        while !live.is_empty() {
+            for thread in waits.free(&live) {
+                let end = program.fill(thread, &mut batch).unwrap();
+                waits.see(thread, &batch, &end);
+                match &end {
+                    End::Event {
+                        event: Event::Spawn { thread },
+                        ..
+                    } => live.push(*thread),
+                    End::Exit => live.retain(|t| *t != thread),
+                    _ => {}
+                }
+                all.push((thread, batch.ops.clone(), end));
+            }
+        }
+        all
+    };
+    for (name, threads, params) in RUNS {
+        let path = recorded(dir.path(), program(name, threads, params), None);
+        let made = batches(program(name, threads, params));
+        assert!(made.iter().any(|(_, ops, end)| {
+            *end == End::More && !ops.is_empty() && ops.len() < BATCH_OPS
+        }));
+        assert!(made == batches(opened(&path)), "{name} {threads}");
+        // So it is of a copy.
+        let copy = dir.path().join("copy.pwt");
+        convert_trace(&path, &OpenOptions::default(), &copy, false).unwrap();
+        assert!(made == batches(opened(&copy)), "{name} {threads}");
+    }
 }

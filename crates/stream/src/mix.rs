@@ -334,6 +334,20 @@ impl Program for Mix {
             run.program.answer(of.inner, reply);
         }
     }
+
+    fn gone(&mut self, thread: ThreadId) {
+        let Some(of) = self.threads.remove(&thread) else {
+            return;
+        };
+        let runs = &mut self.members[of.member].runs;
+        if let Some(run) = runs.get_mut(&of.run) {
+            run.program.gone(of.inner);
+            run.live -= 1;
+            if run.live == 0 {
+                runs.remove(&of.run);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,10 @@ impl Program for Recording {
         self.program.answer(thread, reply);
     }
 
+    fn gone(&mut self, thread: ThreadId) {
+        self.program.gone(thread);
+    }
+
     fn wait(&mut self) {
         self.program.wait();
     }

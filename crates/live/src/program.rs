@@ -1,5 +1,7 @@
 //! A running program, with all its processes and threads.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
@@ -23,6 +25,18 @@ pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// Processes that are looked at in that time: each takes some ten microseconds.
 const LOOKS: usize = 8;
 
+/// Text whose bytes that are no UTF-8 are written out, as `\xff`.
+fn shown(text: &OsStr) -> String {
+    let mut out = String::new();
+    for chunk in text.as_bytes().utf8_chunks() {
+        out += chunk.valid();
+        for byte in chunk.invalid() {
+            out += &format!("\\x{byte:02x}");
+        }
+    }
+    out
+}
+
 /// A running program with all its threads and processes.
 pub struct Live {
     pub(crate) name: String,
@@ -45,12 +59,8 @@ impl Live {
     /// # Errors
     /// As [`launch`](crate::launch).
     pub fn launch(options: LiveOptions) -> Result<Live, ProgramError> {
-        let name = options
-            .argv
-            .iter()
-            .map(|a| a.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ");
+        let name: Vec<String> = options.argv.iter().map(|a| shown(a)).collect();
+        let name = name.join(" ");
         let mut host = Host::start(options)?;
         let hello = host.first_hello()?;
         let mut root = Process::new(Some(hello.who));
@@ -74,6 +84,12 @@ impl Live {
     /// [`LiveOptions::count`] and once it has ended in order. Exact with one thread.
     pub fn counted(&self) -> Option<u64> {
         self.counted
+    }
+
+    /// How many processes and threads of the program are kept: those that live, or have
+    /// not been read to their ends.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.processes.len(), self.threads.len())
     }
 
     /// Reads on in every thread and throws it away: what the front end alone takes.

@@ -1,6 +1,8 @@
 //! A live program into a trace: the records of its rings as they come, without the
 //! ops that they stand for.
 
+use std::path::Path;
+
 use pagewalk_stream::{Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
@@ -167,6 +169,16 @@ impl LiveRecording {
             }
         }
         Ok(())
+    }
+
+    /// Where the file is until it is finished.
+    pub fn partial(&self) -> &Path {
+        self.writer.partial()
+    }
+
+    /// An interrupt has stopped it: the completed trace says so.
+    pub fn stopped(&mut self) {
+        self.writer.stopped();
     }
 
     /// Completes the trace.

@@ -643,6 +643,51 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
+        /// Every thread starts the next one and ends.
+        #[derive(Clone, Default)]
+        struct Chain {
+            started: Arc<Mutex<Vec<ThreadId>>>,
+            gone: Arc<Mutex<Vec<ThreadId>>>,
+        }
+        impl Program for Chain {
+            fn facts(&self) -> Facts {
+                Facts::default()
+            }
+            fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+                batch.ops.clear();
+                let mut started = self.started.lock().unwrap();
+                if started.contains(&me) {
+                    return Ok(End::Exit);
+                }
+                started.push(me);
+                let event = Event::Spawn { thread: me + 1 };
+                Ok(End::Event { event, ticket: 0 })
+            }
+            fn gone(&mut self, thread: ThreadId) {
+                self.gone.lock().unwrap().push(thread);
+            }
+        }
+        let program = Chain::default();
+        let hub = hub(program.clone(), 2);
+        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
+        for thread in 0..100 {
+            for machine in [0, 1] {
+                assert!(item(hub.next(machine, thread)));
+                // Its process ends every third one.
+                if thread % 3 == 0 {
+                    hub.gone(machine, thread);
+                } else {
+                    assert!(item(hub.next(machine, thread)));
+                }
+            }
+            let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
+            assert_eq!(kept, [thread + 1]);
+        }
+        assert!(program.gone.lock().unwrap().iter().copied().eq((0..100).step_by(3)));
+    }
+
     /// Asks in each batch, and tells what it was answered in the pc of the next op.
     #[derive(Clone, Default)]
     struct Asking {

@@ -372,6 +372,8 @@ pub struct Facts {
     /// Of a mix: its programs. Process `i` is the first of program `i`, and those
     /// that it makes belong to it; each says where its region of interest begins.
     pub parts: Vec<Part>,
+    /// Of a recording that an interrupt has stopped: after so many instructions.
+    pub stopped: Option<u64>,
 }
 
 /// A program of a mix.

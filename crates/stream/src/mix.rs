@@ -274,6 +274,7 @@ impl Program for Mix {
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
             live: !all(|f| !f.live),
             parts: parts.collect(),
+            stopped: self.members.iter().find_map(|m| m.facts.stopped),
         }
     }
 

@@ -4,6 +4,7 @@
 mod asking;
 mod corrupt;
 mod driver;
+mod limits;
 mod programs;
 mod recording;
 mod tools;

@@ -36,9 +36,9 @@ fn stat(pid: i32) -> io::Result<Option<Stat>> {
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
         Err(e) => return Err(e),
     };
-    parse(&text).map(Some).ok_or_else(|| {
-        io::Error::other(format!("/proc/{pid}/stat is not what proc(5) says it is"))
-    })
+    parse(&text)
+        .map(Some)
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not what proc(5) says it is")))
 }
 
 fn parse(text: &[u8]) -> Option<Stat> {

@@ -115,8 +115,6 @@ impl Thread {
             .as_ref()
             .is_some_and(|(shared, ring)| ring.writer_waits(&shared.segment));
         // Beyond the bound nothing is taken, and the next fill says so.
-        waits
-            && self.words.len() < MOST_HELD
-            && self.refill(usize::MAX).unwrap_or(true)
+        waits && self.words.len() < MOST_HELD && self.refill(usize::MAX).unwrap_or(true)
     }
 }

@@ -685,7 +685,15 @@ mod tests {
             let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
             assert_eq!(kept, [thread + 1]);
         }
-        assert!(program.gone.lock().unwrap().iter().copied().eq((0..100).step_by(3)));
+        assert!(
+            program
+                .gone
+                .lock()
+                .unwrap()
+                .iter()
+                .copied()
+                .eq((0..100).step_by(3))
+        );
     }
 
     /// Asks in each batch, and tells what it was answered in the pc of the next op.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::config::{ConfigError, DataDir, DesignName, Shipped};
-use crate::os_text::{self, OsText};
 use crate::options::{DEFAULT_SEED, Design, Options};
+use crate::os_text::{self, OsText};
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 

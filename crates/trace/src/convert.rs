@@ -127,8 +127,7 @@ fn to_champsim(
     keep_good: bool,
 ) -> Result<Converted, ProgramError> {
     // Unlike a part of a .pwt, it does not say that it is one: what fails leaves nothing.
-    let part =
-        PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
+    let part = PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
     let name = part.partial().to_owned();
     write_champsim(program, to, part, &name, compression, keep_good)
 }

@@ -1,10 +1,10 @@
 //! Files that get their names when they are whole.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -43,16 +43,10 @@ impl PartialFile {
         let file = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".partial")
-            // What the user's mask leaves of it.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
-            .map_err(|e| {
-                // Without the name that tempfile puts before: callers name the file.
-                e.get_ref()
-                    .and_then(|inner| inner.source())
-                    .and_then(|source| source.downcast_ref::<std::io::Error>())
-                    .and_then(std::io::Error::raw_os_error)
-                    .map_or(e, std::io::Error::from_raw_os_error)
+            .make_in(folder, |name| {
+                let mut options = File::options();
+                // What the user's mask leaves of it. Never what is there, or a link.
+                options.write(true).create_new(true).mode(0o666).open(name)
             })?;
         Ok(PartialFile { file, path })
     }

@@ -84,7 +84,8 @@ fn of_processes() -> usize {
     open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
         .filter(|to| {
             let name = to.to_string_lossy();
-            name.contains("pidfd") || name == Path::new("/memfd:pagewalk (deleted)").to_string_lossy()
+            name.contains("pidfd")
+                || name == Path::new("/memfd:pagewalk (deleted)").to_string_lossy()
         })
         .count()
 }
@@ -141,16 +142,22 @@ fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
         return;
     }
     let full = compile("full-hard", FULL);
-    let error = run_with(options(&[&full, "20", "20", "0"]), |_, _, _| ()).err().unwrap();
+    let error = run_with(options(&[&full, "20", "20", "0"]), |_, _, _| ())
+        .err()
+        .unwrap();
     assert!(
         error.message.contains("which the program forked") && error.message.contains("ulimit -n"),
         "{error}"
     );
     let shell = "ulimit -n 6; exec 3</dev/null 4</dev/null 5</dev/null; /bin/true; exit 0";
-    let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ()).err().unwrap();
+    let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ())
+        .err()
+        .unwrap();
     assert!(error.message.contains("ulimit -n"), "{error}");
     let shell = "ulimit -n 6; exec 3</dev/null; exec /bin/true";
-    let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ()).err().unwrap();
+    let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ())
+        .err()
+        .unwrap();
     assert!(
         error.message.contains("to start the emulator") && error.message.contains("ulimit -n"),
         "{error}"

@@ -320,7 +320,10 @@ fn a_recording_that_is_cut_off_is_good_up_to_there() {
     drop(recording);
     assert!(!path.exists(), "a killed recording must not look whole");
     let name = partial.file_name().unwrap().to_string_lossy();
-    assert!(name.starts_with("killed.pwt.") && name.ends_with(".partial"), "{name}");
+    assert!(
+        name.starts_with("killed.pwt.") && name.ends_with(".partial"),
+        "{name}"
+    );
     let message = open_trace(&partial, &OpenOptions::default()).err().unwrap();
     assert!(message.to_string().contains("recover"), "{message}");
     let (good, _) = first_thread(opened(&partial, 0, true).as_mut());

@@ -10,8 +10,8 @@ use pagewalk_input::FileError;
 use pagewalk_stream::ThreadId;
 
 use super::block::{
-    BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES,
-    STOPPED_MAGIC, TRAILER_MAGIC, VERSION, read_at,
+    BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, STOPPED_MAGIC,
+    TRAILER_BYTES, TRAILER_MAGIC, VERSION, read_at,
 };
 use super::code::CodeInFile;
 

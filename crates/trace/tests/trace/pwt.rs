@@ -220,9 +220,16 @@ fn a_recording_that_was_stopped_says_so_wherever_it_goes() {
         assert!(check_trace(trace, None).unwrap().whole);
         assert_eq!(opened(trace).facts().stopped, Some(n));
         let said = trace_info(trace, &OpenOptions::default()).unwrap().partial;
-        assert_eq!(said, Some(format!("stopped by an interrupt after {n} instructions")));
+        assert_eq!(
+            said,
+            Some(format!("stopped by an interrupt after {n} instructions"))
+        );
     }
-    let whole = recorded(dir.path(), program("gups", 1, &[("updates", "200")]), Some(500));
+    let whole = recorded(
+        dir.path(),
+        program("gups", 1, &[("updates", "200")]),
+        Some(500),
+    );
     let info = trace_info(&whole, &OpenOptions::default()).unwrap();
     assert_eq!((info.partial, opened(&whole).facts().stopped), (None, None));
 }

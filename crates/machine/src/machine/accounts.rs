@@ -177,7 +177,7 @@ impl Machine {
         }
         self.charge_all();
         let mut held = vec![Held::default(); self.parts.list.len()];
-        for process in self.processes.values().filter(|p| p.alive) {
+        for process in self.processes.values() {
             if let Some(held) = held.get_mut(process.part) {
                 *held += self.os.held(process.pid);
             }

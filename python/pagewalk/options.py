@@ -163,7 +163,7 @@ class Option:
     read: Callable[[Any, str], Any] = _as_it_is
     optional: bool = False
     both_ways: bool = False
-    """Whether there is a flag with ``--no-`` as well: what holds without either depends."""
+    """Whether there is a flag with ``--no-…`` as well: what holds without either depends."""
     python: bool = True
     """Whether Python has it, too; a result is written by its methods there."""
 

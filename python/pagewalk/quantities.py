@@ -82,6 +82,9 @@ class Scale:
         factor = self.step**level
         if level and min(listed) < factor / 100:
             return "", self.own
+        if level == 0:
+            first = self.units[0]
+            return first, lambda value: self.own(value).removesuffix(first).rstrip()
         return self.units[level], lambda value: significant(value / factor)
 
     def _level(self, value: float) -> int:

@@ -180,8 +180,24 @@ def test_nothing_is_left_out_of_a_pipe_or_when_all_is_asked_for(
 def test_a_columns_numbers_have_one_unit_where_none_is_lost() -> None:
     unit, write = COUNTS.common([24_700, 609, 0])
     assert (unit, [write(v) for v in (24_700, 609, 0)]) == ("K", ["24.7", "0.609", "0"])
+    assert COUNTS.common([5, 0, 262])[1](5) == "5"
     unit, write = SIZES.common([3 << 30, 4096])  # 0.00000381 GiB would be no number to read
     assert (unit, [write(v) for v in (3 << 30, 4096)]) == ("", ["3.00 GiB", "4.00 KiB"])
+
+
+def test_a_run_tells_what_its_numbers_mean_in_brief() -> None:
+    flags = "run --workload gups --size 16MiB --instructions 50K --warmup 0"
+    brief, whole = (
+        " ".join(shown(80, "-m", "pagewalk", *flags.split(), *more)[1].split())
+        for more in ([], ["--wide"])
+    )
+    for meaning in (q["meaning"] for q in native.statistics()["metrics"]):
+        first = re.split(r"[.;:] | \(", meaning)[0]
+        if first in whole:
+            assert first in brief, first
+    assert "0xff45" in whole
+    assert "0xff45" not in brief
+    assert "pagewalk explain NAME" in brief
 
 
 def test_long_names_stay_different() -> None:

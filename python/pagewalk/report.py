@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -163,7 +164,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
     out.print(line((design.name, "bold cyan"), "  ", design.description))
     _print_design(design, out)
     out.print()
-    _print_quantities(design, out)
+    _print_quantities(design, out, wide=wide)
     if design.sampling:
         s = design.sampling
         high = "any number" if s.ipc_high is None else significant(s.ipc_high)
@@ -225,9 +226,29 @@ def _print_title(title: str, out: Console) -> None:
     out.print(line(title, style="bold"))
 
 
-def _print_quantities(design: DesignResult, out: Console) -> None:
-    """A line a number; what it means beside it, or below it where that is too narrow."""
-    rows = [(q.name, with_unit(q.value, q.unit), q.meaning) for q in design.told]
+def _print_quantities(design: DesignResult, out: Console, *, wide: bool) -> None:
+    """A line a number; what it means beside it, or below it where that is too narrow.
+
+    A terminal has the first clause of each meaning, unless it is `wide`.
+    """
+    brief = out.is_terminal and not wide
+    rows = [
+        (q.name, with_unit(q.value, q.unit), _clause(q.meaning) if brief else q.meaning)
+        for q in design.told
+    ]
+    _print_meanings(rows, out)
+    if brief:
+        _print_flow(["'pagewalk explain NAME' says the whole;", "so does --wide"], " ", out)
+
+
+_CLAUSE = re.compile(r"[.;:](?=\s)| \(")
+
+
+def _clause(meaning: str) -> str:
+    return _CLAUSE.split(meaning)[0]
+
+
+def _print_meanings(rows: Sequence[tuple[str, str, str]], out: Console) -> None:
     name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
     if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
         table = grid()

@@ -318,8 +318,9 @@ pub fn explain(
     if !found.is_empty() {
         return Ok(Ok(found));
     }
-    // A part of the machine: all that stands right below it.
-    let below = all.iter().filter(|e| {
+    // A part of the machine, by its path: all that stands right below it. (One word alone
+    // would be any name that a file may choose.)
+    let below = all.iter().filter(|_| name.contains('.')).filter(|e| {
         let parent = e.name.rsplit_once('.').map(|(parent, _)| parent);
         ["statistic", "config"].contains(&e.kind) && parent.is_some_and(|p| matches(p, name))
     });

@@ -6,6 +6,7 @@
 #
 #   scripts/setup.sh python [GROUP...] | rust | qemu | live-tools
 #   scripts/setup.sh live    whether live programs can be tested; says why not
+#   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -79,16 +80,59 @@ qemu_problem() {
     command -v "$qemu" >/dev/null || { echo "$qemu is not installed"; return; }
     version=$("$qemu" --version 2>/dev/null | sed -n 's/.* version \([0-9]*\.[0-9]*\).*/\1/p' | head -n1)
     case $version in
-        7.[01] | [0-6].* | 9.* | [1-9][0-9]*.*)
-            echo "$qemu is version $version; 7.2 or newer and older than 9.0 is needed" ;;
+        7.[01] | [0-6].* | 1[1-9].* | [2-9][0-9]*.*)
+            echo "$qemu is version $version; 7.2 to 10.x is needed"
+            return ;;
     esac
+    "$qemu" --help 2>/dev/null | grep -q -e -plugin \
+        || echo "$qemu was built without plugins, as Debian 13's is (scripts/setup.sh qemu10 builds one with them)"
 }
 
 qemu_user() {
     [ -n "${PAGEWALK_QEMU:-}" ] || command -v qemu-x86_64 >/dev/null || apt_install qemu-user || true
     local problem
     problem=$(qemu_problem)
-    [ -z "$problem" ] || say "WARNING: $problem, so programs of your own cannot run (on Debian 12, Ubuntu 24.04: apt-get install qemu-user)"
+    [ -z "$problem" ] || say "WARNING: $problem, so programs of your own cannot run (on Debian 12, Ubuntu 24.04: apt-get install qemu-user; on Debian 13: scripts/setup.sh qemu10)"
+}
+
+# QEMU 10 with plugins, beside the installed one: Debian 13's binary is static and loads none,
+# so it is built from Debian's source, only the emulator of x86-64 programs. It stays in the
+# cache; tests/live.py finds it there.
+qemu10() {
+    local into=${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/qemu10 site work options
+    [ -x "$into/qemu-x86_64" ] && return
+    local keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    command -v apt-get >/dev/null && [ -e "$keys" ] || { say "no QEMU 10: its source comes with Debian's apt-get"; return 1; }
+    site=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 2>/dev/null \
+        | sed -n '/security/d; s/^[a-z-]* \(.*\/debian\/*\)$/\1/p' | head -n1)
+    [ -n "$site" ] || { say "no QEMU 10: apt-get knows no archive of Debian"; return 1; }
+    for pair in ninja:ninja-build pkg-config:pkg-config xz:xz-utils; do
+        command -v "${pair%:*}" >/dev/null || apt_install "${pair#*:}" || return 1
+    done
+    pkg-config --exists glib-2.0 gmodule-export-2.0 || apt_install libglib2.0-dev || return 1
+    say "building QEMU 10 with plugins, once"
+    work=$(mktemp -d)
+    mkdir -p "$work/lists/partial" "$work/source"
+    echo "deb-src [signed-by=$keys] $site trixie main" > "$work/sources.list"
+    options=(-qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=-
+        -o "Dir::State::lists=$work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+        -o APT::Sandbox::User=root)
+    if (cd "$work" && apt-get "${options[@]}" update && apt-get "${options[@]}" source --download-only qemu \
+        && tar xf qemu_10.*.orig.tar.xz -C source --strip-components=1 \
+        && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q 'meson>=1.5,<2' pycotap \
+        && mkdir build && cd build \
+        && PATH=$work/venv/bin:$PATH ../source/configure --python="$work/venv/bin/python" \
+            --target-list=x86_64-linux-user --without-default-features --enable-plugins --enable-attr \
+            --disable-system --disable-tools --disable-docs --disable-werror --disable-install-blobs \
+        && ninja qemu-x86_64 && strip qemu-x86_64) >"$work/log" 2>&1
+    then
+        install -D -m 755 "$work/build/qemu-x86_64" "$into/qemu-x86_64.new"
+        mv -f "$into/qemu-x86_64.new" "$into/qemu-x86_64"
+        rm -rf "$work"
+    else
+        say "no QEMU 10: it could not be built; $work/log says why"
+        return 1
+    fi
 }
 
 # Whether the tests of live programs can run.
@@ -135,6 +179,7 @@ case $what in
     rust) rust_toolchain ;;
     qemu) qemu_user ;;
     live-tools) live_tools ;;
+    qemu10) qemu10 ;;
     live) live ;;
     *) die "unknown part '$what'" ;;
 esac

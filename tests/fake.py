@@ -144,10 +144,27 @@ def mixed(names: list[str], speedup: float) -> dict[str, Any]:
             "ipc": 0.5 / (i + 1),
             "ipc_alone": 0.625 / (i + 1),
             "speedup": speedup,
+            **{"l1d_tlb_mpki": 0.5, "l1i_tlb_mpki": None, "l2_tlb_mpki": 0.25},
+            "walk_cycles_mean": 20.0,
+            **{"mapped_4kb": 4096, "mapped_2mb": 2 << 20, "mapped_1gb": 0},
+            "page_table_bytes": 8192,
+            "own": {
+                **{"core_cycles": 9, "walks": 3, "walk_cycles": 60},
+                **{"page_faults": 2, "fault_cycles": 500},
+            },
+            "later": {"walks": 7},
         }
         for i, name in enumerate(names)
     ]
-    return {"programs": programs, "weighted_speedup": 0.8 * len(names)}
+    return {
+        **{"programs": programs, "weighted_speedup": 0.8 * len(names)},
+        **{"harmonic_speedup": 0.8, "antt": 1.25, "outside_programs": {"walks": 0}},
+    }
+
+
+def on(machine: str, design: str, speedup: float) -> dict[str, Any]:
+    """What a design's result has beside the rest where several machines are compared."""
+    return {"machine": machine, "design": design, "speedup_in_time": speedup}
 
 
 def by_requests(design: dict[str, Any], requests: int) -> None:
@@ -167,15 +184,22 @@ def by_requests(design: dict[str, Any], requests: int) -> None:
 def result(spec: dict[str, Any]) -> dict[str, Any]:
     mix = (spec.get("source") or {}).get("mix")
     names = [p["workload"]["name"] for p in mix["programs"]] if mix else []
+    several = spec["machine"] if isinstance(spec["machine"], list) else []
     designs = [
         design_result(
-            name,
+            name if machine is None else f"{name} on {machine}",
             90_000_000 // (i + 1),
             1.0 * (i + 1),
             **(mixed(names, 1.0 * (i + 1)) if names else {}),
+            **(on(machine, name, (i + 1) / (number + 1)) if machine else {}),
         )
+        for number, machine in enumerate(several or [None])
         for i, name in enumerate(spec["designs"])
     ]
+    for design in designs if several else []:
+        design["summary"] += [
+            {"name": "seconds", "value": 0.03, "unit": "s", "meaning": "Simulated time"},
+        ]
     return {
         "version": "0.1.0",
         "partial": False,

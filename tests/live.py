@@ -25,6 +25,19 @@ _EMULATOR = _emulator()
 needs_qemu = pytest.mark.skipif(_EMULATOR is not None, reason=f"SKIPPED LOUDLY: {_EMULATOR}")
 
 
+def newer_emulator() -> str:
+    """A QEMU from 9.0 on beside the installed one, or the test that runs is skipped.
+
+    ``PAGEWALK_QEMU_NEWER`` names it; ``scripts/setup.sh qemu10`` builds it.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    built = cache / "pagewalk" / "qemu10" / "qemu-x86_64"
+    path = os.environ.get("PAGEWALK_QEMU_NEWER", str(built))
+    if not os.access(path, os.X_OK):
+        pytest.skip(f"SKIPPED LOUDLY: no newer QEMU at {path} (scripts/setup.sh qemu10)")
+    return path
+
+
 # Debian's packages of programs with other names than they, and of headers.
 _PACKAGES = {
     "cc": "gcc",

@@ -20,15 +20,23 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """What sets colours, and nothing else that moves or changes a terminal."""
 
 
-def shown(width: int, *arguments: str | Path, terminal: str = "xterm-256color") -> tuple[int, str]:
+def shown(
+    width: int,
+    *arguments: str | Path,
+    terminal: str = "xterm-256color",
+    raw: bool = False,
+    **variables: str,
+) -> tuple[int, str]:
     """Runs Python with `arguments` in a terminal of `width` columns: status, text without colours.
 
     Anything but text, ends of lines and colours is refused, and so is a line that is too long.
+    What is `raw` has its colours. `variables` are of the environment.
     """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     drop = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    environment = {k: v for k, v in os.environ.items() if k not in drop} | {"TERM": terminal}
+    environment = {k: v for k, v in os.environ.items() if k not in drop}
+    environment |= {"TERM": terminal, **variables}
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         stdin=slave,
@@ -52,7 +60,7 @@ def shown(width: int, *arguments: str | Path, terminal: str = "xterm-256color") 
     assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text) == []
     for line in text.split("\n"):
         assert cell_len(line) <= width, line
-    return process.wait(timeout=60), text
+    return process.wait(timeout=60), said.decode() if raw else text
 
 
 def holds(text: str, number: str) -> bool:

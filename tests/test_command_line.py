@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import time
@@ -321,3 +322,40 @@ def test_a_program_is_explained_with_its_parameters(engine: fake.Engine, invoke:
         assert word in out
     status, out, _ = invoke("explain", "kv", "--json", "-")
     assert json.loads(out) == engine.explained["found"]
+
+
+def test_a_misspelt_option_or_command_is_told_the_nearest(invoke: Invoke) -> None:
+    for arguments, nearest in (
+        (["run", "--desgin", "thp"], "did you mean --design?"),
+        (["comapre"], "did you mean 'compare'?"),
+        (["trace", "chek"], "did you mean 'check'?"),
+    ):
+        status, _, err = invoke(*arguments)
+        assert (status, err.count("\n")) == (2, 1)
+        assert nearest in err
+        assert ". Did" not in err
+        assert "(Possible" not in err
+
+
+COMMANDS = [
+    *("run", "compare", "record", "validate", "reproduce", "explain", "workloads", "designs"),
+    *("machines", "doctor", "trace info", "trace check", "trace convert"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_and_ends_with_an_example(
+    command: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    status, out, _ = invoke(*command.split(), "--help")
+    assert status == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    # Nothing is cut: an option and a default stand whole.
+    assert not re.search(
+        r"\w…[^\w\]]", out.replace("ARGS…", "").replace("FIGURE…", "").replace("FILE…", "")
+    )
+    assert (
+        f"Example: pagewalk {'explain' if command in ('designs', 'machines') else command}" in out
+    )

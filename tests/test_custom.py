@@ -206,7 +206,7 @@ def test_mistakes_in_blocks_are_refused(block: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"workload": 7}, "a int is no program"),
+        ({"workload": 7}, "7 is no program"),
         ({"workload": []}, "empty list"),
         ({"workload": iter([pages(1)]), "size": "1GiB"}, "size"),
         ({"workload": iter([pages(1)]), "trace": "x.pwt"}, "trace"),

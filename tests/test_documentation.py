@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from pagewalk import report
 from pagewalk.reference import pages
+from pagewalk.result import Result
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROOT = DOCS.parent
@@ -37,7 +44,84 @@ def test_the_design_file_of_the_worked_example_runs(cli: Cli, tmp_path: Path) ->
     assert "mmu.l2.main.entries=1024" in answer.stdout
 
 
-@pytest.mark.parametrize("page", ["add-a-design.md", "python.md"])
+def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> None:
+    """The steps of the page, in a copy: what they give compiles with the contract suite."""
+    for part in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "crates",
+        "docs/add-a-design.md",
+        "designs",
+        "machines",
+    ]:
+        to = tmp_path / part
+        to.parent.mkdir(exist_ok=True)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, to, ignore=shutil.ignore_patterns("target", "corpus"))
+        else:
+            shutil.copy(ROOT / part, to)
+    page = (DOCS / "add-a-design.md").read_text()
+    (example,) = re.findall(r"^```rust\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    table, _ = example.split("// The rest is what a test does")
+    given = re.findall(r"^   ```rust,ignore\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    spec, line, case = map(textwrap.dedent, given)
+    (design,) = re.findall(r"^   ```text\n(.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "designs/hashed.toml").write_text(textwrap.dedent(design))
+    tables = tmp_path / "crates/tables"
+    table = table.replace("use pagewalk_tables::{", "use crate::{")
+    (tables / "src/hashed.rs").write_text(table + spec)
+
+    def add(file: str, before: str, text: str) -> None:
+        old = (tables / file).read_text()
+        assert old.count(before) == 1, f"{before} in {file}"
+        (tables / file).write_text(old.replace(before, text + before))
+
+    add("src/lib.rs", "mod level_hashing;", "mod hashed;\n")
+    add("src/registry.rs", "    /// Level hashing:", line)
+    add("tests/common/tables.rs", "LevelHashingSpec, MemoryEfficientSpec,", "HashedSpec, ")
+    add("tests/common/tables.rs", '        case(\n            "radix",', case)
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+    compile = "cargo clippy -q --locked -p pagewalk-tables --tests -- -Dwarnings"
+    answer = subprocess.run(
+        compile.split(),
+        cwd=tmp_path, env={**os.environ, "CARGO_TARGET_DIR": target},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_the_code_of_the_page_on_tlb_policies_is_what_the_tests_build() -> None:
+    page = "how-to/tlb-policy.md"
+    shown = [(DOCS / "how-to" / name).read_text() for name in ("clock.rs", "stride.rs")]
+    assert blocks(page, "rust") == shown
+    # Registered for the tests of the crate as the page says it is to be registered.
+    lines = "\n".join(blocks(page, "text"))
+    for part in ("replacement", "prefetcher"):
+        registry = (ROOT / f"crates/mmu/src/{part}/registry.rs").read_text()
+        (line,) = re.findall(r"^ *\[test\] (.*)$", registry, re.MULTILINE)
+        assert line in lines
+
+
+def test_the_first_question_of_the_page_on_tlb_policies_is_answered(cli: Cli) -> None:
+    (command,) = blocks("how-to/tlb-policy.md", "sh")
+    program, *arguments = shlex.split(command)
+    assert program == "pagewalk"
+    answer = cli(*arguments, "--instructions", "200K", "--warmup", "100K")
+    assert answer.returncode == 0, answer.stderr
+    assert "mmu.l2.main.replacement=srrip" in answer.stdout
+    # It has the values that are its defaults, and is not as the first design for that.
+    assert "mmu.prefetcher.next_page" in answer.stdout
+
+
+# That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py.
+SCRIPTS = sorted(
+    path.name
+    for path in DOCS.glob("*.md")
+    if "```python\n" in path.read_text() and path.name != "reproduce.md"
+)
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")))
@@ -62,6 +146,14 @@ def test_tables_of_validation_are_made_from_the_kept_results(
     assert script.tables(kept) in script.marked.PAGE.read_text()
 
 
+def test_the_table_of_tlb_policies_is_made_from_the_kept_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "validation"))
+    script = importlib.import_module("tlb_policies")
+    assert script.table(json.loads(script.KEPT.read_text())) in script.PAGE.read_text()
+
+
 def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "validation"))
     hardware = importlib.import_module("hardware")
@@ -70,3 +162,46 @@ def test_results_of_a_real_processor_are_whole(monkeypatch: pytest.MonkeyPatch) 
     for case in hardware.CASES:
         candidates = hardware.CANDIDATES if case.name in hardware.CANDIDATES_OF else {}
         assert kept[case.name].keys() == {*hardware.SYSTEMS, *candidates}
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link}: no such file"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """Where a link into a page can lead: headings, as code hosts name them, and marks."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+    return slugs | set(re.findall(r'id="([^"]+)"', text))
+
+
+def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: Path) -> None:
+    page = "how-to/compare-machines.md"
+    first, second = blocks(page, "sh")
+    path = tmp_path / "r.json"
+    for command in (second, first):
+        program, *arguments = shlex.split(command.replace("\\\n", ""))
+        assert program == "pagewalk"
+        answer = cli(*arguments, "--json", path, cwd=tmp_path)
+        assert answer.returncode == 0, answer.stderr
+    shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    report.compare(Result(json.loads(path.read_text())), shown)
+    assert isinstance(shown.file, io.StringIO)
+    printed = [line.rstrip() for line in shown.file.getvalue().splitlines()]
+    (table,) = blocks(page, "text")
+    for line in table.splitlines():
+        assert line.rstrip() in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -204,3 +205,22 @@ def test_replays_of_one_recording_are_the_same_to_the_last_byte(cli: Cli, tmp_pa
         assert answer.returncode == 0, answer.stderr
         results.append(json.dumps(json.loads(answer.stdout)["designs"]))
     assert results[0] == results[1]
+
+
+def test_the_second_command_of_the_readme_compares_what_differs(cli: Cli, tmp_path: Path) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    command = readme.split("```sh\n")[1].split("```")[0].split(".venv/bin/pagewalk ")[1]
+    arguments = shlex.split(command)
+    assert arguments[0] == "compare"
+    program = arguments.index("--") + 1
+    assert arguments[program] == "python3"
+    # The interpreter that is here, and less of it: the part that is passed over is the same.
+    arguments[program] = os.path.realpath(sys.executable)
+    arguments[arguments.index("--instructions") + 1] = "2M"
+    report = tmp_path / "r.json"
+    flags = ["--designs", "radix,thp,perfect-tlb", "--json", str(report)]
+    answer = cli(arguments[0], *flags, *arguments[1:])
+    assert answer.returncode == 0, answer.stderr
+    designs = {d["name"]: d for d in json.loads(report.read_text())["designs"]}
+    assert designs["radix"]["translation_cost"] > 0.1
+    assert designs["perfect-tlb"]["speedup"] > designs["thp"]["speedup"] > 1.02

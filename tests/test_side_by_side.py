@@ -112,3 +112,25 @@ def test_a_mix_takes_traces(invoke: Invoke, tmp_path: Path) -> None:
     )
     assert (status, err) == (0, "")
     assert "weighted speedup" in out
+
+
+def test_what_programs_did_adds_up_to_the_machine_s_counters() -> None:
+    result = small(
+        ["radix"],
+        mix=[SMALL, {"workload": "bfs", "scale": 12}],
+        instructions="100K",
+        settings={"schedule.time_slice_cycles": 20_000},
+    )
+    design = result["radix"]
+    accounts = [a for p in design.programs for a in (p.own, p.later)]
+    accounts.append(design.outside_programs)
+    assert sum(a["walks"] for a in accounts) == design["walks"]
+    assert sum(a["page_faults"] for a in accounts) == design["page_faults"]
+    assert sum(a["instructions"] for a in accounts) == design["instructions"]
+    assert design.outside_programs["core_cycles"] > 0
+    assert [p.own["instructions"] for p in design.programs] == result.programs[
+        "instructions"
+    ].to_list()
+    gups, bfs = result.programs.rows(named=True)
+    assert gups["l2_tlb_mpki"] > 10 * bfs["l2_tlb_mpki"]
+    assert gups["mapped_4kb"] >= 16 << 20 > bfs["mapped_4kb"] > 0

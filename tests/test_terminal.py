@@ -14,17 +14,21 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 import fake
 import pagewalk
-from pagewalk import native, progress
+from pagewalk import columns, native, progress
 from pagewalk.markup import SCRIPT
-from pagewalk.quantities import count, exact_bytes, significant, size, with_unit
+from pagewalk.names import shortened
+from pagewalk.quantities import COUNTS, SIZES, exact_bytes, significant, size, with_unit
+from pagewalk.report import compare as show_comparison
 from pagewalk.report import costs
 from pagewalk.reproduce import command as reproduction
 from pagewalk.reproduce import report as papers
 from pagewalk.reproduce.figure import Row
 from pagewalk.result import Result
+from pagewalk.terminal import console
 from pagewalk.visible import visible
 from terminals import WIDTHS, holds, shown
 
@@ -88,7 +92,7 @@ def test_a_run_shows_every_number(width: int, tmp_path: Path) -> None:
 
 
 @widths
-def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: Path) -> None:
+def test_a_comparison_of_eight_designs_shows_whole_numbers(width: int, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     flags = [*PROGRAM.split(), "--designs", DESIGNS, "--json", str(path)]
     for hashed, kind in (("ecpt", "elastic_cuckoo"), ("mehpt-thp", "memory_efficient")):
@@ -97,26 +101,108 @@ def test_a_comparison_of_eight_designs_shows_every_number(width: int, tmp_path: 
     status, text = shown(width, "-m", "pagewalk", "compare", *flags)
     assert status == 0
     result = Result(json.loads(path.read_text()))
+    table, told = text.split("design  ")[1].split("Speedup over")[0], text.split("not shown:")
+    titles = " ".join(table.split())
     for design in result.designs:
         cells = " ".join(lines(text, design.name))
         assert design.speedup is not None
         assert cells.count(f"{design.speedup:.3f}") >= 2  # in the table, and at its bar
-        for name in ("ipc", "l1d_tlb_mpki", "l2_tlb_mpki", "walk_cycles_mean"):
-            value = design.get(name)
-            assert value is None or holds(cells, significant(value)), (design.name, name)
-        for name, write in (("walks", count), ("page_table_bytes", size)):
-            value = design.get(name)
-            assert value is not None
-            assert holds(cells, write(value)), (design.name, name)
+        for column in columns.comparison(result):
+            (title,) = columns.together([column])
+            value = column.value(design)
+            if value is None:
+                continue
+            filled = column.filled(result.designs)
+            number = filled.cells[result.designs.index(design)]
+            left_out = title in " ".join(told[1].split()) if len(told) > 1 else False
+            assert left_out or holds(cells, number), (design.name, title)
+            assert not (left_out and column.importance == columns.ALWAYS)
+    assert "over radix" in titles
+    assert (width >= 140) == ("--wide" not in table)
     flat = " ".join(text.split())
-    cost = result.designs[0].translation_cost
-    assert cost is not None
-    assert f"translation costs {cost * 100:.1f} % of the cycles" in flat
     for _, what in costs(result):
-        assert what in flat
+        assert what in flat  # of samples, so in words
     # In the heading, of both.
     for number in numbers(UNUSUAL):
         assert text.split("speedup")[0].count(number) >= 2, number
+
+
+def report(result: Result, width: int | None, **asked: bool) -> str:
+    """The report of a comparison in a terminal of so many columns, or in none."""
+    out = io.StringIO()
+    if width is None:
+        show_comparison(result, console(out), **asked)
+    else:
+        show_comparison(
+            result, Console(file=out, width=width, force_terminal=True, color_system=None), **asked
+        )
+    return out.getvalue()
+
+
+def six(names: list[str]) -> Result:
+    spec = {"designs": names, "seed": 1, "machine": "epyc-milan", "limits": {}}
+    return Result(fake.result(spec))
+
+
+def test_columns_go_by_importance_and_are_named() -> None:
+    result = six(["radix", "thp", "ecpt"])
+    importance = {columns.together([c])[0]: c.importance for c in columns.comparison(result)}
+    assert len(importance) == len(columns.comparison(result))
+    shown_at = {}
+    for width in (40, 60, 80, 100, 140):
+        table = report(result, width).split("Speedup over")[0]
+        assert all(cell_len(line) <= width for line in table.splitlines())
+        named = " ".join(table.split()).partition("not shown: ")[2].partition(" (--wide")[0]
+        gone = {title for title in importance if title in named.split(", ")}
+        assert ", ".join(title for title in importance if title in gone) == named
+        known = {t for t in importance if t not in ("requests", "cycles a request")}
+        known.discard("translation (% of cycles)")  # nobody asked for it
+        kept = known - gone
+        assert "speedup" in kept
+        assert not gone or max(importance[t] for t in kept) <= min(importance[t] for t in gone)
+        shown_at[width] = len(kept)
+    assert shown_at[40] < shown_at[60] < shown_at[80] < shown_at[140] == len(known)
+
+
+@pytest.mark.parametrize(("width", "asked"), [(None, {}), (60, {"wide": True})])
+def test_nothing_is_left_out_of_a_pipe_or_when_all_is_asked_for(
+    width: int | None, asked: dict[str, bool]
+) -> None:
+    result = six(["radix", "thp", "ecpt"])
+    text = report(result, width, **asked)
+    assert "not shown" not in text
+    for column in columns.comparison(result):
+        for design, number in zip(result.designs, column.filled(result.designs).cells, strict=True):
+            cells = " ".join(lines(text, design.name))
+            assert column.value(design) is None or holds(cells, number), column.name
+
+
+def test_a_columns_numbers_have_one_unit_where_none_is_lost() -> None:
+    unit, write = COUNTS.common([24_700, 609, 0])
+    assert (unit, [write(v) for v in (24_700, 609, 0)]) == ("K", ["24.7", "0.609", "0"])
+    unit, write = SIZES.common([3 << 30, 4096])  # 0.00000381 GiB would be no number to read
+    assert (unit, [write(v) for v in (3 << 30, 4096)]) == ("", ["3.00 GiB", "4.00 KiB"])
+
+
+def test_long_names_stay_different() -> None:
+    variants = [f"radix[mmu.l2.main.entries={n}]" for n in (1024, 2048, 4096, 16384)]
+    paths = [f"a-{'very-' * 12}long-name-{n}-{'of-a-file' * 3}" for n in range(12)]
+    hostile = ["\u4e2d" * 40, "\u4e2d" * 41, "x" * 300, "x" * 301]
+    names = ["radix", "thp", *variants, *paths, *hostile]
+    for width in (10, 22, 30, 60):
+        short = shortened(names, width)
+        assert list(short) == names
+        assert len(set(short.values())) == len(names)
+        assert all(cell_len(text) <= width for text in short.values())
+        assert all(short[name] == name for name in names if cell_len(name) <= width)
+    assert shortened(variants, 22)[variants[0]] == "radix[…entries=1024]"
+    result = six(["radix", *variants])
+    text = report(result, 80)
+    for name, size_of_it in zip(variants, (1024, 2048, 4096, 16384), strict=True):
+        short_name = f"radix[…entries={size_of_it}]"
+        assert len(lines(text, short_name)) >= 4  # heading, table, speedup, cycles
+        assert name in " ".join(text.split("speedup")[0].split())
+    assert all(name in report(result, None) for name in variants)
 
 
 MIX = "--mix gups:size=64MiB,gups:size=128MiB --instructions 100K --warmup 20K --set cores=2"
@@ -130,15 +216,15 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
     status, text = shown(width, "-m", "pagewalk", "compare", *flags)
     assert status == 0
     result = Result(json.loads(path.read_text()))
-    table = text.split("Programs of the mix")[1].split("Speedup over")[0]
-    # Of each block: the numbers of the two programs, and the weighted speedups.
-    shown_cells: list[list[str]] = [[], [], []]
+    table = text.split("Programs of the mix")[1].split("What each program met")[0]
+    # Of each block: the numbers of the two programs, and those of the mix as a whole.
+    shown_cells: list[list[str]] = [[], [], [], [], []]
     for block in table.split("\n\n"):
         rows = [re.findall(r"(?<=\s)\d+\.\d+(?=\s)", f"{line} ") for line in block.splitlines()]
         for into, row in zip(shown_cells, filter(None, rows), strict=False):
             into.extend(row)
     several = len(result.designs) > 1
-    expected: list[list[str]] = [[], [], []]
+    expected: list[list[str]] = [[], [], [], [], []]
     for i, program in enumerate(result.designs[0].programs):
         assert program.ipc_alone is not None
         expected[i].append(significant(program.ipc_alone))
@@ -148,8 +234,13 @@ def test_a_mix_shows_every_number(width: int, designs: str, tmp_path: Path) -> N
             assert own.speedup is not None
             speed = own.speedup if several else own.ipc / program.ipc_alone
             expected[i] += [significant(own.ipc), f"{speed:.3f}"]
-    expected[2] = [f"{d.weighted_speedup:.3f}" for d in result.designs]
+    for row_of, name in enumerate(("weighted_speedup", "harmonic_speedup", "antt"), start=2):
+        expected[row_of] = [f"{getattr(d, name):.3f}" for d in result.designs]
     assert shown_cells == expected, text
+    met = text.split("What each program met")[1].split("\n\n")[0]
+    for program in (p for d in result.designs for p in d.programs):
+        assert program.l2_tlb_mpki is not None
+        assert significant(program.l2_tlb_mpki) in met
 
 
 @widths

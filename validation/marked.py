@@ -1,4 +1,4 @@
-"""Generated parts of docs/validation.md, between `<!-- NAME -->` and `<!-- end -->`."""
+"""Generated parts of a page, between `<!-- NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def kept(name: str, table: list[str], last: str = "") -> list[str]:
     return [*head, *(line for key in ordered for line in both[key])]
 
 
-def write(name: str, text: str) -> None:
+def write(name: str, text: str, path: Path = PAGE) -> None:
     """Puts `text` between the marks of `name`; the page has to have them."""
-    page = PAGE.read_text()
+    page = path.read_text()
     marked = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
     if not marked.search(page):
-        raise SystemExit(f"{PAGE} has no marks for {name}")
-    PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], page))
+        raise SystemExit(f"{path} has no marks for {name}")
+    path.write_text(marked.sub(lambda m: m[1] + text + m[2], page))

@@ -8,12 +8,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from pagewalk.errors import Failure, PagewalkError, UserError
 
-if TYPE_CHECKING:
-    from pagewalk.api import compare, design, designs, explain, machine, machines, run, workloads
+if _TYPE_CHECKING:
+    from pagewalk.api import (
+        Interrupted,
+        compare,
+        design,
+        designs,
+        explain,
+        machine,
+        machines,
+        run,
+        workloads,
+    )
     from pagewalk.config import Config
     from pagewalk.custom import Block, Mapping, WorkloadError
     from pagewalk.result import DesignResult, Result
@@ -25,6 +35,7 @@ __all__ = [
     "Config",
     "DesignResult",
     "Failure",
+    "Interrupted",
     "Mapping",
     "PagewalkError",
     "Result",
@@ -35,6 +46,7 @@ __all__ = [
     "design",
     "designs",
     "explain",
+    "get_include",
     "machine",
     "machines",
     "run",
@@ -46,11 +58,22 @@ _HOME = {
         ["compare", "design", "designs", "explain", "machine", "machines", "run", "workloads"],
         "pagewalk.api",
     ),
+    "Interrupted": "pagewalk.api",
     **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.custom"),
     "Config": "pagewalk.config",
     "DesignResult": "pagewalk.result",
     "Result": "pagewalk.result",
 }
+
+
+def get_include() -> str:
+    """The folder of ``pagewalk.h``, for a compiler's ``-I``.
+
+    The header marks regions of interest and asks the machine, in C and C++.
+    """
+    from pathlib import Path
+
+    return str(Path(__file__).parent / "_data" / "include")
 
 
 def __getattr__(name: str) -> object:
@@ -65,4 +88,13 @@ def __getattr__(name: str) -> object:
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'pagewalk' has no attribute '{name}'")
+    import sys
+
+    # With these two Python says itself which name is near.
+    raise AttributeError(
+        f"module 'pagewalk' has no attribute '{name}'", name=name, obj=sys.modules[__name__]
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

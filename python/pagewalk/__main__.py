@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -65,6 +66,9 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "pagewalk"
         message = error.format_message().rstrip(".")
+        # What it may have been is said in the words of our own errors.
+        message = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", message)
+        message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
         _complain(f"{message[:1].lower()}{message[1:]}; see '{path} --help'")
         return 2
     except Exit as exit_:

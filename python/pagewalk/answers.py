@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Iterable
+from html import escape
+from typing import Any, TypedDict, TypeVar
+
+Entry = TypeVar("Entry")
+
+
+class Catalogue(list[Entry]):
+    """What is shipped of a kind, an entry each; shown by names, in a notebook with descriptions."""
+
+    def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        names = ", ".join(str(entry["name"]) for entry in self)  # type: ignore[index]
+        return f"<{len(self)} {self.kind}: {names}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{escape(str(entry['name']))}</th>"  # type: ignore[index]
+            f"<td>{escape(str(entry['description']))}</td></tr>"  # type: ignore[index]
+            for entry in self
+        )
+        return f"<table>{rows}</table>"
 
 
 class Shipped(TypedDict):
@@ -46,10 +70,29 @@ class _Sense(TypedDict):
     source: str
 
 
+class _Setting(TypedDict):
+    key: str
+    value: Any
+    comment: str
+
+
+class Setting(_Setting, total=False):
+    """A key that a file sets, with the file's comment; `default` where one is defined."""
+
+    default: Any
+
+
 class Sense(_Sense, total=False):
-    """One sense of a name; `workload` is there where it names a built-in program."""
+    """One sense of a name.
+
+    `workload` is there where it names a built-in program, `settings` of a design, a machine or a
+    paper, `default` and `reader` of a configuration key: the part of the machine that it is for.
+    """
 
     workload: Program
+    settings: list[Setting]
+    default: Any
+    reader: str
 
 
 class Explanation(TypedDict, total=False):
@@ -71,12 +114,15 @@ class _Key(TypedDict):
     path: str
     text: str
     expected: str
+    unit: str
+    reader: str
 
 
 class Key(_Key, total=False):
-    """A configuration key: its path, what it means, and the values it takes.
+    """A configuration key: its path, what it means, the values it takes, and their unit.
 
-    `default` is there where a file may leave the key out.
+    `reader` is the part of the machine that it is for; `default` is there where a file may leave
+    the key out.
     """
 
     default: Any
@@ -94,6 +140,7 @@ class Definitions(TypedDict):
     """Everything that results count."""
 
     metrics: list[Metric]
+    programs: list[Metric]
     statistics: list[Sense]
 
 

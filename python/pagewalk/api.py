@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import inspect
 import os
-import tempfile
+import shlex
+import signal
 import typing
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, native, options
+from pagewalk import custom, native, options, scratch
 from pagewalk import source as sources
 from pagewalk.config import Config, is_path, toml, variant
 from pagewalk.custom import Mapping
-from pagewalk.errors import UserError
+from pagewalk.errors import PagewalkError, Terminated, UserError
 from pagewalk.progress import Bar
 from pagewalk.result import Result
+from pagewalk.visible import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pagewalk.answers import Explanation, Program, Shipped
+    from pagewalk.answers import Catalogue, Explanation, Program, Shipped
     from pagewalk.options import Arguments
 
 Json = dict[str, Any]
@@ -42,9 +43,14 @@ def design(
 
     The fields show the design on `machine`, on which it is then simulated; without one they
     show it on the default machine, and the design can be simulated on any.
+
+    Raises `UserError` for a name that there is not, and for a mistake in a file or in `settings`.
     """
-    text = os.fspath(name)
+    text = _named(name, "design")
+    if machine is not None:
+        machine = _named(machine, "machine")
     if settings:
+        _table(settings, "settings")
         base, inner = variant(text)
         given = ([inner] if inner else []) + [f"{k}={toml(v, k)}" for k, v in settings.items()]
         text = f"{base}[{','.join(given)}]"
@@ -60,8 +66,11 @@ def design(
 
 
 def machine(name: str | os.PathLike[str]) -> Config:
-    """A machine by name or file, as an object whose fields can be changed."""
-    text = os.fspath(name)
+    """A machine by name or file, as an object whose fields can be changed.
+
+    Raises `UserError` for a name that there is not, and for a mistake in a file.
+    """
+    text = _named(name, "machine")
     path = _path("machines", text)
     return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
 
@@ -71,29 +80,44 @@ def _path(kind: str, name: str) -> Path:
     return Path(name) if is_path(name) else native.DATA / kind / f"{name}.toml"
 
 
-def designs() -> list[Shipped]:
-    """The shipped designs: name and description."""
-    return native.designs()
+def designs() -> Catalogue[Shipped]:
+    """The shipped designs: a list of dictionaries with name and description."""
+    return _catalogue("designs", native.designs())
 
 
-def machines() -> list[Shipped]:
-    """The shipped machines: name and description."""
-    return native.machines()
+def machines() -> Catalogue[Shipped]:
+    """The shipped machines: a list of dictionaries with name and description."""
+    return _catalogue("machines", native.machines())
 
 
-def workloads() -> list[Program]:
-    """The built-in programs: name, description and parameters."""
-    return native.workloads()
+def workloads() -> Catalogue[Program]:
+    """The built-in programs: a list of dictionaries with name, description and parameters.
+
+    Sizes are in bytes; `pagewalk.answers.Program` has all keys.
+    """
+    return _catalogue("workloads", native.workloads())
+
+
+def _catalogue(what: str, entries: Iterable[Any]) -> Catalogue[Any]:
+    from pagewalk.answers import Catalogue
+
+    return Catalogue(what, entries)
 
 
 def explain(name: str) -> Explanation:
-    """What a statistic, design, machine, program or configuration key is."""
+    """What a statistic, design, machine, program or configuration key is.
+
+    A dictionary with all senses of the name as ``found``, each with its unit, or the names
+    ``nearest`` to one that has none. Raises `UserError` for what is no text.
+    """
+    if not isinstance(name, str):
+        raise UserError(f"name: {shown(name)} is no name; expected one such as 'ipc'")
     return native.explain(name)
 
 
 def run(design: Named = sources.DEFAULT_DESIGN, **arguments: Unpack[Arguments]) -> Result:
     """Simulates one design; see `compare` for the arguments."""
-    return _simulate([design], arguments, comparing=False)
+    return _simulate([design], _given(arguments, "run"), comparing=False)
 
 
 def compare(
@@ -113,53 +137,94 @@ def compare(
     beside the designs. `skip`, `warmup` and
     `instructions` are counts or texts such as ``"100M"``; `sample` is
     ``"LENGTH/PERIOD"``. `settings` changes configuration keys of the machine
-    and of every design, or, written ``"NAME:KEY"``, of one design. A design that was
-    made for a machine is simulated on it. Python's lock is free while the engine runs.
+    and of every design, or, written ``"NAME:KEY"``, of one design or machine. A design that was
+    made for a machine is simulated on it. `machine` may be a list: all designs then run on each,
+    and ``result["epyc-milan", "thp"]`` is one of them. Python's lock is free while the engine runs.
 
     Raises `UserError` for what makes no sense, `Failure` for what went wrong, and
     `WorkloadError` for a mistake in a program of one's own, whose `result` is
-    what was measured until then.
+    what was measured until then. Ctrl-C ends the run and is raised as `Interrupted`, a
+    KeyboardInterrupt whose `result` is likewise; a second one does not wait for the result.
     """
     if isinstance(designs, (str, os.PathLike, Config)):
         raise UserError("designs: expected a list of designs; pagewalk.run takes a single one")
-    return _simulate(designs, arguments, comparing=True)
+    if not isinstance(designs, Iterable):
+        raise UserError(f"designs: {shown(designs)} is no list; expected one such as ['radix']")
+    return _simulate(list(designs), _given(arguments, "compare"), comparing=True)
 
 
-def _simulate(designs: Sequence[Named], arguments: Arguments, *, comparing: bool) -> Result:
-    given = _given(arguments)
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; `result` is what was measured until then, None if nothing was."""
+
+    result: Result | None = None
+
+
+def _simulate(designs: Sequence[Named], given: Json, *, comparing: bool) -> Result:
+    bar = Bar(shown=bool(given["progress"]), reports=False)
+    result: Result | None = None
+    try:
+        result = _result(designs, given, bar, comparing=comparing)
+    except PagewalkError:
+        if not bar.stopped_by:
+            raise
+    except Terminated as ended:
+        bar.stopped_by = ended.number
+    if bar.stopped_by:
+        _pass_on(bar.stopped_by, result)
+    assert result is not None
+    return result
+
+
+def _pass_on(number: int, result: Result | None) -> None:
+    """Hands a signal that has stopped a run to whom it was for: whoever called."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        interrupted = Interrupted()
+        interrupted.result = result
+        raise interrupted from None
+
+
+def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool) -> Result:
     workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
     if workload is None or isinstance(workload, str):
-        program = given["program"]
+        params = _table(given["params"], "params")
         source = sources.source(
             workload=workload,
             size=given["size"],
             threads=given["threads"],
-            params={k: str(v) for k, v in (given["params"] or {}).items()},
+            params={str(key): str(value) for key, value in params.items()},
             trace=given["trace"],
             mix=given["mix"],
-            program=None if program is None else [str(word) for word in program],
+            program=_argv(given["program"]),
         )
         if mappings is not None:
             raise UserError("mappings: only a program of your own needs them; drop the argument")
     else:
         streams = _streams(workload, mappings, given)
-    with tempfile.TemporaryDirectory(prefix="pagewalk-") as folder:
+    with scratch.folder() as folder:
+        settings = _table(given["settings"], "settings")
+        machines = _machines(designs, given, comparing=comparing)
+        on = [_name_or_file(m, folder / f"machines-{i}", "machine") for i, m in enumerate(machines)]
         values = {
             **sources.limited(given, source),
-            "machine": _name_or_file(_machine(designs, arguments), Path(folder, "machines")),
-            "settings": [f"{k}={toml(v, k)}" for k, v in (given["settings"] or {}).items()],
+            "machine": on if len(on) > 1 else on[0],
+            "settings": [f"{k}={toml(v, k)}" for k, v in settings.items()],
         }
         if comparing:
             values = options.with_cost(values, source)
-        files = [_name_or_file(d, Path(folder, f"designs-{i}")) for i, d in enumerate(designs)]
+        files = [
+            _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
+            for i, d in enumerate(designs)
+        ]
         spec = options.specification(values, files, source)
-        with Bar() if given["progress"] else nullcontext() as bar:
+        with bar:
             if streams is None:
                 return Result(native.run(spec, bar))
             result = Result(native.run_custom(spec, streams, bar))
     error = streams.error()
-    if error is not None:
+    if error is not None and not bar.stopped_by:
         error.result = result
         raise error
     return result
@@ -172,9 +237,73 @@ _DEFAULTS: Json = {
 """Of every keyword argument."""
 
 
-def _machine(designs: Sequence[Named], arguments: Arguments) -> Named:
+def _named(value: Any, what: str) -> str:
+    """A name or a path as text. Raises `UserError` for what is neither."""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    raise UserError(
+        f"{what}: {shown(value)} is no {what.removesuffix('s')}; expected a name, the path of a "
+        f".toml file, or what pagewalk.{what.removesuffix('s')} gives"
+    )
+
+
+def _table(value: Any, what: str) -> typing.Mapping[str, Any]:
+    """A dictionary. Raises `UserError` for what is none."""
+    if value is None or isinstance(value, typing.Mapping):
+        return value or {}
+    example = "{'mmu.walkers': 1}" if what == "settings" else "{'scale': 16}"
+    raise UserError(f"{what}: {shown(value)} is no dictionary; expected one such as {example}")
+
+
+def _argv(program: Any) -> list[str] | None:
+    """A program with its arguments. Raises `UserError` for one text: nothing splits it."""
+    if program is None:
+        return None
+    if isinstance(program, os.PathLike):
+        return [os.fsdecode(program)]
+    if isinstance(program, (str, bytes)):
+        text = os.fsdecode(program)
+        try:
+            words = shlex.split(text)
+        except ValueError:  # an open quote
+            words = text.split()
+        raise UserError(
+            f"program: {shown(text)} is one text; expected a list of the program and its "
+            f"arguments, program={words or ['ls']!r}"
+        )
+    if not isinstance(program, Iterable):
+        raise UserError(f"program: {shown(program)} is no list; expected one as ['ls', '-l']")
+    words = [
+        os.fsdecode(word) if isinstance(word, (str, bytes, os.PathLike)) else str(word)
+        for word in program
+    ]
+    if not words:
+        raise UserError("program: an empty list; expected one as ['ls', '-l']")
+    return words
+
+
+def _machines(designs: Sequence[Named], arguments: Json, *, comparing: bool) -> Sequence[Named]:
+    """The machines that were given, or the one that the designs were made for."""
+    given = arguments["machine"]
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [_machine(designs, given)]
+    if not given:
+        raise UserError("machine: the list is empty; expected one machine or more")
+    if len(given) == 1:
+        return [_machine(designs, given[0])]
+    if not comparing:
+        raise UserError("machine: pagewalk.run takes a single machine; pagewalk.compare several")
+    made = next((d for d in designs if isinstance(d, Config) and d.machine is not None), None)
+    if made is not None:
+        raise UserError(
+            f"machine: the design '{made.name}' was made for '{made.machine}' and cannot run on "
+            "several machines; make it without one"
+        )
+    return given
+
+
+def _machine(designs: Sequence[Named], chosen: Named | None) -> Named:
     """The machine that was given, or the one that the designs were made for."""
-    chosen: Named | None = arguments.get("machine")
     said = "machine is"
     for one in designs:
         if not isinstance(one, Config) or one.machine is None:
@@ -182,7 +311,7 @@ def _machine(designs: Sequence[Named], arguments: Arguments) -> Named:
         if chosen is None:
             chosen, said = one.machine, f"the design '{one.name}' for"
         elif _machine_file(chosen) != _machine_file(one.machine):
-            other = chosen.name if isinstance(chosen, Config) else os.fspath(chosen)
+            other = chosen.name if isinstance(chosen, Config) else _named(chosen, "machine")
             raise UserError(
                 f"machine: the design '{one.name}' was made for '{one.machine}', and {said} "
                 f"'{other}'; make it for that machine, or without one"
@@ -193,14 +322,17 @@ def _machine(designs: Sequence[Named], arguments: Arguments) -> Named:
 def _machine_file(machine: Named) -> Path:
     if isinstance(machine, Config):
         return machine.path.resolve()
-    return _path("machines", os.fspath(machine)).resolve()
+    return _path("machines", _named(machine, "machine")).resolve()
 
 
-def _given(arguments: Arguments) -> Json:
+def _given(arguments: Arguments, function: str) -> Json:
     unknown = [name for name in arguments if name not in _DEFAULTS]
     if unknown:
-        raise TypeError(f"compare() got an unexpected keyword argument '{unknown[0]}'")
-    return {**_DEFAULTS, **arguments}
+        near = native.nearest(unknown[0], _DEFAULTS)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'{hint}")
+    # Without a machine it is that of the designs, and the default one only then.
+    return {**_DEFAULTS, "machine": None, **arguments}
 
 
 def _described(function: Callable[..., Result]) -> None:
@@ -239,14 +371,21 @@ def _streams(
     return custom.Streams(workload, mappings)
 
 
-def _name_or_file(value: Named, folder: Path) -> str:
+_LONGEST = 200
+"""Bytes of a label: file systems end names at 255."""
+
+
+def _name_or_file(value: Named, folder: Path, what: str) -> str:
     """What the engine finds a design or machine by; a changed one is written to a file."""
     if not isinstance(value, Config):
-        return os.fspath(value)
+        return _named(value, what)
     if value.name == value.base and not value.changes:
         return str(value.path)
-    if "/" in value.name or not value.name:
-        raise UserError(f"label: '{value.name}' cannot name a file; expected no '/'")
+    if "/" in value.name or "\0" in value.name or not 0 < len(value.name.encode()) <= _LONGEST:
+        raise UserError(
+            f"label: {shown(value.name)} cannot name a file; expected 1 to {_LONGEST} bytes "
+            "without '/'"
+        )
     folder.mkdir()
     path = folder / f"{value.name}.toml"
     value.write(path)

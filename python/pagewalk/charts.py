@@ -188,13 +188,16 @@ class _Rows:
 _BARE: Json = {"axis": None}
 
 
-def speedups(result: Result, look: Look = WIDE) -> Json | None:
-    """A bar a design: its speed against the first design's."""
-    values = [(d.name, d.speedup) for d in result.designs if d.speedup is not None]
+def speedups(result: Result, look: Look = WIDE, *, in_time: bool = False) -> Json | None:
+    """A bar a design: its speed against the first design's, or of several machines in seconds."""
+    speeds = [(d.name, d.speedup_in_time if in_time else d.speedup) for d in result.designs]
+    values = [(name, speed) for name, speed in speeds if speed is not None]
     if len(values) < 2:
         return None
     kind = f", {result.speedup_kind}" if result.speedup_kind else ""
-    title = f"speedup over {labels.short(result.designs[0].name, look.letters * 0.5)}{kind}"
+    first = labels.short(result.designs[0].name, look.letters * 0.5)
+    over = first if in_time or not result.machines else result.reference
+    title = f"speedup {'in time ' if in_time else ''}over {over}{kind}"
     slower = [name for name, value in values if value < 0.9995]
     marked = [(name, value, f"{value:.3f}") for name, value in values]
     return _bars(marked, title, look, slower=slower, one=True)

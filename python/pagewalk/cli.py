@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from pagewalk import figures, files, native, options
+from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, UserError
@@ -28,7 +28,7 @@ app = App(
     help="What address translation costs a program, and what other designs would make of it.",
     epilog="A first look: pagewalk compare --workload gups --size 1GiB",
     no_args_is_help=False,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -52,29 +52,35 @@ def _root(
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk run --workload gups --size 1GiB --design thp")
 @takes(options.OPTIONS)
 def run(
     design: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="The translation design; with changes: NAME[A.B=C,…]."
+            metavar="NAME|FILE",
+            help="The translation design; with changes: NAME[A.B=C,…].",
+            autocompletion=completion.design,
         ),
     ] = sources.DEFAULT_DESIGN,
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
+    if len(sources.machines(flags["machine"])) > 1:
+        raise UserError("--machine: run takes a single machine; compare takes several")
     return _simulate("run", [design], flags)
 
 
-@app.command()
-@takes(options.OPTIONS)
+@app.command(epilog="Example: pagewalk compare --designs radix,thp -- ./prog args")
+@takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
 def compare(
     designs: Annotated[
         str,
         typer.Option(
             metavar="A,B[K=V],C",
             help="The designs, with changes in brackets; speedups refer to the first.",
+            show_default=", ".join(sources.DEFAULT_DESIGNS),
+            autocompletion=completion.designs,
         ),
     ] = ",".join(sources.DEFAULT_DESIGNS),
     **flags: Any,
@@ -86,6 +92,9 @@ def compare(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"--designs: {', '.join(twice)} is given twice; expected each design once")
+    several = sources.machines(flags["machine"])
+    if len(several) > 1:
+        flags["machine"] = several
     return _simulate("compare", names, flags)
 
 
@@ -126,7 +135,9 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
         (flags["html"], result.write_html),
         *((f.path, partial(result.write_figure, chart=f.chart)) for f in drawn),
     ]
-    _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
+    _write_and_show(
+        writers, lambda: show(result, console(ours), wide=flags["wide"]), result.failed_files
+    )
     if result.exit_status == 0 and all(d.failed for d in result.designs):
         return Failure.exit_status
     return result.exit_status
@@ -204,7 +215,7 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
 _RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk record -o prog.pwt -- ./prog args")
 @takes([options.BY_NAME[name] for name in _RECORDED], {"instructions": "Record no more."})
 def record(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="The trace to write.")],
@@ -232,7 +243,7 @@ def record(
     return int(answer["exit_status"] or 0)
 
 
-@trace_app.command("info")
+@trace_app.command("info", epilog="Example: pagewalk trace info prog.pwt")
 def trace_info(
     paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
 ) -> None:
@@ -243,7 +254,7 @@ def trace_info(
         pairs(native.trace_info(_trace(path)), sys.stdout, title=path)
 
 
-@trace_app.command("check")
+@trace_app.command("check", epilog="Example: pagewalk trace check prog.pwt")
 def trace_check(
     paths: Annotated[list[str], typer.Argument(metavar="FILE…", help="Traces.")],
 ) -> int:
@@ -263,7 +274,9 @@ def trace_check(
     return status
 
 
-@trace_app.command("convert")
+@trace_app.command(
+    "convert", epilog="Example: pagewalk trace convert prog.pwt -o prog.champsimtrace.xz"
+)
 def trace_convert(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The trace to read.")],
     out: Annotated[
@@ -290,7 +303,7 @@ def _trace(path: str) -> str:
     return str(sources.source(trace=path)["trace"]["path"])
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk workloads --json programs.json")
 def workloads(json_file: JsonFile = None) -> None:
     """List the built-in programs."""
     from pagewalk.tables import programs
@@ -298,7 +311,7 @@ def workloads(json_file: JsonFile = None) -> None:
     _answer(native.workloads(), json_file, programs)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain thp")
 def designs(json_file: JsonFile = None) -> None:
     """List the shipped designs."""
     from pagewalk.tables import catalogue
@@ -306,7 +319,7 @@ def designs(json_file: JsonFile = None) -> None:
     _answer(native.designs(), json_file, catalogue)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain epyc-milan")
 def machines(json_file: JsonFile = None) -> None:
     """List the shipped machines."""
     from pagewalk.tables import catalogue
@@ -314,21 +327,33 @@ def machines(json_file: JsonFile = None) -> None:
     _answer(native.machines(), json_file, catalogue)
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk explain L2 TLB MPKI")
 def explain(
-    name: Annotated[str, typer.Argument(help="A statistic, design, machine, program or key.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A word of a report or page, a statistic, key, design, machine, program or paper.",
+            show_default=False,
+            autocompletion=completion.explained,
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Explain a statistic, design, machine, built-in program or configuration key."""
-    from pagewalk.tables import explanation, meanings
+    """Explain whatever has a name here; without one, list what there is."""
+    from pagewalk import tables
 
-    _answer(meanings(name, native.explain(name)), json_file, explanation)
+    if not words:
+        _answer(native.topics(), json_file, tables.topics)
+        return
+    name = " ".join(words)
+    _answer(tables.meanings(name, native.explain(name)), json_file, tables.explanation)
 
 
 def _answer(
-    answer: list[Answer],
+    answer: Answer,
     json_file: str | None,
-    show: Callable[[list[Answer], TextIO], None],
+    show: Callable[[Answer, TextIO], None],
 ) -> None:
     """Shows an answer on the terminal, or writes it to the file that was asked for."""
     if json_file is None:
@@ -338,12 +363,15 @@ def _answer(
         files.write(json_file, (json.dumps(answer, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk reproduce mehpt fig8 --scale smoke")
 def reproduce(
     paper: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER", help="A shipped paper, or the folder of one.", show_default=False
+            metavar="PAPER",
+            help="A shipped paper, or the folder of one.",
+            show_default=False,
+            autocompletion=completion.paper,
         ),
     ] = None,
     figures: Annotated[
@@ -421,7 +449,7 @@ def reproduce(
 _VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk validate -- ./prog args")
 @takes([options.BY_NAME[name] for name in _VALIDATED])
 def validate(
     design: Annotated[
@@ -430,6 +458,7 @@ def validate(
             metavar="NAME|FILE",
             help="The translation design (as this host translates).",
             show_default=False,
+            autocompletion=completion.design,
         ),
     ] = None,
     runs: Annotated[
@@ -468,7 +497,7 @@ def validate(
     return result.exit_status
 
 
-@app.command()
+@app.command(epilog="Example: pagewalk doctor")
 def doctor() -> int:
     """Say what is present on this host, and what to install."""
     from pagewalk.doctor import report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 import math
 import os
@@ -18,6 +19,7 @@ else:
 
 from pagewalk import files, native
 from pagewalk.errors import UserError
+from pagewalk.visible import visible
 
 Json = dict[str, Any]
 
@@ -80,7 +82,28 @@ class Section(Mapping[str, Any]):
         return [*super().__dir__(), *self._fields]
 
     def __repr__(self) -> str:
-        return json.dumps(self.to_dict(), indent=2)
+        return f"<{self._path or 'configuration'}: {self._told()}>"
+
+    def _told(self) -> str:
+        """The fields on one line: values, and of tables their names."""
+        values = [f"{k}={v!r}" for k, v in self._fields.items() if not isinstance(v, Section)]
+        tables = [k for k, v in self._fields.items() if isinstance(v, Section)]
+        return ", ".join([*values, *(f"{name}…" for name in tables)]) or "empty"
+
+    def _flat(self) -> Iterator[tuple[str, Any]]:
+        """Every key with its value; of an empty table itself."""
+        for key, value in self._fields.items():
+            if isinstance(value, Section) and value:
+                yield from ((f"{key}.{inner}", v) for inner, v in value._flat())
+            else:
+                yield key, value
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(key)}</th><td>{html.escape(_shown(value))}</td></tr>"
+            for key, value in self._flat()
+        )
+        return f"<table><caption>{html.escape(self._path)}</caption>{rows}</table>"
 
     def __deepcopy__(self, _memo: object) -> Section:
         return Section(self.to_dict(), self._path)
@@ -152,6 +175,14 @@ class Config(Section):
             machine=self.machine,
         )
 
+    def __repr__(self) -> str:
+        changes = ", ".join(
+            f"{key}={_shown(value)}" for key, value in Section(self.changes)._flat()
+        )
+        on = f" for {self.machine}" if self.machine else ""
+        told = f"changed {changes}; " if changes else ""
+        return visible(f"<pagewalk.Config {self.name}{on}: {told}{', '.join(self._fields)}>")
+
     def copy(self, label: str | None = None) -> Config:
         """An independent copy, to change further; `label` names it in results."""
         twin = copy.deepcopy(self)
@@ -175,6 +206,10 @@ class Config(Section):
         _merge(merged, self.changes)
         lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
         files.write(os.fspath(path), "".join(lines).encode())
+
+
+def _shown(value: Any) -> str:
+    return "{}" if isinstance(value, Section) else str(value)
 
 
 def read(path: Path) -> Json:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.errors import Failure, UserError
+from pagewalk.options import whole
+from pagewalk.visible import shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +32,7 @@ CODE = 0x40_1000
 64 KB from here are always mapped."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Block:
     """Memory operations in program order: arrays of equal length, or one value for all.
 
@@ -49,6 +51,13 @@ class Block:
     gap: ArrayLike = 0
     size: ArrayLike = 8
     request: ArrayLike | None = None
+
+    def __repr__(self) -> str:
+        said = [f.name for f in fields(self) if getattr(self, f.name) is not f.default]
+        try:
+            return f"<Block of {len(self.address):,} operations: {', '.join(said)}>"  # type: ignore[arg-type]
+        except TypeError:  # one value, or what is no array
+            return f"<Block: {', '.join(said)}>"
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class Streams:
             ) from None
         self.name = _name(workload)
         self.threads = [_Thread(numpy, self.name, one, i) for i, one in enumerate(_split(workload))]
-        self.mappings = [_mapping(m) for m in mappings or ()]
+        self.mappings = _mappings(mappings)
         self.dependences = any(thread.dependences for thread in self.threads)
         self.requests = any(thread.requests for thread in self.threads)
 
@@ -110,6 +119,11 @@ def _split(workload: object) -> list[Iterable[Any]]:
     if isinstance(workload, (list, tuple)):
         if not workload:
             raise UserError("workload: an empty list; expected a generator, or one a thread")
+        if any(isinstance(one, str) for one in workload):
+            raise UserError(
+                f"workload: {shown(workload)} lists built-in programs; expected the name of one, "
+                "or mix=[…] for several side by side"
+            )
         if all(isinstance(one, Iterator) or callable(one) for one in workload):
             return [_iterable(one) for one in workload]
         return [workload]
@@ -123,22 +137,44 @@ def _iterable(workload: object) -> Iterable[Any]:
         return [workload]
     if not isinstance(workload, Iterable):
         raise UserError(
-            f"workload: a {type(workload).__name__} is no program; expected the name of a "
+            f"workload: {shown(workload)} is no program; expected the name of a "
             "built-in one, or a generator of NumPy arrays of addresses"
         )
     return workload
 
 
-def _mapping(given: Mapping | tuple[int, int]) -> tuple[int, int, bool, bool]:
-    mapping = given if isinstance(given, Mapping) else Mapping(*given)
-    for name, value in (("at", mapping.at), ("bytes", mapping.bytes)):
+def _mappings(given: Any) -> list[tuple[int, int, bool, bool]]:
+    if given is None:
+        return []
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise UserError(
+            f"mappings: {shown(given)} is no list; expected one of pagewalk.Mapping(at=…, bytes=…) "
+            "or of pairs of address and bytes"
+        )
+    return [_mapping(one) for one in given]
+
+
+def _mapping(given: Any) -> tuple[int, int, bool, bool]:
+    if not isinstance(given, Mapping):
+        try:
+            given = Mapping(*given) if 2 <= len(given) <= 4 else None
+        except TypeError:
+            given = None
+    if given is None:
+        raise UserError(
+            "mappings: expected each to be a pagewalk.Mapping(at=…, bytes=…), or a pair of "
+            "address and bytes"
+        )
+    at, size = (
+        whole(getattr(given, name), f"mappings: {name}", "a number of bytes")
+        for name in ("at", "bytes")
+    )
+    for name, value in (("at", at), ("bytes", size)):
         if value % 4096:
             raise UserError(f"mappings: {name}={value:#x} is no multiple of 4096")
-    if mapping.at < 0 or mapping.bytes <= 0 or mapping.at + mapping.bytes > ADDRESSES:
-        raise UserError(
-            f"mappings: {mapping.bytes:#x} bytes at {mapping.at:#x} do not lie in 0 to 2^47"
-        )
-    return mapping.at, mapping.bytes, mapping.writable, mapping.populate
+    if at < 0 or size <= 0 or at + size > ADDRESSES:
+        raise UserError(f"mappings: {size:#x} bytes at {at:#x} do not lie in 0 to 2^47")
+    return at, size, bool(given.writable), bool(given.populate)
 
 
 class _Thread:

@@ -8,16 +8,17 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from pagewalk import native
+from pagewalk import get_include, native
 from pagewalk.errors import Failure
 from pagewalk.terminal import console, grid, line, names, words
 
 if TYPE_CHECKING:
     from pagewalk.answers import Host
 
-LIBRARIES = ("polars", "altair", "vl-convert-python")
+LIBRARIES = ("polars", "numpy", "altair", "vl-convert-python")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def findings() -> list[Finding]:
         return [*result, Finding("engine", False, str(error), "make build")]
     result.append(Finding("engine", True, f"version {native.version()}"))
     result.extend(_live_programs(native.doctor()))
-    result.append(_counters())
+    result.extend([_header(), _counters()])
     for library in LIBRARIES:
         try:
             detail = f"version {importlib.metadata.version(library)}"
@@ -70,7 +71,7 @@ def _live_programs(answer: Host) -> list[Finding]:
             "qemu-user",
             found,
             str(qemu["Ok"]) if found else f"'-- PROGRAM' cannot run: {qemu['Err']}",
-            "apt-get install qemu-user",
+            "install a qemu-user of version 7.2 to 10.x that loads plugins",
             needed=False,
         ),
         Finding(
@@ -81,6 +82,14 @@ def _live_programs(answer: Host) -> list[Finding]:
             needed=False,
         ),
     ]
+
+
+def _header() -> Finding:
+    """What programs are compiled with that mark regions or ask the machine."""
+    path = Path(get_include()) / "pagewalk.h"
+    found = path.is_file()
+    detail = f"compile with -I{path.parent}" if found else f"no file {path}"
+    return Finding("pagewalk.h", found, detail, "install Pagewalk again", needed=False)
 
 
 def _counters() -> Finding:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pagewalk.quantities import joules
+
 Json = dict[str, Any]
 
 GROUPS = {
@@ -28,7 +30,7 @@ class Event:
     total_nj: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Part:
     """One part of the machine, of all cores together.
 
@@ -52,8 +54,14 @@ class Part:
         """Reads one element of ``parts``."""
         return cls(**{**data, "events": [Event(**e) for e in data["events"]]})
 
+    def __repr__(self) -> str:
+        return (
+            f"<Part {self.part}: {joules(self.total_nj)}, of accesses {joules(self.dynamic_nj)}, "
+            f"static {joules(self.static_nj)}>"
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Energy:
     """Energy of the measured part in nJ: of everything, of accesses, and of `seconds` of time."""
 
@@ -69,6 +77,10 @@ class Energy:
         if not data:
             return None
         return cls(**{**data, "parts": [Part.from_json(p) for p in data["parts"]]})
+
+    def __repr__(self) -> str:
+        parts = (f"{GROUPS[group]} {joules(nj)}" for group, nj in self.groups.items())
+        return f"<Energy {joules(self.total_nj)}: {', '.join(parts)}>"
 
     @property
     def groups(self) -> dict[str, float]:

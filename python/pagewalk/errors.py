@@ -7,6 +7,22 @@ class PagewalkError(Exception):
     exit_status = 1
 
 
+class Terminated(BaseException):
+    """A signal asks the process to end (SIGTERM, SIGHUP); `number` is the signal's.
+
+    Not an `Exception`, as Ctrl-C's is none: what is under way is put away, nothing goes on.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by signal {number}")
+        self.number = number
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell calls the status of a process that the signal ends."""
+        return 128 + self.number
+
+
 class UserError(PagewalkError):
     """What was asked for makes no sense; the message says what would."""
 

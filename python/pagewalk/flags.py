@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from pagewalk import completion
 from pagewalk.errors import UserError
 from pagewalk.options import BY_NAME, Option
 
@@ -40,15 +41,27 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, **more})
 
 
+_OFFERED: Mapping[str, Callable[..., completion.Words]] = {
+    "machine": completion.machine,
+    "settings": completion.setting,
+    "workload": completion.workload,
+    "params": completion.param,
+    "mix": completion.mix,
+}
+"""What a shell offers for a value; of others, files."""
+
+
 def flag(name: str, about: str | None = None) -> Any:
     """What typer reads of an option; `about` is its help where that is not its own."""
     option = BY_NAME[name]
     return typer.Option(
         option.spelled + (f"/--no-{option.spelled[2:]}" if option.both_ways else ""),
-        metavar=option.metavar,
+        # A flag has no value to give, whatever its type is called.
+        metavar="" if option.kind in (bool, bool | None) else option.metavar,
         help=about or option.help,
         rich_help_panel=option.panel,
         min=option.least,
+        autocompletion=_OFFERED.get(name),
     )
 
 

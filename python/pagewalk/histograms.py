@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pagewalk.quantities import significant
+
 Json = dict[str, Any]
 
 TOLD = ("count", "mean", "p50", "p90", "p99", "largest")
 """What a histogram is told by, each a field of `Histogram`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Histogram:
     """Values and how often each was seen.
 
@@ -33,12 +35,21 @@ class Histogram:
     p90: int | None
     p99: int | None
     largest: int | None
-    buckets: list[tuple[int, int, int]] = field(default_factory=list, repr=False)
+    buckets: list[tuple[int, int, int]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, data: Json) -> Histogram:
         """Reads one element of ``histograms`` of a design's result."""
         return cls(**{**data, "buckets": [(b[0], b[1], b[2]) for b in data["buckets"]]})
+
+    def __repr__(self) -> str:
+        told = f"<Histogram {self.path}.{self.name}: {self.count:,} values"
+        if self.mean is None:
+            return f"{told}>"
+        return (
+            f"{told}, mean {significant(self.mean)}, p99 {self.p99}, largest {self.largest} "
+            f"{self.unit}>"
+        )
 
 
 def told(histograms: Iterable[Histogram]) -> list[Histogram]:

@@ -25,7 +25,7 @@ class Interval:
     values: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Intervals:
     """The intervals of one design's measured part, as columns that have a value for each.
 
@@ -63,6 +63,13 @@ class Intervals:
 
     def __len__(self) -> int:
         return len(self.first_instruction)
+
+    def __repr__(self) -> str:
+        if not self.first_instruction:
+            return "<Intervals: none>"
+        columns = len(self.values) + len(self.statistics) + len(self.histograms)
+        end = self.first_instruction[-1] + self.instructions[-1]
+        return f"<Intervals: {len(self)} of {end:,} instructions, {columns} numbers each>"
 
     def __iter__(self) -> Iterator[Interval]:
         for i, first in enumerate(self.first_instruction):

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-from pagewalk.errors import Failure, UserError
+from pagewalk.errors import Failure, Terminated, UserError
 
 if TYPE_CHECKING:
     from pagewalk.answers import (
@@ -43,8 +43,8 @@ class Observer(Protocol):
     def update(self, progress: Json) -> None:
         """Told about five times a second, from another thread."""
 
-    def stopping(self) -> None:
-        """Told when a stop was asked for."""
+    def stopping(self, number: int) -> None:
+        """Told when a signal asked for a stop."""
 
 
 def engine() -> ModuleType:
@@ -115,6 +115,12 @@ def explain(name: str) -> Explanation:
     return answer
 
 
+def topics() -> dict[str, list[str]]:
+    """All names that can be explained by their kind, but for those of counters."""
+    answer: dict[str, list[str]] = _asked(_engine.topics)
+    return answer
+
+
 def nearest(given: str, names: Iterable[str]) -> str | None:
     """The name that a misspelt one is nearest to, if any is near."""
     return _engine.nearest(given, list(names))
@@ -177,7 +183,10 @@ def doctor() -> Host:
 
 
 def run(spec: Json, observer: Observer | None = None) -> Json:
-    """Simulates what `spec` describes; a first Ctrl-C gives the result up to there."""
+    """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
+
+    The observer is told of it, and says so to whom it concerns.
+    """
     text = json.dumps(spec)
     return _watched(lambda progress: _asked(_engine.run, text, progress), observer)
 
@@ -212,12 +221,12 @@ def _watched(work: Callable[[Callable[[str], bool]], Json], observer: Observer |
         finally:
             done.set()
 
-    def ask_to_stop() -> None:
+    def ask_to_stop(number: int) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
         stop.set()
         if observer is not None:
-            observer.stopping()
+            observer.stopping(number)
 
     # A daemon, so that a second Ctrl-C can leave it behind.
     thread = threading.Thread(target=body, name="pagewalk", daemon=True)
@@ -232,18 +241,23 @@ def _watched(work: Callable[[Callable[[str], bool]], Json], observer: Observer |
 
 
 @contextmanager
-def _interruptible(ask_to_stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and a polite kill ask to stop; only the main thread can hear them."""
+def _interruptible(ask_to_stop: Callable[[int], None]) -> Iterator[None]:
+    """Ctrl-C, a polite kill and the terminal's end ask to stop; only the main thread hears them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def handler(_signal: int, _frame: FrameType | None) -> None:
-        ask_to_stop()
+    def handler(number: int, _frame: FrameType | None) -> None:
+        ask_to_stop(number)
 
-    before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGINT, signal.SIGTERM]
+    # Under nohup it is ignored, and stays so.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            # None is a handler that Python has not set and cannot name.
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

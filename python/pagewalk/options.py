@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk.errors import UserError
-from pagewalk.quantities import parse_count
+from pagewalk.quantities import integer, parse_count
+from pagewalk.visible import shown
 
 if TYPE_CHECKING:
     from pagewalk import custom
@@ -28,7 +29,7 @@ DEFAULT_INSTRUCTIONS = 100_000_000
 DEFAULT_WARMUP = 10_000_000
 """Before it, likewise."""
 
-WHAT, HOW_MUCH, OUT = "What runs", "How much of it", "Results"
+WHAT, HOW_MUCH, OUT, COST = "What runs", "How much of it", "Results", "Against perfect TLBs"
 
 Text = str | None
 Texts = list[str] | None
@@ -65,6 +66,10 @@ def _sample(text: str | None, flag: str) -> Json | None:
     """Reads ``LENGTH/PERIOD``."""
     if text is None:
         return None
+    if not isinstance(text, str):
+        raise UserError(
+            f"{flag}: {shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M"
+        )
     length, slash, period = text.partition("/")
     if not slash:
         raise UserError(f"{flag}: '{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M")
@@ -92,21 +97,42 @@ def _settings(pairs: list[str] | None, flag: str) -> list[str]:
     return pairs or []
 
 
-def _asked(value: bool | None, _flag: str) -> bool | None:
-    return None if value is None else bool(value)
+def _asked(value: bool | None, flag: str) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise UserError(f"{flag}: {shown(value)} is not understood; expected True or False")
 
 
-def _path(value: str | os.PathLike[str] | None, _flag: str) -> str | None:
-    return None if value is None else os.fspath(value)
+def _machines(value: Any, _flag: str) -> str | list[str]:
+    return os.fspath(value) if isinstance(value, (str, os.PathLike)) else list(value)
+
+
+def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(f"{flag}: {shown(value)} is not understood; expected the path of a file")
+    return os.fspath(value)
+
+
+def whole(value: object, flag: str, expected: str) -> int:
+    """A whole number, NumPy's too. Raises `UserError` for what is none."""
+    number = integer(value)
+    if number is None:
+        raise UserError(f"{flag}: {shown(value)} is no whole number; expected {expected}")
+    return number
 
 
 def _whole(expected: str, first: int, end: int) -> Callable[[int | None, str], int | None]:
     """Reads a whole number of a range, whose `end` is no more in it."""
 
     def read(value: int | None, flag: str) -> int | None:
-        if value is not None and not first <= value < end:
-            raise UserError(f"{flag}: {value} is not possible; expected {expected}")
-        return value
+        if value is None:
+            return None
+        number = whole(value, flag, expected)
+        if not first <= number < end:
+            raise UserError(f"{flag}: {number} is not possible; expected {expected}")
+        return number
 
     return read
 
@@ -146,11 +172,12 @@ class Option:
 OPTIONS = [
     Option(
         "machine", str, "The simulated machine.", "NAME|FILE",
-        default=DEFAULT_MACHINE, place=("machine",),
+        default=DEFAULT_MACHINE, place=("machine",), read=_machines,
     ),
     Option(
         "settings", Texts,
-        "Changes a configuration key, of one design with NAME:A.B=C; repeatable.", "A.B=C",
+        "Changes a configuration key; of one design, or machine, with NAME:A.B=C; repeatable.",
+        "A.B=C",
         flag="--set", place=("set",), read=_settings,
     ),
     Option("workload", Text, "A built-in program.", "NAME", WHAT),
@@ -190,7 +217,7 @@ OPTIONS = [
     ),
     Option(
         "roi", bool, "Only between the marks of pagewalk.h.", None, HOW_MUCH,
-        default=False, place=("limits", "roi"),
+        default=False, place=("limits", "roi"), read=_asked,
     ),
     Option(
         "sample", Text, "Measure LENGTH of every PERIOD instructions, warm the rest.",
@@ -206,8 +233,12 @@ OPTIONS = [
     ),
     Option(
         "translation_cost", bool | None,
-        "What translation costs, against perfect TLBs, which run beside (compare: always).",
-        None, OUT, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
+        "What translation costs: perfect TLBs run beside (compare: always).",
+        None, COST, both_ways=True, place=("translation_cost",), read=_asked, optional=True,
+    ),
+    Option(
+        "wide", bool, "Every column, in several tables where the terminal is narrow.", None, OUT,
+        default=False, python=False,
     ),
     Option(
         "json_file", Text, "Everything, as JSON.", "FILE", OUT, flag="--json", python=False,
@@ -286,7 +317,7 @@ class Arguments(TypedDict, total=False):
     one's own, and whether there is a bar of `progress`.
     """
 
-    machine: str | os.PathLike[str] | Config
+    machine: str | os.PathLike[str] | Config | Sequence[str | os.PathLike[str] | Config]
     settings: Mapping[str, Any] | None
     workload: str | Iterable[Any] | Sequence[Iterable[Any]] | None
     mappings: Sequence[custom.Mapping | tuple[int, int]] | None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import charts, histograms, pictures
+from pagewalk import charts, columns, histograms, pictures
 from pagewalk.energy import GROUPS
 from pagewalk.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
@@ -88,6 +88,14 @@ def _charts(result: Result) -> str:
     several = len(result.designs) > 1
     parts = [
         ("speedup", "Speedup", _of_speedup(result), charts.speedups, ""),
+        (
+            "speedup-in-time",
+            "Speedup in time",
+            f"How many times as fast as {result.designs[0].name} in seconds, at each machine's "
+            "own clock; longer is better.",
+            _in_time,
+            "",
+        ),
         ("cycles", "Where the cycles went", _of_cycles(result), charts.cycles, ""),
         (
             "l2-tlb-misses",
@@ -128,6 +136,10 @@ def _charts(result: Result) -> str:
 Drawing = Callable[["Result", charts.Look], "Json | None"]
 
 
+def _in_time(result: Result, look: charts.Look) -> Json | None:
+    return charts.speedups(result, look, in_time=True)
+
+
 def _nothing(_result: Result, _look: charts.Look) -> Json | None:
     return None
 
@@ -165,7 +177,7 @@ def _of_speedup(result: Result) -> str:
     if not named:
         return ""
     what = "requests" if result.speedup_by == "request" else "work"
-    text = f"How many times as fast as {first.name} each design does the same {what}; "
+    text = f"How many times as fast as {result.reference} each design does the same {what}; "
     if first.programs:
         text = f"Sum of the programs' speeds over that with {first.name}; "
     text += "longer is better."
@@ -258,12 +270,16 @@ def _energies(result: Result) -> str:
 def _table(result: Result) -> str:
     """One row a number, one column a design."""
     quantities = {q.name: q for d in result.designs for q in d.told}
-    over = "Over the first design"
+    over = f"Over {result.reference}" if result.machines else "Over the first design"
     if result.speedup_by == "request":
         over += ", by requests: cycles a request are compared"
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
     body = [[about("speedup", over), *(_ratio(d.speedup) for d in result.designs)]]
+    if result.machines:
+        meaning = f"In seconds, over {result.designs[0].name}"
+        in_time = [_ratio(d.speedup_in_time) for d in result.designs]
+        body.append([about("speedup_in_time", meaning), *in_time])
     if result.translation_reference is not None:
         meaning = "Of the cycles, what perfect TLBs would save for the same instructions"
         costs = [_percent(d.translation_cost) for d in result.designs]
@@ -291,23 +307,54 @@ def _summary(result: Result) -> str:
     return summary
 
 
+_OF_MIXES = {
+    "weighted_speedup": "weighted speedup",
+    "harmonic_speedup": "harmonic speedup",
+    "antt": "ANTT",
+}
+
+
 def _programs(result: Result) -> str:
     """One row a program of a mix: alone, and in each design's company of the others."""
-    first = result.designs[0]
+    machines: list[str | None] = [*result.machines] or [None]
+    on_each = [[d for d in result.designs if d.machine == machine] for machine in machines]
+    return "".join(_company(designs) for designs in on_each) + _met(result)
+
+
+def _met(result: Result) -> str:
+    """One row a program and design: what it met, up to what was asked of it."""
+    listed = columns.programs(result.designs)
+    rows = [(d, p) for d in result.designs for p in d.programs]
+    if not listed or not rows:
+        return ""
+    filled = [column.filled([p for _, p in rows]) for column in listed]
+    head = ["", "design", *(escape(f.title).replace("\n", "<br>") for f in filled)]
+    body = [
+        [escape(p.name), escape(d.name), *(escape(f.cells[i]) for f in filled)]
+        for i, (d, p) in enumerate(rows)
+    ]
+    return table(head, body, "What each program met")
+
+
+def _company(designs: list[DesignResult]) -> str:
+    """One row a program of a mix, of the designs of one machine."""
+    first = designs[0]
     if not first.programs:
         return ""
     head = ["", f"{breakable(first.name)}<br>IPC alone"]
-    for design in result.designs:
+    for design in designs:
         head += [f"{breakable(design.name)}<br>{what}" for what in ("IPC", "speedup")]
     body = []
     for number, program in enumerate(first.programs):
         cells = [escape(program.name), _shown(program.ipc_alone)]
-        for design in result.designs:
+        for design in designs:
             own = design.programs[number]
             cells += [_shown(own.ipc), _ratio(own.speedup)]
         body.append(cells)
-    weighted = [cell for d in result.designs for cell in ("", _ratio(d.weighted_speedup))]
-    body.append(["weighted speedup", "", *weighted])
+    for name, title in _OF_MIXES.items():
+        if any(getattr(d, name) is not None for d in designs):
+            sums = [cell for d in designs for cell in ("", _ratio(getattr(d, name)))]
+            body.append([title, "", *sums])
     return table(head, body, "Programs of the mix")
 
 

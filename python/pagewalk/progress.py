@@ -23,17 +23,22 @@ class Bar:
 
     Not `alone` in the terminal, because a simulated program writes there too,
     it keeps silent, so that the program's output looks as it does without us.
+    When stopped it says that the result follows, unless there is no one who `reports` it.
+    It is not `shown` where nobody wants it.
     """
 
-    def __init__(self, *, alone: bool = True) -> None:
+    def __init__(self, *, alone: bool = True, reports: bool = True, shown: bool = True) -> None:
         self._start = time.monotonic()
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._reports = reports
         self._visible = self._terminal and alone
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._lock = threading.Lock()
         self._phase = ""
         self._closed = False
+        self.stopped_by = 0
+        """The signal that asked for a stop, 0 without one."""
         # Where and when the present phase began, for its speed.
         self._origin = (0.0, 0.0)
 
@@ -75,11 +80,13 @@ class Bar:
                 done=f"{count(done)} of {count(total)}" if total else count(done),
             )
 
-    def stopping(self) -> None:
-        """Says that Ctrl-C was heard."""
+    def stopping(self, number: int) -> None:
+        """Says that a signal, such as Ctrl-C's, was heard."""
+        self.stopped_by = number
         self._phase = "stopping"
         if self._terminal:
-            sys.stderr.write("\nstopping: the result so far follows (Ctrl-C again abandons it)\n")
+            what = "stopping: the result so far follows" if self._reports else "stopping"
+            sys.stderr.write(f"\n{what} (Ctrl-C again abandons it)\n")
 
     def _open(self) -> tuple[Progress, TaskID]:
         if self._bar is None or self._task is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import native
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Definitions, Key, Sense
+    from pagewalk.answers import Definitions, Key
 
 Json = dict[str, Any]
 
@@ -40,17 +40,22 @@ def statistics(definitions: Definitions) -> str:
         "largest, and the values themselves in buckets, 32 in each doubling.\n",
         "## Summary\n",
         *_table(["name", "unit", "meaning"], _rows(definitions["metrics"], "meaning")),
+        "## Programs of a mix\n",
+        "Told of each program where several run side by side, and of the mix as a whole.\n",
+        *_table(["name", "unit", "meaning"], _rows(definitions["programs"], "meaning")),
         "## Counters\n",
-        "`N` stands for a number.\n",
+        "`N` stands for a number. Components that count the same share a table.\n",
     ]
-    components: dict[str, list[Sense]] = {}
+    components: dict[str, list[tuple[str, ...]]] = {}
     for row in definitions["statistics"]:
         path, _, name = row["name"].rpartition(".")
-        short = row.copy()
-        short["name"] = name
-        components.setdefault(path, []).append(short)
+        components.setdefault(path, []).append((f"`{name}`", row["unit"], row["text"]))
+    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for path, rows in components.items():
-        text += [f"### `{path}`\n", *_table(["name", "unit", "meaning"], _rows(rows, "text"))]
+        alike.setdefault(tuple(rows), []).append(path)
+    for shared, paths in alike.items():
+        heading = ", ".join(f"`{path}`" for path in paths)
+        text += [f"### {heading}\n", *_table(["name", "unit", "meaning"], shared)]
     return "\n".join(text)
 
 
@@ -62,7 +67,8 @@ def configuration(keys: list[Key], schema: Json) -> str:
         "A run is configured by a machine file, a design file on top of it and `--set KEY=VALUE` "
         "on top of both; the last word counts. Files are TOML; `[a.b]` followed by `c = 1` is the "
         "key `a.b.c`. A key that is not listed here is refused. `<name>` stands for a name that "
-        "the file chooses. Of the tables marked *one of*, exactly one is given.\n",
+        "the file chooses. Of the tables marked *one of*, exactly one is given. `pagewalk explain "
+        "KEY` says the same of one, and which part of the machine reads it.\n",
         str(schema.get("description", "")) + "\n",
     ]
     sections: dict[str, list[Key]] = {}
@@ -72,11 +78,22 @@ def configuration(keys: list[Key], schema: Json) -> str:
         head, *rest = rows
         text += [f"## `{name}`\n", f"{head['text']}\n"]
         if head["expected"] != "a table" or not rest:
-            text.append(f"Expected: {head['expected']}.\n")
+            text.append(f"Expected: {_expected(head)}.\n")
         if rest:
-            table = [(f"`{r['path']}`", r["expected"], r["text"]) for r in rest]
-            text += _table(["key", "expected", "meaning"], table)
+            table = [(f"`{r['path']}`", _expected(r), _default(r), r["text"]) for r in rest]
+            text += _table(["key", "expected", "default", "meaning"], table)
     return "\n".join(text)
+
+
+def _expected(key: Key) -> str:
+    """The values of a key, with their unit."""
+    return f"{key['expected']}, {key['unit']}" if key["unit"] else key["expected"]
+
+
+def _default(key: Key) -> str:
+    """What holds where a file says nothing; of a table its own keys tell."""
+    default = key.get("default")
+    return "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
 
 
 def _rows(definitions: Sequence[Mapping[str, Any]], meaning: str) -> list[tuple[str, ...]]:

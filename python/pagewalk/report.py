@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
@@ -12,20 +12,22 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pagewalk import colours, histograms, native
-from pagewalk.energy import GROUPS
+from pagewalk import colours, columns, histograms, native
+from pagewalk.columns import ALWAYS, Column, Filled
+from pagewalk.names import shortened
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
-from pagewalk.terminal import Settings, grid, label, line, names, numbers, words
+from pagewalk.terminal import Settings, colours_of, grid, label, line, names, numbers, words
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from pagewalk.result import DesignResult, Result, Share
 
 Json = dict[str, Any]
+Row = TypeVar("Row")
 
-_FILLS = "█▓▒░▚▞▄▀▌▐▙▟▛▜"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
+"""Columns of a bar's label, and of a design's name where there is no room for all of it."""
 _MINIMUM_SHARE = 0.002
 _PROSE = 30
 """Columns below which what a number means stands under it, not beside it."""
@@ -78,8 +80,13 @@ _OWN = (*_COMPOSED, "virtual")
 
 
 def _kind(key: str) -> str:
-    """The kind of a part of the design that a key is of: `page_table.radix`."""
+    """The kind of a part that a key is of: `page_table.radix`, `mmu.prefetcher.next_page`."""
     names = key.split(".")
+    if names[0] == "mmu":
+        chosen = (
+            2 if names[1] == "prefetcher" else 4 if names[3:4] == ["replacement"] else len(names)
+        )
+        return ".".join(names[: chosen + 1]) if len(names) > chosen else ""
     first = names.index("virtual") + 1 if names[0] == "virtual" else 0
     found = names[first : first + 1]
     return ".".join(names[: first + 2]) if found and found[0] in _COMPOSED else ""
@@ -97,24 +104,33 @@ def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]
     return settings({**kinds, **shown})
 
 
-def resolved(result: Result) -> Table:
+def _on_each(result: Result) -> list[list[DesignResult]]:
+    """The designs of each machine."""
+    machines: list[str | None] = [*result.machines] or [None]
+    return [[d for d in result.designs if d.machine == machine] for machine in machines]
+
+
+def resolved(result: Result, short: dict[str, str]) -> Table:
     """What each design is: the first by what it is made of, the others by what is different.
 
-    What is as it is when a file says nothing is left out.
+    What is as it is when a file says nothing is left out. Each of several machines has a first. A
+    name that is `short` below stands whole before it.
     """
-    first, *others = result.designs
-    base = flattened(first.config)
     usual = {key["path"]: key.get("default") for key in native.config_keys()}
-    own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
-    rows = [(first.name, _made_of(own, usual, {}))]
-    for design in others:
-        different = _made_of(flattened(design.config), usual, base)
-        rows.append((design.name, different or f"as {first.name}"))
+    rows = []
+    for first, *others in _on_each(result):
+        base = flattened(first.config)
+        own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
+        rows.append((first.name, _made_of(own, usual, {})))
+        for design in others:
+            different = _made_of(flattened(design.config), usual, base)
+            rows.append((design.name, different or f"as {first.name}"))
     table = grid()
     names(table, "cyan")
     words(table, "dim")
     for name, text in rows:
-        table.add_row(name, Settings(text))
+        whole = "" if short[name] == visible(name) else f"{name}: "
+        table.add_row(short[name], Settings(whole + text))
     return table
 
 
@@ -137,8 +153,11 @@ def bar(fraction: float, width: int) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def run(result: Result, out: Console) -> None:
-    """One design: everything of its summary and where its cycles went."""
+def run(result: Result, out: Console, *, wide: bool = False) -> None:
+    """One design: everything of its summary and where its cycles went.
+
+    With `wide` no column is left out where the terminal is narrow.
+    """
     design = result.designs[0]
     out.print(heading(result))
     out.print(line((design.name, "bold cyan"), "  ", design.description))
@@ -154,8 +173,8 @@ def run(result: Result, out: Console) -> None:
         )
         out.print()
         out.print(Padding(line(sampled), (0, 0, 0, 2)))
-    _print_histograms(design, out)
-    _print_programs(result, out)
+    _print_histograms(design, out, wide=wide)
+    _print_programs(result, out, wide=wide)
     _print_costs(result, out)
     _print_title("Where the cycles went", out)
     _print_stack(design, out)
@@ -163,43 +182,35 @@ def run(result: Result, out: Console) -> None:
     _print_end(result, out)
 
 
-def compare(result: Result, out: Console) -> None:
-    """Many designs: a table, speedups and cycles side by side."""
+def compare(result: Result, out: Console, *, wide: bool = False) -> None:
+    """Many designs: a table, speedups and cycles side by side; `wide` is as for `run`."""
     out.print(heading(result))
-    out.print(Padding(resolved(result), (0, 0, 0, 2), expand=False))
+    out.print(Padding(resolved(result, _short(result, out)), (0, 0, 0, 2), expand=False))
     out.print()
-    columns = [
-        ("ipc", "IPC", significant),
-        ("requests", "requests", count),
-        ("cycles_per_request", "cycles\na request", significant),
-        ("l1d_tlb_mpki", "L1 TLB\nMPKI", significant),
-        ("l2_tlb_mpki", "L2 TLB\nMPKI", significant),
-        ("walks", "walks", count),
-        ("walk_cycles_mean", "cycles\na walk", significant),
-        ("walk_reads_per_walk", "reads\na walk", significant),
-        ("page_faults", "page\nfaults", count),
-        ("page_table_bytes", "page\ntables", size),
-        ("largest_contiguous_bytes", "largest\nblock", size),
-    ]
-    shown = [c for c in columns if any(d.get(c[0]) is not None for d in result.designs)]
-    cells: list[list[Any]] = [[_title(d) for d in result.designs]]
-    cells.append([_ratio(d.speedup) for d in result.designs])
-    kind = result.speedup_kind
-    speedup = f"speedup,\n{kind}" if kind else "speedup"
-    titles = ["design", speedup, *(title for _, title, _ in shown)]
-    cells += [[_cell(d.get(name), write) for d in result.designs] for name, _, write in shown]
-    _print_blocks(titles, cells, out)
-    _print_times(result, out)
-    _print_programs(result, out)
-    _print_costs(result, out)
+    _print_designs(columns.comparison(result), result.designs, result, out, wide=wide)
+    _print_programs(result, out, wide=wide)
     _print_speedups(result, out)
     _print_stacks(result, out)
-    _print_energies(result, out)
+    _print_costs(result, out)
+    _print_times(result, out, wide=wide)
+    _print_energies(result, out, wide=wide)
     _print_end(result, out)
 
 
-def _title(design: DesignResult) -> Text:
-    name = line(design.name, style="cyan")
+def _short(result: Result, out: Console) -> dict[str, str]:
+    """The designs' names as bars and tables have them: whole where nothing is narrow."""
+    names = [d.name for d in result.designs]
+    width = max(_LABEL, out.width // 4) if out.is_terminal else out.width // 2
+    short = shortened((visible(name) for name in names), width)
+    return {name: short[visible(name)] for name in names}
+
+
+def _label_width(short: dict[str, str]) -> int:
+    return max(_LABEL, *(1 + cell_len(name) for name in short.values()))
+
+
+def _title(design: DesignResult, name_of_it: str) -> Text:
+    name = line(name_of_it, style="cyan")
     if not design.complete:
         name += line(f" ({design.status.replace('_', ' ')})", style="yellow")
     return name
@@ -234,16 +245,80 @@ def _print_quantities(design: DesignResult, out: Console) -> None:
         out.print(Padding(line(meaning, style="dim"), (0, 0, 0, 6)))
 
 
-def _print_blocks(titles: list[str], columns: list[list[Any]], out: Console) -> None:
+def _print_designs(
+    listed: Sequence[Column[DesignResult]],
+    designs: Sequence[DesignResult],
+    result: Result,
+    out: Console,
+    *,
+    wide: bool,
+) -> None:
+    """A row a design; below it what the words above the numbers mean."""
+    short = _short(result, out)
+    heads = [_title(d, short[d.name]) for d in designs]
+    _print_columns("design", heads, designs, listed, out, wide=wide)
+
+
+def _print_columns(
+    first: str,
+    heads: Sequence[Text],
+    rows: Sequence[Row],
+    listed: Sequence[Column[Row]],
+    out: Console,
+    *,
+    wide: bool,
+) -> None:
+    """A table of declared columns, without those that have no number.
+
+    Where it is too narrow for all, the less important ones are left out and named below,
+    unless it is `wide` or no terminal.
+    """
+    filled = [(column, column.filled(rows)) for column in listed]
+    filled = [(c, f) for c, f in filled if f.known or c.importance == ALWAYS]
+    every = [f for _, f in filled]
+    room = out.width - 2 - max(cell_len(first), *(head.cell_len for head in heads))
+    shown = every if wide or not out.is_terminal else _fitting(every, room)
+    _print_table(first, heads, shown, out)
+    used = [column for column, f in filled if f in shown]
+    terms = columns.legend(used, [f.title for f in shown])
+    _print_flow([f"{term}: {meaning}" for term, meaning in terms], " · ", out)
+    if left := columns.together([column for column, f in filled if f not in shown]):
+        named = ", ".join(left).split(" ")
+        _print_flow(["not shown:", *named, "(--wide shows all)"], " ", out)
+
+
+def _fitting(every: Sequence[Filled], room: int) -> list[Filled]:
+    """Those that stand side by side in `room` cells, by importance; at least one."""
+    shown = list(every)
+    while len(shown) > 1 and sum(2 + _width(f) for f in shown) > room:
+        least = max(f.importance for f in shown)
+        if least == ALWAYS:
+            break
+        shown.remove([f for f in shown if f.importance == least][-1])
+    return shown
+
+
+def _print_flow(parts: Sequence[str], between: str, out: Console) -> None:
+    """Parts on as few lines as hold them, broken between two where one has the room."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and 2 + cell_len(f"{lines[-1]}{between}{part}") <= out.width:
+            lines[-1] += f"{between}{part}"
+        else:
+            lines.append(part)
+    for text in lines:
+        out.print(Padding(line(text, style="dim"), (0, 0, 0, 2), expand=False))
+
+
+def _width(column: Filled) -> int:
+    return max(cell_len(text) for text in [*column.title.split("\n"), *column.cells])
+
+
+def _print_table(first: str, heads: Sequence[Text], filled: Sequence[Filled], out: Console) -> None:
     """A table of names and numbers; in several blocks, each with the names, if it is wide."""
-    names_title, *titles = titles
-    rows, *columns = columns
     room = out.width - 2
-    widths = [
-        max(cell_len(text) for text in [*title.split("\n"), *cells])
-        for title, cells in zip(titles, columns, strict=True)
-    ]
-    widest = max(cell_len(names_title), *(name.cell_len for name in rows))
+    widths = [_width(column) for column in filled]
+    widest = max(cell_len(first), *(head.cell_len for head in heads))
     # A name may be long as a file's name; it is folded to leave the numbers room.
     for_names = min(widest, max(room // 3, room - sum(2 + width for width in widths)))
     blocks = _blocks(widths, room - for_names)
@@ -255,11 +330,14 @@ def _print_blocks(titles: list[str], columns: list[list[Any]], out: Console) -> 
         if number:
             out.print()
         table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-        table.add_column(names_title, vertical="bottom", overflow="fold", width=for_names)
+        table.add_column(first, vertical="bottom", overflow="fold", width=for_names)
+        # Units stand on one line, and so do the last words of titles.
+        height = max(filled[i].title.count("\n") for i in block)
         for i in block:
-            numbers(table, titles[i])
-        for row, name in enumerate(rows):
-            table.add_row(name, *(columns[i][row] for i in block))
+            title = filled[i].title
+            numbers(table, "\n" * (height - title.count("\n")) + title)
+        for row, head in enumerate(heads):
+            table.add_row(head, *(filled[i].cells[row] for i in block))
         out.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
@@ -276,73 +354,92 @@ def _blocks(widths: list[int], room: int) -> list[list[int]]:
     return blocks
 
 
-def _print_histograms(design: DesignResult, out: Console) -> None:
+def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None:
     """A line a histogram: mean, percentiles and largest value."""
     shown = histograms.told(design.histograms)
     if not shown:
         return
     units = dict.fromkeys(h.unit for h in shown)
     _print_title(f"How long it took ({', '.join(units)})", out)
-    cells: list[list[Any]] = [[line(histograms.label(h), style="cyan") for h in shown]]
-    cells.append([count(h.count) for h in shown])
-    for part in histograms.TOLD[1:]:
-        cells.append([_cell(getattr(h, part), significant) for h in shown])
-    _print_blocks(["", *_PARTS.values()], cells, out)
+    heads = [line(histograms.label(h), style="cyan") for h in shown]
+    _print_columns("", heads, shown, columns.histogram(), out, wide=wide)
 
 
-def _print_times(result: Result, out: Console) -> None:
+def _print_times(result: Result, out: Console, *, wide: bool) -> None:
     """A row a design: median, 99th percentile and largest value of each histogram."""
-    shown = {d.name: histograms.told(d.histograms) for d in result.designs}
-    labels = dict.fromkeys(histograms.label(h) for listed in shown.values() for h in listed)
-    if not labels:
+    listed = columns.times(result)
+    if not listed:
         return
     _print_title("How long it took (cycles)", out)
-    titles = ["design"]
-    cells: list[list[Any]] = [[line(name, style="cyan") for name in shown]]
-    for name in labels:
-        own = [next((h for h in hs if histograms.label(h) == name), None) for hs in shown.values()]
-        for part in ("p50", "p99", "largest"):
-            titles.append(f"{visible(name)}\n{_PARTS[part]}")
-            cells.append([_cell(None if h is None else getattr(h, part), significant) for h in own])
-    _print_blocks(titles, cells, out)
+    _print_designs(listed, result.designs, result, out, wide=wide)
 
 
-_PARTS = {
-    "count": "number",
-    "mean": "mean",
-    "p50": "50 %",
-    "p90": "90 %",
-    "p99": "99 %",
-    "largest": "largest",
-}
-"""Titles of what a histogram is told by."""
+_PROGRAM = 28
+"""Columns of a program's name beside its numbers."""
 _HEAD = 16
 """Columns of a design's name above its numbers; a longer one takes several lines."""
-_WEIGHTED = "weighted speedup"
+_OF_MIXES = {
+    "weighted speedup": "weighted_speedup",
+    "harmonic speedup": "harmonic_speedup",
+    "ANTT": "antt",
+}
+"""What is told of a mix as a whole."""
 
 
-def _print_programs(result: Result, out: Console) -> None:
-    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
+    """The programs of a mix: their speeds, and what each met."""
     if not result.designs[0].programs:
         return
-    first = result.designs[0]
+    for designs in _on_each(result):
+        _print_company(result, designs, out)
+    listed = columns.programs(result.designs)
+    if not listed:
+        return
+    rows = [(d, p) for d in result.designs for p in d.programs]
     several = len(result.designs) > 1
-    heads = [chop_cells(visible(d.name), _HEAD) if several else [] for d in result.designs]
-    height = max(1, *(len(head) for head in heads))
-    titles = ["program", "\n" * (height - 1) + "IPC\nalone"]
-    cells: list[list[Any]] = [
-        [line(name, style="cyan") for name in (*(p.name for p in first.programs), _WEIGHTED)],
-        [*(_cell(p.ipc_alone, significant) for p in first.programs), ""],
+    short = _short(result, out)
+    programs = _programs(list(dict.fromkeys(visible(p.name) for _, p in rows)))
+    width = max(cell_len(text) for text in programs.values())
+    heads = [
+        label(programs[visible(p.name)], width, "cyan")
+        + line(f"  {short[d.name]}" if several else "", style="dim")
+        for d, p in rows
     ]
-    for design, head in zip(result.designs, heads, strict=True):
-        over = "\n" * (height - len(head)) + "".join(f"{part}\n" for part in head)
+    _print_title("What each program met", out)
+    _print_columns("program", heads, [p for _, p in rows], listed, out, wide=wide)
+
+
+def _programs(listed: Sequence[str]) -> dict[str, str]:
+    """What programs are called beside their numbers, without arguments that need not be told."""
+    words = [name.split(" ")[0] for name in listed]
+    first = words if len(set(words)) == len(words) else listed
+    short = shortened(first, _PROGRAM)
+    return {name: short[word] for name, word in zip(listed, first, strict=True)}
+
+
+def _print_company(result: Result, designs: Sequence[DesignResult], out: Console) -> None:
+    """The programs of a mix, a row each: alone, and in each design's company of the others."""
+    first = designs[0]
+    several = len(result.designs) > 1
+    short = _short(result, out)
+    heads = [chop_cells(short[d.name], _HEAD) if several else [] for d in designs]
+    whole = [k for k, v in _OF_MIXES.items() if any(getattr(d, v) is not None for d in designs)]
+    names_of = [line(name, style="cyan") for name in (*(p.name for p in first.programs), *whole)]
+    blank = [""] * len(whole)
+    filled = [
+        Filled("IPC\nalone", [*(_cell(p.ipc_alone, significant) for p in first.programs), *blank])
+    ]
+    for design, head in zip(designs, heads, strict=True):
+        over = "".join(f"{part}\n" for part in head)
         # The speed of one design is told by what its programs lose to each other.
         speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
-        titles += [f"{over}IPC", f"{over}{'speedup' if several else 'of alone'}"]
-        cells.append([*(_cell(p.ipc, significant) for p in design.programs), ""])
-        cells.append([_ratio(speed) for speed in (*speeds, design.weighted_speedup)])
+        ipcs = [*(_cell(p.ipc, significant) for p in design.programs), *blank]
+        filled.append(Filled(f"{over}IPC", ipcs))
+        of_mix = [getattr(design, _OF_MIXES[name]) for name in whole]
+        ratios = [_cell(speed, columns.ratio) for speed in (*speeds, *of_mix)]
+        filled.append(Filled(f"{over}{'speedup' if several else 'of alone'}", ratios))
     _print_title(f"Programs of the mix (alone: on {first.name})", out)
-    _print_blocks(titles, cells, out)
+    _print_table("program", names_of, filled, out)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
@@ -370,10 +467,6 @@ def _tables(path: str, config: Json) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _tables(f"{path}.{key}", value)
 
 
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _print_end(result: Result, out: Console) -> None:
     out.print()
     for note in notes(result):
@@ -399,27 +492,51 @@ def _cost(design: DesignResult) -> str:
 
 
 def _print_costs(result: Result, out: Console) -> None:
-    rows = costs(result)
+    """What translation costs, where a table's number does not say all of it."""
+    told = {d.name for d in result.designs if _needs_words(result, d)}
+    rows = [row for row in costs(result) if row[0] in told]
     if not rows:
         return
     _print_title("Against perfect TLBs on the same instructions", out)
+    short = _short(result, out)
+    table = grid()
+    names(table, "cyan", width=_label_width(short) - 2)
+    words(table)
     for name, words_of_it in rows:
-        out.print(line("  ") + label(name, _LABEL, "cyan") + line(words_of_it))
+        table.add_row(short[name], words_of_it)
+    out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def _needs_words(result: Result, design: DesignResult) -> bool:
+    cost = design.translation_cost
+    return len(result.designs) == 1 or cost is None or cost < 0 or design.sampling is not None
 
 
 def _print_speedups(result: Result, out: Console) -> None:
+    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
     known = [(d, d.speedup) for d in result.designs if d.speedup is not None]
+    _print_bars(f"Speedup over {result.reference}{kind}", known, result, out)
+    by = ", by requests" if result.speedup_by == "request" else ""
+    known = [(d, d.speedup_in_time) for d in result.designs if d.speedup_in_time is not None]
+    _print_bars(f"Speedup in time over {result.designs[0].name}{by}", known, result, out)
+
+
+def _print_bars(
+    title: str, known: Sequence[tuple[DesignResult, float]], result: Result, out: Console
+) -> None:
     if not known:
         return
     most = max(speedup for _, speedup in known)
-    width = max(10, min(60, out.width - _LABEL - 12))
-    kind = f", {result.speedup_kind}" if result.speedup_kind else ""
-    _print_title(f"Speedup over {result.designs[0].name}{kind}", out)
+    short = _short(result, out)
+    room = _label_width(short)
+    width = max(10, min(60, out.width - room - 12))
+    _print_title(title, out)
     for design, speedup in known:
-        style = "green" if speedup > 1.0005 else "red" if speedup < 0.9995 else "bright_black"
+        faster = colours.FASTER if speedup > 1.0005 else colours.SAME
+        style = colours.SLOWER if speedup < 0.9995 else faster
         out.print(
             line("  ")
-            + label(design.name, _LABEL, "cyan")
+            + label(short[design.name], room, "cyan")
             + line((bar(speedup / most, width), style), f" {speedup:.3f}")
         )
 
@@ -427,14 +544,14 @@ def _print_speedups(result: Result, out: Console) -> None:
 def _print_stack(design: DesignResult, out: Console) -> None:
     width = max(10, min(50, out.width - _LABEL - 22))
     most = max((s.share for s in design.cycle_stack), default=1.0) or 1.0
-    style = colours.causes([s.cause for s in design.cycle_stack])
+    style = colours.inks([s.cause for s in design.cycle_stack], colours_of(out))
     for share in design.cycle_stack:
         if share.share < _MINIMUM_SHARE:
             continue
         out.print(
             line("  ")
             + label(colours.words(share.cause), _LABEL)
-            + line((bar(share.share / most, width), style[share.cause]), _percent(share))
+            + line((bar(share.share / most, width), style[share.cause][1]), _percent(share))
         )
 
 
@@ -448,19 +565,16 @@ def _print_stacks(result: Result, out: Console) -> None:
     if not known:
         return
     most = max(cycles for _, cycles in known)
-    width = max(10, min(60, out.width - _LABEL - 12))
+    short = _short(result, out)
+    room = _label_width(short)
+    width = max(10, min(60, out.width - room - 12))
     causes = dict.fromkeys(
         s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
-    # Without colours, fills tell the causes apart: one for each that there is.
-    fills = _FILLS if out.color_system is None else "█"
-    ink = {
-        cause: (fills[i % len(fills)], style)
-        for i, (cause, style) in enumerate(colours.causes(list(causes)).items())
-    }
+    ink = colours.inks(list(causes), colours_of(out))
     _print_title(f"Where the cycles went (cycles {result.per})", out)
     for design, cycles in known:
-        row = line("  ") + label(design.name, _LABEL, "cyan")
+        row = line("  ") + label(short[design.name], room, "cyan")
         _stacked(row, design.cycle_stack, ink, width * cycles / most)
         out.print(row + line(f" {significant(cycles)}"))
     legend = line("  ")
@@ -506,22 +620,14 @@ def _print_energy(design: DesignResult, out: Console) -> None:
         out.print(line(f"  {len(rest)} smaller parts together: {total}", style="dim"))
 
 
-def _print_energies(result: Result, out: Console) -> None:
+def _print_energies(result: Result, out: Console, *, wide: bool) -> None:
     """A row a design: energy, relative to the first, and what kinds of parts took."""
     known = [(d, e) for d in result.designs if (e := d.energy) is not None]
     if not known:
         return
-    groups = [g for g in GROUPS if any(g in e.groups for _, e in known)]
     _print_title(f"Where the energy went (ratio: {result.per})", out)
-    cells: list[list[Any]] = [[line(d.name, style="cyan") for d, _ in known]]
-    cells.append([joules(e.total_nj) for _, e in known])
-    cells.append([_ratio(d.energy_ratio) for d, _ in known])
-    cells.append([joules(e.dynamic_nj) for _, e in known])
-    cells.append([joules(e.static_nj) for _, e in known])
-    for group in groups:
-        cells.append([joules(e.groups[group]) if group in e.groups else "–" for _, e in known])
-    titles = ["design", "energy", "over the\nfirst", "dynamic", "static"]
-    _print_blocks([*titles, *(GROUPS[g].replace(" ", "\n") for g in groups)], cells, out)
+    designs = [d for d, _ in known]
+    _print_designs(columns.energies(result), designs, result, out, wide=wide)
 
 
 def _stacked(row: Text, stack: list[Share], ink: dict[str, tuple[str, str]], width: float) -> None:

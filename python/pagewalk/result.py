@@ -12,7 +12,7 @@ from pagewalk import files
 from pagewalk.energy import Energy
 from pagewalk.histograms import TOLD, Histogram
 from pagewalk.intervals import Intervals
-from pagewalk.quantities import count
+from pagewalk.quantities import count, significant, with_unit
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _OF_PARTS = {
     "dynamic": "Energy that accesses to this part of the machine took",
     "static": "Energy that leaked and ticked in this part of the machine",
 }
+_OF_MIXES = ("weighted_speedup", "harmonic_speedup", "antt")
 _OF_REQUESTS = ("requests", "cycles_per_request", "instructions_per_request")
 
 
@@ -35,7 +36,7 @@ class Quantity:
     name: str
     value: float | None
     unit: str
-    meaning: str
+    meaning: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Statistic:
     name: str
     value: int
     unit: str
-    meaning: str
+    meaning: str = field(repr=False)
     gauge: bool
 
 
@@ -75,8 +76,11 @@ class ProgramResult:
     """What one program of a mix did, up to the instructions or requests asked for.
 
     `cycles` are those from the start of the measured part until then; `ipc_alone` are the
-    instructions a cycle of the program alone on the first design. `speedup` refers to the first
-    design in the same mix.
+    instructions a cycle of the program alone on the first design (of the same machine). `speedup`
+    refers to that design in the same mix, `speedup_in_time` to the first one on the first machine,
+    in seconds. `own` counts what the program did to the machine until then, `later` what it did
+    while others were not done: misses, walks, page faults, cycles of cores. Memory is in bytes, at
+    the end. ``pagewalk explain programs.NAME`` defines each number.
     """
 
     name: str
@@ -86,6 +90,28 @@ class ProgramResult:
     ipc: float | None
     ipc_alone: float | None
     speedup: float | None
+    speedup_in_time: float | None = None
+    l1d_tlb_mpki: float | None = None
+    l1i_tlb_mpki: float | None = None
+    l2_tlb_mpki: float | None = None
+    walk_cycles_mean: float | None = None
+    mapped_4kb: int | None = None
+    mapped_2mb: int | None = None
+    mapped_1gb: int | None = None
+    page_table_bytes: int | None = None
+    own: dict[str, int] = field(default_factory=dict, repr=False)
+    later: dict[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def mapped(self) -> int | None:
+        """Memory that its processes have mapped at the end, in bytes."""
+        sizes = (self.mapped_4kb, self.mapped_2mb, self.mapped_1gb)
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def get(self, name: str) -> float | None:
+        """A number by name, or a count of `own`; None where there is none."""
+        found: float | None = getattr(self, name, None) if name != "name" else None
+        return self.own.get(name) if found is None else found
 
 
 @dataclass(frozen=True)
@@ -112,7 +138,7 @@ def _statistics(rows: list[Json]) -> list[Statistic]:
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DesignResult:
     """The result of one design.
 
@@ -129,6 +155,13 @@ class DesignResult:
 
     `energy` says where the energy of the measured part went; `energy_ratio` is it relative to the
     first design, for an instruction or a request as `speedup_by` says.
+
+    Where several machines were compared, `machine` says which one this is on, `design` is the
+    name without it, and what is said above of the first design is said of the first on the same
+    machine. `speedup_in_time` compares seconds, with the first design on the first machine.
+
+    A mix has a `harmonic_speedup` and an `antt`, too, and `outside_programs`: what was done for
+    none of its programs, which with all that they did adds up to the machine's counters.
 
     `translation_cost` is the share of the cycles that perfect TLBs would save for the same
     instructions, where that was measured and is defined: `Result.translation_reference`.
@@ -154,6 +187,12 @@ class DesignResult:
     energy: Energy | None = None
     energy_ratio: float | None = None
     mappings: list[MappedPage] | None = None
+    machine: str | None = None
+    design: str = ""
+    speedup_in_time: float | None = None
+    harmonic_speedup: float | None = None
+    antt: float | None = None
+    outside_programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -181,6 +220,12 @@ class DesignResult:
             energy=Energy.from_json(data.get("energy")),
             energy_ratio=data.get("energy_ratio"),
             mappings=_mappings(data.get("mappings")),
+            machine=data.get("machine"),
+            design=data.get("design") or data["name"],
+            speedup_in_time=data.get("speedup_in_time"),
+            harmonic_speedup=data.get("harmonic_speedup"),
+            antt=data.get("antt"),
+            outside_programs=data.get("outside_programs") or {},
         )
 
     @property
@@ -211,9 +256,47 @@ class DesignResult:
     def __getitem__(self, name: str) -> float:
         value = self.get(name)
         if value is None:
-            known = ", ".join(q.name for q in self.quantities)
-            raise KeyError(f"no number '{name}' in the summary; there are {known}")
+            raise KeyError(_unknown("number", name, "the summary", [q.name for q in self.told]))
         return value
+
+    def __repr__(self) -> str:
+        told = [] if self.complete else [self.status.replace("_", " ")]
+        told += [
+            f"{name} {with_unit(value, unit)}"
+            for name, unit in _TOLD.items()
+            if (value := self.get(name)) is not None
+        ]
+        if self.speedup is not None:
+            told.append(f"speedup {significant(self.speedup)}")
+        if self.translation_cost is not None:
+            told.append(f"translation costs {significant(100 * self.translation_cost)} %")
+        return visible(f"<pagewalk.DesignResult {self.name}: {', '.join(told)}>")
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f'<tr title="{escape(q.meaning)}"><th>{escape(q.name)}</th>'
+            f"<td>{escape(with_unit(q.value, q.unit))}</td><td>{escape(q.unit)}</td></tr>"
+            for q in self.told
+        )
+        return f"<table><caption>{escape(visible(self.name))}</caption>{rows}</table>"
+
+
+_TOLD = {"ipc": "", "l2_tlb_mpki": "", "walks": "", "walk_cycles_mean": "", "cycles": ""}
+"""What is shown of a design on one line."""
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _unknown(kind: str, name: object, where: str, names: list[str]) -> str:
+    from pagewalk import native
+
+    near = native.nearest(str(name), names)
+    hint = f"did you mean '{near}'? " if near else ""
+    return f"no {kind} '{name}' in {where}; {hint}there are {', '.join(names)}"
 
 
 class Result:
@@ -233,10 +316,23 @@ class Result:
         """The design that `DesignResult.translation_cost` compares with.
 
         Its ``name``, its ``cycles`` and its ``cycles_per_instruction``; None where that was not
-        asked for, or is not defined. It need not be among `designs`.
+        asked for, or is not defined. It need not be among `designs`. Of several machines it is
+        that of the first; ``data["translation_references"]`` has each one's.
         """
-        reference: Json | None = self.data.get("translation_reference")
+        several: list[Json] = self.data.get("translation_references") or [None]
+        reference: Json | None = self.data.get("translation_reference", several[0])
         return reference
+
+    @property
+    def machines(self) -> list[str]:
+        """The machines that were compared, in order; empty where there was one."""
+        return list(dict.fromkeys(d.machine for d in self.designs if d.machine is not None))
+
+    @property
+    def reference(self) -> str:
+        """In words, what speedups and energies refer to."""
+        first = self.designs[0]
+        return f"{first.design} on the same machine" if self.machines else first.name
 
     @property
     def speedup_by(self) -> str:
@@ -259,7 +355,9 @@ class Result:
     def facts(self) -> list[str]:
         """On what machine, and which part of the program, in words."""
         limits = self.data["limits"]
-        facts = [f"machine {self.data['machine']}", f"seed {self.data['seed']}"]
+        several = self.machines
+        machine = f"machines {', '.join(several)}" if several else self.data["machine"]
+        facts = [machine if several else f"machine {machine}", f"seed {self.data['seed']}"]
         for key, what in (("skip", "skipped"), ("warmup", "warm-up")):
             for name, unit in ((key, "instructions"), (f"{key}_requests", "requests")):
                 if limits.get(name):
@@ -297,55 +395,85 @@ class Result:
         """The simulated program's own exit status, 0 without a program."""
         return int(self.data["source"].get("exit_status") or 0)
 
-    def __getitem__(self, design: str) -> DesignResult:
+    def __getitem__(self, design: str | tuple[str, str]) -> DesignResult:
+        """A design's result by its name; of several machines by machine and design."""
         for result in self.designs:
-            if result.name == design:
+            if design in (result.name, (result.machine, result.design)):
                 return result
-        known = ", ".join(d.name for d in self.designs)
-        raise KeyError(f"no design '{design}' in this result; there are {known}")
+        raise KeyError(_unknown("design", design, "this result", [d.name for d in self.designs]))
+
+    def _key(self, design: DesignResult) -> dict[str, str | None]:
+        """The first columns of frames: which design it is, and on which of several machines."""
+        machine = {"machine": design.machine} if self.machines else {}
+        return {**machine, "design": design.design or design.name}
+
+    def _keys(self, designs: list[DesignResult]) -> dict[str, polars.Series]:
+        """These columns, a row a design."""
+        import polars
+
+        keys = [self._key(d) for d in designs]
+        return {
+            name: polars.Series([key[name] for key in keys], dtype=polars.String)
+            for name in self._key(self.designs[0])
+        }
 
     @cached_property
     def summary(self) -> polars.DataFrame:
-        """One row a design, a column a number of the summary; of a mix weighted speedup, too."""
+        """One row a design, a column a number of the summary.
+
+        Numbers are Float64, null where a design has none; the columns are the same for every
+        run: `weighted_speedup`, `harmonic_speedup` and `antt` are those of a mix,
+        `translation_cost` is there where measured. Of several machines there is a row a machine
+        and design, with the column machine first.
+        """
         import polars
 
-        is_mix = any(d.programs for d in self.designs)
-        costed = self.translation_reference is not None
-        rows = [
+        across = ("speedup_in_time",) if self.machines else ()
+        own = ("speedup", *across, "energy_ratio", *_OF_MIXES, "translation_cost")
+        names = dict.fromkeys(q.name for d in self.designs for q in d.quantities)
+        return polars.DataFrame(
             {
-                "design": d.name,
-                "status": d.status,
-                "speedup": d.speedup,
-                "energy_ratio": d.energy_ratio,
-                **({"weighted_speedup": d.weighted_speedup} if is_mix else {}),
-                **({"translation_cost": d.translation_cost} if costed else {}),
-                **{q.name: None if q.value is None else float(q.value) for q in d.quantities},
+                **self._keys(self.designs),
+                "status": polars.Series([d.status for d in self.designs], dtype=polars.String),
+                **{
+                    name: polars.Series(
+                        [_float(getattr(d, name)) for d in self.designs], dtype=polars.Float64
+                    )
+                    for name in own
+                },
+                **{
+                    name: polars.Series(
+                        [_float(d.get(name)) for d in self.designs], dtype=polars.Float64
+                    )
+                    for name in names
+                },
             }
-            for d in self.designs
-        ]
-        return polars.DataFrame(rows, infer_schema_length=None)
+        )
 
     @cached_property
     def programs(self) -> polars.DataFrame:
         """One row a program of a mix and design; empty where there is one program."""
         import polars
 
-        schema = {
-            "design": polars.String(),
-            "program": polars.String(),
-            "instructions": polars.Int64(),
-            "requests": polars.Int64(),
-            "cycles": polars.Int64(),
-            "ipc": polars.Float64(),
-            "ipc_alone": polars.Float64(),
-            "speedup": polars.Float64(),
+        text, whole, real = polars.String(), polars.Int64(), polars.Float64()
+        key = dict.fromkeys(self._key(self.designs[0]), text)
+        numbers = {
+            **dict.fromkeys(("instructions", "requests", "cycles"), whole),
+            **dict.fromkeys(("ipc", "ipc_alone", "speedup"), real),
+            **({"speedup_in_time": real} if self.machines else {}),
+            "core_cycles": whole,
+            **dict.fromkeys(("l1d_tlb_mpki", "l1i_tlb_mpki", "l2_tlb_mpki"), real),
+            **dict.fromkeys(("walks", "walk_cycles"), whole),
+            "walk_cycles_mean": real,
+            **dict.fromkeys(("page_faults", "fault_cycles"), whole),
+            **dict.fromkeys(("mapped_4kb", "mapped_2mb", "mapped_1gb", "page_table_bytes"), whole),
         }
         rows = [
-            (d.name, p.name, *(getattr(p, name) for name in list(schema)[2:]))
+            (*self._key(d).values(), p.name, *(p.get(name) for name in numbers))
             for d in self.designs
             for p in d.programs
         ]
-        return polars.DataFrame(rows, schema=schema, orient="row")
+        return polars.DataFrame(rows, schema={**key, "program": text, **numbers}, orient="row")
 
     def frame(self) -> polars.DataFrame:
         """One row a statistic and design: every counter, the summary, energy and the histograms.
@@ -353,11 +481,12 @@ class Result:
         Columns: design, path, name, value, unit, gauge, meaning. The numbers
         of the summary have the path ``summary``; those of a histogram are named
         ``walk_latency.p99`` and so on, with count, mean and largest. The energy of a part of the
-        machine has a path such as ``energy.mmu.l2.main``, named ``dynamic`` and ``static``.
+        machine has a path such as ``energy.mmu.l2.main``, named ``dynamic`` and ``static``. Of
+        several machines, a column machine comes first.
         """
         import polars
 
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (d.name, "summary", q.name, q.value, q.unit, True, q.meaning)
             for d in self.designs
             for q in d.quantities
@@ -381,8 +510,10 @@ class Result:
             for p in (d.energy.parts if d.energy else [])
             for name, value in (("dynamic", p.dynamic_nj), ("static", p.static_nj))
         ]
+        keys = {d.name: tuple(self._key(d).values()) for d in self.designs}
+        rows = [(*keys[name], *rest) for name, *rest in rows]
         schema = {
-            "design": polars.String(),
+            **dict.fromkeys(self._key(self.designs[0]), polars.String()),
             "path": polars.String(),
             "name": polars.String(),
             "value": polars.Float64(),
@@ -407,7 +538,7 @@ class Result:
         import polars
 
         schema = {
-            "design": polars.String(),
+            **dict.fromkeys(self._key(self.designs[0]), polars.String()),
             "path": polars.String(),
             "name": polars.String(),
             "low": polars.UInt64(),
@@ -416,7 +547,7 @@ class Result:
             "unit": polars.String(),
         }
         rows = [
-            (d.name, h.path, h.name, *bucket, h.unit)
+            (*self._key(d).values(), h.path, h.name, *bucket, h.unit)
             for d in self.designs
             for h in d.histograms
             for bucket in h.buckets
@@ -430,18 +561,26 @@ class Result:
         `cycles` how long it is; one that is not `complete` was cut by the end. The other
         columns are the numbers of the summary, all counters by path and name, and what is told of
         histograms: ``ipc``, ``core.0.mmu.walks``, ``core.0.mmu.walk_latency.p99``. On several
-        cores ``cores.mmu.walks`` is the sum over them.
+        cores ``cores.mmu.walks`` is the sum over them. Counts are Int64 and numbers of the
+        summary Float64, null where a design has none; ``polars.concat(…, how="diagonal")`` puts
+        those of several runs together.
         """
         import polars
 
-        frames = [
-            polars.DataFrame(
-                {"design": [d.name] * len(d.intervals), **d.intervals.columns()}, strict=False
-            )
-            for d in self.designs
-            if len(d.intervals)
-        ]
-        return polars.concat(frames, how="diagonal_relaxed") if frames else polars.DataFrame()
+        # Also of designs without any, so that the first columns are always there.
+        frames = []
+        for d in self.designs:
+            columns = self._keys([d] * len(d.intervals))
+            for name, values in d.intervals.columns().items():
+                if name == "complete":
+                    columns[name] = polars.Series(values, dtype=polars.Boolean)
+                elif name in d.intervals.values and name not in ("instructions", "cycles"):
+                    numbers = [_float(value) for value in values]
+                    columns[name] = polars.Series(numbers, dtype=polars.Float64)
+                else:
+                    columns[name] = polars.Series(values, dtype=polars.Int64)
+            frames.append(polars.DataFrame(columns))
+        return polars.concat(frames, how="diagonal")
 
     def to_json(self) -> str:
         """Everything, as one JSON text."""

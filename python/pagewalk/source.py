@@ -9,14 +9,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pagewalk.config import listed
 from pagewalk.errors import UserError
-from pagewalk.options import with_an_end
+from pagewalk.options import whole, with_an_end
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
+from pagewalk.visible import shown
 
 Json = dict[str, Any]
 
 DEFAULT_DESIGN = "radix"
 DEFAULT_DESIGNS = ("radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb")
+
+
+def machines(text: str) -> list[str]:
+    """The machines that a text names, with commas between them, or the file that it is."""
+    return [text] if Path(text).is_file() else listed(text)
 
 
 def source(
@@ -87,8 +94,10 @@ def _built_in(
     where: str = "--",
 ) -> Json:
     """A built-in program; `where` precedes the names of its options in messages."""
-    if threads is not None and not 1 <= threads < 2**32:
-        raise UserError(f"{where}threads: {threads} is not possible; expected 1 or more")
+    if threads is not None:
+        threads = whole(threads, f"{where}threads", "1 or more")
+        if not 1 <= threads < 2**32:
+            raise UserError(f"{where}threads: {threads} is not possible; expected 1 or more")
     return {
         "workload": {
             "name": name,
@@ -108,6 +117,10 @@ _FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a 
 def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
     """The programs of a mix: texts of one or more, separated by commas, or dictionaries."""
     programs = []
+    if not isinstance(mix, (str, Mapping, Sequence)):
+        raise UserError(
+            f"--mix: {shown(mix)} is no list of programs; expected texts, or dictionaries"
+        )
     for one in [mix] if isinstance(mix, (str, Mapping)) else mix:
         if isinstance(one, Mapping):
             programs.append(_listed(dict(one)))
@@ -115,7 +128,7 @@ def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
             programs += [_written(text.strip()) for text in one.split(",")]
         else:
             raise UserError(
-                f"--mix: {one!r} is no program of a mix; expected a text or a dictionary"
+                f"--mix: {shown(one)} is no program of a mix; expected a text or a dictionary"
             )
     return programs
 
@@ -166,6 +179,8 @@ def _member(name: str, options: Json) -> Json:
 
 
 def _existing_trace(trace: str | os.PathLike[str], flag: str = "--trace") -> str:
+    if not isinstance(trace, (str, os.PathLike)):
+        raise UserError(f"{flag}: {shown(trace)} is not understood; expected the path of a trace")
     path = Path(trace)
     if not path.exists():
         raise UserError(f"{flag}: there is no file '{path}'; check the name")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 
+from pagewalk import native
 from pagewalk.errors import UserError
 from pagewalk.quantities import count, exact_bytes, significant, size
-from pagewalk.terminal import console, grid, line, names, numbers, words
+from pagewalk.terminal import Settings, console, grid, line, names, numbers, words
 
 if TYPE_CHECKING:
-    from pagewalk.answers import Explanation, Program, Sense, Shipped
+    from pagewalk.answers import Explanation, Program, Sense, Setting, Shipped
 
 Json = dict[str, Any]
 
@@ -120,22 +123,107 @@ def meanings(name: str, answer: Explanation) -> list[Sense]:
     nearest = answer["nearest"]
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "check the spelling"
     raise UserError(
-        f"nothing is named '{name}'; expected a statistic, design, machine, built-in program "
-        f"or configuration key; {hint}"
+        f"nothing is named '{name}'; expected a word of a report, a statistic, design, machine, "
+        f"built-in program, paper or configuration key ('pagewalk explain' lists them); {hint}"
+    )
+
+
+_KINDS = {
+    "term": "Words of reports and pages",
+    "metric": "Numbers of the summary",
+    "design": "Designs",
+    "machine": "Machines",
+    "workload": "Built-in programs",
+    "paper": "Papers",
+    "config": "Configuration keys",
+}
+_CALLED = {"config": "configuration key", "metric": "statistic"}
+
+
+def topics(named: dict[str, list[str]], stream: TextIO) -> None:
+    """What can be explained; of configuration keys, where they begin."""
+    out = console(stream)
+    for kind, title in _KINDS.items():
+        names_of_kind = [n for n in named.get(kind, []) if "." not in n]
+        out.print(line(title, style="bold"))
+        out.print(Padding(Settings(", ".join(names_of_kind)), (0, 0, 1, 2), expand=False))
+    out.print(
+        "'pagewalk explain NAME' explains one, 'pagewalk explain mmu.l2' a table of the "
+        "configuration, 'pagewalk explain energy' all that energy is computed with. Counters of "
+        "components are in docs/statistics.md, and are explained, too: 'pagewalk explain os.oom'."
     )
 
 
 def explanation(found: list[Sense], stream: TextIO) -> None:
     """What a name means, in all its senses."""
     out = console(stream)
-    for meaning in found:
-        kind = "configuration key" if meaning["kind"] == "config" else meaning["kind"]
-        out.print(line((meaning["name"], "bold cyan"), f"  {kind}"))
+    for number, meaning in enumerate(found):
+        if number and (meaning.get("settings") or "workload" in meaning):
+            out.print()
+        kind = meaning["kind"]
+        out.print(line((meaning["name"], "bold cyan"), f"  {_CALLED.get(kind, kind)}"))
         if meaning["text"]:
             out.print(Padding(line(meaning["text"]), (0, 0, 0, 2)))
-        unit = "expected" if kind == "configuration key" else "unit"
-        for label, text in ((unit, meaning["unit"]), ("source", meaning["source"])):
+        default = meaning.get("default")
+        facts = [
+            ("expected" if kind == "config" else "unit", meaning["unit"]),
+            ("default", "" if default is None or isinstance(default, dict) else _written(default)),
+            ("read by", meaning.get("reader", "")),
+            ("source", meaning["source"]),
+        ]
+        for label, text in facts:
             if text:
                 out.print(Padding(line((f"{label}: ", "dim"), text), (0, 0, 0, 2)))
         if "workload" in meaning:
             out.print(Padding(_program(meaning["workload"]), (0, 0, 0, 2), expand=False))
+        if settings := meaning.get("settings"):
+            title = "what it simulates:" if kind == "paper" else "what it sets:"
+            out.print(Padding(line(title, style="dim"), (0, 0, 0, 2)))
+            out.print(Padding(_settings(settings), (0, 0, 0, 2), expand=False))
+        if kind == "config" and (below := _below(meaning["name"])):
+            out.print(Padding(line("its keys:", style="dim"), (0, 0, 0, 2)))
+            out.print(Padding(below, (0, 0, 0, 2), expand=False))
+
+
+def _settings(settings: list[Setting]) -> Table:
+    """A row a key: its value, the default where it is another, and the file's comment."""
+    table = grid()
+    names(table, "cyan")
+    words(table)
+    for setting in settings:
+        usual = ""
+        if "default" in setting and not isinstance(setting["default"], dict):
+            same = setting["default"] == setting["value"]
+            usual = " (the default)" if same else f" (default {_written(setting['default'])})"
+        value = _written(setting["value"]) or "chosen"
+        comment = f"  {setting['comment']}" if setting["comment"] else ""
+        table.add_row(setting["key"], line((value, "bold"), usual, (comment, "dim")))
+    return table
+
+
+def _below(path: str) -> Table | None:
+    """The keys of a table of the configuration, a row each; None for a key that is no table."""
+    # Below a name that the file chooses, what has one.
+    start = re.compile(re.escape(f"{path}.") + r"(<name>\.)?[^.]+")
+    keys = [key for key in native.config_keys() if start.fullmatch(key["path"])]
+    if not keys:
+        return None
+    table = grid()
+    names(table, "cyan")
+    words(table)
+    for key in keys:
+        plain = "default" in key and not isinstance(key["default"], dict)
+        default = f" (default {_written(key['default'])})" if plain else ""
+        table.add_row(key["path"], line(key["text"], (default, "dim")))
+    return table
+
+
+def _written(value: Any) -> str:
+    """A value of a configuration as a file would have it, on one line."""
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{k} = {_written(v)}' for k, v in value.items())} }}" if value else ""
+        )
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)

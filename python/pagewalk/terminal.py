@@ -94,6 +94,13 @@ class _Trimmed:
         return getattr(self._stream, name)
 
 
+def colours_of(out: Console) -> int:
+    """How many colours there are: none on a pipe, in a file, or where NO_COLOR is set."""
+    if out.no_color or out.color_system is None:
+        return 0
+    return 16 if out.color_system == "standard" else 256
+
+
 def line(*parts: str | tuple[str, str], style: str = "") -> Text:
     """One line of parts, each a text or a text with its style."""
     shown = [visible(p) if isinstance(p, str) else (visible(p[0]), p[1]) for p in parts]

@@ -28,6 +28,16 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value that somebody gave, on one line of at most so many characters, for messages."""
+    try:
+        text = repr(value)
+    except Exception:  # what cannot even be shown
+        text = f"a {type(value).__name__}"
+    text = visible(" ".join(text.split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _written(character: str) -> str:
     code = ord(character)
     if _BYTE + 0x80 <= code <= _BYTE + 0xFF:

@@ -135,15 +135,22 @@ impl Host {
             n => (n / 8).max(4096).next_power_of_two(),
         };
         let option = |p: &std::path::Path| p.to_string_lossy().replace(',', ",,");
-        let mut command = Command::new(&qemu);
+        let (cpu, base) = (qemu.cpu(), qemu.base());
+        let mut command = Command::new(&qemu.path);
+        for (option, value) in [("-cpu", cpu), ("-B", base)] {
+            if !value.is_empty() {
+                command.args([option, value]);
+            }
+        }
         command
             .arg("-plugin")
             .arg(format!(
-                "{},socket={socket},qemu={},plugin={},records={records},count={}",
+                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={},base={base}",
                 option(&plugin),
-                option(&qemu),
+                option(&qemu.path),
                 option(&plugin),
                 if options.count { "on" } else { "off" },
+                cpu.replace(',', ",,"),
             ))
             // The random bytes that a program finds at its start are the same each time.
             .args(["-seed", "1", "-0"])
@@ -165,12 +172,18 @@ impl Host {
                 set(&mut command, Stdio::from(file));
             }
         }
-        // SAFETY: prctl is async-signal-safe. The signal comes when the thread that
+        // The kernel chooses among the addresses from there on. Where it may not be asked
+        // for the same ones (some containers), they differ from run to run.
+        let fixed_addresses = !base.is_empty();
+        // SAFETY: prctl and personality are async-signal-safe. The signal comes when the thread that
         // made the child ends, which below is one that waits for the child: so
         // when this process is killed.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if fixed_addresses {
+                    libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+                }
                 Ok(())
             })
         };

@@ -13,7 +13,7 @@ mod record;
 mod sink;
 mod thread;
 
-pub use locate::{find_qemu, resolve_program};
+pub use locate::{Emulator, find_qemu, resolve_program};
 pub use options::LiveOptions;
 pub use program::Live;
 pub use record::LiveRecording;

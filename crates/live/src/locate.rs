@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 
 use pagewalk_stream::ProgramError;
 
-/// Names under which distributions install the emulator. The static one cannot load plugins.
+/// Name under which distributions install the emulator.
 const QEMU: &str = "qemu-x86_64";
 
-/// Whether QEMU of this version loads the plugin: from 7.2 on it has what the plugin
-/// calls; from 9.0 on it refuses plugins for versions 0 and 1 of its interface.
-fn loads_the_plugin(major: u32, minor: u32) -> bool {
-    (major, minor) >= (7, 2) && major < 9
+/// Whether the plugin speaks the interface of QEMU of this version: 7.2 is the first with
+/// what the plugin calls, 11.0 calls plugins with other arguments.
+fn is_served(major: u32, minor: u32) -> bool {
+    (major, minor) >= (7, 2) && major < 11
 }
 
 /// The version in what `qemu-x86_64 --version` says, if that is its form.
@@ -25,29 +25,82 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Why the emulator at `path`, which says that of its version, cannot be used.
+/// What the program at `path` says when it is asked with `option`; nothing when it says
+/// nothing.
+fn asked(path: &Path, option: &str) -> String {
+    Command::new(path)
+        .arg(option)
+        .stdin(Stdio::null())
+        .output()
+        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+        .unwrap_or_default()
+}
+
+/// Why the emulator at `path`, which says that of its version and of its options, cannot
+/// be used.
 ///
 /// What does not look like QEMU's words is given the chance to say itself why it fails.
-fn refusal(path: &Path, said: &str) -> Option<String> {
+fn refusal(path: &Path, said: &str, options: &str) -> Option<String> {
     let (major, minor) = version(said)?;
-    (!loads_the_plugin(major, minor)).then(|| {
+    let path = path.display();
+    if !is_served(major, minor) {
+        return Some(format!(
+            "{path} is QEMU {major}.{minor}, whose plugin interface Pagewalk's plugin does not \
+             speak: expected 7.2 to 10.x; set PAGEWALK_QEMU to such a one"
+        ));
+    }
+    (!options.contains("-plugin")).then(|| {
         format!(
-            "{} is QEMU {major}.{minor}, which does not load Pagewalk's plugin (interface version \
-             1): expected 7.2 or newer and older than 9.0; set PAGEWALK_QEMU to such a one",
-            path.display()
+            "{path} is QEMU {major}.{minor} built without plugins, as static builds are (Debian \
+             13's qemu-user is one): expected one with the option -plugin; `scripts/setup.sh \
+             qemu10` builds one from Debian's source, or set PAGEWALK_QEMU to one"
         )
     })
 }
 
-fn of_a_version_that_loads_the_plugin(path: PathBuf) -> Result<PathBuf, ProgramError> {
-    let said = Command::new(&path)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-    match refusal(&path, &said.unwrap_or_default()) {
+/// An emulator that loads the plugin.
+#[derive(Clone, Debug)]
+pub struct Emulator {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its version, major and minor, where it says one.
+    pub version: Option<(u32, u32)>,
+}
+
+impl Emulator {
+    /// The processor that it is to be: that of QEMU 7.2, so that programs choose the same
+    /// code for it. Empty: its own choice, or the user's by QEMU's variable.
+    ///
+    /// From 9.0 on it has what the list takes away: other copying of memory (`fsrm` and its
+    /// like), hashing and random numbers.
+    pub(crate) fn cpu(&self) -> &'static str {
+        if self.version.is_none_or(|v| v < (9, 0)) || std::env::var_os("QEMU_CPU").is_some() {
+            return "";
+        }
+        "max,family=15,model=107,stepping=1,fsrm=off,fzrm=off,fsrs=off,fsrc=off,sha-ni=off,\
+         rdseed=off,rdpid=off,cmpccxadd=off,3dnowprefetch=off"
+    }
+
+    /// What it is to add to the program's addresses. Up to 8.0 it places the program by
+    /// itself; later versions put it where Linux does, where, when addresses are not
+    /// random, the emulator is. Empty: nothing is said.
+    pub(crate) fn base(&self) -> &'static str {
+        if self.version.is_some_and(|v| v > (8, 0)) {
+            "0x100000000000"
+        } else {
+            ""
+        }
+    }
+}
+
+fn judged(path: PathBuf) -> Result<Emulator, ProgramError> {
+    let said = asked(&path, "--version");
+    match refusal(&path, &said, &asked(&path, "--help")) {
         Some(why) => Err(ProgramError::new(why)),
-        None => Ok(path),
+        None => Ok(Emulator {
+            version: version(&said),
+            path,
+        }),
     }
 }
 
@@ -65,8 +118,8 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
 /// The emulator: `asked`, else the variable `PAGEWALK_QEMU`, else on the path.
 ///
 /// # Errors
-/// It is not there, or is of a version that does not load the plugin; says what to install.
-pub fn find_qemu(asked: Option<&Path>) -> Result<PathBuf, ProgramError> {
+/// It is not there, or does not load the plugin; says what to install.
+pub fn find_qemu(asked: Option<&Path>) -> Result<Emulator, ProgramError> {
     let asked = asked
         .map(Path::to_owned)
         .or_else(|| std::env::var_os("PAGEWALK_QEMU").map(PathBuf::from));
@@ -79,12 +132,12 @@ pub fn find_qemu(asked: Option<&Path>) -> Result<PathBuf, ProgramError> {
         None => on_path(OsStr::new(QEMU)).ok_or_else(|| {
             ProgramError::new(
                 "qemu-x86_64 is not installed, and running a program needs it: install the \
-                 package qemu-user (Debian, Ubuntu: apt install qemu-user), version 7.2 or \
-                 newer and older than 9.0, or set PAGEWALK_QEMU to it",
+                 package qemu-user (Debian 12, Ubuntu 24.04: apt install qemu-user), version 7.2 \
+                 to 10.x, or set PAGEWALK_QEMU to it",
             )
         }),
     };
-    found.and_then(of_a_version_that_loads_the_plugin)
+    found.and_then(judged)
 }
 
 /// The file that a command runs, and the interpreter's words before it when it is
@@ -173,11 +226,11 @@ pub fn resolve_program(
 mod tests {
     use std::path::Path;
 
-    use super::{loads_the_plugin, refusal, version};
+    use super::{is_served, refusal, version};
 
     #[test]
     fn versions_are_read_and_judged() {
-        let judged = |said| version(said).map(|(major, minor)| loads_the_plugin(major, minor));
+        let judged = |said| version(said).map(|(major, minor)| is_served(major, minor));
         let debian = "qemu-x86_64 version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright";
         assert_eq!(version(debian), Some((7, 2)));
         assert_eq!(judged(debian), Some(true));
@@ -186,16 +239,22 @@ mod tests {
             Some(true)
         );
         assert_eq!(judged("qemu-x86_64 version 6.2.0"), Some(false));
-        assert_eq!(judged("qemu-x86_64 version 9.0.0"), Some(false));
-        assert_eq!(judged("qemu-x86_64 version 10.0.2 (Debian)"), Some(false));
+        assert_eq!(judged("qemu-x86_64 version 9.0.0"), Some(true));
+        assert_eq!(judged("qemu-x86_64 version 10.2.2 (Debian)"), Some(true));
+        assert_eq!(judged("qemu-x86_64 version 11.0.0"), Some(false));
         assert_eq!(judged("false (GNU coreutils) 9.1"), None);
         assert_eq!(judged(""), None);
     }
 
     #[test]
-    fn another_version_is_refused_with_its_number() {
-        let why = refusal(Path::new("/usr/bin/q"), "qemu-x86_64 version 10.0.2").unwrap();
-        assert!(why.contains("/usr/bin/q is QEMU 10.0,"), "{why}");
-        assert!(why.contains("older than 9.0"), "{why}");
+    fn another_version_and_one_without_plugins_are_refused_with_the_reason() {
+        let path = Path::new("/usr/bin/q");
+        let options = "-plugin   QEMU_PLUGIN  [file=]<file>";
+        let why = refusal(path, "qemu-x86_64 version 11.0.2", options).unwrap();
+        assert!(why.contains("/usr/bin/q is QEMU 11.0,"), "{why}");
+        assert!(why.contains("expected 7.2 to 10.x"), "{why}");
+        let why = refusal(path, "qemu-x86_64 version 10.0.2", "-strace").unwrap();
+        assert!(why.contains("QEMU 10.0 built without plugins"), "{why}");
+        assert_eq!(refusal(path, "qemu-x86_64 version 10.0.2", options), None);
     }
 }

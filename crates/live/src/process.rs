@@ -2,6 +2,7 @@
 //! far as events need it.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -24,6 +25,8 @@ pub(crate) struct Process {
     pub pid: i32,
     handle: Option<Arc<OwnedFd>>,
     pub shared: Option<Arc<MappedSegment>>,
+    /// The emulator's file, by which to tell that it runs no more.
+    image: Option<PathBuf>,
     pub blocks: Vec<Known>,
     /// Their addresses: where a branch went is asked for each block.
     pub addresses: Vec<u64>,
@@ -48,6 +51,7 @@ impl Process {
             pid,
             handle: handle.or_else(|| open_process(pid)),
             shared: None,
+            image: None,
             blocks: Vec::new(),
             addresses: Vec::new(),
             code_at: 0,
@@ -103,6 +107,7 @@ impl Process {
             self.space = Space::default();
         }
         self.code_at = 0;
+        self.image = image(self.pid);
         self.shared = Some(Arc::new(MappedSegment {
             segment,
             _mapping: mapping,
@@ -188,6 +193,11 @@ impl Process {
         (self.blocks, self.addresses) = (Vec::new(), Vec::new());
     }
 
+    /// Whether the process runs something else than the emulator.
+    pub fn has_other_image(&self) -> bool {
+        self.image.is_some() && image(self.pid).is_some_and(|now| self.image != Some(now))
+    }
+
     /// Asks the kernel whether the process is gone.
     pub fn look_for_death(&mut self) {
         if self.dead {
@@ -201,6 +211,11 @@ impl Process {
             self.verdict = verdict(self.pid);
         }
     }
+}
+
+/// The file that a process executes.
+fn image(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
 /// How a process that nobody has waited for yet ended: last field of its `stat`.

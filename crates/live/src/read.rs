@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, ask, map_bits};
-use pagewalk_stream::{Ask, Backing, End, Event, ProcessId, ProgramError, ThreadId};
+use pagewalk_stream::{Ask, Backing, End, Event, ProcessId, ProgramError, ThreadId, Unseen, Why};
 use pagewalk_trace::x86::Piece;
 use pagewalk_units::VirtAddr;
 
@@ -13,6 +13,8 @@ use crate::thread::{MOST_HELD, Thread};
 
 /// Records taken from a ring at a time.
 const CHUNK: usize = 8192;
+/// Words that follow a record, at most.
+const MOST_WORDS: usize = record::UNTRACED_WORDS;
 
 impl Live {
     /// The next part of a thread's stream, into `sink`.
@@ -177,6 +179,13 @@ impl Live {
             return Ok(None);
         }
         let (t, process) = (&mut self.threads[id], &mut self.processes[p]);
+        // Now it runs: the call did not fail.
+        if t.unseen.is_some() && (process.dead || process.has_other_image()) {
+            let unseen = t.unseen.take().map(Event::Unseen);
+            t.queue
+                .extend(unseen.map(|event| Piece::End(End::Event { event, ticket: 0 })));
+            return Ok(Some(self.pop_end(id)));
+        }
         // Another thread has told of the end: what this one did before was read.
         if process.ended {
             return Ok(Some(if nothing { End::Exit } else { End::More }));
@@ -267,12 +276,13 @@ impl Live {
             record::MAPPED => record::MAPPED_WORDS,
             record::ASK => record::ASK_WORDS,
             record::TOUCH => record::TOUCH_WORDS,
+            record::EXEC_UNTRACED => record::UNTRACED_WORDS,
             _ => 0,
         };
         let Some(body) = t.words.get(t.at + 1..t.at + 1 + words) else {
             return Ok(Control::Short);
         };
-        let mut body8 = [0u64; record::CALL_WORDS];
+        let mut body8 = [0u64; MOST_WORDS];
         body8[..words].copy_from_slice(body);
         t.at += 1 + words;
         let base = process.ticket_base;
@@ -289,6 +299,7 @@ impl Live {
                 t.in_kernel = false;
                 // What was to take its place does not run after all.
                 t.untraced = false;
+                t.unseen = None;
                 if std::mem::take(&mut t.told_blocked) {
                     // It goes on, even if what it does is not known yet.
                     t.queue.push_back(Piece::End(End::More));
@@ -296,10 +307,10 @@ impl Live {
             }
             record::CALL => {
                 t.in_kernel = false;
-                let [result, ticket, arguments @ ..] = body8;
+                let [result, ticket, ref arguments @ .., _] = body8;
                 let event = process
                     .space
-                    .event(payload as i64, result as i64, &arguments);
+                    .event(payload as i64, result as i64, arguments);
                 say(event, base.wrapping_add(ticket));
             }
             record::TOUCH => say(
@@ -400,8 +411,9 @@ impl Live {
             }
             record::EXEC => t.replacing = Some(base.wrapping_add(payload)),
             record::EXEC_UNTRACED => {
-                t.untraced = true;
                 say(Event::NOTHING, base.wrapping_add(payload));
+                t.untraced = true;
+                t.unseen = Some(unseen(&body8)?);
             }
             record::ASK => {
                 return Err(ProgramError::new(
@@ -416,6 +428,27 @@ impl Live {
         }
         Ok(Control::Done)
     }
+}
+
+/// What is not followed, and why.
+#[cold]
+fn unseen(words: &[u64; MOST_WORDS]) -> Result<Box<Unseen>, ProgramError> {
+    let [why, name @ ..] = words;
+    let why = match *why {
+        record::unseen::FOREIGN => Why::Foreign,
+        record::unseen::UNREADABLE => Why::Unreadable,
+        record::unseen::OTHER_ROOT => Why::OtherRoot,
+        record::unseen::REFUSED => Why::Refused,
+        other => {
+            return Err(ProgramError::new(format!(
+                "the ring is corrupt: {other} is no reason why a program is not followed"
+            )));
+        }
+    };
+    let name: Vec<u8> = name.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let name = name.split(|&b| b == 0).next().unwrap_or_default();
+    let program = String::from_utf8_lossy(name).into_owned();
+    Ok(Box::new(Unseen { program, why }))
 }
 
 /// The question at the front of `words`; `None`: not all of it has arrived.

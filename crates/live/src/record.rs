@@ -1,7 +1,9 @@
 //! A live program into a trace: the records of its rings as they come, without the
 //! ops that they stand for.
 
-use pagewalk_stream::{Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId, Unseen,
+};
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
@@ -19,6 +21,7 @@ pub struct LiveRecording {
     order: Order,
     threads: Vec<RecordedThread>,
     instructions: u64,
+    unseen: Vec<Unseen>,
 }
 
 /// One thread of it.
@@ -126,7 +129,13 @@ impl LiveRecording {
             order: Order::new(Counted::Instructions),
             threads: vec![RecordedThread::default()],
             instructions: 0,
+            unseen: Vec::new(),
         })
+    }
+
+    /// Programs that its processes executed and that could not be followed.
+    pub fn unseen(&self) -> &[Unseen] {
+        &self.unseen
     }
 
     /// The program's facts.
@@ -223,6 +232,13 @@ impl LiveRecording {
         }
         if let Some(mark) = self.order.ends(number, &end) {
             steps.mark(&mark);
+        }
+        if let End::Event {
+            event: Event::Unseen(unseen),
+            ..
+        } = &end
+        {
+            self.unseen.push((**unseen).clone());
         }
         if let End::Event {
             event: Event::Spawn { thread } | Event::Fork { thread, .. },

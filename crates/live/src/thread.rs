@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagewalk_ring::{Consumer, record};
-use pagewalk_stream::{ProgramError, ThreadId};
+use pagewalk_stream::{ProgramError, ThreadId, Unseen};
 use pagewalk_trace::x86::Registers;
 
 use crate::process::MappedSegment;
@@ -43,6 +43,8 @@ pub(crate) struct Thread {
     pub replacing: Option<u64>,
     /// Runs something that is not followed.
     pub untraced: bool,
+    /// What that is, until it was told.
+    pub unseen: Option<Box<Unseen>>,
     pub last_spawned: Option<ThreadId>,
     /// Its maker's system call failed.
     pub stillborn: bool,
@@ -65,6 +67,7 @@ impl Thread {
             told_blocked: false,
             replacing: None,
             untraced: false,
+            unseen: None,
             last_spawned: None,
             stillborn: false,
             starving: false,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
 
 /// A batch and why it ended.
 #[derive(Clone, Debug)]
@@ -113,6 +113,8 @@ struct State {
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
+    /// Programs of the program's processes that are not followed.
+    unseen: Vec<Unseen>,
 }
 
 impl State {
@@ -168,6 +170,13 @@ impl State {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
                 ..
             } => Some(*thread),
+            End::Event {
+                event: Event::Unseen(unseen),
+                ..
+            } => {
+                self.unseen.push((**unseen).clone());
+                None
+            }
             _ => None,
         };
         queue.items.push_back(Item {
@@ -228,6 +237,7 @@ impl Hub {
                 threads: vec![queue],
                 progress: vec![0; machines],
                 pool: Vec::new(),
+                unseen: Vec::new(),
             }),
             changes,
             answers,
@@ -237,6 +247,11 @@ impl Hub {
     /// The program's exit status, when it has one.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         lock(&self.program).exit_status()
+    }
+
+    /// What of the program was not followed.
+    pub(crate) fn unseen(&self) -> Vec<Unseen> {
+        lock(&self.state).unseen.clone()
     }
 
     /// The next item of `thread` for `machine`.

@@ -86,7 +86,7 @@ impl Intervals {
             instructions.push(work.instructions);
             let cycles = self.cycles[at];
             let energy = account.as_ref().map(|a| a.totals(&tree, cycles));
-            for m in summary::summarise(&tree, None, work, cycles, energy) {
+            for m in summary::summarise(&tree, None, work, cycles, energy, None) {
                 values.entry(m.name).or_default().push(m.value);
             }
         }

@@ -24,11 +24,11 @@ pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
     OwnEnergy, PartEnergy,
 };
-pub use explain::{Explanation, explain, statistics};
+pub use explain::{Explanation, FileSetting, explain, statistics, topics};
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample};
-pub use machine::Outcome;
-pub use options::{Design, NewShortcut, Options};
+pub use machine::{Account, Outcome};
+pub use options::{Design, Machines, NewShortcut, OnMachine, Options};
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
 pub use results::{
@@ -36,4 +36,4 @@ pub use results::{
 };
 pub use run::{Progress, RunError, Stream, host_cores, run};
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};
-pub use summary::{Metric, MetricDefinition, Share, metrics};
+pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

@@ -2,6 +2,7 @@
 //! it does is in the files below: whose turn it is, what a turn does, what
 //! program events and the kernel change, and which phase the run is in.
 
+mod accounts;
 mod asks;
 mod background;
 mod before;
@@ -25,6 +26,7 @@ use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Cycle, PhysAddr};
 
+pub use self::accounts::Account;
 use self::background::Background;
 use self::parts::Parts;
 use self::skip::TouchFilter;
@@ -144,7 +146,7 @@ impl Machine {
         let mut cores = Vec::with_capacity(n);
         let (walked, host) = config.walked();
         for core in 0..config.cores {
-            let mut mmu = Mmu::new(&config.mmu, core)?.serving(walked.walk_caches());
+            let mut mmu = Mmu::seeded(&config.mmu, core, seed)?.serving(walked.walk_caches());
             if let Some(host) = &host {
                 mmu = mmu.nested(host.walk_caches());
             }
@@ -180,7 +182,7 @@ impl Machine {
         // A live program may own memory that it got in ways nobody announces.
         let infer = facts.infer_mappings || facts.live;
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
-        let parts = Parts::new(facts, &limits);
+        let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
         let plan = if parts.list.is_empty() {
             Plan::new(limits, facts.request.is_none())

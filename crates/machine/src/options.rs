@@ -11,8 +11,10 @@ use crate::limits::Limits;
 /// A design to run: its name, what it says of itself, and the whole configuration.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// For tables.
+    /// For tables; where several machines run, with the machine's.
     pub name: String,
+    /// Where several machines run: which one it is on.
+    pub on: Option<OnMachine>,
     /// One sentence.
     pub description: String,
     /// Machine and design, resolved.
@@ -24,10 +26,55 @@ pub struct Design {
     pub beside: bool,
 }
 
+/// One of the pairs of several machines and designs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct OnMachine {
+    /// Name of the machine.
+    pub machine: String,
+    /// Name of the design, without that.
+    pub design: String,
+}
+
 impl Design {
+    /// The design's name, without a machine's.
+    pub fn own_name(&self) -> &str {
+        self.on.as_ref().map_or(&self.name, |on| &on.design)
+    }
+
+    /// Its machine, where several run.
+    pub fn machine(&self) -> Option<&str> {
+        self.on.as_ref().map(|on| on.machine.as_str())
+    }
+
     /// Whether programs that ask get replies.
     pub fn replies(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
+    }
+}
+
+/// The machines of a run by name or path: a text, or a list of several.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Machines {
+    /// One, on which all designs run.
+    One(String),
+    /// Several, on each of which all designs run.
+    Several(Vec<String>),
+}
+
+impl Default for Machines {
+    fn default() -> Self {
+        Machines::One(String::new())
+    }
+}
+
+impl Machines {
+    /// Their names or paths.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Machines::One(name) => std::slice::from_ref(name),
+            Machines::Several(names) => names,
+        }
     }
 }
 
@@ -39,8 +86,8 @@ pub type NewShortcut = fn(u64) -> Box<dyn Shortcut>;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Machine by name or path.
-    pub machine: String,
+    /// Machine by name or path, or several.
+    pub machine: Machines,
     /// What is measured.
     pub limits: Limits,
     /// Seed of the machine's and the program's random choices.
@@ -65,7 +112,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            machine: String::new(),
+            machine: Machines::default(),
             limits: Limits::default(),
             seed: DEFAULT_SEED,
             host_threads: None,

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::energy::{EnergyResult, Prices};
 use crate::intervals::{HistogramResult, IntervalsResult, histograms};
 use crate::limits::Limits;
-use crate::machine::{Machine, Outcome};
+use crate::machine::{Account, Machine, Outcome};
 use crate::measure::confidence;
-use crate::options::{Design, Options};
+use crate::options::{Design, Machines, OnMachine, Options};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
 
@@ -27,8 +27,8 @@ pub struct RunResult {
     pub seed: u64,
     /// The program.
     pub source: Source,
-    /// Name of the machine.
-    pub machine: String,
+    /// Name of the machine, or names of several, as they were given.
+    pub machine: Machines,
     /// What was measured.
     pub limits: Limits,
     /// What the reader should know before using the numbers.
@@ -41,7 +41,11 @@ pub struct RunResult {
     /// and could be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub translation_reference: Option<Reference>,
-    /// One entry a design, in the order asked for.
+    /// The same of each machine, where several run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub translation_references: Vec<Reference>,
+    /// One entry a design, in the order asked for; where several machines run, all designs
+    /// of the first come first.
     pub designs: Vec<DesignResult>,
 }
 
@@ -50,6 +54,9 @@ pub struct RunResult {
 pub struct Reference {
     /// Name.
     pub name: String,
+    /// Where several machines run: which one it is on.
+    #[serde(flatten)]
+    pub on: Option<OnMachine>,
     /// Its cycles.
     pub cycles: f64,
     /// Its cycles an instruction.
@@ -72,6 +79,9 @@ pub struct Source {
     pub deterministic: bool,
     /// The program's own exit status (live programs).
     pub exit_status: Option<i32>,
+    /// Programs that its processes executed and that could not be followed, with the
+    /// number of processes and why.
+    pub unseen: Vec<String>,
 }
 
 /// The simulating host.
@@ -92,6 +102,9 @@ pub struct Host {
 pub struct DesignResult {
     /// Name.
     pub name: String,
+    /// Where several machines run: which one it is on, and its name without that.
+    #[serde(flatten)]
+    pub on: Option<OnMachine>,
     /// One sentence.
     pub description: String,
     /// `complete`, `partial`, `out_of_memory`, `cannot_finish`, `program_error` or `fault`.
@@ -102,8 +115,12 @@ pub struct DesignResult {
     pub config: Config,
     /// The numbers that answer the question.
     pub summary: Vec<Metric>,
-    /// Speed relative to the first design; of a mix, by weighted speedup.
+    /// Speed relative to the first design (on the same machine); of a mix, by weighted speedup.
     pub speedup: Option<f64>,
+    /// Where several machines run: speed in seconds relative to the first design on the first
+    /// machine, by what `speedup_by` says. None for a mix, whose programs have theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup_in_time: Option<f64>,
     /// What it compares: cycles an `instruction` where the designs run the same
     /// instructions, else cycles a `request`.
     #[serde(skip_serializing_if = "is_by_instruction")]
@@ -121,6 +138,19 @@ pub struct DesignResult {
     /// Tullsen, ASPLOS 2000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weighted_speedup: Option<f64>,
+    /// Of a mix: harmonic mean over its programs of the same ratios (Luo, Gummaraju and
+    /// Franklin, ISPASS 2001).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub harmonic_speedup: Option<f64>,
+    /// Of a mix: mean over its programs of how many times longer an instruction takes here
+    /// than alone on the first design (average normalized turnaround time: Eyerman and
+    /// Eeckhout, IEEE Micro 2008).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub antt: Option<f64>,
+    /// Of a mix: what was done for none of its programs. It, and what each did `own` and
+    /// `later`, add up to the counters of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside_programs: Option<Account>,
     /// Energy relative to the first design: for an instruction or a request, as
     /// `speedup_by` says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +196,8 @@ pub struct DesignResult {
     pub(crate) threads_in_turns: usize,
 }
 
-/// What one program of a mix did, up to the instructions or requests asked for.
+/// What one program of a mix did, up to the instructions or requests asked for; what each
+/// number means is in [`crate::program_metrics`].
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramResult {
     /// Its name.
@@ -184,13 +215,48 @@ pub struct ProgramResult {
     pub ipc_alone: Option<f64>,
     /// Speed relative to the first design, in the same mix.
     pub speedup: Option<f64>,
+    /// Where several machines run: speed in seconds relative to the first design on the first
+    /// machine, in the same mix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup_in_time: Option<f64>,
+    /// Misses of the first-level data TLB for 1000 instructions.
+    pub l1d_tlb_mpki: Option<f64>,
+    /// Misses of the first-level instruction TLB for 1000 instructions.
+    pub l1i_tlb_mpki: Option<f64>,
+    /// Translations that no TLB had for 1000 instructions.
+    pub l2_tlb_mpki: Option<f64>,
+    /// Mean cycles of a walk.
+    pub walk_cycles_mean: Option<f64>,
+    /// Bytes mapped by 4 KB pages at the end.
+    pub mapped_4kb: u64,
+    /// Bytes mapped by 2 MB pages at the end.
+    pub mapped_2mb: u64,
+    /// Bytes mapped by 1 GB pages at the end.
+    pub mapped_1gb: u64,
+    /// Bytes of its page tables at the end.
+    pub page_table_bytes: u64,
+    /// Counts until it had done what was asked for.
+    pub own: Account,
+    /// Counts from then on, while the others had not.
+    pub later: Account,
 }
 
 fn programs(machine: &Machine) -> Vec<ProgramResult> {
     let parts = machine.parts.list.iter();
+    let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
     parts
         .map(|p| ProgramResult {
             name: p.name.clone(),
+            l1d_tlb_mpki: ratio(1000 * p.own.l1d_tlb_misses, p.own.instructions),
+            l1i_tlb_mpki: ratio(1000 * p.own.l1i_tlb_misses, p.own.instructions),
+            l2_tlb_mpki: ratio(1000 * p.own.l2_tlb_misses, p.own.instructions),
+            walk_cycles_mean: ratio(p.own.walk_cycles, p.own.walks),
+            mapped_4kb: p.held.mapped_4kb,
+            mapped_2mb: p.held.mapped_2mb,
+            mapped_1gb: p.held.mapped_1gb,
+            page_table_bytes: p.held.page_table_bytes,
+            own: p.own,
+            later: p.later,
             instructions: p.work.instructions,
             requests: p.work.requests,
             cycles: p.cycles,
@@ -200,13 +266,40 @@ fn programs(machine: &Machine) -> Vec<ProgramResult> {
                 .map(|c| p.work.instructions as f64 / c as f64),
             ipc_alone: None,
             speedup: None,
+            speedup_in_time: None,
         })
         .collect()
 }
 
-/// Gives each design of a mix its speeds relative to the first, and to those of the
-/// programs alone.
-pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Option<f64>]) {
+/// The designs of each machine, in order.
+fn by_machine(designs: &mut [DesignResult]) -> impl Iterator<Item = &mut [DesignResult]> {
+    designs
+        .chunk_by_mut(|a, b| a.on.as_ref().map(|o| &o.machine) == b.on.as_ref().map(|o| &o.machine))
+}
+
+/// Gives each design of a mix its speeds relative to the first of its machine, and to those
+/// of the programs alone there, machine by machine.
+pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Vec<Option<f64>>]) {
+    let a_second = |d: &DesignResult| -> Vec<Option<f64>> {
+        let ghz = d.config.frequency_ghz;
+        d.programs.iter().map(|p| Some(p.ipc? * ghz)).collect()
+    };
+    let first = designs.first().filter(|d| d.on.is_some()).map(a_second);
+    for (designs, alone) in by_machine(designs).zip(alone) {
+        compare_on_one(designs, alone);
+    }
+    let Some(first) = first else { return };
+    for d in designs {
+        let own = a_second(d);
+        for ((p, own), base) in d.programs.iter_mut().zip(own).zip(&first) {
+            p.speedup_in_time = own.zip(*base).map(|(own, base)| own / base);
+        }
+        // Speeds alone are of each machine's own: their sums do not compare.
+        d.speedup_in_time = None;
+    }
+}
+
+fn compare_on_one(designs: &mut [DesignResult], alone: &[Option<f64>]) {
     let Some(first) = designs.first() else { return };
     let base: Vec<Option<f64>> = first.programs.iter().map(|p| p.ipc).collect();
     for d in &mut *designs {
@@ -215,7 +308,11 @@ pub(crate) fn compare_programs(designs: &mut [DesignResult], alone: &[Option<f64
             p.speedup = p.ipc.zip(*base).map(|(own, base)| own / base);
         }
         let of_one = |p: &ProgramResult| Some(p.ipc? / p.ipc_alone?);
+        let longer = |p: &ProgramResult| of_one(p).map(|speed| 1.0 / speed);
         d.weighted_speedup = d.programs.iter().map(of_one).sum();
+        let slowdowns: Option<f64> = d.programs.iter().map(longer).sum();
+        d.antt = slowdowns.map(|sum| sum / d.programs.len() as f64);
+        d.harmonic_speedup = d.antt.map(|antt| 1.0 / antt);
     }
     // When the slowest program is done, the others have come differently far on each
     // design: cycles an instruction of all together would compare unlike things.
@@ -320,20 +417,26 @@ fn design_result(
     let (totals, energy) = energy.unzip();
     DesignResult {
         name: design.name.clone(),
+        on: design.on.clone(),
         description: design.description.clone(),
         status,
         message,
         config: design.config.clone(),
         summary: if m.tree.is_some() {
-            summary::summarise(tree, Some(&since_boot), m.work, m.cycles, totals)
+            let clock = design.on.as_ref().map(|_| design.config.frequency_ghz);
+            summary::summarise(tree, Some(&since_boot), m.work, m.cycles, totals, clock)
         } else {
             vec![]
         },
         speedup: None,
+        speedup_in_time: None,
         speedup_by: BY_INSTRUCTION,
         translation_cost: None,
         programs: programs(machine),
         weighted_speedup: None,
+        harmonic_speedup: None,
+        antt: None,
+        outside_programs: (!machine.parts.list.is_empty()).then(|| machine.parts.outside()),
         energy_ratio: None,
         cycle_stack: summary::cycle_stack(tree),
         energy,
@@ -365,7 +468,7 @@ fn design_result(
 /// The result of `machines`, each with its design and the number of its stream.
 pub(crate) fn run_result<'a>(
     facts: &Facts,
-    exit_status: Option<i32>,
+    (exit_status, unseen): (Option<i32>, Vec<String>),
     options: &Options,
     machines: impl Iterator<Item = ((&'a Design, &'a Machine), usize)>,
     seconds: f64,
@@ -382,13 +485,30 @@ pub(crate) fn run_result<'a>(
     }
     compare(&mut designs);
     let mut warnings = warnings(facts, &designs);
-    let mut translation_reference = None;
+    warnings.extend(
+        unseen
+            .iter()
+            .map(|u| format!("{u}; nothing of that is in the numbers")),
+    );
+    let mut references = Vec::new();
     if options.translation_cost {
-        match cost_translation(&mut designs, &beside) {
-            Ok(reference) => translation_reference = Some(reference),
-            Err(why) => warnings.push(format!("what translation costs is not known: {why}")),
+        for designs in by_machine(&mut designs) {
+            match cost_translation(designs, &beside) {
+                Ok(reference) => references.push(reference),
+                Err(why) => {
+                    let on = designs[0].on.as_ref();
+                    let on = on.map_or(String::new(), |o| format!(" on {}", o.machine));
+                    warnings.push(format!("what translation costs{on} is not known: {why}"));
+                }
+            }
         }
     }
+    let several = designs.iter().any(|d| d.on.is_some());
+    let (translation_reference, translation_references) = if several {
+        (None, references)
+    } else {
+        (references.pop(), references)
+    };
     let simulated: u64 = designs.iter().chain(&beside).map(|d| d.simulated).sum();
     RunResult {
         version: env!("CARGO_PKG_VERSION"),
@@ -400,6 +520,7 @@ pub(crate) fn run_result<'a>(
             no_dependences: facts.no_dependences,
             deterministic: facts.deterministic,
             exit_status,
+            unseen,
         },
         machine: options.machine.clone(),
         limits: options.limits,
@@ -416,6 +537,7 @@ pub(crate) fn run_result<'a>(
             peak_rss_bytes: peak_rss(),
         },
         translation_reference,
+        translation_references,
         designs,
     }
 }
@@ -440,7 +562,12 @@ fn cost_translation(
     designs: &mut [DesignResult],
     beside: &[DesignResult],
 ) -> Result<Reference, String> {
-    let perfect = |d: &&DesignResult| d.name == PERFECT && d.config.mmu.perfect;
+    let machine = |d: &DesignResult| d.on.as_ref().map(|o| o.machine.clone());
+    let here = machine(&designs[0]);
+    let perfect = |d: &&DesignResult| {
+        let name = d.on.as_ref().map_or(&d.name, |o| &o.design);
+        name == PERFECT && d.config.mmu.perfect && machine(d) == here
+    };
     let reference = designs.iter().chain(beside).find(perfect);
     let reference = reference.ok_or_else(|| {
         format!("{PERFECT} shares no program with these designs, or was set not to be perfect")
@@ -452,6 +579,7 @@ fn cost_translation(
     let cycles = reference.summary.iter().find(|m| m.name == "cycles");
     let made = Reference {
         name: reference.name.clone(),
+        on: reference.on.clone(),
         cycles: cycles.and_then(|m| m.value).unwrap_or(0.0),
         cycles_per_instruction: own,
     };
@@ -462,7 +590,8 @@ fn cost_translation(
     Ok(made)
 }
 
-/// Gives each design its speed and its energy relative to the first.
+/// Gives each design its speed and its energy relative to the first of its machine, and
+/// where there are several machines its speed in time relative to the first of all.
 fn compare(designs: &mut [DesignResult]) {
     // Each stream is one program, but not what it does.
     let by = if designs.iter().any(|d| d.stream != designs[0].stream) {
@@ -470,16 +599,21 @@ fn compare(designs: &mut [DesignResult]) {
     } else {
         BY_INSTRUCTION
     };
-    let [cycles, energy] =
-        [CYCLES, ENERGY].map(|what| designs.first().and_then(|d| cost(d, what, by)));
-    for d in designs {
-        d.speedup_by = by;
-        d.speedup = cycles
-            .zip(cost(d, CYCLES, by))
-            .map(|(base, own)| base / own);
-        d.energy_ratio = energy
-            .zip(cost(d, ENERGY, by))
-            .map(|(base, own)| own / base);
+    let time = |d: &DesignResult| Some(cost(d, CYCLES, by)? / d.config.frequency_ghz);
+    let first = designs.first().filter(|d| d.on.is_some()).and_then(time);
+    for designs in by_machine(designs) {
+        let [cycles, energy] =
+            [CYCLES, ENERGY].map(|what| designs.first().and_then(|d| cost(d, what, by)));
+        for d in designs {
+            d.speedup_by = by;
+            d.speedup = cycles
+                .zip(cost(d, CYCLES, by))
+                .map(|(base, own)| base / own);
+            d.speedup_in_time = first.zip(time(d)).map(|(base, own)| base / own);
+            d.energy_ratio = energy
+                .zip(cost(d, ENERGY, by))
+                .map(|(base, own)| own / base);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pagewalk_stream::{Facts, Program};
+use pagewalk_stream::{Facts, Program, Unseen};
 
 use crate::hub::{Changes, Hub, lock};
 use crate::machine::{Machine, Outcome, Pause};
@@ -102,6 +102,7 @@ pub fn run(
     })?;
     let seconds = start.elapsed().as_secs_f64();
     let exit_status = workers.hubs[0].exit_status();
+    let unseen = Unseen::sentences(&workers.hubs[0].unseen());
     let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();
     let mut machines: Vec<Machine> = workers
         .lanes
@@ -114,7 +115,7 @@ pub fn run(
         .collect();
     let mut result = results::run_result(
         &facts[0],
-        exit_status,
+        (exit_status, unseen),
         options,
         designs.iter().zip(&machines).zip(streams),
         seconds,

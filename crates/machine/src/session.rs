@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pagewalk_live::{LiveOptions, LiveRecording};
-use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError};
+use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError, Unseen};
 use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::config::{ConfigError, DataDir, DesignName, Shipped};
-use crate::options::{DEFAULT_SEED, Design, Options};
+use crate::config::{ConfigError, DataDir, DesignName, Shipped, label};
+use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
@@ -119,6 +119,8 @@ pub struct RecordResult {
     pub bytes: u64,
     /// The program's own exit status (live programs).
     pub exit_status: Option<i32>,
+    /// Programs of its processes that were not followed, a sentence each.
+    pub unseen: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
 }
@@ -150,25 +152,52 @@ impl Installation {
     /// # Errors
     /// A mistake in a configuration, with its place.
     pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
+        let machines = spec.options.machine.names();
+        let on: Vec<String> = machines.iter().map(|m| label(m)).collect();
+        if let Some((i, twice)) = on.iter().enumerate().find(|(i, m)| on[..*i].contains(m)) {
+            return Err(RunError::User(format!(
+                "--machine: {} and {} are both called {twice}: expected each machine once, with a name of its own",
+                machines[on.iter().position(|m| m == twice).unwrap_or(0)],
+                machines[i]
+            )));
+        }
         let named: Vec<DesignName> = spec
             .designs
             .iter()
             .map(|name| DesignName::parse(name).map_err(user))
             .collect::<Result<_, _>>()?;
         let labels: Vec<String> = named.iter().map(DesignName::label).collect();
-        self.data.check_targets(&spec.set, &labels).map_err(user)?;
-        let names = spec.designs.iter();
-        names
-            .map(|name| self.design(name, spec, &spec.set).map_err(user))
+        self.data
+            .check_targets(&spec.set, &labels, &on)
+            .map_err(user)?;
+        let pairs = machines
+            .iter()
+            .flat_map(|m| spec.designs.iter().map(move |d| (m, d)));
+        pairs
+            .map(|(m, d)| self.design(m, d, spec, &spec.set).map_err(user))
             .collect()
     }
 
-    fn design(&self, name: &str, spec: &RunSpec, set: &[String]) -> Result<Design, ConfigError> {
+    fn design(
+        &self,
+        machine: &str,
+        name: &str,
+        spec: &RunSpec,
+        set: &[String],
+    ) -> Result<Design, ConfigError> {
         let asked = DesignName::parse(name)?;
         let found = self.data.find(Shipped::Design, &asked.base)?;
-        let resolved = self.data.resolve(&spec.options.machine, name, set)?;
+        let resolved = self.data.resolve(machine, name, set)?;
+        let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
+            machine: label(machine),
+            design: asked.label(),
+        });
         Ok(Design {
-            name: asked.label(),
+            name: match &on {
+                None => asked.label(),
+                Some(on) => format!("{} on {}", on.design, on.machine),
+            },
+            on,
             description: found.description,
             config: resolved.config,
             shortcut: None,
@@ -176,21 +205,21 @@ impl Installation {
         })
     }
 
-    /// The design of perfect TLBs, with those of the settings that it has parts for: nobody
-    /// named it, so what would exchange a part of it says nothing about it.
-    fn reference(&self, spec: &RunSpec) -> Result<Design, ConfigError> {
+    /// The design of perfect TLBs on `machine`, with those of the settings that it has parts
+    /// for: nobody named it, so what would exchange a part of it says nothing about it.
+    fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, ConfigError> {
         let mut set = Vec::with_capacity(spec.set.len());
         for one in &spec.set {
             set.push(one.clone());
-            if self.design(PERFECT, spec, &set).is_err() {
+            if self.design(machine, PERFECT, spec, &set).is_err() {
                 set.pop();
             }
         }
-        self.design(PERFECT, spec, &set)
+        self.design(machine, PERFECT, spec, &set)
     }
 
-    /// `designs`, and beside them what [`Options::translation_cost`] compares them with.
-    /// Not where that is one of them, shares no stream with them, or is no longer
+    /// `designs`, and beside them what [`Options::translation_cost`] compares those of each
+    /// machine with. Not where that is one of them, shares no stream with them, or is no longer
     /// perfect because of what was set.
     fn with_reference(
         &self,
@@ -206,14 +235,16 @@ impl Installation {
                     .to_owned(),
             ));
         }
-        let given = designs.iter().any(|d| d.name == PERFECT);
+        let given = designs.iter().any(|d| d.own_name() == PERFECT);
         if !given && designs.iter().any(|d| !d.replies()) {
-            let reference = self.reference(spec).map_err(user)?;
-            if reference.config.mmu.perfect {
-                designs.push(Design {
-                    beside: true,
-                    ..reference
-                });
+            for machine in spec.options.machine.names() {
+                let reference = self.reference(machine, spec).map_err(user)?;
+                if reference.config.mmu.perfect {
+                    designs.push(Design {
+                        beside: true,
+                        ..reference
+                    });
+                }
             }
         }
         Ok(designs)
@@ -313,6 +344,7 @@ impl Installation {
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
         let failure = |e: ProgramError| RunError::Failure(e.message);
         let (facts, exit_status, written);
+        let mut unseen = Vec::new();
         if let SourceSpec::Program { argv } = &spec.source {
             // Without the operations that a simulation would need.
             let options = self.live_options(argv);
@@ -321,6 +353,7 @@ impl Installation {
                 .run(spec.instructions, &mut go_on)
                 .map_err(failure)?;
             (facts, exit_status) = (recording.facts(), recording.exit_status());
+            unseen = Unseen::sentences(recording.unseen());
             written = recording.finish().map_err(failure)?;
         } else {
             let program = self.open(&spec.source, spec.seed)?;
@@ -338,6 +371,7 @@ impl Installation {
             ops: written.ops,
             bytes: written.bytes,
             exit_status,
+            unseen,
             seconds: start.elapsed().as_secs_f64(),
         })
     }
@@ -367,10 +401,11 @@ impl Installation {
         }
         let mut result = run(&designs, streams, &spec.options(), progress)?;
         if let SourceSpec::Mix { programs } = source {
-            let mut alone = vec![None; programs.len()];
+            let on_each: Vec<&Design> = first_of_each(&designs).collect();
+            let mut alone = vec![vec![None; programs.len()]; on_each.len()];
             if spec.options.alone {
                 // What is measured is not lost with what it is compared with.
-                match self.alone(spec, programs, &designs[0], progress) {
+                match self.alone(spec, programs, &on_each, progress) {
                     Ok(found) => alone = found,
                     Err(e) => {
                         let why = format!("the programs could not be run alone: {e}");
@@ -383,15 +418,15 @@ impl Installation {
         Ok(result)
     }
 
-    /// Instructions a cycle of each of a mix's `programs` alone on `design`, over as
+    /// Instructions a cycle of each of a mix's `programs` alone on each of `on`, over as
     /// many instructions or requests as in the mix.
     fn alone(
         &self,
         spec: &RunSpec,
         programs: &[SourceSpec],
-        design: &Design,
+        on: &[&Design],
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Vec<Option<f64>>, RunError> {
+    ) -> Result<Vec<Vec<Option<f64>>>, RunError> {
         let count = programs.len() as u64;
         let mut options = spec.options();
         let limits = &mut options.limits;
@@ -409,19 +444,23 @@ impl Installation {
         let (mut designs, mut streams) = (Vec::new(), Vec::new());
         for (number, source) in programs.iter().enumerate() {
             // A mix of one, so that it is measured as in the others' company.
-            let program = Mix::new(vec![self.opens(source, spec.options.seed)?]).map_err(user)?;
-            designs.push(Design {
-                name: format!("{} {number} alone", design.name),
-                ..design.clone()
-            });
-            streams.push(Stream {
-                program: Box::new(program),
-                designs: vec![number],
-            });
+            for design in on {
+                let program =
+                    Mix::new(vec![self.opens(source, spec.options.seed)?]).map_err(user)?;
+                streams.push(Stream {
+                    program: Box::new(program),
+                    designs: vec![designs.len()],
+                });
+                designs.push(Design {
+                    name: format!("{} {number} alone", design.name),
+                    ..(*design).clone()
+                });
+            }
         }
         let result = run(&designs, streams, &options, progress)?;
         let ipc = |d: &DesignResult| d.programs.first()?.ipc;
-        Ok(result.designs.iter().map(ipc).collect())
+        let of = |which: usize| result.designs.iter().skip(which).step_by(on.len());
+        Ok((0..on.len()).map(|m| of(m).map(ipc).collect()).collect())
     }
 
     /// The same on a program that the caller has, in place of the source in `spec`.
@@ -472,6 +511,15 @@ fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
         "--{option}: {} does not say where a request ends; expected a number of instructions",
         silent.map_or(&facts.name, |p| &p.name)
     )))
+}
+
+/// The first design of each machine.
+fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
+    let asked = designs.iter().enumerate().filter(|(_, d)| !d.beside);
+    asked.filter_map(|(i, d)| {
+        let begins = i == 0 || designs[i - 1].machine() != d.machine();
+        begins.then_some(d)
+    })
 }
 
 /// Which designs share a stream: all that give no replies, and each other one alone.

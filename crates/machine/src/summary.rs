@@ -53,6 +53,8 @@ enum Value {
     Measured(fn(&Counted<'_>) -> Option<f64>),
     /// What page tables counted since the machine booted.
     Tables(fn(&Tree) -> Option<f64>),
+    /// The same as the first, and the clock in GHz: told where machines are compared.
+    Across(fn(&Counted<'_>, f64) -> Option<f64>),
 }
 
 struct Counted<'a> {
@@ -290,6 +292,67 @@ const MAPPED: &[MetricDefinition] = &[
     },
 ];
 
+/// The metrics by which machines compare; told where there are several.
+const ACROSS: &[MetricDefinition] = &[
+    MetricDefinition {
+        name: "seconds",
+        unit: "s",
+        meaning: "Simulated time of the measured part: its cycles at the machine's clock. Told where several machines are compared, whose clocks may differ",
+        value: Value::Across(|c, ghz| ratio(c.cycles, ghz * 1e9)),
+    },
+    MetricDefinition {
+        name: "walk_cycles_per_instruction",
+        unit: "cycles/instruction",
+        meaning: "Sum of the lengths of all page walks for each instruction; walks that overlap each other or other work count in full, so it is no share of the time. Told where several machines are compared",
+        value: Value::Across(|c, _| ratio(c.mmu("walk_cycles"), c.instructions)),
+    },
+];
+
+/// Name, unit and definition of a number that is not in the summary.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Definition {
+    /// Name; `programs.` before it: of each program of a mix.
+    pub name: &'static str,
+    /// Unit.
+    pub unit: &'static str,
+    /// One sentence.
+    pub meaning: &'static str,
+}
+
+macro_rules! definitions {
+    ($($name:literal, $unit:literal, $meaning:literal;)*) => {
+        &[$(Definition { name: $name, unit: $unit, meaning: $meaning }),*]
+    };
+}
+
+/// What is told of the programs of a mix, and of a mix as a whole.
+pub fn program_metrics() -> &'static [Definition] {
+    definitions! {
+        "weighted_speedup", "", "Of a mix: sum over its programs of instructions a cycle here over those of the program alone on the first design (of the same machine); the number of programs where company costs nothing. Also called system throughput, STP (Snavely and Tullsen, ASPLOS 2000; Eyerman and Eeckhout, IEEE Micro 2008)";
+        "harmonic_speedup", "", "Of a mix: harmonic mean over its programs of the same ratios, which is small where one of them is left behind (Luo, Gummaraju and Franklin, ISPASS 2001)";
+        "antt", "", "Of a mix: mean over its programs of how many times longer an instruction takes here than alone on the first design (of the same machine): average normalized turnaround time (Eyerman and Eeckhout, IEEE Micro 2008)";
+        "programs.ipc", "instructions/cycle", "Of a program of a mix: instructions a cycle, from the start of the measured part until it had done what was asked of it; the cycles in which others had its core are among them";
+        "programs.ipc_alone", "instructions/cycle", "Of a program of a mix: instructions a cycle alone on the first design (of the same machine), over as much";
+        "programs.speedup", "", "Of a program of a mix: its instructions a cycle over those on the first design (of the same machine) in the same mix";
+        "programs.core_cycles", "cycles", "Of a program of a mix: cycles of the cores that its threads were on, and of the kernel on its behalf";
+        "programs.l1d_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l1d_tlb_mpki";
+        "programs.l1i_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l1i_tlb_mpki";
+        "programs.l2_tlb_mpki", "misses/1000 instructions", "Of a program of a mix: as l2_tlb_mpki";
+        "programs.walks", "walks", "Of a program of a mix: page walks, those that end in a page fault included";
+        "programs.walk_cycles", "cycles", "Of a program of a mix: sum of the lengths of its walks";
+        "programs.walk_cycles_mean", "cycles", "Of a program of a mix: mean time of a walk, from its start in a walker to its end";
+        "programs.page_faults", "faults", "Of a program of a mix: as page_faults";
+        "programs.fault_cycles", "cycles", "Of a program of a mix: kernel time of its page faults";
+        "programs.mapped_4kb", "bytes", "Of a program of a mix: memory mapped by 4 KB pages at the end, all its processes together";
+        "programs.mapped_2mb", "bytes", "Of a program of a mix: memory mapped by 2 MB pages at the end, all its processes together";
+        "programs.mapped_1gb", "bytes", "Of a program of a mix: memory mapped by 1 GB pages at the end, all its processes together";
+        "programs.page_table_bytes", "bytes", "Of a program of a mix: memory of its page tables at the end, all its processes together";
+        "programs.later", "", "Of a program of a mix: what it did after it had done what was asked of it and while others had not. It is in none of the program's other numbers; with them and with outside_programs it makes up the machine's counters";
+        "outside_programs", "", "Of a mix: what was done for none of its programs: idle cores, context switches and the kernel's own threads";
+        "speedup_in_time", "", "Where several machines are compared: speed in seconds, not cycles, relative to the first design on the first machine, for the same instructions (or requests, where the result says so)";
+    }
+}
+
 /// Every metric of the summary, in order.
 pub fn metrics() -> impl Iterator<Item = MetricDefinition> {
     let tables = table_metrics().map(|m| MetricDefinition {
@@ -303,6 +366,7 @@ pub fn metrics() -> impl Iterator<Item = MetricDefinition> {
         .copied()
         .chain(tables)
         .chain(MAPPED.iter().copied())
+        .chain(ACROSS.iter().copied())
 }
 
 pub(crate) fn summarise(
@@ -311,6 +375,7 @@ pub(crate) fn summarise(
     work: Work,
     cycles: u64,
     energy: Option<Totals>,
+    clock: Option<f64>,
 ) -> Vec<Metric> {
     let c = Counted {
         tree,
@@ -320,14 +385,18 @@ pub(crate) fn summarise(
         energy: energy.map(Totals::nanojoules),
     };
     metrics()
-        .map(|m| Metric {
-            name: m.name,
-            value: match m.value {
+        .filter_map(|m| {
+            let value = match m.value {
                 Value::Measured(value) => value(&c),
                 Value::Tables(value) => since_boot.and_then(value),
-            },
-            unit: m.unit,
-            meaning: m.meaning,
+                Value::Across(value) => value(&c, clock?),
+            };
+            Some(Metric {
+                name: m.name,
+                value,
+                unit: m.unit,
+                meaning: m.meaning,
+            })
         })
         .collect()
 }
@@ -416,7 +485,7 @@ mod tests {
             instructions: 12_000,
             requests: 0,
         };
-        let summary = summarise(&tree, None, work, 1, None);
+        let summary = summarise(&tree, None, work, 1, None, None);
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(10.0));
     }
 
@@ -439,7 +508,7 @@ mod tests {
             instructions: 1000,
             requests: 0,
         };
-        let summary = summarise(&tree, None, work, 1, None);
+        let summary = summarise(&tree, None, work, 1, None, None);
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(50.0));
         assert_eq!(value(&summary, "l1i_tlb_mpki"), Some(20.0));
         assert_eq!(value(&summary, "l2_tlb_mpki"), Some(30.0));
@@ -457,7 +526,7 @@ mod tests {
             ..OsStats::default()
         };
         tree.add("os", &os);
-        let summary = summarise(&tree, None, Work::default(), 0, None);
+        let summary = summarise(&tree, None, Work::default(), 0, None, None);
         assert_eq!(value(&summary, "page_faults"), Some(40.0));
     }
 
@@ -468,7 +537,7 @@ mod tests {
                 instructions: 600,
                 requests,
             };
-            let summary = summarise(&Tree::default(), None, work, 300, None);
+            let summary = summarise(&Tree::default(), None, work, 300, None, None);
             ["requests", "cycles_per_request", "instructions_per_request"]
                 .map(|name| value(&summary, name))
         };

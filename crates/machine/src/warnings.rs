@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::results::{DesignResult, Stat};
 
-/// The warnings of a run, each one sentence.
+/// The warnings of a run, each one sentence; what is so of several designs is said once.
 pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
     if facts.infer_mappings {
@@ -20,56 +20,124 @@ pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
             "the source has no register information: instructions are taken as independent, so time is a lower bound".to_owned(),
         );
     }
+    let mut said = Said::new(designs);
     for d in designs {
-        if let Some(m) = &d.message {
-            out.push(format!("{}: {m}", d.name));
-        }
-        for m in d.refused.iter().chain(&d.let_go) {
-            out.push(format!("{}: {m}", d.name));
-        }
+        let own = d.message.iter().chain(&d.refused).chain(&d.let_go);
+        said.of(d, own.cloned());
     }
     if !facts.infer_mappings {
         for d in designs {
             let inferred = |s: &&Stat| s.path == "os" && s.name == "inferred_mappings";
             let n = d.stats.iter().find(inferred).map_or(0, |s| s.value);
-            if n > 0 {
-                out.push(format!(
-                    "{}: the program used memory that no system call announced: {n} mappings of 2 MB were inferred",
-                    d.name
-                ));
-            }
-        }
-    }
-    out.extend(turns(designs));
-    out.extend(designs.iter().filter(|d| never_asked(d)).map(|d| {
-        format!(
-            "{}: the program never asked for a record, so nothing of shortcut did anything",
-            d.name
-        )
-    }));
-    for (i, a) in designs.iter().enumerate() {
-        for b in &designs[i + 1..] {
-            let same = !a.stats.is_empty()
-                && a.histograms == b.histograms
-                && nothing_differs(&a.stats, &b.stats);
-            if same {
-                out.push(format!(
-                    "{} and {} never differed in any statistic: {}",
-                    a.name,
-                    b.name,
-                    Pair { a, b }.cause()
-                ));
-            }
+            said.of(d, (n > 0).then(|| format!("the program used memory that no system call announced: {n} mappings of 2 MB were inferred")));
         }
     }
     for d in designs {
-        out.extend(
-            d.impossible
-                .iter()
-                .map(|what| format!("{}: {what}", d.name)),
-        );
+        said.of(d, turns(d, designs));
     }
+    for d in designs.iter().filter(|d| never_asked(d)) {
+        let what = "the program never asked for a record, so nothing of shortcut did anything";
+        said.of(d, Some(what.to_owned()));
+    }
+    out.extend(said.sentences());
+    out.extend(never_differed(designs));
+    let mut said = Said::new(designs);
+    for d in designs {
+        said.of(d, d.impossible.clone());
+    }
+    out.extend(said.sentences());
     out
+}
+
+/// Sentences with the designs that they hold for.
+struct Said<'a> {
+    designs: &'a [DesignResult],
+    found: Vec<(String, Vec<&'a str>)>,
+}
+
+impl<'a> Said<'a> {
+    fn new(designs: &'a [DesignResult]) -> Self {
+        Said {
+            designs,
+            found: Vec::new(),
+        }
+    }
+
+    fn of(&mut self, design: &'a DesignResult, sentences: impl IntoIterator<Item = String>) {
+        for sentence in sentences {
+            match self.found.iter_mut().find(|(s, _)| *s == sentence) {
+                Some((_, names)) if !names.contains(&design.name.as_str()) => {
+                    names.push(&design.name);
+                }
+                Some(_) => {}
+                None => self.found.push((sentence, vec![&design.name])),
+            }
+        }
+    }
+
+    /// Each with the names before it, or alone where it holds for every one of several designs.
+    fn sentences(self) -> impl Iterator<Item = String> {
+        let every = self.designs.len();
+        self.found.into_iter().map(move |(sentence, names)| {
+            if every > 1 && names.len() == every {
+                return sentence;
+            }
+            format!("{}: {sentence}", listed(&names))
+        })
+    }
+}
+
+/// Names as a sentence has them: `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Designs that counted the same, each group of them once, with the causes.
+fn never_differed(designs: &[DesignResult]) -> Vec<String> {
+    let same = |a: &DesignResult, b: &DesignResult| {
+        !a.stats.is_empty() && a.histograms == b.histograms && nothing_differs(&a.stats, &b.stats)
+    };
+    let mut groups: Vec<Vec<&DesignResult>> = Vec::new();
+    for d in designs {
+        match groups.iter_mut().find(|g| same(g[0], d)) {
+            Some(group) => group.push(d),
+            None => groups.push(vec![d]),
+        }
+    }
+    groups
+        .iter()
+        .filter(|g| g.len() > 1)
+        .map(|group| {
+            let names: Vec<&str> = group.iter().map(|d| d.name.as_str()).collect();
+            // Against the first of them: what holds of any two follows.
+            let mut causes: Vec<(String, Vec<&str>)> = Vec::new();
+            for b in &group[1..] {
+                let cause = Pair { a: group[0], b }.cause();
+                match causes.iter_mut().find(|(c, _)| *c == cause) {
+                    Some((_, of)) => of.push(&b.name),
+                    None => causes.push((cause, vec![&b.name])),
+                }
+            }
+            let why = match &causes[..] {
+                [(cause, _)] => cause.clone(),
+                several => {
+                    let parts = several
+                        .iter()
+                        .map(|(cause, of)| format!("{}: {cause}", listed(of)));
+                    format!(
+                        "beside {}, {}",
+                        names[0],
+                        parts.collect::<Vec<_>>().join("; ")
+                    )
+                }
+            };
+            format!("{} never differed in any statistic: {why}", listed(&names))
+        })
+        .collect()
 }
 
 /// Whether a design has a table for questions, and nobody asked in the measured part.
@@ -112,29 +180,21 @@ fn inferred_mappings(designs: &[DesignResult]) -> Vec<String> {
     std::iter::once(inferred.to_owned()).chain(each).collect()
 }
 
-/// That threads had to take turns on cores, once where it is so with every design.
-fn turns(designs: &[DesignResult]) -> Vec<String> {
-    let sentence = |d: &DesignResult| {
-        let (threads, cores) = (d.threads_in_turns, usize::from(d.config.cores));
-        (threads > cores).then(|| {
-            let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
-            format!(
-                "up to {threads} threads wanted {cores_words} at a time and took turns of {} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core",
-                d.config.schedule.time_slice_cycles
-            )
-        })
-    };
-    let found: Vec<Option<String>> = designs.iter().map(sentence).collect();
-    match found.first() {
-        Some(Some(first)) if found.iter().flatten().count() == designs.len() => {
-            vec![first.clone()]
-        }
-        _ => designs
-            .iter()
-            .zip(found)
-            .filter_map(|(d, what)| Some(format!("{}: {}", d.name, what?)))
-            .collect(),
-    }
+/// That threads had to take turns on cores; of designs with as many cores, the most that
+/// did on any: when threads end depends on the design.
+fn turns(d: &DesignResult, designs: &[DesignResult]) -> Option<String> {
+    let cores = usize::from(d.config.cores);
+    let slice = d.config.schedule.time_slice_cycles;
+    let alike = designs.iter().filter(|o| {
+        usize::from(o.config.cores) == cores && o.config.schedule.time_slice_cycles == slice
+    });
+    let threads = alike.map(|o| o.threads_in_turns).max().unwrap_or(0);
+    (d.threads_in_turns > cores).then(|| {
+        let cores_words = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
+        format!(
+            "up to {threads} threads wanted {cores_words} at a time and took turns of {slice} cycles (schedule.time_slice_cycles), so that time is that of {cores_words}; --set cores={threads} gives each thread a core"
+        )
+    })
 }
 
 /// Two designs whose statistics of the measured part are the same.

@@ -90,6 +90,14 @@ fn impossible_values_are_refused_by_the_name_of_their_key() {
                 "{rows=8}",
             ],
         ),
+        (
+            "mmu.prefetcher.next_page",
+            &["{degree=0}", "{degree=9}", "{buffer=65537}", "{pages=1}"],
+        ),
+        (
+            "mmu.l2.main.replacement",
+            &["fifo", "1", "{srrip={bits=3}}"],
+        ),
         ("caches.walks_enter", &["l4"]),
         ("memory.remote_latency", &[MOST]),
         ("memory.l3.latency", &["0", MOST]),

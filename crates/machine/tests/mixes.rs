@@ -2,7 +2,7 @@
 
 mod common;
 
-use pagewalk_machine::{DesignResult, RunError, RunResult};
+use pagewalk_machine::{Account, DesignResult, RunError, RunResult};
 use serde_json::{Value, json};
 
 use common::{ONE_CHANNEL, metric, run_spec};
@@ -167,4 +167,165 @@ fn what_makes_no_sense_in_a_mix_is_refused() {
     refuse(&[gups(), live], limits, "record a live program first");
     let sampled = json!({"instructions": N, "sample": {"length": 1000, "period": 10_000}});
     refuse(&[gups(), sysbench()], sampled, "--sample");
+}
+
+/// What the machine counted of it all.
+fn counted(d: &DesignResult) -> Account {
+    let core = |p: &str| p.strip_prefix("core.").is_some_and(|n| !n.contains('.'));
+    let mmu = |p: &str| p.strip_suffix(".mmu").is_some_and(core);
+    let beside = ["mmu.in_memory_tlb", "mmu.stb", "mmu.prefetch_buffer"];
+    let hits =
+        (d.stats.iter()).filter(|s| s.name == "hits" && beside.iter().any(|b| s.path.ends_with(b)));
+    let walks = common::sum(d, "walks", mmu);
+    Account {
+        instructions: common::sum(d, "instructions", core),
+        core_cycles: common::sum(d, "cycles", core),
+        l1d_tlb_misses: common::sum(d, "l1d_misses", mmu),
+        l1i_tlb_misses: common::sum(d, "l1i_misses", mmu),
+        l2_tlb_misses: walks + hits.map(|s| s.value).sum::<u64>(),
+        walks,
+        walk_cycles: common::sum(d, "walk_cycles", mmu),
+        page_faults: metric(d, "page_faults") as u64,
+        fault_cycles: common::sum(d, "fault_cycles", |p| p == "os"),
+    }
+}
+
+/// Sum of what all programs did and of what was done for none.
+fn shared_out(d: &DesignResult) -> Account {
+    let mut all = d.outside_programs.unwrap();
+    for p in &d.programs {
+        all += p.own;
+        all += p.later;
+    }
+    all
+}
+
+#[test]
+fn what_programs_did_and_what_was_done_for_none_is_all_that_the_machine_counted() {
+    let bfs = json!({"workload": {"name": "bfs", "threads": 2, "params": {"scale": "12"}}});
+    let churn = json!({"workload": {"name": "churn", "params": {}}});
+    let kv = workload("kv-map", Some("16MB"), 1);
+    let turns = "schedule.time_slice_cycles=7000";
+    for (programs, designs, set) in [
+        (
+            vec![gups(), sysbench()],
+            vec!["radix", "thp", "ecpt"],
+            vec![turns],
+        ),
+        (
+            vec![bfs.clone(), gups()],
+            vec!["radix", "pom-tlb"],
+            vec!["cores=2", turns],
+        ),
+        (
+            vec![churn, bfs, gups()],
+            vec!["thp", "radix-virtual"],
+            vec!["cores=3"],
+        ),
+        (vec![kv, gups()], vec!["stlt", "tlb-distance"], vec![turns]),
+    ] {
+        let result = mix(&programs, &designs, &set);
+        for d in &result.designs {
+            assert_eq!(shared_out(d), counted(d), "{} {set:?}", d.name);
+            for p in &d.programs {
+                assert_eq!(p.own.instructions, p.instructions, "{}: {}", d.name, p.name);
+                assert!(
+                    p.own.core_cycles > 0 && p.own.walk_cycles >= p.own.walks,
+                    "{p:?}"
+                );
+                let per_kilo = 1000.0 * p.own.l2_tlb_misses as f64 / p.instructions as f64;
+                assert!((p.l2_tlb_mpki.unwrap() - per_kilo).abs() < 1e-9);
+            }
+            // Who is done goes on, and not for its own numbers.
+            assert!(d.programs.iter().any(|p| p.later.instructions > 0));
+            assert!(d.programs.iter().any(|p| p.later == Account::default()));
+            let held = |f: fn(&pagewalk_machine::ProgramResult) -> u64| -> u64 {
+                d.programs.iter().map(f).sum()
+            };
+            let os = |name| common::sum(d, name, |p| p == "os");
+            assert_eq!(held(|p| p.mapped_4kb), os("mapped_4kb_bytes"), "{}", d.name);
+            assert_eq!(held(|p| p.mapped_2mb), os("mapped_2mb_bytes"), "{}", d.name);
+            assert_eq!(
+                held(|p| p.page_table_bytes),
+                os("page_table_bytes"),
+                "{}",
+                d.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_s_own_numbers_are_those_that_it_has_alone_where_nothing_is_shared() {
+    // A core each: TLBs are its own, and the page tables' lines of the caches too.
+    let result = mix(&[gups(), sysbench()], &["radix"], &["cores=2"]);
+    let d = &result.designs[0];
+    for (p, source) in d.programs.iter().zip([gups(), sysbench()]) {
+        let alone = json!({
+            "machine": "revelator-table1", "designs": ["radix"], "set": ["cores=2"],
+            "source": source, "limits": {"instructions": N, "warmup": 10_000},
+        });
+        let alone = run_spec(&serde_json::from_value(alone).unwrap()).unwrap();
+        let (alone, name) = (&alone.designs[0], &p.name);
+        let (own, expected) = (p.l2_tlb_mpki.unwrap(), metric(alone, "l2_tlb_mpki"));
+        assert!(
+            (own - expected).abs() < 0.1 * expected + 0.2,
+            "{name}: {own} {expected}"
+        );
+        assert_eq!(p.mapped_4kb, metric(alone, "mapped_4kb") as u64, "{name}");
+    }
+    let [gups, sysbench] = &d.programs[..] else {
+        panic!("two programs")
+    };
+    assert!(gups.l2_tlb_mpki.unwrap() > 5.0 * sysbench.l2_tlb_mpki.unwrap());
+    // In turns on one core a program has only its part of the time.
+    let one = mix(
+        &[gups_twice(), gups_twice()],
+        &["radix"],
+        &["schedule.time_slice_cycles=5000"],
+    );
+    for p in &one.designs[0].programs {
+        let share = p.own.core_cycles as f64 / p.cycles.unwrap() as f64;
+        assert!((0.2..0.6).contains(&share), "{share}");
+    }
+}
+
+fn gups_twice() -> Value {
+    workload("gups", Some("8MB"), 1)
+}
+
+#[test]
+fn what_company_costs_is_told_by_the_fields_three_means() {
+    let result = mix(&[gups(), sysbench()], &["radix", "thp"], &["cores=2"]);
+    for d in &result.designs {
+        let speeds: Vec<f64> = (d.programs.iter())
+            .map(|p| p.ipc.unwrap() / p.ipc_alone.unwrap())
+            .collect();
+        let n = speeds.len() as f64;
+        let slowdowns: f64 = speeds.iter().map(|s| 1.0 / s).sum();
+        assert!((d.weighted_speedup.unwrap() - speeds.iter().sum::<f64>()).abs() < 1e-12);
+        assert!((d.antt.unwrap() - slowdowns / n).abs() < 1e-12);
+        assert!((d.harmonic_speedup.unwrap() - n / slowdowns).abs() < 1e-12);
+    }
+    // Without the runs alone there is nothing to compare with.
+    let spec = json!({
+        "machine": "revelator-table1", "designs": ["radix"], "set": ["cores=2"], "alone": false,
+        "source": {"mix": {"programs": [gups(), sysbench()]}}, "limits": {"instructions": 20_000},
+    });
+    let result = run_spec(&serde_json::from_value(spec).unwrap()).unwrap();
+    let d = &result.designs[0];
+    assert_eq!(
+        (d.weighted_speedup, d.antt, d.harmonic_speedup),
+        (None, None, None)
+    );
+    assert_eq!(d.programs[0].speedup, Some(1.0), "against the first design");
+}
+
+#[test]
+fn one_program_has_no_accounts() {
+    let d = common::one("revelator-table1", "radix", "gups 8MB", 5000, &[]);
+    let text = serde_json::to_value(&d).unwrap();
+    for of_mixes in ["programs", "outside_programs", "antt", "harmonic_speedup"] {
+        assert!(text.get(of_mixes).is_none(), "{of_mixes}");
+    }
 }

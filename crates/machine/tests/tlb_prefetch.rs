@@ -77,6 +77,51 @@ fn walks_hits_of_the_buffer_and_waits_account_for_the_last_tlbs_misses() {
     }
 }
 
+/// The same for the other prefetcher, whose buffer is a key of its own.
+#[test]
+fn the_next_pages_account_for_the_last_tlbs_misses_too() {
+    let small = ["mmu.l2.main.entries=64", "mmu.l1d.main.entries=8"];
+    for (buffer, workload) in [
+        (
+            "mmu.prefetcher.next_page.buffer=64",
+            "bfs 64MB layout=graphbig",
+        ),
+        ("mmu.prefetcher.next_page.buffer=64", CHURN),
+        ("mmu.prefetcher.next_page.degree=4", "dlrm 64MB"),
+    ] {
+        let set = [&small[..], &[buffer]].concat();
+        let what = format!("{workload} {set:?}");
+        let d = one(MACHINE, "tlb-next-page", workload, N, &set);
+        let fetched = prefetcher(&d, "fetched");
+        let ends = ["useful", "useless", "pending"].map(|name| prefetcher(&d, name));
+        assert_eq!(fetched, ends.iter().sum::<u64>(), "{what}: {ends:?}");
+        assert!(prefetcher(&d, "useful") > 100, "{what}");
+        let reads = mmu(&d, "walk_reads") + prefetcher(&d, "walk_reads");
+        assert_eq!(of(&d, ".l2", "walks"), reads, "{what}");
+        if buffer.contains("buffer") {
+            the_last_tlbs_misses_are_accounted_for(&d, &what);
+            what_was_fetched_is_accounted_for(&d, &what);
+        }
+    }
+}
+
+/// Pages at random: the walks of the program stay, and those for the next pages come on top.
+#[test]
+fn what_is_fetched_in_vain_is_seen_in_the_caches() {
+    let at = |design| one(MACHINE, design, "gups 1GiB", N, &[]);
+    let (plain, with) = (at("radix"), at("tlb-next-page"));
+    let share = mmu(&with, "walks") as f64 / mmu(&plain, "walks") as f64;
+    assert!((0.99..1.01).contains(&share), "{share}");
+    assert!(prefetcher(&with, "useful") * 50 < prefetcher(&with, "fetched"));
+    assert!(prefetcher(&with, "walk_reads") > mmu(&plain, "walks") / 2);
+    let reads = |d: &DesignResult| of(d, ".l2", "walks");
+    assert_eq!(
+        reads(&with),
+        mmu(&with, "walk_reads") + prefetcher(&with, "walk_reads")
+    );
+    assert!(reads(&with) > reads(&plain) * 4 / 3);
+}
+
 #[test]
 fn without_a_buffer_there_is_no_account_of_one() {
     let d = one(MACHINE, "tlb-distance", "dlrm 64MB", N, &[]);

@@ -110,3 +110,47 @@ fn threads_that_take_turns_are_told_what_gives_them_cores() {
     assert!(about[0].contains("--set cores=4"));
     assert!(!with(&["cores=4"]).iter().any(|w| w.contains("took turns")));
 }
+
+#[test]
+fn what_is_so_of_several_designs_is_said_once() {
+    let small = [
+        "radix",
+        "radix[mmu.walkers=5]",
+        "l2tlb-128k",
+        "radix[mmu.walkers=4]",
+    ];
+    let r = run(MACHINE, &small, "gups 1MB", N, &[]);
+    let about: Vec<_> = (r.warnings.iter())
+        .filter(|w| w.contains("never differed"))
+        .collect();
+    assert_eq!(about.len(), 1, "six pairs, one sentence: {:?}", r.warnings);
+    let head = "radix, radix[mmu.walkers=5], l2tlb-128k and radix[mmu.walkers=4] never differed in any statistic: beside radix, ";
+    assert!(about[0].starts_with(head), "{}", about[0]);
+    // Each cause with those that it is of.
+    let both = "radix[mmu.walkers=5] and radix[mmu.walkers=4]: no walk ever waited for a walker (mmu.walkers)";
+    assert!(about[0].contains(both), "{}", about[0]);
+    assert!(
+        about[0].contains("l2tlb-128k: no entry of mmu.l2.main"),
+        "{}",
+        about[0]
+    );
+
+    // Two pairs that differ from each other are two sentences.
+    let two = [
+        "radix",
+        "radix[mmu.walkers=5]",
+        "perfect-tlb",
+        "perfect-tlb[mmu.walkers=5]",
+    ];
+    let r = run(MACHINE, &two, "gups 64MB", N, &["mmu.walkers=6"]);
+    let about = r.warnings.iter().filter(|w| w.contains("never differed"));
+    assert_eq!(about.count(), 2, "{:?}", r.warnings);
+
+    let asking = ["stlt", "radix", "stlt-va"];
+    let r = run(MACHINE, &asking, "gups 1MB", N, &[]);
+    let about: Vec<_> = (r.warnings.iter())
+        .filter(|w| w.contains("never asked for a record, so"))
+        .collect();
+    assert_eq!(about.len(), 1, "{:?}", r.warnings);
+    assert!(about[0].starts_with("stlt and stlt-va: "), "{}", about[0]);
+}

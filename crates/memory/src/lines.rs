@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{Occupancy, prefetch};
+use pagewalk_structures::{Occupancy, RRPV_FILL, RRPV_MAX, prefetch};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -32,11 +32,6 @@ const READY_BITS: u32 = 48;
 const READY_MASK: u64 = (1 << READY_BITS) - 1;
 /// A fetch that takes as many cycles, or more: how many is not known.
 const LONG: u64 = u16::MAX as u64;
-
-/// Most-distant re-reference of 2-bit SRRIP: the victim.
-const RRPV_MAX: u8 = 3;
-/// What a line is filled with.
-const RRPV_FILL: u8 = 2;
 
 /// SRRIP: an empty way goes before all others.
 const RRPV_EMPTY: u8 = RRPV_MAX + 1;

@@ -1,6 +1,6 @@
 //! Where the words of a cache's sets lie in host memory.
 
-use pagewalk_structures::{equal_bytes, prefetch, renew_rank};
+use pagewalk_structures::{equal_bytes, most_of_first, prefetch, renew_rank};
 
 /// Ways whose bytes are compared at once.
 const CHUNK: usize = 16;
@@ -339,32 +339,6 @@ impl Sets {
         let ways = if behind != 0 { behind } else { with };
         (with != 0).then(|| Way(ways.trailing_zeros() as usize))
     }
-}
-
-/// The highest of the first `n` of these bytes, each at most 127.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
-    use std::arch::x86_64::*;
-    // SAFETY: SSE2 is part of every x86-64 target; one unaligned load of the 16
-    // bytes of `bytes`.
-    unsafe {
-        let b = _mm_loadu_si128(bytes.as_ptr().cast());
-        let place = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let b = _mm_and_si128(b, _mm_cmpgt_epi8(_mm_set1_epi8(n as i8), place));
-        let b = _mm_max_epu8(b, _mm_srli_si128::<8>(b));
-        let b = _mm_max_epu8(b, _mm_srli_si128::<4>(b));
-        let b = _mm_max_epu8(b, _mm_srli_si128::<2>(b));
-        let b = _mm_max_epu8(b, _mm_srli_si128::<1>(b));
-        _mm_cvtsi128_si32(b) as u8
-    }
-}
-
-/// The highest of the first `n` of these bytes, each at most 127.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn most_of_first(bytes: &[u8; CHUNK], n: usize) -> u8 {
-    bytes.iter().take(n).copied().fold(0, u8::max)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
-use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 
 use crate::TlbSpec;
 use crate::mapping::Mapping;
+use crate::replacement::Notices;
 use crate::tlb::{Entry, Tlb, TlbStats, key};
 
 /// A translation that comes into TLBs.
@@ -87,9 +88,13 @@ pub(crate) struct TlbLevel {
 }
 
 impl TlbLevel {
-    /// An empty level of these arrays, by name.
-    pub fn new(specs: &BTreeMap<String, TlbSpec>) -> Self {
-        let arrays: Vec<Tlb> = specs.iter().map(|(n, s)| Tlb::new(n, s)).collect();
+    /// An empty level of these arrays, by name, which draw what they draw at random from the
+    /// streams of `seed` named after them below `path`.
+    pub fn new(specs: &BTreeMap<String, TlbSpec>, seed: u64, path: &str) -> Self {
+        let draws = |name: &str| rng(seed, &format!("{path}.{name}.replacement"));
+        let arrays: Vec<Tlb> = (specs.iter())
+            .map(|(n, s)| Tlb::new(n, s, draws(n)))
+            .collect();
         let place = PageSize::ALL.map(|size| {
             PageSize::ALL[..=size.index()].iter().rev().find_map(|&s| {
                 let array = arrays.iter().position(|a| a.sizes.contains(&s))?;
@@ -203,9 +208,10 @@ impl TlbLevel {
         self.arrays.iter().map(|a| a.waits).sum()
     }
 
-    /// Whether an array of the level counts the uses of its entries.
-    pub fn counts_uses(&self) -> bool {
-        self.arrays.iter().any(Tlb::counts_uses)
+    /// Which of several hits in a row on one page change what an array replaces next.
+    pub fn notices(&self) -> Notices {
+        let all = self.arrays.iter().map(Tlb::notices);
+        all.max().unwrap_or(Notices::NoRepeat)
     }
 
     /// Puts in the page that arrives, or the piece of it that this level can

@@ -15,17 +15,17 @@
 #[cfg(test)]
 extern crate self as pagewalk_mmu;
 
-mod distance;
 mod engine;
 mod level;
 mod mapping;
 mod mmu;
+mod prefetcher;
 mod record;
+mod replacement;
 mod spec;
 mod tlb;
 mod walk;
 
-pub use distance::DistanceStats;
 pub use engine::registry::*;
 pub use engine::{
     DegreeFilter, Detect, Engine, FilterStats, Guess, GuessStats, GuessedLines, Guesses,
@@ -35,7 +35,10 @@ pub use mmu::{
     Answer, Asked, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats,
     STB_ENTRIES, Source,
 };
+pub use prefetcher::DistanceStats;
+pub use prefetcher::registry::*;
 pub use record::{GuessRecord, ReadRecord, WalkRecord};
-pub use spec::{DistanceSpec, MmuSpec, NestedTlbSpec, TlbPrefetcherSpec, TlbReplacement, TlbSpec};
+pub use replacement::registry::*;
+pub use spec::{MmuSpec, NestedTlbSpec, TlbSpec};
 pub use tlb::TlbStats;
 pub use walk::{Leaf, NestedStats, Walked, is_mapped};

@@ -27,6 +27,7 @@ pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;
+use crate::replacement::Notices;
 use crate::tlb::{Entry, key};
 use crate::walk::{Kept, LEVELS};
 use crate::{MmuSpec, WalkRecord};
@@ -167,9 +168,9 @@ const REMEMBERED: usize = 1024;
 /// Pages of a range beyond which arrays are scanned instead of probed.
 const PROBED_PAGES: u64 = 32;
 
-/// The page of the last access: most accesses hit it again. It is the most
-/// recently used entry already, so a hit here changes nothing but a count. Where
-/// entries count their uses it stays empty.
+/// The page of the last access: most accesses hit it again. Under most replacement policies
+/// one more use of the entry used last changes nothing, so a hit here is a count and no more.
+/// Where it does ([`Notices`]) it stays empty, after a fill or always.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
     /// Key of the 4 KB page; `u64::MAX`: none.
@@ -213,8 +214,10 @@ struct Flight {
 pub struct Mmu {
     /// Data, instructions.
     filter: [Filter; 2],
-    /// All ones on a side whose first level counts uses: no page's key then matches.
+    /// All ones on a side whose first level has to see each use: no page's key then matches.
     unfiltered: [u64; 2],
+    /// The same of sides that have to see the first use after a fill.
+    unfiltered_fills: [u64; 2],
     /// Cycles by which a first-level lookup outlasts the cache's.
     exceeds: [Cycle; 2],
     perfect: bool,
@@ -268,8 +271,21 @@ fn side(access: Access) -> usize {
 impl Mmu {
     /// An empty MMU; refuses what is impossible with a sentence that names the key.
     pub fn new(spec: &MmuSpec, core: u8) -> Result<Self, String> {
+        Mmu::seeded(spec, core, 0)
+    }
+
+    /// The same of a run with `seed`.
+    ///
+    /// # Errors
+    /// As [`Mmu::new`].
+    pub fn seeded(spec: &MmuSpec, core: u8, seed: u64) -> Result<Self, String> {
         spec.check()?;
-        let level = |s: &BTreeMap<_, _>| (!s.is_empty()).then(|| Box::new(TlbLevel::new(s)));
+        let level = |arrays: &BTreeMap<_, _>, name: &str| {
+            TlbLevel::new(arrays, seed, &format!("core.{core}.mmu.{name}"))
+        };
+        let second = |arrays: &BTreeMap<_, _>, name: &str| {
+            (!arrays.is_empty()).then(|| Box::new(level(arrays, name)))
+        };
         let none = Flight {
             asked: 0,
             looked: 0,
@@ -284,15 +300,19 @@ impl Mmu {
             walked: true,
         };
         let remembered = if spec.perfect { REMEMBERED } else { 0 };
-        let l1 = [TlbLevel::new(&spec.l1d), TlbLevel::new(&spec.l1i)];
-        let counts = |l: &TlbLevel| !spec.perfect && l.counts_uses();
+        let l1 = [level(&spec.l1d, "l1d"), level(&spec.l1i, "l1i")];
+        // All ones on the sides that have to see so much.
+        let sides = |much: Notices| {
+            [0, 1].map(|s| u64::from(spec.perfect || l1[s].notices() < much).wrapping_sub(1))
+        };
         Ok(Mmu {
             filter: [NO_PAGE; 2],
-            unfiltered: [0, 1].map(|s| if counts(&l1[s]) { u64::MAX } else { 0 }),
+            unfiltered: sides(Notices::EveryUse),
+            unfiltered_fills: sides(Notices::FirstUse),
             exceeds: [0; 2],
             perfect: spec.perfect,
             l1,
-            l2: [level(&spec.l2), level(&spec.l2i)],
+            l2: [second(&spec.l2, "l2"), second(&spec.l2i, "l2i")],
             kept: Kept::new(spec, PWC_ARRAYS),
             uses: WalkCacheKind::default(),
             host_uses: None,
@@ -474,6 +494,13 @@ impl Mmu {
             walk_reads_memory: reads(Level::Memory),
             ..*s
         }
+    }
+
+    /// Translations that none of its TLBs had: walks, and hits of what is looked into
+    /// beside or before them.
+    pub fn misses(&self) -> u64 {
+        let in_memory = self.in_memory.as_ref().map_or(0, |unit| unit.stats().hits);
+        self.stats.walks + in_memory + self.stb_hits() + self.prefetch_buffer_hits()
     }
 
     /// The largest values that [`Mmu::report`] tells are those from now on.

@@ -7,20 +7,7 @@ use pagewalk_units::{Cycle, PageSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::distance::MOST_SLOTS;
-
-/// Replacement policy of a TLB array.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TlbReplacement {
-    /// Least recently used.
-    #[default]
-    Lru,
-    /// Least frequently used, as DynamoRIO's drcachesim has it: an entry counts its
-    /// uses from its fill on, and the lowest way of those with the fewest goes, after
-    /// the ways not in use. Counts never age.
-    Lfu,
-}
+use crate::{TlbPrefetcherSpec, TlbReplacement};
 
 /// One TLB array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -64,31 +51,6 @@ impl Default for NestedTlbSpec {
     }
 }
 
-/// Distance prefetching of translations: after a miss those of the pages are fetched that are
-/// as far from it as the misses which followed the last misses of the same distance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DistanceSpec {
-    /// Rows of the table: a distance between two misses each, least recently used replaced.
-    pub rows: u32,
-    /// Ways of the table.
-    pub ways: u32,
-    /// Distances that a row holds, the last that followed; 1 to 8.
-    pub slots: u32,
-    /// Entries of a buffer, first in, first out, which is asked beside the last TLB and from
-    /// which a translation goes into the TLBs when it is used; 0: what is fetched goes into
-    /// the last TLB itself.
-    pub buffer: u32,
-}
-
-/// What fetches translations unasked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum TlbPrefetcherSpec {
-    /// By the distances between misses (Kandiraju and Sivasubramaniam, ISCA 2002).
-    Distance(DistanceSpec),
-}
-
 /// The MMU of one core. Arrays of a level are looked up in parallel; the one that
 /// serves 4 KB pages is named `main` in every shipped machine. A page of a size
 /// that no array of a level holds is cached there in pieces of the next smaller
@@ -121,36 +83,6 @@ pub struct MmuSpec {
     /// Every translation is known at once (no TLB misses): the limit that designs are held against.
     #[serde(default)]
     pub perfect: bool,
-}
-
-/// Most rows of a prefetcher's table, and entries of its buffer.
-const MAX_PREFETCHED: u32 = 1 << 16;
-
-impl DistanceSpec {
-    fn check(&self) -> Result<(), String> {
-        let DistanceSpec {
-            rows,
-            ways,
-            slots,
-            buffer,
-        } = *self;
-        let at = "mmu.prefetcher.distance";
-        for (key, value, least, most) in [
-            ("rows", rows, 1, MAX_PREFETCHED),
-            ("slots", slots, 1, MOST_SLOTS as u32),
-            ("buffer", buffer, 0, MAX_PREFETCHED),
-        ] {
-            if value < least || value > most {
-                return Err(format!("{at}.{key} is {value}; expected {least} to {most}"));
-            }
-        }
-        if ways == 0 || !rows.is_multiple_of(ways) {
-            return Err(format!(
-                "{at}.ways is {ways}; expected a divisor of {at}.rows ({rows})"
-            ));
-        }
-        Ok(())
-    }
 }
 
 /// Most entries of one array: slots are counted in 32 bits, sets' ways in 16.
@@ -193,6 +125,8 @@ impl MmuSpec {
                         spec.latency
                     ));
                 }
+                let policy = spec.replacement.check();
+                policy.map_err(|what| format!("{key}.{what}"))?;
                 if spec.page_sizes.is_empty() {
                     return Err(format!("{key}.page_sizes is empty; name at least one size"));
                 }
@@ -248,15 +182,15 @@ impl MmuSpec {
                 self.walkers
             ));
         }
-        match &self.prefetcher {
-            Some(TlbPrefetcherSpec::Distance(spec)) if spec.buffer == 0 && self.l2.is_empty() => {
-                Err(
-                    "mmu.prefetcher.distance.buffer is 0 and there is no mmu.l2 to fetch into; expected a buffer of at least 1"
-                        .to_owned(),
-                )
-            }
-            Some(TlbPrefetcherSpec::Distance(spec)) => spec.check(),
-            None => Ok(()),
+        let Some(prefetcher) = &self.prefetcher else {
+            return Ok(());
+        };
+        if prefetcher.buffer() == 0 && self.l2.is_empty() {
+            return Err(format!(
+                "mmu.prefetcher.{}.buffer is 0 and there is no mmu.l2 to fetch into; expected a buffer of at least 1",
+                prefetcher.name()
+            ));
         }
+        prefetcher.check()
     }
 }

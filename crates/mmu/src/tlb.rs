@@ -1,9 +1,11 @@
-//! One TLB array: any number of sets, least recently or least frequently used replaced.
+//! One TLB array: any number of sets, replaced by any policy.
 
-use pagewalk_structures::{Recency, equal_bytes, prefetch, renew_rank};
-use pagewalk_units::{Asid, Cycle, PageSize};
+use pagewalk_structures::{equal_bytes, prefetch};
+use pagewalk_units::{Asid, Cycle, PageSize, Rng};
 
 use crate::mapping::Mapping;
+use crate::replacement::lru::{RANKED, Ranks};
+use crate::replacement::{Notices, Policy, Replacement};
 use crate::{TlbReplacement, TlbSpec};
 
 pagewalk_stats::counters! {
@@ -57,7 +59,7 @@ pub(crate) fn key(asid: Asid, size: PageSize, va: u64) -> u64 {
 }
 
 /// Ways whose prints are compared at once.
-const CHUNK: usize = 16;
+const CHUNK: usize = RANKED;
 
 /// A byte of a key, by which a search looks at all ways at once and at the keys
 /// of those only that may be the right one: the high byte of Fibonacci hashing
@@ -67,16 +69,12 @@ pub(crate) fn print(key: u64) -> u8 {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// The rank of bytes that belong to no way: behind all others.
-const NO_RANK: u8 = 127;
-
-/// Sixteen ways of a set: the print of each, and where there are no more of them its
-/// rank in the order of use, 0 the last used one. Together, since the host's cache
-/// misses are what costs.
+/// Sixteen ways of a set: the print of each, and under LRU where there are no more of them
+/// their order of use. Together, since the host's cache misses are what costs.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     prints: [u8; CHUNK],
-    ranks: [u8; CHUNK],
+    ranks: Ranks,
 }
 
 /// What the array keeps of a way.
@@ -88,20 +86,10 @@ struct Slot {
     way: u16,
 }
 
-/// How an array knows its next victim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Order {
-    /// Least recently used, by rank: sets of one chunk.
-    Ranks,
-    /// Least recently used, by list.
-    List,
-    /// Least frequently used.
-    Counts,
-}
-
-/// The array. Under LRU unused ways are last in the order of use, so that the
-/// victim is known without a search: it has the last rank of its set, or, in sets
-/// of many ways, it ends a list. Under LFU the victim is searched for.
+/// The array. Under LRU unused ways are last in the order of use, so that the way to be
+/// filled next is known without a search: it has the last rank of its set, or, in sets
+/// of many ways, it ends a list. Under any other policy a free way is searched for, and the
+/// policy asked where there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     pub name: String,
@@ -117,11 +105,14 @@ pub(crate) struct Tlb {
     /// Chunks of a set.
     chunks: usize,
     slots: Vec<Slot>,
-    order: Order,
-    /// No sets but for [`Order::List`].
-    list: Recency,
-    /// Uses of each slot's entry since it was put in; empty but for [`Order::Counts`].
-    uses: Vec<u64>,
+    /// LRU, in sets of one chunk: [`Head::ranks`] is the order of use.
+    ranked: bool,
+    /// LRU, whose order is renewed by whatever brings an entry again.
+    lru: bool,
+    policy: Replacement,
+    notices: Notices,
+    /// Ways of each set that are not in use; empty under LRU.
+    free: Vec<u16>,
     pub hits: u64,
     /// Lookups that waited for an entry on its way into it.
     pub waits: u64,
@@ -130,17 +121,14 @@ pub(crate) struct Tlb {
 }
 
 impl Tlb {
-    /// An empty array; `name` is its own in the statistics.
-    pub fn new(name: &str, spec: &TlbSpec) -> Self {
+    /// An empty array; `name` is its own in the statistics. What its policy draws at random
+    /// comes from `draws`.
+    pub fn new(name: &str, spec: &TlbSpec, draws: Rng) -> Self {
         let ways = spec.ways as usize;
         let sets = (spec.entries / spec.ways) as usize;
         let n = sets * ways;
         let chunks = ways.div_ceil(CHUNK);
-        let order = match spec.replacement {
-            TlbReplacement::Lfu => Order::Counts,
-            TlbReplacement::Lru if ways <= CHUNK => Order::Ranks,
-            TlbReplacement::Lru => Order::List,
-        };
+        let lru = spec.replacement == TlbReplacement::Lru;
         Tlb {
             name: name.to_owned(),
             latency: spec.latency,
@@ -149,18 +137,13 @@ impl Tlb {
             sets: sets as u64,
             mask: sets.is_power_of_two().then(|| sets as u64 - 1),
             ways,
-            heads: (0..sets * chunks)
-                .map(|_| Head {
+            heads: vec![
+                Head {
                     prints: [0; CHUNK],
-                    ranks: std::array::from_fn(|way| {
-                        if way < ways && order == Order::Ranks {
-                            way as u8
-                        } else {
-                            NO_RANK
-                        }
-                    }),
-                })
-                .collect(),
+                    ranks: Ranks::new(ways),
+                };
+                sets * chunks
+            ],
             chunks,
             slots: (0..n)
                 .map(|slot| Slot {
@@ -170,12 +153,11 @@ impl Tlb {
                     way: (slot % ways) as u16,
                 })
                 .collect(),
-            order,
-            uses: vec![0; if order == Order::Counts { n } else { 0 }],
-            list: match order {
-                Order::List => Recency::new(sets, ways),
-                Order::Ranks | Order::Counts => Recency::new(0, 1),
-            },
+            ranked: lru && ways <= RANKED,
+            lru,
+            policy: spec.replacement.build(sets, ways, draws),
+            notices: spec.replacement.notices(),
+            free: vec![ways as u16; if lru { 0 } else { sets }],
             hits: 0,
             waits: 0,
             fills: 0,
@@ -259,91 +241,89 @@ impl Tlb {
         self.ways
     }
 
-    /// Whether hits on the page of the last access change what is replaced next.
-    pub fn counts_uses(&self) -> bool {
-        self.order == Order::Counts
+    /// Which of several hits in a row on one page change what is replaced next.
+    pub fn notices(&self) -> Notices {
+        self.notices
     }
 
-    /// Notes a use of `slot`: makes it the most recently used of its set, or counts.
+    /// Notes a use of `slot`.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
         let Slot { set, way, .. } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
-        match self.order {
-            Order::Ranks => {
-                let ranks = &mut self.heads[set].ranks;
-                let rank = ranks[way % CHUNK];
-                if rank != 0 {
-                    renew_rank(ranks, rank);
-                }
-            }
-            Order::List => self.list.lead(set, way),
-            Order::Counts => self.uses[slot] += 1,
+        if self.ranked {
+            self.heads[set].ranks.used(way);
+            return;
+        }
+        match &mut self.policy {
+            Replacement::Lru(lru) => lru.used(set, way),
+            _ => self.touch_by_policy(set, way),
         }
     }
 
-    /// The way of a set to be replaced, which counts as used from now on.
+    #[inline(never)]
+    fn touch_by_policy(&mut self, set: usize, way: usize) {
+        self.policy.used(set, way);
+    }
+
+    /// The way of a set to be filled, which counts as used from now on.
     #[inline(always)]
     fn replace(&mut self, set: usize) -> usize {
-        if self.order != Order::Ranks {
-            return self.replace_unranked(set);
+        if !self.ranked {
+            return self.replace_by_policy(set);
         }
-        let last = (self.ways - 1) as u8;
-        let ranks = &mut self.heads[set].ranks;
-        let way = equal_bytes(ranks, last).trailing_zeros() as usize;
-        renew_rank(ranks, last);
-        way
+        self.heads[set].ranks.replace(self.ways)
     }
 
-    /// The same by list, which is the least recently used way, or by counts: the
-    /// first way not used, else the first of those used least.
+    /// The same where there are no ranks.
     #[inline(never)]
-    fn replace_unranked(&mut self, set: usize) -> usize {
-        let base = set * self.ways;
-        if self.order == Order::List {
-            let way = self.list.last(set);
-            self.list.lead(set, way);
-            return way;
-        }
-        // An entry has at least one use, that of its fill.
-        let uses = |way: &usize| match self.slots[base + way].key {
-            EMPTY => 0,
-            _ => self.uses[base + way],
+    fn replace_by_policy(&mut self, set: usize) -> usize {
+        let way = match &mut self.policy {
+            Replacement::Lru(lru) => lru.last(set),
+            policy if self.free[set] == 0 => {
+                let way = policy.victim(set);
+                assert!(way < self.ways, "a way of another set");
+                way
+            }
+            _ => {
+                self.free[set] -= 1;
+                let mut slots = self.slots[set * self.ways..][..self.ways].iter();
+                let free = slots.position(|s| s.key == EMPTY);
+                free.expect("a way that is not in use")
+            }
         };
-        let way = (0..self.ways).min_by_key(uses).expect("sets have ways");
-        self.uses[base + way] = 1;
+        self.policy.filled(set, way);
         way
     }
 
     /// Tells the host that `key`, which is not there, will be put in.
     #[inline(always)]
     pub fn announce_fill(&self, key: u64) {
-        if self.order == Order::Ranks {
+        if self.ranked {
             let set = self.set(key);
-            let last = (self.ways - 1) as u8;
-            let way = equal_bytes(&self.heads[set].ranks, last).trailing_zeros() as usize;
+            let way = self.heads[set].ranks.last(self.ways);
             if let Some(slot) = self.slots.get(set * self.ways + way) {
                 prefetch(slot);
             }
         }
     }
 
-    /// Puts the entry of the key in `slot` in again, as most recently used; it
-    /// stays ready as early as it was. `counted`: in the statistics; `used`: a use
-    /// where uses are counted. Gives the entry as it is now.
+    /// Puts the entry of the key in `slot` in again; it stays ready as early as it was.
+    /// `counted`: in the statistics; `used`: a use to policies other than LRU, to which it
+    /// always is one. Gives the entry as it is now.
     #[inline(always)]
     pub fn refill(&mut self, slot: usize, mut entry: Entry, counted: bool, used: bool) -> Entry {
         self.fills += u64::from(counted);
         let s = &mut self.slots[slot];
         entry.ready = entry.ready.min(s.entry.ready);
         s.entry = entry;
-        if used || self.order != Order::Counts {
+        if used || self.lru {
             self.touch(slot);
         }
         entry
     }
 
-    /// Puts `key`, which is not there, in as most recently used; gives its slot.
+    /// Puts `key`, which is not there, in; gives its slot.
     /// `counted`: in the statistics.
     #[inline(always)]
     pub fn fill(&mut self, key: u64, entry: Entry, counted: bool) -> usize {
@@ -368,18 +348,14 @@ impl Tlb {
         self.held[size_of_key(self.slots[slot].key)] -= 1;
         self.slots[slot].key = EMPTY;
         let Slot { set, way, .. } = self.slots[slot];
-        let (set, way, ways) = (set as usize, usize::from(way), self.ways);
-        match self.order {
-            Order::Ranks => {}
-            Order::List => return self.list.trail(set, way),
-            Order::Counts => return,
+        let (set, way) = (set as usize, usize::from(way));
+        if self.ranked {
+            return self.heads[set].ranks.freed(self.ways, way);
         }
-        let ranks = &mut self.heads[set].ranks;
-        let rank = ranks[way];
-        for r in ranks.iter_mut() {
-            *r -= u8::from(*r > rank && usize::from(*r) < ways);
+        self.policy.freed(set, way);
+        if let Some(free) = self.free.get_mut(set) {
+            *free += 1;
         }
-        ranks[way] = (ways - 1) as u8;
     }
 
     /// Drops the entries that cover `va`.
@@ -422,4 +398,4 @@ fn size_of_key(key: u64) -> usize {
 }
 
 #[cfg(test)]
-mod oracle_test;
+pub(crate) mod oracle_test;

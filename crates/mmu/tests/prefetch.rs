@@ -9,22 +9,37 @@ mod pages;
 
 use bench::{A, Bench, DRAM, frame, small};
 use common::L2_TLB;
-use pagewalk_mmu::{Answer, DistanceSpec, Fault, Mmu, Source, TlbPrefetcherSpec};
+use pagewalk_mmu::{
+    Answer, DistanceSpec, Fault, Lookup, Mmu, NextPageSpec, Source, TlbPrefetcherSpec,
+};
 use pagewalk_tables::{Flags, Invalidation};
-use pagewalk_units::{Access, Cycle, Page, PageSize, VirtAddr, rng};
+use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, VirtAddr, rng};
 use rand::RngExt;
 
+fn distance(buffer: u32) -> TlbPrefetcherSpec {
+    TlbPrefetcherSpec::Distance(DistanceSpec {
+        rows: 64,
+        ways: 4,
+        slots: 2,
+        buffer,
+    })
+}
+
+fn next_page(degree: u32, buffer: u32) -> TlbPrefetcherSpec {
+    TlbPrefetcherSpec::NextPage(NextPageSpec { degree, buffer })
+}
+
 impl Bench {
-    /// A walker, and TLBs of so many entries behind a first level of one; pages 0 to 4095.
+    /// Distance prefetching, a walker, and TLBs of so many entries behind a first level of
+    /// one; pages 0 to 4095.
     fn new(buffer: u32, second: u32) -> Self {
+        Bench::with(Some(distance(buffer)), second)
+    }
+    /// The same with another prefetcher, or none.
+    fn with(prefetcher: Option<TlbPrefetcherSpec>, second: u32) -> Self {
         let mut unit = small(second);
         unit.walkers = 1;
-        unit.prefetcher = Some(TlbPrefetcherSpec::Distance(DistanceSpec {
-            rows: 64,
-            ways: 4,
-            slots: 2,
-            buffer,
-        }));
+        unit.prefetcher = prefetcher;
         let mmu = Mmu::new(&unit, 0).expect("a possible MMU");
         Bench::over(mmu, (0..4096).map(|n| n << 12))
     }
@@ -197,5 +212,172 @@ fn warming_leaves_what_a_timed_run_leaves_and_counts_nothing() {
             let from = [&mut timed, &mut warmed].map(|b| b.read(page, at).from);
             assert_eq!(from[0], from[1], "page {page}");
         }
+    }
+}
+
+#[test]
+fn a_sweep_misses_once_with_the_next_page_and_on_every_page_without() {
+    let n = 1000;
+    for (prefetcher, walks, from) in [
+        (None, n, Source::Walk),
+        (Some(next_page(1, 0)), 1, Source::L2),
+        (Some(next_page(3, 0)), 1, Source::L2),
+        (Some(next_page(2, 16)), 1, Source::Prefetched),
+    ] {
+        let mut b = Bench::with(prefetcher, 64);
+        for page in 0..n {
+            let answer = b.read(page, page * 1000);
+            let expected = if page == 0 { Source::Walk } else { from };
+            assert_eq!(answer.from, expected, "{prefetcher:?}, page {page}");
+        }
+        assert_eq!(b.get("", "walks"), walks);
+        let tree = common::counted(&b.mmu, &b.private);
+        let Some(spec) = prefetcher else {
+            assert!(!tree.rows.iter().any(|r| r.path.contains("prefetch")));
+            continue;
+        };
+        b.adds_up();
+        // Each page but the first, and those that the last one has named.
+        let TlbPrefetcherSpec::NextPage(NextPageSpec { degree, .. }) = spec else {
+            panic!("another prefetcher")
+        };
+        let ends = ["useful", "late", "useless", "pending"].map(|name| b.of(name));
+        assert_eq!(ends, [n - 1, 0, 0, u64::from(degree)], "{spec:?}");
+    }
+}
+
+#[test]
+fn the_next_page_is_of_the_size_of_the_one_before() {
+    let mut b = Bench::with(Some(next_page(1, 0)), 64);
+    let large = |n: u64| n << 21;
+    for n in 0..20 {
+        b.table
+            .map(large(n), PageSize::M2, 1 << 40 | large(n), Flags::WRITABLE);
+    }
+    for n in 0..20 {
+        let answer = b
+            .translate(large(n) + 77, Access::Read, n * 1000)
+            .expect("mapped");
+        let expected = if n == 0 { Source::Walk } else { Source::L2 };
+        assert_eq!(
+            (answer.from, answer.pa.0),
+            (expected, 1 << 40 | (large(n) + 77))
+        );
+    }
+    assert_eq!(
+        (b.of("fetched"), b.of("useful"), b.of("unmapped")),
+        (19, 19, 1)
+    );
+}
+
+#[test]
+fn pages_at_random_gain_nothing_by_the_next_one_and_cost_twice_the_walks() {
+    let n = 20_000;
+    let run = |prefetcher| {
+        let mut b = Bench::with(prefetcher, 64);
+        let mut draws = rng(3, "pages");
+        for i in 0..n {
+            b.read(draws.random_range(0..4096), i * 1000);
+        }
+        b
+    };
+    let (plain, with) = (run(None), run(Some(next_page(1, 0))));
+    let share = with.get("", "walks") as f64 / plain.get("", "walks") as f64;
+    assert!((0.98..1.02).contains(&share), "{share}");
+    let reads = with.get("", "walk_reads") + with.of("walk_reads");
+    let times = reads as f64 / plain.get("", "walk_reads") as f64;
+    assert!((1.95..2.02).contains(&times), "{times}");
+    // By chance 64 of 4096 pages are there.
+    assert!(with.of("useful") * 30 < with.of("fetched"));
+    with.adds_up();
+}
+
+#[test]
+fn what_was_fetched_into_the_tlb_goes_with_what_the_kernel_changes() {
+    let base = VirtAddr(4 << 12);
+    let page = Page {
+        base,
+        size: PageSize::K4,
+    };
+    let (at, bytes) = (VirtAddr(0), 1 << 20);
+    for what in [
+        Invalidation::Page { asid: A, page },
+        Invalidation::Range { asid: A, at, bytes },
+        Invalidation::Space { asid: A },
+    ] {
+        for buffer in [0, 16] {
+            let mut b = Bench::with(Some(next_page(1, buffer)), 16);
+            b.read(3, 0);
+            b.table.map(base.0, PageSize::K4, 77 << 12, Flags::WRITABLE);
+            b.mmu.invalidate(&what);
+            let answer = b.page(4, Access::Read, 9000).expect("mapped");
+            assert_eq!((answer.from, answer.pa.0), (Source::Walk, 77 << 12));
+            assert_eq!((b.of("useful"), b.of("useless")), (0, 1), "{what:?}");
+            b.adds_up();
+        }
+    }
+}
+
+#[test]
+fn what_was_fetched_for_one_address_space_serves_no_other() {
+    for buffer in [0, 16] {
+        let mut b = Bench::with(Some(next_page(1, buffer)), 16);
+        b.read(3, 0);
+        let lookup = Lookup {
+            asid: Asid(A.0 + 1),
+            va: VirtAddr(4 << 12),
+            access: Access::Read,
+            pc: 0,
+            now: 9000,
+        };
+        let other = b.lent(|mmu, lent| mmu.translate(lookup, lent));
+        assert_eq!(other.expect("mapped").from, Source::Walk);
+        assert_eq!(b.of("useful"), 0);
+        // Its own owner still has it.
+        assert_ne!(b.read(4, 18_000).from, Source::Walk);
+        assert_eq!(b.of("useful"), 1);
+        b.adds_up();
+    }
+}
+
+#[test]
+fn the_account_adds_up_whatever_happens() {
+    for (seed, prefetcher) in [
+        distance(0),
+        distance(8),
+        next_page(1, 0),
+        next_page(4, 0),
+        next_page(2, 8),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut b = Bench::with(Some(prefetcher), 32);
+        let mut draws = rng(seed as u64, "steps");
+        let (mut page, mut now) = (0u64, 0);
+        for _ in 0..20_000 {
+            page = match draws.random_range(0..4) {
+                0 => draws.random_range(0..4200),
+                _ => (page + 1) % 4200,
+            };
+            now += draws.random_range(0..600);
+            match draws.random_range(0..200) {
+                0 => b.mmu.invalidate(&Invalidation::Space { asid: A }),
+                1 => b.mmu.invalidate(&Invalidation::Page {
+                    asid: A,
+                    page: Page {
+                        base: VirtAddr(page << 12),
+                        size: PageSize::K4,
+                    },
+                }),
+                _ => {
+                    let answer = b.page(page, Access::Read, now);
+                    assert_eq!(answer.is_ok(), page < 4096, "page {page}");
+                }
+            }
+        }
+        b.adds_up();
+        let parts = ["useful", "late", "useless", "unmapped"].map(|name| b.of(name));
+        assert!(parts.iter().all(|&n| n > 0), "{prefetcher:?}: {parts:?}");
     }
 }

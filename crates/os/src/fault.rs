@@ -85,7 +85,7 @@ impl Os {
     pub(crate) fn refusal(&self, wanted: u64) -> OsError {
         let k = &self.kernel;
         let free = k.memory().free_frames() << 12;
-        if wanted > 4096 && free >= wanted {
+        if free >= wanted {
             return OsError::NoContiguous {
                 wanted,
                 free,

@@ -147,6 +147,28 @@ pub struct MappedPage {
 /// A process inside the OS; numbers are never used again.
 pub type Pid = u32;
 
+/// What processes hold of memory, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Mapped by 4 KB pages.
+    pub mapped_4kb: u64,
+    /// Mapped by 2 MB pages.
+    pub mapped_2mb: u64,
+    /// Mapped by 1 GB pages.
+    pub mapped_1gb: u64,
+    /// Memory of their page tables.
+    pub page_table_bytes: u64,
+}
+
+impl std::ops::AddAssign for Held {
+    fn add_assign(&mut self, more: Self) {
+        self.mapped_4kb += more.mapped_4kb;
+        self.mapped_2mb += more.mapped_2mb;
+        self.mapped_1gb += more.mapped_1gb;
+        self.page_table_bytes += more.page_table_bytes;
+    }
+}
+
 /// The operating system.
 pub struct Os {
     kernel: Kernel,
@@ -390,6 +412,28 @@ impl Os {
     /// What the kernel charges for what it does not do itself: TLB shootdowns.
     pub fn prices(&self) -> &Prices {
         &self.kernel.prices
+    }
+
+    /// Page faults so far as results count them, and the kernel time of them in cycles:
+    /// without what the laboratory touched for the program.
+    pub fn page_faults(&self) -> (u64, Cycle) {
+        let s = &self.kernel.stats;
+        let first = s.faults_4kb + s.faults_2mb + s.faults_1gb;
+        let faults = first + s.cow_faults + s.spurious_faults - s.populated_pages;
+        (faults, s.fault_cycles)
+    }
+
+    /// What a process holds of memory; nothing if it is gone.
+    pub fn held(&self, pid: Pid) -> Held {
+        self.space(pid).map_or(Held::default(), |s| {
+            let mapped = |size: PageSize| s.mapped[size.index()] * size.bytes();
+            Held {
+                mapped_4kb: mapped(PageSize::K4),
+                mapped_2mb: mapped(PageSize::M2),
+                mapped_1gb: mapped(PageSize::G1),
+                page_table_bytes: s.table.bytes(),
+            }
+        })
     }
 
     /// The counters, gauges included.

@@ -409,32 +409,42 @@ impl Memory {
                 limit.fails_above_index, limit.fails_from_mb, self.index
             );
         }
+        let order = (bytes.next_power_of_two().max(4096) >> 12).ilog2() as u8;
+        if self.compactable(order).is_some() {
+            return format!(
+                "it said so itself: the kernel has a block of {block}, and was not asked for one, or not for this size (a table with a limit of its own answers Refusal::Limit)"
+            );
+        }
         format!("in each aligned block of {block} lies memory that cannot be moved")
+    }
+
+    /// The highest block of `order` that holds nothing but free and movable frames, for
+    /// which there is room elsewhere.
+    fn compactable(&self, order: u8) -> Option<u64> {
+        let size = 1u64 << order;
+        (0..self.buddy.frames() >> order).rev().find(|block| {
+            let (from, to) = (block << order, (block + 1) << order);
+            let pins = self.pins.between(from, to);
+            let free = self.buddy.free_in(from, order);
+            free + pins >= size && self.buddy.free_frames() - free >= pins
+        })
     }
 
     /// Empties the highest block of `order` that holds nothing but free and
     /// movable frames, and takes it.
     fn compact(&mut self, order: u8) -> Option<u64> {
-        let size = 1u64 << order;
-        for block in (0..self.buddy.frames() >> order).rev() {
-            let (from, to) = (block << order, (block + 1) << order);
-            let pins = self.pins.between(from, to);
-            let free = self.buddy.free_in(from, order);
-            if free + pins < size || self.buddy.free_frames() - free < pins {
-                continue;
-            }
-            self.take_free(from, order);
-            let inside: Vec<u64> = self.pins.members(from, to).collect();
-            for old in inside {
-                let new = self.alloc_page()?;
-                self.pins.remove(old);
-                self.pins.insert(new);
-            }
-            self.compactions += 1;
-            self.compacted_frames += pins;
-            return Some(from);
+        let block = self.compactable(order)?;
+        let (from, to) = (block << order, (block + 1) << order);
+        self.take_free(from, order);
+        let inside: Vec<u64> = self.pins.members(from, to).collect();
+        for &old in &inside {
+            let new = self.alloc_page()?;
+            self.pins.remove(old);
+            self.pins.insert(new);
         }
-        None
+        self.compactions += 1;
+        self.compacted_frames += inside.len() as u64;
+        Some(from)
     }
 
     /// Takes every free frame of the block of `order` at `frame`.
@@ -459,6 +469,25 @@ mod tests {
     use crate::kernel::{Kernel, TableFrames};
     use crate::price::Prices;
     use crate::spec::{CompactionSpec, FragmentationSpec, OsSpec, PriceSpec};
+
+    #[test]
+    fn why_a_page_table_got_no_block_is_the_reason_there_is() {
+        // A table that is full for a reason of its own, on a fresh machine.
+        let fresh = memory(FragmentationSpec::None);
+        for bytes in [4096, 1 << 16, 2 << 20] {
+            let why = fresh.no_block(bytes);
+            assert!(why.starts_with("it said so itself"), "{bytes}: {why}");
+        }
+        // Memory of which every other frame is somebody's who does not move.
+        let mut pieces = memory(FragmentationSpec::None);
+        let frames = pieces.frames();
+        for frame in frames.step_by(2) {
+            assert!(pieces.buddy.alloc_at(frame, 0));
+        }
+        assert_eq!(pieces.alloc_contiguous(4), None);
+        let why = pieces.no_block(1 << 16);
+        assert!(why.ends_with("lies memory that cannot be moved"), "{why}");
+    }
 
     fn memory(fragmentation: FragmentationSpec) -> Memory {
         limited(fragmentation, CompactionSpec::default())

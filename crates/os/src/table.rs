@@ -161,6 +161,11 @@ impl Table {
         each!(self, t => t.registers())
     }
 
+    /// See [`PageTable::bytes`].
+    pub fn bytes(&self) -> u64 {
+        each!(self, t => t.bytes())
+    }
+
     /// What is mapped at `at`.
     #[inline]
     pub fn translate(&self, at: VirtAddr) -> Option<Mapped> {

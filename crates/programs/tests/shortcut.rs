@@ -187,6 +187,22 @@ fn answers_are_the_same_whatever_the_table_says() {
     }
 }
 
+/// The last op of a request may be the last that a batch has room for: it still ends it.
+#[test]
+fn a_request_that_fills_a_batch_as_it_ends_is_counted() {
+    let params = [
+        ("keys", "1097"),
+        ("operations", "754"),
+        ("distribution", "zipfian"),
+        ("sets", "61"),
+        ("value", "128"),
+        ("deletes", "23"),
+        ("resize", "yes"),
+        ("indexes", "2"),
+    ];
+    check_answers(PROGRAMS[0], MACHINES[0], &params, TABLES[0]);
+}
+
 use proptest::prelude::any;
 
 proptest::proptest! {

@@ -8,7 +8,7 @@ use std::sync::RwLock;
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
     Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
-    statistics as all_statistics,
+    program_metrics, statistics as all_statistics, topics as all_topics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -240,7 +240,7 @@ fn statistics() -> PyResult<String> {
         .map(|m| json!({"name": m.name, "unit": m.unit, "meaning": m.meaning}))
         .collect();
     let statistics = all_statistics(&installation()?.data).map_err(failure)?;
-    dump(&json!({"metrics": metrics, "statistics": statistics}))
+    dump(&json!({"metrics": metrics, "programs": program_metrics(), "statistics": statistics}))
 }
 
 /// What a name means: `{"found": [...]}` or `{"nearest": [...]}`.
@@ -250,6 +250,12 @@ fn explain(name: &str) -> PyResult<String> {
         Ok(found) => dump(&json!({"found": found})),
         Err(nearest) => dump(&json!({"nearest": nearest})),
     }
+}
+
+/// Names that can be explained by their kind: `{"term": [...], "design": [...], ...}`.
+#[pyfunction]
+fn topics() -> PyResult<String> {
+    dump(&all_topics(&installation()?.data).map_err(failure)?)
 }
 
 /// The name that a misspelt one is nearest to, if any is near.
@@ -327,7 +333,7 @@ fn doctor() -> PyResult<String> {
     let installation = installation()?;
     dump(&json!({
         "plugin": {"path": installation.plugin, "present": installation.plugin.is_file()},
-        "qemu": pagewalk_live::find_qemu(None).map_err(|e| e.message),
+        "qemu": pagewalk_live::find_qemu(None).map(|e| e.path).map_err(|e| e.message),
         "cores": pagewalk_machine::host_cores(),
         "data": installation.data.0,
     }))
@@ -343,7 +349,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     functions! {
         set_data_dir version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
-        explain nearest record trace_info trace_check trace_convert doctor
+        explain topics nearest record trace_info trace_check trace_convert doctor
     }
     Ok(())
 }

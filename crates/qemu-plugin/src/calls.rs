@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagewalk_ring::Producer;
 use pagewalk_ring::record::{self, ask};
 
-use crate::{api, exec, guest, process, touches};
+use crate::{api, exec, guest, late, process, touches};
 
 /// Where the heap ended after the last brk; 0: nobody has asked yet. Changed under
 /// the process's lock only, and a child inherits it.
@@ -113,6 +113,11 @@ pub unsafe extern "C" fn leave(_id: api::Id, vcpu: c_uint, number: i64, result: 
     let (p, call) = unsafe { (process::producer(vcpu), process::call(vcpu)) };
     // SAFETY: as above.
     let push = |word| unsafe { p.push(word) };
+    let thread = number == libc::SYS_clone && !call.locked && result > 0;
+    if thread && !call.spawned {
+        // SAFETY: as above.
+        unsafe { late::promise(vcpu, result as i32) };
+    }
     if call.spawned && result < 0 {
         push(record::word(record::SPAWN_FAILED, 0));
     }

@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pagewalk_ring::record;
+use pagewalk_ring::{Producer, record};
 
 use crate::guest::{string, strings};
-use crate::{api, process};
+use crate::process;
 
 /// `#!` lines that lead to another such script, as many as the kernel follows.
 const SCRIPTS: usize = 5;
@@ -19,8 +19,9 @@ const SCRIPTS: usize = 5;
 enum Executable {
     /// A program for QEMU, and its arguments from the first on.
     Program(PathBuf, Vec<CString>),
-    /// Something that the kernel runs, but QEMU's x86-64 emulator does not.
-    Foreign,
+    /// Something that the kernel may run and that is not followed, and why
+    /// ([`record::unseen`]).
+    Unseen(u64, PathBuf),
 }
 
 /// Follows scripts to the program at the end; `None` when the kernel refuses it.
@@ -36,7 +37,7 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
         }
         let mut head = Vec::new();
         let Ok(file) = File::open(&path) else {
-            return Some(Executable::Foreign);
+            return Some(Executable::Unseen(record::unseen::UNREADABLE, path));
         };
         file.take(256).read_to_end(&mut head).ok()?;
         if let Some(line) = head.strip_prefix(b"#!") {
@@ -64,11 +65,13 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
         }
         // 64 bits, little-endian, x86-64.
         let ours = head.len() >= 20 && head[4] == 2 && head[5] == 1 && head[18..20] == [62, 0];
-        return Some(if ours && interpreter_exists(&path) {
-            Executable::Program(path, arguments)
-        } else {
-            Executable::Foreign
-        });
+        return Some(
+            match (ours && interpreter_exists(&path), process::is_reachable()) {
+                (true, true) => Executable::Program(path, arguments),
+                (true, false) => Executable::Unseen(record::unseen::OTHER_ROOT, path),
+                (false, _) => Executable::Unseen(record::unseen::FOREIGN, path),
+            },
+        );
     }
     None
 }
@@ -105,14 +108,7 @@ fn target(directory: Option<i32>, path: &CStr, flags: u64) -> Option<PathBuf> {
     let name = Path::new(OsStr::from_bytes(path.to_bytes()));
     if name == Path::new("/proc/self/exe") {
         // QEMU's own link shows QEMU.
-        // SAFETY: QEMU gives a string that the caller owns.
-        let own = unsafe { api::qemu_plugin_path_to_binary() };
-        if own.is_null() {
-            return None;
-        }
-        // SAFETY: as above, null-terminated.
-        let own = unsafe { CStr::from_ptr(own) };
-        return Some(PathBuf::from(OsStr::from_bytes(own.to_bytes())));
+        return process::program().map(Path::to_owned);
     }
     match directory {
         Some(fd) if name.as_os_str().is_empty() => (flags & libc::AT_EMPTY_PATH as u64 != 0)
@@ -140,24 +136,30 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
     // SAFETY: called on the thread of the virtual CPU.
     let p = unsafe { process::producer(vcpu) };
     let ticket = process::take_ticket(vcpu);
-    let Executable::Program(program, arguments) = found else {
+    let (program, arguments) = match found {
+        Executable::Program(program, arguments) => (program, arguments),
         // SAFETY: as above.
-        unsafe { p.push(record::word(record::EXEC_UNTRACED, ticket)) };
-        p.publish();
-        return;
+        Executable::Unseen(why, program) => return unsafe { untraced(p, ticket, why, &program) },
     };
     let settings = process::settings();
     let mut words: Vec<CString> = Vec::new();
     let first = arguments.first().cloned().unwrap_or_default();
-    for word in [
-        settings.qemu.as_bytes(),
+    let mut emulator = vec![settings.qemu.as_bytes()];
+    for (option, value) in [("-cpu", &settings.cpu), ("-B", &settings.base)] {
+        if !value.is_empty() {
+            emulator.extend([option.as_bytes(), value.as_bytes()]);
+        }
+    }
+    let option = settings.as_option();
+    emulator.extend([
         b"-plugin",
-        settings.as_option().as_bytes(),
+        option.as_bytes(),
         b"-0",
         first.as_bytes(),
         b"--",
         program.as_os_str().as_bytes(),
-    ] {
+    ]);
+    for word in emulator {
         match CString::new(word) {
             Ok(word) => words.push(word),
             Err(_) => return,
@@ -180,5 +182,32 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
             pointers(&words).as_ptr(),
             pointers(&environment).as_ptr(),
         )
-    };
+    }; // It has not been replaced: QEMU goes on to execute the program without the emulator.
+    let ticket = process::take_ticket(vcpu);
+    // SAFETY: as above.
+    unsafe { untraced(p, ticket, record::unseen::REFUSED, &program) };
+}
+
+/// Says that the image is about to be replaced by one that is not followed.
+///
+/// # Safety
+/// `p` is the calling thread's.
+unsafe fn untraced(p: &Producer, ticket: u64, why: u64, program: &Path) {
+    let mut name = [0; 64];
+    let file = program.file_name().unwrap_or_default().as_bytes();
+    let bytes = file.len().min(name.len());
+    name[..bytes].copy_from_slice(&file[..bytes]);
+    let words = name.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    for word in [record::word(record::EXEC_UNTRACED, ticket), why]
+        .into_iter()
+        .chain(words)
+    {
+        // SAFETY: by the contract.
+        unsafe { p.push(word) };
+    }
+    p.publish();
 }

@@ -7,22 +7,21 @@
 
 mod api;
 mod calls;
+mod count;
 mod exec;
 mod guest;
+mod late;
 mod maps;
 mod process;
+mod repeat;
 mod settings;
 mod touches;
 mod translate;
+mod untold;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use settings::Settings;
-
-/// The version of the interface that this plugin was written for.
-#[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
-pub static qemu_plugin_version: c_int = 1;
 
 /// QEMU calls this once, before it loads the guest.
 ///
@@ -31,7 +30,7 @@ pub static qemu_plugin_version: c_int = 1;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: api::Id,
-    _info: *const libc::c_void,
+    info: *const api::Info,
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
@@ -48,10 +47,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
             return -1;
         }
     };
-    if let Err(why) = translate::find_store_bit() {
-        eprintln!("pagewalk: {why}: use qemu-user 7.2");
+    // SAFETY: by this function's contract.
+    if let Err(why) = unsafe { translate::prepare(info, settings.count) } {
+        eprintln!("pagewalk: {why}: use qemu-user 7.2 to 10.x");
         return -1;
     }
+    maps::note_own();
     if let Err(error) = process::start(settings) {
         eprintln!("pagewalk: the plugin does not reach the engine: {error}");
         return -1;
@@ -69,4 +70,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// Called in the thread that makes the new one, before that runs.
 unsafe extern "C" fn vcpu_starts(_id: api::Id, vcpu: c_uint) {
     process::new_thread(vcpu as usize);
+    if translate::interface().tells_less {
+        untold::find_registers();
+    }
 }

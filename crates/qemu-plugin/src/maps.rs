@@ -1,11 +1,16 @@
 //! The mappings that exist before the guest's first instruction.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagewalk_ring::record::{self, map_bits};
 
 use crate::{guest, process};
 
+/// What was mapped when the plugin came: the emulator's.
+static OWN: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
+
+#[derive(Clone)]
 struct Line<'a> {
     from: u64,
     to: u64,
@@ -28,35 +33,135 @@ fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// Writes them to the first thread's ring. The guest's are those below the emulator
-/// itself: the kernel puts that, its heap and its libraries near the top, while
-/// QEMU places the guest from 256 GB upwards or where a fixed program wants to be.
-pub fn send_initial(guest_base: u64) {
-    guest::BASE.store(guest_base, Relaxed);
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+fn read() -> String {
+    std::fs::read_to_string("/proc/self/maps").unwrap_or_default()
+}
+
+/// Remembers what is mapped before the guest is loaded.
+pub fn note_own() {
+    OWN.get_or_init(|| {
+        read()
+            .lines()
+            .filter_map(parse)
+            .map(|l| (l.from, l.to))
+            .collect()
+    });
+}
+
+impl<'a> Line<'a> {
+    fn has(&self, permission: char) -> bool {
+        self.permissions.contains(permission)
+    }
+
+    /// What of it was not there before.
+    fn new_parts(&self) -> Vec<Line<'a>> {
+        let mut parts = Vec::new();
+        let mut from = self.from;
+        for &(start, end) in OWN.get().map_or(&[][..], Vec::as_slice) {
+            if start < self.to && end > from {
+                if start > from {
+                    parts.push(Line {
+                        from,
+                        to: start,
+                        ..self.clone()
+                    });
+                }
+                from = end;
+            }
+        }
+        if from < self.to {
+            parts.push(Line {
+                from,
+                ..self.clone()
+            });
+        }
+        parts
+    }
+
+    /// Whether it is as large as a stack, above a guard page: QEMU makes that of 8 MB or
+    /// more of private memory.
+    fn is_stack(&self) -> bool {
+        !self.file && self.to - self.from >= 8 << 20
+    }
+
+    /// Whether the emulator has made it since: memory of its own, its code, our rings.
+    fn is_later_own(&self) -> bool {
+        self.path == "[heap]" || self.has('s') || self.has('w') && self.has('x')
+    }
+}
+
+/// Those of the guest. Up to 8.0, QEMU places it from 256 GB upwards or where a fixed
+/// program wants to be, below the emulator itself: the kernel puts that, its heap and its
+/// libraries near the top. Later the kernel chooses for both, and what is new since the
+/// emulator loaded this library is the guest's.
+fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    let lines: Vec<Line> = text.lines().filter_map(parse).collect();
     let emulator = lines
         .iter()
         .find(|l| own.as_os_str() == l.path)
         .map_or(u64::MAX, |l| l.from);
+    let new: Vec<Line<'_>> = lines
+        .iter()
+        .flat_map(Line::new_parts)
+        .filter(|l| !l.is_later_own())
+        .collect();
+    // A program's file, or the page of code for its system calls.
+    let mixed = new
+        .iter()
+        .any(|l| l.from >= emulator && (l.file || l.has('x')));
+    if mixed {
+        return loaded(new);
+    }
+    lines.into_iter().filter(|l| l.to <= emulator).collect()
+}
+
+/// What QEMU's loader makes among other new mappings: files, zeros directly behind them,
+/// code without a file, and the stack with its guard page.
+fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
+    let mut kept: Vec<Line<'_>> = Vec::new();
+    let mut guard: Option<Line<'_>> = None;
+    for line in new {
+        if !line.file && !line.has('r') && !line.has('x') {
+            guard = Some(line);
+            continue;
+        }
+        let below = guard
+            .take()
+            .filter(|g| g.to == line.from && line.is_stack());
+        let behind = kept.last().is_some_and(|l| l.to == line.from);
+        if line.file || line.has('x') || behind || below.is_some() {
+            kept.extend(below);
+            kept.push(line);
+        }
+    }
+    kept
+}
+
+/// Writes them to the first thread's ring. The guest's `address` is at `host` here.
+pub fn send_initial(host: u64, address: u64) {
+    if host == 0 {
+        process::die("QEMU does not say where the program's memory is");
+    }
+    let guest_base = host.wrapping_sub(address);
+    guest::BASE.store(guest_base, Relaxed);
+    let text = read();
+    let lines = of_the_guest(text.lines().filter_map(parse).collect());
     // SAFETY: the first block is translated by the first virtual CPU's thread.
     let producer = unsafe { process::producer(0) };
     let mut guard_end = 0;
-    for line in lines.iter().filter(|l| l.to <= emulator) {
+    for line in &lines {
         let readable = line.permissions.starts_with('r');
         let mut bits = 0;
-        if line.permissions.contains('w') {
+        if line.has('w') {
             bits |= map_bits::WRITE;
         }
         if line.file {
             bits |= map_bits::FILE;
         }
-        if line.permissions.contains('s') {
+        if line.has('s') {
             bits |= map_bits::SHARED;
         }
-        // QEMU makes the stack as private memory of 8 MB or more above a guard page.
-        if line.from == guard_end && !line.file && line.to - line.from >= 8 << 20 {
+        if line.from == guard_end && line.is_stack() {
             bits |= map_bits::STACK;
         }
         guard_end = if readable { 0 } else { line.to };

@@ -4,7 +4,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -16,9 +18,10 @@ use pagewalk_ring::{
 };
 
 use crate::settings::Settings;
+use crate::{api, count, late};
 
 /// Virtual CPUs that QEMU may number; it takes the highest living number plus one.
-const VCPUS: usize = 1 << 16;
+pub const VCPUS: usize = 1 << 16;
 
 /// A system call under way.
 #[derive(Default)]
@@ -64,8 +67,10 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
-/// Instructions that QEMU counted, when asked to.
-pub static EXECUTED: AtomicU64 = AtomicU64::new(0);
+/// Before the guest can change its root directory.
+static IDENTITIES: OnceLock<[Identity; 3]> = OnceLock::new();
+/// Before the guest can change its directory.
+static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(usize::MAX) };
@@ -75,6 +80,32 @@ pub fn settings() -> &'static Settings {
     SETTINGS
         .get()
         .unwrap_or_else(|| die("used before installed"))
+}
+
+/// What tells files apart: device and number; `None`: there is none, or it may not be used.
+type Identity = Option<(u64, u64)>;
+
+/// The root directory, the emulator and this library, as they are found now.
+fn identities() -> [Identity; 3] {
+    let settings = settings();
+    ["/", &settings.qemu, &settings.plugin].map(|path| {
+        let status = std::fs::metadata(path).ok()?;
+        Some((status.dev(), status.ino()))
+    })
+}
+
+/// Whether the emulator and this library are found where they were: not by a process
+/// that has changed its root directory.
+pub fn is_reachable() -> bool {
+    let now = identities();
+    IDENTITIES
+        .get()
+        .is_none_or(|then| then[0] == now[0] || then[1..] == now[1..])
+}
+
+/// The program that this image runs.
+pub fn program() -> Option<&'static Path> {
+    PROGRAM.get()?.as_deref()
 }
 
 pub fn segment() -> &'static Segment {
@@ -111,7 +142,7 @@ pub fn entered(vcpu: usize) {
 }
 
 /// Says why on standard error and ends the process.
-fn die(why: &str) -> ! {
+pub fn die(why: &str) -> ! {
     eprintln!("pagewalk: {why}");
     // SAFETY: ends the process without running the guest's or QEMU's handlers.
     unsafe { libc::_exit(125) }
@@ -187,9 +218,11 @@ fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()>
 /// First thing in a process image.
 pub fn start(settings: Settings) -> io::Result<()> {
     announce(&settings, false, 0)?;
+    PROGRAM.get_or_init(api::program);
     SETTINGS
         .set(settings)
         .map_err(|_| io::Error::other("installed twice"))?;
+    IDENTITIES.get_or_init(identities);
     // SAFETY: registers a handler that stays.
     unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
     Ok(())
@@ -204,7 +237,8 @@ unsafe extern "C" fn after_fork() {
     for vcpu in &ALL[..HIGHEST.load(Relaxed)] {
         vcpu.alive.store(false, Relaxed);
     }
-    EXECUTED.store(0, Relaxed);
+    count::restart();
+    late::forget();
     if let Err(error) = announce(settings(), true, inherited) {
         // The engine has ended: so does its program.
         die(&format!(
@@ -228,6 +262,13 @@ unsafe extern "C" fn after_fork() {
 }
 
 fn claim(vcpu: usize) -> usize {
+    let (slot, producer) = take_slot();
+    settle(vcpu, producer);
+    slot
+}
+
+/// Takes a ring for a thread of this process.
+pub fn take_slot() -> (usize, Producer) {
     loop {
         // SAFETY: segment and control are never unmapped while used; the ring
         // is written by the thread of this virtual CPU only.
@@ -245,23 +286,32 @@ fn claim(vcpu: usize) -> usize {
             continue;
         };
         segment().header().threads.fetch_add(1, Relaxed);
-        // SAFETY: the virtual CPU does not run yet, or is this thread.
-        unsafe { *ALL[vcpu].producer.get() = Some(producer) };
-        HIGHEST.fetch_max(vcpu + 1, Relaxed);
-        ALL[vcpu].alive.store(true, Release);
-        return slot;
+        return (slot, producer);
     }
 }
 
-/// A virtual CPU is made, in its maker's thread.
+/// Gives a virtual CPU its ring.
+fn settle(vcpu: usize, producer: Producer) {
+    // SAFETY: the virtual CPU does not run yet, or is this thread.
+    unsafe { *ALL[vcpu].producer.get() = Some(producer) };
+    HIGHEST.fetch_max(vcpu + 1, Relaxed);
+    // Who takes a ticket pokes what is alive; who comes to life looks for tickets after.
+    ALL[vcpu].alive.store(true, SeqCst);
+}
+
+/// A virtual CPU is made: in its maker's thread, or, from QEMU 9 on, in its own.
 pub fn new_thread(vcpu: usize) {
     if vcpu >= VCPUS {
         die("QEMU has numbered more than 65536 threads");
     }
     // SAFETY: it does not run yet.
     unsafe { *call(vcpu) = Call::default() };
-    let slot = claim(vcpu);
     let maker = CURRENT.get();
+    if maker == usize::MAX && HIGHEST.load(Relaxed) > 0 {
+        settle(vcpu, late::wait());
+        return entered(vcpu);
+    }
+    let slot = claim(vcpu);
     if maker != usize::MAX {
         // SAFETY: this is the maker's thread.
         unsafe {
@@ -282,7 +332,7 @@ pub fn new_thread(vcpu: usize) {
 pub unsafe fn end_thread(vcpu: usize, status: u64, process_too: bool) {
     let header = segment().header();
     let last = header.threads.fetch_sub(1, SeqCst) == 1 || process_too;
-    header.executed.store(EXECUTED.load(Relaxed), Relaxed);
+    header.executed.store(count::executed(), Relaxed);
     // SAFETY: by the contract.
     let p = unsafe { producer(vcpu) };
     let payload = status & 0xff | if last { record::LAST } else { 0 };

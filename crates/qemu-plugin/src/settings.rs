@@ -14,6 +14,10 @@ pub struct Settings {
     pub geometry: Geometry,
     /// Also count instructions with QEMU's own counter.
     pub count: bool,
+    /// The processor that QEMU is told to be; empty: its own choice.
+    pub cpu: String,
+    /// What QEMU adds to the guest's addresses; empty: its own choice.
+    pub base: String,
 }
 
 impl Settings {
@@ -28,6 +32,8 @@ impl Settings {
                 code_bytes: 1 << 30,
             },
             count: false,
+            cpu: String::new(),
+            base: String::new(),
         };
         for argument in arguments {
             let (key, value) = argument
@@ -44,6 +50,8 @@ impl Settings {
                 "plugin" => s.plugin = value.into(),
                 "records" => s.geometry.records = number()?,
                 "count" => s.count = value == "on",
+                "cpu" => s.cpu = value.into(),
+                "base" => s.base = value.into(),
                 _ => return Err(format!("unknown key '{key}'")),
             }
         }
@@ -60,13 +68,15 @@ impl Settings {
     pub fn as_option(&self) -> String {
         let e = |s: &str| s.replace(',', ",,");
         format!(
-            "{},socket={},qemu={},plugin={},records={},count={}",
+            "{},socket={},qemu={},plugin={},records={},count={},cpu={},base={}",
             e(&self.plugin),
             e(&self.socket),
             e(&self.qemu),
             e(&self.plugin),
             self.geometry.records,
-            if self.count { "on" } else { "off" }
+            if self.count { "on" } else { "off" },
+            e(&self.cpu),
+            self.base
         )
     }
 }

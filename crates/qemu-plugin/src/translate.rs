@@ -2,24 +2,95 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Mutex, OnceLock};
 
 use pagewalk_ring::{Header, record};
 
-use crate::{api, maps, process};
+use crate::api::{Info, Interface};
+use crate::repeat::{self, Repeated};
+use crate::untold::{self, Untold};
+use crate::{api, count, maps, process};
 
 /// Blocks sent so far, by address, sizes and bytes: QEMU translates again after it
 /// has thrown its code away, and the number stays the same.
 struct Sent {
     numbers: Option<HashMap<Box<[u8]>, u32>>,
     key: Vec<u8>,
+    /// The repeated string instructions at their ends, which callbacks point at.
+    repeated: Option<HashMap<u32, &'static Repeated>>,
+    /// The instructions of blocks that QEMU does not tell enough of, likewise.
+    untold: Option<HashMap<u32, UntoldOnes>>,
+}
+
+/// Instructions of a block by their indices.
+type UntoldOnes = &'static [(usize, Untold)];
+
+impl Sent {
+    /// The number of the block that `key` describes.
+    fn number(&mut self) -> u32 {
+        let numbers = self.numbers.get_or_insert_default();
+        if let Some(&number) = numbers.get(self.key.as_slice()) {
+            return number;
+        }
+        let number = send(&self.key);
+        numbers.insert(self.key.as_slice().into(), number);
+        number
+    }
+
+    /// Those of block `number`, which `key` describes.
+    fn untold(&mut self, number: u32) -> UntoldOnes {
+        if let Some(known) = self.untold.get_or_insert_default().get(&number) {
+            return known;
+        }
+        let (head, rest) = self.key.split_at(12);
+        let mut address = head[..8].try_into().map_or(0, u64::from_le_bytes);
+        let count = head[8..].try_into().map_or(0, u32::from_le_bytes) as usize;
+        let (sizes, mut code) = rest.split_at(count);
+        let mut found = Vec::new();
+        for (index, &size) in sizes.iter().enumerate() {
+            let (bytes, later) = code.split_at(usize::from(size));
+            found.extend(Untold::decode(bytes, address, index).map(|it| (index, it)));
+            (code, address) = (later, address + u64::from(size));
+        }
+        let found: UntoldOnes = Box::leak(found.into_boxed_slice());
+        self.untold.get_or_insert_default().insert(number, found);
+        found
+    }
+
+    /// The repeated instruction at the end of block `number`, which `key` describes:
+    /// instruction `index`, `offset` bytes behind the block's `address`.
+    fn repeated(
+        &mut self,
+        number: u32,
+        address: u64,
+        offset: usize,
+        index: usize,
+        kind: (u32, bool),
+    ) -> &'static Repeated {
+        if let Some(&known) = self.repeated.get_or_insert_default().get(&number) {
+            return known;
+        }
+        let code = 12 + index + 1;
+        let bytes = self.key[code + offset..].to_vec();
+        self.key.clear();
+        self.key.extend((address + offset as u64).to_le_bytes());
+        self.key.extend(1u32.to_le_bytes());
+        self.key.push(bytes.len() as u8);
+        self.key.extend(bytes);
+        let alone = self.number();
+        let made: &'static Repeated = Box::leak(Box::new(Repeated::new(index, alone, kind)));
+        self.repeated.get_or_insert_default().insert(number, made);
+        made
+    }
 }
 
 static SENT: Mutex<Sent> = Mutex::new(Sent {
     numbers: None,
     key: Vec::new(),
+    repeated: None,
+    untold: None,
 });
 
 /// QEMU has translated a block; it calls this for one at a time.
@@ -34,65 +105,69 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     if count == 0 {
         return;
     }
-    let mut sent = SENT.lock().unwrap_or_else(|e| e.into_inner());
-    let Sent { numbers, key } = &mut *sent;
-    if numbers.is_none() {
+    let mut guard = SENT.lock().unwrap_or_else(|e| e.into_inner());
+    let sent = &mut *guard;
+    if sent.numbers.is_none() {
         // The first block of this image: the guest is loaded.
-        *numbers = Some(HashMap::new());
+        sent.numbers = Some(HashMap::new());
         // SAFETY: QEMU's instruction.
         let host = unsafe { api::qemu_plugin_insn_haddr(api::qemu_plugin_tb_get_insn(block, 0)) };
-        maps::send_initial((host as u64).wrapping_sub(address));
+        maps::send_initial(host as u64, address);
     }
+    // SAFETY: `i` is below the count.
+    let instruction = |i| unsafe { api::qemu_plugin_tb_get_insn(block, i) };
+    // SAFETY: QEMU's instruction.
+    let size = |i| unsafe { api::qemu_plugin_insn_size(instruction(i)) };
+    let key = &mut sent.key;
     key.clear();
     key.extend(address.to_le_bytes());
     key.extend((count as u32).to_le_bytes());
+    key.extend((0..count).map(|i| size(i) as u8));
+    let code = key.len();
     for i in 0..count {
-        // SAFETY: `i` is below the count.
-        key.push(
-            unsafe { api::qemu_plugin_insn_size(api::qemu_plugin_tb_get_insn(block, i)) } as u8,
-        );
+        // SAFETY: QEMU's instruction.
+        unsafe { interface().append(instruction(i), key) };
     }
-    for i in 0..count {
-        // SAFETY: QEMU gives as many bytes as it says.
-        key.extend(unsafe {
-            let instruction = api::qemu_plugin_tb_get_insn(block, i);
-            std::slice::from_raw_parts(
-                api::qemu_plugin_insn_data(instruction).cast::<u8>(),
-                api::qemu_plugin_insn_size(instruction),
-            )
-        });
-    }
-    let numbers = numbers.get_or_insert_default();
-    let number = match numbers.get(key.as_slice()) {
-        Some(&number) => number,
-        None => {
-            let number = send(key);
-            numbers.insert(key.as_slice().into(), number);
-            number
-        }
+    let last = (key.len() - size(count - 1)).max(code);
+    let repeats = repeat::kind(&key[last..]).filter(|_| api::is_second());
+    let number = sent.number();
+    let untold = if untold::applies() {
+        sent.untold(number)
+    } else {
+        &[]
     };
-    drop(sent);
+    let repeated = repeats.map(|kind| sent.repeated(number, address, last - code, count - 1, kind));
+    drop(guard);
     // SAFETY: QEMU's functions, with callbacks of the types that it wants; the
-    // arguments are numbers, not pointers.
+    // arguments are numbers, or point at what stays.
     unsafe {
         let word = record::word(record::BLOCK, u64::from(number));
-        api::qemu_plugin_register_vcpu_tb_exec_cb(block, starts, api::NO_REGISTERS, word as _);
-        if process::settings().count {
-            api::qemu_plugin_register_vcpu_tb_exec_inline(
-                block,
-                api::ADD,
-                process::EXECUTED.as_ptr().cast(),
-                count as u64,
-            );
-        }
+        let started = match repeated {
+            Some(_) => repeat::starts,
+            None if api::is_second() => starts_behind,
+            None => starts,
+        };
+        api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, api::NO_REGISTERS, word as _);
+        count::add(block, count as u64);
         for i in 0..count {
-            let instruction = api::qemu_plugin_tb_get_insn(block, i);
+            if let Some((_, it)) = untold.iter().find(|(n, _)| *n == i) {
+                it.watch(instruction(i));
+                continue;
+            }
+            let (accessed, argument) = match repeated {
+                Some(it) if i == count - 1 => {
+                    let it: *const Repeated = it;
+                    (repeat::accesses as api::MemoryCallback, it as *mut c_void)
+                }
+                _ if api::is_second() => (accesses_wide as _, record::memory(i, false) as _),
+                _ => (accesses as _, record::memory(i, false) as _),
+            };
             api::qemu_plugin_register_vcpu_mem_cb(
-                instruction,
-                accesses,
+                instruction(i),
+                accessed,
                 api::NO_REGISTERS,
                 api::READ_WRITE,
-                record::memory(i, false) as _,
+                argument,
             );
         }
     }
@@ -125,29 +200,79 @@ unsafe extern "C" fn starts(vcpu: c_uint, word: *mut c_void) {
     unsafe { process::producer(vcpu as usize).push_step(word as u64) };
 }
 
+/// As [`starts`], where a repeated instruction may have to be finished first.
+unsafe extern "C" fn starts_behind(vcpu: c_uint, word: *mut c_void) {
+    repeat::finish(vcpu);
+    // SAFETY: as for `starts`.
+    unsafe { starts(vcpu, word) };
+}
+
+static INTERFACE: OnceLock<Interface> = OnceLock::new();
 /// Bit of a memory access's description that marks a store.
 static STORE_BIT: AtomicU32 = AtomicU32::new(0);
+/// Bits of a memory access's description that are set when it is wider than 8 bytes.
+static WIDE: AtomicU32 = AtomicU32::new(0);
 
-/// Finds out which bit that is. QEMU 7.2 takes the direction wrongly into account
-/// when it chooses callbacks, and asking it at each access costs a call.
-pub fn find_store_bit() -> Result<(), &'static str> {
-    // SAFETY: the function only looks at the bits of its argument.
+/// What differs between QEMU's interfaces, as this one has it.
+pub fn interface() -> &'static Interface {
+    INTERFACE
+        .get()
+        .unwrap_or_else(|| process::die("used before installed"))
+}
+
+/// Finds out what this QEMU has, and which bits of an access's description say what. QEMU
+/// 7.2 takes the direction wrongly into account when it chooses callbacks, and asking at
+/// each access costs a call.
+///
+/// # Safety
+/// `info` is what QEMU gives at the installation.
+pub unsafe fn prepare(info: *const Info, count: bool) -> Result<(), String> {
+    // SAFETY: by the contract.
+    let found = unsafe { Interface::find(info, count) }
+        .map_err(|name| format!("this version of QEMU lacks {name}"))?;
+    let differs = || "this version of QEMU describes memory accesses in another way".to_owned();
+    // SAFETY: the functions only look at the bits of their argument.
     let store = |info: u32| unsafe { api::qemu_plugin_mem_is_store(info) };
+    // SAFETY: as above.
+    let shift = |info: u32| unsafe { api::qemu_plugin_mem_size_shift(info) };
     let mut bits = (0..32).filter(|&b| store(1 << b));
-    match (bits.next(), bits.next(), store(0)) {
-        (Some(bit), None, false) => {
-            STORE_BIT.store(bit, Relaxed);
-            Ok(())
-        }
-        _ => Err("this version of QEMU describes memory accesses in another way"),
+    let (Some(bit), None, false) = (bits.next(), bits.next(), store(0)) else {
+        return Err(differs());
+    };
+    // The size is a power of two, whose exponent stands in the description.
+    let wide = (0..32)
+        .map(|b| 1 << b)
+        .filter(|&info| shift(info) > 3)
+        .fold(0, |all, info| all | info);
+    if shift(0) != 0 {
+        return Err(differs());
     }
+    STORE_BIT.store(bit, Relaxed);
+    WIDE.store(wide, Relaxed);
+    INTERFACE.get_or_init(|| found);
+    Ok(())
+}
+
+/// The record of an access by the instruction with this constant part.
+#[inline(always)]
+pub fn access(constant: u64, info: u32, address: u64) -> u64 {
+    let store = u64::from(info >> STORE_BIT.load(Relaxed) & 1) * record::STORE;
+    constant | address & record::ADDRESS_MASK | store
 }
 
 unsafe extern "C" fn accesses(vcpu: c_uint, info: u32, address: u64, word: *mut c_void) {
-    let store = u64::from(info >> STORE_BIT.load(Relaxed) & 1) * record::STORE;
     // SAFETY: QEMU calls this on the thread of the virtual CPU.
+    unsafe { process::producer(vcpu as usize).push_step(access(word as u64, info, address)) };
+}
+
+/// As [`accesses`], where 16 bytes may be one access: they are sent as the two that other
+/// versions make of them.
+unsafe extern "C" fn accesses_wide(vcpu: c_uint, info: u32, address: u64, word: *mut c_void) {
+    // SAFETY: as for `accesses`.
     unsafe {
-        process::producer(vcpu as usize)
-            .push_step(word as u64 | address & record::ADDRESS_MASK | store);
+        accesses(vcpu, info, address, word);
+        if info & WIDE.load(Relaxed) != 0 {
+            accesses(vcpu, info, address + 8, word);
+        }
     }
 }

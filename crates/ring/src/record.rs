@@ -29,7 +29,9 @@ pub const EXIT: u64 = 8;
 pub const FORK: u64 = 9;
 /// The process image is about to be replaced by another one that is traced too.
 pub const EXEC: u64 = 10;
-/// The process image is about to be replaced by one that QEMU cannot run.
+/// The process image is about to be replaced by one that is not followed; the ticket in
+/// the payload, [`UNTRACED_WORDS`] words follow: why ([`unseen`]), and the name of the
+/// program's file, up to 64 bytes, filled up with zeros.
 pub const EXEC_UNTRACED: u64 = 11;
 /// A mapping that exists before the first instruction; three words follow:
 /// first address, end, [`map_bits`].
@@ -54,6 +56,21 @@ pub const MAPPED_WORDS: usize = 3;
 pub const ASK_WORDS: usize = 2;
 /// Words that follow [`TOUCH`].
 pub const TOUCH_WORDS: usize = 1;
+
+/// Words that follow [`EXEC_UNTRACED`].
+pub const UNTRACED_WORDS: usize = 9;
+
+/// Why a program is not followed.
+pub mod unseen {
+    /// Another architecture, or 32 bits.
+    pub const FOREIGN: u64 = 0;
+    /// It may be executed, but not read.
+    pub const UNREADABLE: u64 = 1;
+    /// From its root directory the emulator is not reachable.
+    pub const OTHER_ROOT: u64 = 2;
+    /// The kernel did not execute the emulator on it.
+    pub const REFUSED: u64 = 3;
+}
 
 /// How a program asks: by a system call `(question, integer, address, reply)` that no
 /// Linux has. `reply` points at two 64-bit words; an answer is 1 in the first and the

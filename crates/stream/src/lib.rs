@@ -6,10 +6,12 @@
 //! control flow, together with the plain instructions right before it.
 
 mod mix;
+mod unseen;
 
 pub use mix::{Mix, Opens};
 use pagewalk_units::VirtAddr;
 pub use pagewalk_units::{Advice, Backing};
+pub use unseen::{Unseen, Why};
 
 /// What an [`Op`]'s own instruction does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -328,6 +330,8 @@ pub enum Event {
         /// 0..255, 128 + signal when killed.
         status: i32,
     },
+    /// The process goes on with a program that is not followed.
+    Unseen(Box<Unseen>),
     /// Start of the region of interest.
     RoiBegin,
     /// End of the region of interest.

@@ -78,6 +78,32 @@ pub fn renew_rank(ranks: &mut [u8; 16], rank: u8) {
     }
 }
 
+/// The highest of the first `n` of these bytes, `n` at most 16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn most_of_first(bytes: &[u8; 16], n: usize) -> u8 {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE2 is part of every x86-64 target; one unaligned load of the 16
+    // bytes of `bytes`.
+    unsafe {
+        let b = _mm_loadu_si128(bytes.as_ptr().cast());
+        let place = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let b = _mm_and_si128(b, _mm_cmpgt_epi8(_mm_set1_epi8(n as i8), place));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<8>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<4>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<2>(b));
+        let b = _mm_max_epu8(b, _mm_srli_si128::<1>(b));
+        _mm_cvtsi128_si32(b) as u8
+    }
+}
+
+/// The highest of the first `n` of these bytes, `n` at most 16.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub fn most_of_first(bytes: &[u8; 16], n: usize) -> u8 {
+    bytes.iter().take(n).copied().fold(0, u8::max)
+}
+
 /// Tells the host that `what` is going to be used, so that its own cache miss
 /// overlaps with the work until then. Changes nothing else.
 #[inline(always)]
@@ -95,7 +121,7 @@ pub fn prefetch<T>(what: &T) {
 
 #[cfg(test)]
 mod tests {
-    use super::{first_byte_equal, renew_rank};
+    use super::{first_byte_equal, most_of_first, renew_rank};
     use proptest::prelude::*;
 
     proptest! {
@@ -107,6 +133,13 @@ mod tests {
                 let want = if old == rank { 0 } else if old < rank { old + 1 } else { old };
                 prop_assert_eq!(new, want);
             }
+        }
+
+        #[test]
+        fn the_most_is_that_of_the_first(bytes in prop::collection::vec(any::<u8>(), 16), n in 1usize..17) {
+            let most = bytes[..n].iter().copied().max();
+            let bytes: [u8; 16] = bytes.try_into().expect("sixteen");
+            prop_assert_eq!(Some(most_of_first(&bytes, n)), most);
         }
 
         #[test]

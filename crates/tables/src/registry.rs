@@ -20,6 +20,10 @@ pub(crate) trait TableSpec {
     fn walk_caches(&self) -> WalkCacheKind;
     /// Bits of a virtual address that the table translates.
     fn address_bits(&self) -> u32;
+    /// The table's L2P table, if its walks look into one: ways, and entries of each.
+    fn l2p(&self) -> Option<(u32, u32)> {
+        None
+    }
 }
 
 /// Each line: the name in configurations, the variant, and its parameters.
@@ -83,6 +87,13 @@ macro_rules! page_tables {
             pub fn address_bits(&self) -> u32 {
                 match self {
                     $(PageTableSpec::$variant(spec) => spec.address_bits(),)*
+                }
+            }
+
+            /// The table's L2P table, if its walks look into one: ways, and entries of each.
+            pub fn l2p(&self) -> Option<(u32, u32)> {
+                match self {
+                    $(PageTableSpec::$variant(spec) => spec.l2p(),)*
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pagewalk_input::{Compression, FileError};
-use pagewalk_stream::{End, Event, Kind, ProgramError};
+use pagewalk_stream::{End, Event, Kind, ProgramError, Unseen};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -54,6 +54,8 @@ pub struct TraceInfo {
     pub has_roi: bool,
     /// Exit status of the first process, when the trace has its end.
     pub exit_status: Option<i32>,
+    /// Programs of its processes that were not followed, a sentence each.
+    pub unseen: Vec<String>,
     /// What a `.pwt` says of itself.
     pub header: Option<Header>,
 }
@@ -110,10 +112,12 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
         no_dependences: facts.no_dependences,
         has_roi: facts.has_roi,
         exit_status: None,
+        unseen: Vec::new(),
         header,
     };
     let (mut data, mut code) = (Pages::default(), Pages::default());
     let mut threads = BTreeSet::new();
+    let mut unseen = Vec::new();
     drive(program.as_mut(), &mut |thread, batch, end| {
         threads.insert(thread);
         info.ops += batch.ops.len() as u64;
@@ -144,11 +148,13 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
                 Event::ProcessExit { status } if info.exit_status.is_none() => {
                     info.exit_status = Some(*status);
                 }
+                Event::Unseen(program) => unseen.push((**program).clone()),
                 _ => {}
             }
         }
         Ok(true)
     })?;
+    info.unseen = Unseen::sentences(&unseen);
     info.threads = threads.len() as u64;
     info.data_pages = data.count();
     info.code_pages = code.count();

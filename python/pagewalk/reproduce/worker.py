@@ -31,7 +31,7 @@ class _Reporter:
             }
         )
 
-    def stopping(self) -> None:
+    def stopping(self, number: int) -> None:
         pass
 
 

@@ -6,11 +6,12 @@
 mod hashed;
 mod layers;
 mod naming;
+mod readers;
 mod registry;
 mod schema;
 
 pub use layers::{ConfigError, Layer, Resolved, resolve_layers};
-pub use naming::{DesignName, Setting};
+pub use naming::{DesignName, Setting, label};
 pub use registry::{DataDir, Shipped, ShippedFile};
 pub use schema::{Key, keys, root_schema};
 

@@ -9,6 +9,15 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
 }
 
+/// What results call a file of the name or path: that without folders and ending.
+pub fn label(name: &str) -> String {
+    if !is_path(name) {
+        return name.to_owned();
+    }
+    let stem = Path::new(name).file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
 /// A design as it is asked for: a shipped one or a file, and what is changed of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesignName {
@@ -50,12 +59,7 @@ impl DesignName {
 
     /// What results call it.
     pub fn label(&self) -> String {
-        let stem = if is_path(&self.base) {
-            let stem = Path::new(&self.base).file_stem().unwrap_or_default();
-            stem.to_string_lossy().into_owned()
-        } else {
-            self.base.clone()
-        };
+        let stem = label(&self.base);
         if self.changes.is_empty() {
             stem
         } else {
@@ -110,19 +114,21 @@ impl Setting {
         }
     }
 
-    /// What `--set written` says of the design called `label`; none if it is for another.
-    pub fn for_design(written: &str, label: &str) -> Option<Self> {
+    /// What `--set written` says of the design called `label` on `machine`; none if it is
+    /// for another design or machine.
+    pub fn for_design(written: &str, label: &str, machine: &str) -> Option<Self> {
         let (target, text) = target(written);
-        target.is_none_or(|t| t == label).then(|| Setting {
+        let meant = target.is_none_or(|t| t == label || t == machine);
+        meant.then(|| Setting {
             text: text.to_owned(),
             written: format!("--set {written}"),
             keeps: Some(label.to_owned()),
-            single: target.is_some(),
+            single: target == Some(label),
         })
     }
 }
 
-/// The design that a setting names before a colon, and the rest. A label may hold `=`
+/// The design or machine that a setting names before a colon, and the rest. A label may hold `=`
 /// and colons in its brackets, and no key has a colon.
 pub fn target(setting: &str) -> (Option<&str>, &str) {
     let key_end = setting.find('=').unwrap_or(setting.len());
@@ -163,8 +169,10 @@ mod tests {
         assert_eq!(target("thp:a.b=c"), (Some("thp"), "a.b=c"));
         assert_eq!(target("thp[a=1]:b=2"), (Some("thp[a=1]"), "b=2"));
         assert_eq!(target("a=x[1]:y"), (None, "a=x[1]:y"));
-        assert!(Setting::for_design("thp:a=1", "radix").is_none());
-        assert!(Setting::for_design("thp:a=1", "thp").unwrap().single);
-        assert!(!Setting::for_design("a=1", "thp").unwrap().single);
+        assert!(Setting::for_design("thp:a=1", "radix", "m").is_none());
+        assert!(Setting::for_design("thp:a=1", "thp", "m").unwrap().single);
+        assert!(!Setting::for_design("a=1", "thp", "m").unwrap().single);
+        assert!(!Setting::for_design("m:a=1", "thp", "m").unwrap().single);
+        assert!(Setting::for_design("m:a=1", "thp", "n").is_none());
     }
 }

@@ -155,26 +155,46 @@ impl DataDir {
         Ok(found)
     }
 
-    /// Refuses settings for designs that are not among `labels`.
+    /// Refuses settings for what is neither among the `designs` nor among the `machines` of a
+    /// run, or among both.
     ///
     /// # Errors
     /// The first of them, with the nearest name.
-    pub fn check_targets(&self, settings: &[String], labels: &[String]) -> Result<(), ConfigError> {
+    pub fn check_targets(
+        &self,
+        settings: &[String],
+        designs: &[String],
+        machines: &[String],
+    ) -> Result<(), ConfigError> {
         for setting in settings {
             let (Some(name), _) = target(setting) else {
                 continue;
             };
-            if !labels.iter().any(|l| l == name) {
-                return Err(ConfigError {
-                    place: format!("--set {setting}"),
-                    key: String::new(),
-                    what: format!(
-                        "no design of this run is called {name}; expected one of {}",
-                        labels.join(", ")
+            let is = |labels: &[String]| labels.iter().any(|l| l == name);
+            let all = designs.iter().chain(machines).map(String::as_str);
+            let (what, nearest) = match (is(designs), is(machines)) {
+                (true, false) | (false, true) => continue,
+                (true, true) => (
+                    format!(
+                        "a design and a machine of this run are both called {name}; rename the file of one"
                     ),
-                    nearest: nearest(name, labels.iter().map(String::as_str)).map(str::to_owned),
-                });
-            }
+                    None,
+                ),
+                (false, false) => (
+                    format!(
+                        "no design of this run is called {name}; expected one of {}, or of the machines {}",
+                        designs.join(", "),
+                        machines.join(", ")
+                    ),
+                    nearest(name, all).map(str::to_owned),
+                ),
+            };
+            return Err(ConfigError {
+                place: format!("--set {setting}"),
+                key: String::new(),
+                what,
+                nearest,
+            });
         }
         Ok(())
     }
@@ -227,7 +247,7 @@ impl DataDir {
 
     /// The configuration of `design` (which [`DesignName`] reads) on `machine` with those of
     /// `settings` that are for it: `a.b=c` for each design, `NAME:a.b=c` for the one of this
-    /// name.
+    /// name, or for each on the machine of this name.
     ///
     /// # Errors
     /// A file is not found, or a mistake in one of the layers.
@@ -239,6 +259,7 @@ impl DataDir {
     ) -> Result<Resolved, ConfigError> {
         let name = DesignName::parse(design)?;
         let label = name.label();
+        let on = super::label(machine);
         let machine = self.find(Shipped::Machine, machine)?;
         if let Some((_, place)) = base_of(&machine)? {
             return Err(ConfigError {
@@ -258,7 +279,7 @@ impl DataDir {
         let changes = name.changes.iter().map(|c| Setting::of_variant(&label, c));
         let settings = settings
             .iter()
-            .filter_map(|s| Setting::for_design(s, &label));
+            .filter_map(|s| Setting::for_design(s, &label, &on));
         // What a variant has in its name is so whatever is set beside it.
         layers.extend(settings.chain(changes).map(Layer::Set));
         resolve_layers(&layers)

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Config;
+use super::readers::{reader, unit};
 
 /// One configuration key with its comment.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -17,6 +18,23 @@ pub struct Key {
     /// Its value where a file says nothing, if it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
+    /// Unit of a number; empty where it has none.
+    pub unit: &'static str,
+    /// The part of the machine that it is for.
+    pub reader: &'static str,
+}
+
+impl Key {
+    fn new(path: String, text: String, expected: String, default: Option<Value>) -> Self {
+        Key {
+            unit: unit(&path, &expected),
+            reader: reader(&path),
+            path,
+            text,
+            expected,
+            default,
+        }
+    }
 }
 
 /// JSON schema of [`Config`].
@@ -151,12 +169,8 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
                 .into_iter()
                 .flatten()
             {
-                out.push(Key {
-                    path: join(name),
-                    text: described.clone(),
-                    expected: "a table".to_owned(),
-                    default: None,
-                });
+                let leaf = expected(root, inner);
+                out.push(Key::new(join(name), described.clone(), leaf, None));
                 walk(root, inner, join(name), out);
             }
         }
@@ -166,12 +180,8 @@ fn walk(root: &Value, schema: &Value, path: String, out: &mut Vec<Key>) {
     if let Some(properties) = resolved.get("properties").and_then(Value::as_object) {
         for (name, inner) in properties {
             let leaf = expected(root, inner);
-            out.push(Key {
-                path: join(name),
-                text: text(inner),
-                expected: leaf,
-                default: inner.get("default").cloned(),
-            });
+            let default = inner.get("default").cloned();
+            out.push(Key::new(join(name), text(inner), leaf, default));
             walk(root, inner, join(name), out);
         }
     } else if let Some(inner) = resolved

@@ -259,11 +259,13 @@ impl Parts<'_> {
 
     /// A TLB prefetcher's table, and its buffer, which compares all entries.
     fn tlb_prefetcher(&mut self, spec: &TlbPrefetcherSpec) {
-        let TlbPrefetcherSpec::Distance(spec) = spec;
-        let geometry = (spec.rows.into(), spec.ways.into());
-        self.lookups("mmu.distance_table", Group::Tlbs, geometry, true);
-        if spec.buffer > 0 {
-            let n = u64::from(spec.buffer);
+        if let Some(table) = spec.table() {
+            let geometry = (table.entries.into(), table.ways.into());
+            let name = format!("mmu.{}", table.name);
+            self.lookups(&name, Group::Tlbs, geometry, true);
+        }
+        if spec.buffer() > 0 {
+            let n = u64::from(spec.buffer());
             self.lookups("mmu.prefetch_buffer", Group::Tlbs, (n, n), true);
         }
     }
@@ -403,16 +405,9 @@ impl Parts<'_> {
 
     /// Of ways in chunks: each probe is led to its chunk by an entry, which is indexed.
     fn l2p(&mut self, at: &str, table: &PageTableSpec) {
-        let (ways, entries, chunked) = match table {
-            PageTableSpec::ElasticCuckoo(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
-            PageTableSpec::MemoryEfficient(s) => (s.ways, s.l2p_entries, !s.chunks.is_empty()),
-            PageTableSpec::Radix(_)
-            | PageTableSpec::HashDontCache(_)
-            | PageTableSpec::LevelHashing(_) => return,
-        };
-        if !chunked {
+        let Some((ways, entries)) = table.l2p() else {
             return;
-        }
+        };
         let name = format!("{at}.l2p");
         // Of each way and page size; the fewest ways that the table has.
         let (cost, source) = self.tlb_like(&name, (u64::from(ways) * u64::from(entries) * 3, 1));

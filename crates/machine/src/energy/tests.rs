@@ -38,6 +38,7 @@ fn tree_of(config: &Config) -> Tree {
         config: config.clone(),
         shortcut: None,
         beside: false,
+        on: None,
     };
     let facts = Facts {
         deterministic: true,

@@ -101,7 +101,13 @@ impl Machine {
         }
         fx.cycles += cycles;
         if timed && fx.cycles > 0 {
+            if self.has_parts() {
+                self.charge(core);
+            }
             self.cores[core].kernel(fx.cycles);
+            if self.has_parts() {
+                self.charge_as(core, None);
+            }
         }
         fx.cycles = 0;
     }

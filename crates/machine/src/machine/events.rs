@@ -103,7 +103,7 @@ impl Machine {
             } => self.os.protect(pid, at, bytes, writable, &mut fx),
             // A call that failed, or changed nothing: it only took its ticket.
             // As `Event::NOTHING`: it only took its ticket.
-            Event::Advise { bytes: 0, .. } => Ok(()),
+            Event::Advise { bytes: 0, .. } | Event::Unseen(_) => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
                 let before = self.os.populate_cycles();

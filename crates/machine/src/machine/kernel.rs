@@ -39,6 +39,11 @@ impl Machine {
 
     /// Hands the effects of a kernel call to the cores: the caller pays, all forget.
     pub(super) fn spread(&mut self, core: usize, process: ProcessId, fx: &mut Effects) {
+        let parts = self.has_parts();
+        if parts {
+            self.charge(core);
+            self.charge_kernel(Some(process));
+        }
         if !fx.invalidate.is_empty() {
             self.touched.clear();
             if let Some(ahead) = &mut self.mapped_ahead {
@@ -66,6 +71,9 @@ impl Machine {
         if fx.cycles > 0 {
             if self.plan.phase.takes_time() {
                 self.cores[core].kernel(fx.cycles);
+                if parts {
+                    self.charge_as(core, self.part_of(process));
+                }
             } else if self.plan.phase.skips() {
                 self.background.owe(fx.cycles);
             }

@@ -2,10 +2,12 @@
 //! all have come there, and is measured over its own first instructions, while the
 //! others go on.
 
+use pagewalk_os::Held;
 use pagewalk_stream::{Facts, ProcessId, ThreadId};
 use pagewalk_units::Cycle;
 
 use super::Machine;
+use super::accounts::{Account, Accounts};
 use crate::limits::Limits;
 use crate::plan::Phase;
 use crate::thread::State;
@@ -24,6 +26,12 @@ pub(crate) struct Part {
     pub(crate) work: Work,
     /// Cycles from the start of the measured part until it had done that.
     pub(crate) cycles: Option<Cycle>,
+    /// What it did to the machine until then.
+    pub(crate) own: Account,
+    /// What it did from then on, for the others' sake.
+    pub(crate) later: Account,
+    /// What its processes hold of memory at the end.
+    pub(crate) held: Held,
 }
 
 /// The programs of a mix; none if there is one program only.
@@ -32,21 +40,31 @@ pub(crate) struct Parts {
     pub(crate) list: Vec<Part>,
     /// When the measured part began.
     start: Cycle,
+    pub(super) accounts: Accounts,
 }
 
 impl Parts {
-    pub(super) fn new(facts: &Facts, limits: &Limits) -> Self {
+    pub(super) fn new(facts: &Facts, limits: &Limits, cores: usize) -> Self {
         let part = |p: &pagewalk_stream::Part| Part {
             name: p.name.clone(),
             begun: false,
             left: Work::first_of(limits.instructions, limits.requests),
             work: Work::default(),
             cycles: None,
+            own: Account::default(),
+            later: Account::default(),
+            held: Held::default(),
         };
         Parts {
             list: facts.parts.iter().map(part).collect(),
             start: 0,
+            accounts: Accounts::new(cores),
         }
+    }
+
+    /// What was done for none of the programs.
+    pub(crate) fn outside(&self) -> Account {
+        self.accounts.outside
     }
 
     /// The program that a process belongs to: its own, or its parent's.
@@ -88,6 +106,8 @@ impl Machine {
         if !part.left.is_over() {
             return;
         }
+        self.charge_all();
+        let part = &mut self.parts.list[number];
         part.cycles = Some(self.cores[core].finish().saturating_sub(start));
         if self.parts.list.iter().all(|p| p.cycles.is_some()) {
             self.leave_phase();
@@ -99,6 +119,7 @@ impl Machine {
     /// The measured part begins.
     pub(super) fn begin_parts(&mut self) {
         self.parts.start = self.times().into_iter().max().unwrap_or(0);
+        self.charge_all();
     }
 
     /// A program of a mix has come to its region of interest: its thread waits

@@ -26,6 +26,7 @@ impl Machine {
 
     pub(super) fn leave_phase(&mut self) {
         if self.measured.is_open() {
+            self.settle_accounts();
             let now = self.snapshot();
             if let Some(cpi) = self.measured.end(&now) {
                 self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;

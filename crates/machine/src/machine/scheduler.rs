@@ -26,7 +26,7 @@ impl Machine {
             thread.last_core = core;
             self.on_core[core] = Some(id);
             self.runnable[core] = !thread.starved;
-            let ready_at = thread.ready_at;
+            let (ready_at, process) = (thread.ready_at, thread.process);
             self.cores[core].idle(ready_at);
             self.catch_up(core);
             if let Some(last) = self.ran[core].replace(id).filter(|&last| last != id) {
@@ -41,6 +41,9 @@ impl Machine {
                 if self.plan.phase.takes_time() {
                     self.cores[core].kernel(cost);
                 }
+            }
+            if self.has_parts() {
+                self.charge_from_now(core, Some(process));
             }
             self.slice_end[core] = self.local_time(core) + self.config.schedule.time_slice_cycles;
         }
@@ -117,6 +120,9 @@ impl Machine {
         debug_assert_eq!(self.on_core[core], Some(id));
         self.on_core[core] = None;
         self.runnable[core] = false;
+        if self.has_parts() {
+            self.charge_from_now(core, None);
+        }
         self.cores[core].switch();
         let now = self.cores[core].now();
         let thread = self

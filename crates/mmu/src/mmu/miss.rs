@@ -374,6 +374,7 @@ impl Mmu {
     pub(super) fn fill_l1(&mut self, s: usize, arrival: &Arrival, presence: Presence) {
         if let Some((a, e)) = self.l1[s].fill(arrival, presence, true) {
             let page = key(arrival.asid, PageSize::K4, arrival.va.0);
+            let page = page | self.unfiltered_fills[s];
             self.watch(s, page, arrival.mapping.pa(arrival.va), e, a);
         } else {
             self.filter[s] = NO_PAGE;

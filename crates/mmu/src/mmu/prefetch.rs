@@ -1,5 +1,5 @@
-//! Translations fetched unasked: which pages are named after each miss of the last TLB, the
-//! walks for them, and where what they find is kept until it is used.
+//! Translations fetched unasked, whichever prefetcher names the pages after each miss of the
+//! last TLB: the walks for them, and where what they find is kept until it is used.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,10 +12,11 @@ use super::aside::Held;
 use super::miss::Missed;
 use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source};
 use crate::TlbPrefetcherSpec;
-use crate::distance::Distances;
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
+use crate::prefetcher::{Pages, Prefetcher, TlbMiss};
 use crate::tlb::key;
+use crate::walk::foresee;
 
 pagewalk_stats::counters! {
     /// What one core's TLB prefetcher counted. predicted = present + unmapped + fetched;
@@ -47,7 +48,7 @@ pagewalk_stats::counters! {
 
 /// The prefetcher of a core.
 pub(super) struct Prefetching {
-    distances: Distances,
+    prefetcher: Box<dyn Prefetcher>,
     /// In order of arrival; of `capacity`, 0: what is fetched goes into the last TLB.
     buffer: VecDeque<Held>,
     capacity: usize,
@@ -60,15 +61,23 @@ pub(super) struct Prefetching {
 
 impl Prefetching {
     pub fn new(spec: &TlbPrefetcherSpec) -> Self {
-        let TlbPrefetcherSpec::Distance(spec) = spec;
+        let capacity = spec.buffer() as usize;
         Prefetching {
-            distances: Distances::new(spec),
-            buffer: VecDeque::with_capacity(spec.buffer as usize),
-            capacity: spec.buffer as usize,
+            prefetcher: spec.build(),
+            buffer: VecDeque::with_capacity(capacity),
+            capacity,
             unused: BTreeMap::new(),
             stats: TlbPrefetchStats::default(),
             buffer_stats: PrefetchBufferStats::default(),
         }
+    }
+
+    /// The prefetcher learns of a translation that has been served, and names pages.
+    fn train(&mut self, lookup: &Lookup, lent: &Lent<'_, impl Sized>, counted: bool) -> Pages {
+        let &Lookup { asid, va, .. } = lookup;
+        // Whoever had the translation knew the size of its page.
+        let size = foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
+        self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
     }
 
     /// The page of `va` is asked for: if it was fetched and not used until now, whether that
@@ -213,7 +222,7 @@ impl Mmu {
             return;
         }
         p.stats.misses += 1;
-        let pages = p.distances.train(lookup.asid, lookup.va.0 >> 12, true);
+        let pages = p.train(lookup, lent, true);
         p.stats.predicted += pages.len() as u64;
         for page in pages {
             self.prefetch(lookup.asid, VirtAddr(page << 12), now, lent);
@@ -329,7 +338,7 @@ impl Mmu {
             return;
         }
         let asid = lookup.asid;
-        for page in p.distances.train(asid, lookup.va.0 >> 12, false) {
+        for page in p.train(lookup, lent, false) {
             let va = VirtAddr(page << 12);
             if self.has(asid, va, self.latest) {
                 continue;
@@ -349,6 +358,11 @@ impl Mmu {
     }
 
     /// Adds what this core's prefetcher counted below `path`.
+    pub(super) fn prefetch_buffer_hits(&self) -> u64 {
+        let prefetching = self.prefetching.as_ref();
+        prefetching.map_or(0, |p| p.buffer_stats.hits)
+    }
+
     pub(super) fn report_prefetching(&self, path: &str, tree: &mut Tree) {
         let Some(p) = &self.prefetching else { return };
         let stats = TlbPrefetchStats {
@@ -356,7 +370,7 @@ impl Mmu {
             ..p.stats
         };
         tree.add(&format!("{path}.prefetcher"), &stats);
-        tree.add(&format!("{path}.distance_table"), &p.distances.stats);
+        p.prefetcher.report(path, tree);
         if p.capacity > 0 {
             tree.add(&format!("{path}.prefetch_buffer"), &p.buffer_stats);
         }

@@ -292,6 +292,10 @@ impl Mmu {
     }
 
     /// Adds what this core counted of the STLT below `path`.
+    pub(super) fn stb_hits(&self) -> u64 {
+        self.stlt.as_ref().map_or(0, |stlt| stlt.stb_stats.hits)
+    }
+
     pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         let Some(stlt) = &self.stlt else { return };
         tree.add(&format!("{path}.stlt"), &stlt.stats);

@@ -1,19 +1,35 @@
 //! The array against plain models of its policies.
 
-use pagewalk_units::{Asid, PageSize};
+use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
 
-use super::{EMPTY, Entry, Order, Slot, Tlb, key};
+use super::{EMPTY, Entry, Slot, Tlb, key};
+use crate::replacement::Replacement;
 use crate::{TlbReplacement, TlbSpec};
 
 impl Tlb {
-    /// What decides about replacement: keys in the order of use, or each way's
-    /// key and uses.
-    pub fn state(&self) -> Vec<u64> {
-        if self.order != Order::Counts {
-            return self.in_order_of_use();
-        }
-        let ways = self.slots.iter().zip(&self.uses);
+    /// What decides about replacement: under LRU keys in the order of use, else the key of
+    /// each way; and whatever the policy keeps.
+    pub fn state(&self) -> (Vec<u64>, String) {
+        let keys = if self.lru {
+            self.in_order_of_use()
+        } else {
+            self.keys()
+        };
+        (keys, format!("{:?}", self.policy))
+    }
+
+    /// The key of each way.
+    pub fn keys(&self) -> Vec<u64> {
+        self.slots.iter().map(|s| s.key).collect()
+    }
+
+    /// Under LFU each way's key and uses.
+    fn uses(&self) -> Vec<u64> {
+        let Replacement::Lfu(lfu) = &self.policy else {
+            panic!("counts no uses")
+        };
+        let ways = self.slots.iter().zip(lfu.uses());
         ways.flat_map(|(s, &uses)| [s.key, if s.key == EMPTY { 0 } else { uses }])
             .collect()
     }
@@ -22,17 +38,31 @@ impl Tlb {
     fn in_order_of_use(&self) -> Vec<u64> {
         let mut all = vec![];
         for (set, slots) in self.slots.chunks(self.ways).enumerate() {
-            if self.order == Order::List {
-                all.extend(self.list.order(set).map(|way| slots[way].key));
+            if !self.ranked
+                && let Replacement::Lru(lru) = &self.policy
+            {
+                all.extend(lru.order(set).map(|way| slots[way].key));
             } else {
                 let ranks = &self.heads[set].ranks;
                 let mut slots: Vec<&Slot> = slots.iter().collect();
-                slots.sort_by_key(|s| ranks[usize::from(s.way)]);
+                slots.sort_by_key(|s| ranks.of(usize::from(s.way)));
                 all.extend(slots.iter().map(|s| s.key));
             }
         }
         all
     }
+}
+
+/// An array for 4 KB pages.
+pub(crate) fn array(sets: u32, ways: u32, replacement: TlbReplacement) -> Tlb {
+    let spec = TlbSpec {
+        page_sizes: vec![PageSize::K4],
+        entries: sets * ways,
+        ways,
+        latency: 1,
+        replacement,
+    };
+    Tlb::new("main", &spec, rng(1, "test.array"))
 }
 
 /// The same array as lists of keys, most recently used first.
@@ -53,14 +83,7 @@ proptest! {
     fn an_array_replaces_the_least_recently_used(
         sets in 1u32..6, ways in prop_oneof![8 => 1u32..20, 1 => 30u32..50, 1 => 127u32..131], steps in prop::collection::vec((0u8..8, prop_oneof![3 => 0u64..60, 1 => 0u64..160]), 1..400),
     ) {
-        let spec = TlbSpec {
-            page_sizes: vec![PageSize::K4],
-            entries: sets * ways,
-            ways,
-            latency: 1,
-            replacement: TlbReplacement::Lru,
-        };
-        let mut tlb = Tlb::new("main", &spec);
+        let mut tlb = array(sets, ways, TlbReplacement::Lru);
         let mut oracle = Oracle { sets: vec![vec![]; sets as usize], ways: ways as usize };
         let asid = Asid(3);
         for (what, number) in steps {
@@ -132,14 +155,7 @@ impl Counts {
 }
 
 fn lfu(sets: u32, ways: u32) -> Tlb {
-    let spec = TlbSpec {
-        page_sizes: vec![PageSize::K4],
-        entries: sets * ways,
-        ways,
-        latency: 1,
-        replacement: TlbReplacement::Lfu,
-    };
-    Tlb::new("main", &spec)
+    array(sets, ways, TlbReplacement::Lfu)
 }
 
 proptest! {
@@ -183,7 +199,7 @@ proptest! {
             }
             let held = oracle.sets.iter().flatten();
             let expected: Vec<u64> = held.flat_map(|w| w.map_or([EMPTY, 0], |(k, n)| [k, n])).collect();
-            prop_assert_eq!(tlb.state(), expected);
+            prop_assert_eq!(tlb.uses(), expected);
         }
     }
 }

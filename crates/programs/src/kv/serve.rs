@@ -392,11 +392,12 @@ impl<I: Index> Server<I> {
     async fn consolidate(&mut self, t: &mut Thread) {
         let mut first = (super::globals::ARENA + 0x460, NONE);
         while let Some(merged) = self.heap.merged() {
-            consolidate(t, &merged, &mut first, self.sp - 0x100);
+            // Before and not behind: the request has to end with an op that is still here.
             if t.full() {
                 t.pause().await;
                 first.1 = NONE;
             }
+            consolidate(t, &merged, &mut first, self.sp - 0x100);
         }
     }
 

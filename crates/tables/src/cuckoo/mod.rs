@@ -63,6 +63,9 @@ impl TableSpec for ElasticCuckooSpec {
     fn address_bits(&self) -> u32 {
         cluster::ADDRESS_BITS
     }
+    fn l2p(&self) -> Option<(u32, u32)> {
+        (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
+    }
 }
 
 impl TableSpec for MemoryEfficientSpec {
@@ -77,6 +80,9 @@ impl TableSpec for MemoryEfficientSpec {
     }
     fn address_bits(&self) -> u32 {
         cluster::ADDRESS_BITS
+    }
+    fn l2p(&self) -> Option<(u32, u32)> {
+        (!self.chunks.is_empty()).then_some((self.ways.into(), self.l2p_entries))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens between ops, as bytes.
 
-use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Op, ThreadId};
+use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Op, ThreadId, Unseen, Why};
 use pagewalk_units::VirtAddr;
 
 use super::codec::{get_varint, put_varint};
@@ -125,6 +125,12 @@ pub fn put_mark(out: &mut Vec<u8>, position: u64, mark: &Mark) {
             Event::KernelTouch { at, bytes, writes } => {
                 put(&[28, *ticket, at.0, *bytes, u64::from(*writes)]);
             }
+            Event::Unseen(unseen) => {
+                let name = unseen.program.as_bytes();
+                let why = unseen.why as u64;
+                put(&[29, *ticket, why, name.len() as u64]);
+                out.extend(name);
+            }
         },
     }
 }
@@ -214,6 +220,13 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
                     bytes: next()?,
                     writes: next()? == 1,
                 },
+                29 => {
+                    let (why, length) = (next()?, next()?);
+                    let why = *Why::ALL.get(usize::try_from(why).ok()?)?;
+                    let name = from.split_off(..usize::try_from(length).ok()?)?;
+                    let program = String::from_utf8(name.to_vec()).ok()?;
+                    Event::Unseen(Box::new(Unseen { program, why }))
+                }
                 _ => return None,
             };
             End::Event { event, ticket }
@@ -224,7 +237,7 @@ pub fn get_body(code: u64, from: &mut &[u8]) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event};
+    use pagewalk_stream::{Advice, Ask, Backing, Counted, End, Event, Unseen, Why};
     use pagewalk_units::VirtAddr;
     use proptest::prelude::*;
 
@@ -283,6 +296,10 @@ mod tests {
                 bytes,
                 writes: false,
             },
+            Event::Unseen(Box::new(Unseen {
+                program: "ä program".to_owned(),
+                why: Why::Refused,
+            })),
         ];
         let mut marks: Vec<Mark> = events
             .into_iter()

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
-    Mnemonic, OpKind, Register, UsedMemory,
+    MemorySize, Mnemonic, OpKind, Register, UsedMemory,
 };
 use pagewalk_stream::{Kind, Op, flags};
 
@@ -176,6 +176,7 @@ impl Builder {
             1
         };
         let optional = elements > 1
+            || is_untold(i.memory_size())
             || i.has_rep_prefix()
             || i.has_repne_prefix()
             || matches!(
@@ -501,4 +502,21 @@ fn stored_by_load(value: &Value, ops: &[Op]) -> bool {
         Maker::Op(op) => ops[usize::from(*op)].kind == Kind::Load,
         Maker::Register(_) => false,
     })
+}
+/// Whether the emulator may not tell of an access of this size: QEMU does not from 9.1 on,
+/// where it reads and writes the x87's and the processor's state as a whole.
+fn is_untold(size: MemorySize) -> bool {
+    matches!(
+        size,
+        MemorySize::Float80
+            | MemorySize::Bcd
+            | MemorySize::FpuEnv14
+            | MemorySize::FpuEnv28
+            | MemorySize::FpuState94
+            | MemorySize::FpuState108
+            | MemorySize::Fxsave_512Byte
+            | MemorySize::Fxsave64_512Byte
+            | MemorySize::Xsave
+            | MemorySize::Xsave64
+    )
 }

@@ -1,16 +1,67 @@
 //! Distance prefetching (Kandiraju and Sivasubramaniam, "Going the distance for TLB
 //! prefetching", ISCA 2002): which distances, in pages, followed a distance between two misses.
 
-use arrayvec::ArrayVec;
+use pagewalk_stats::Tree;
 use pagewalk_structures::SetAssoc;
 use pagewalk_units::Asid;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::DistanceSpec;
+use super::registry::{PrefetcherKind, PrefetcherTable};
+use super::{ADDRESSABLE, MOST_ENTRIES, MOST_PAGES, Pages, Prefetcher, TlbMiss, within};
 
-/// Most distances that a row holds.
-pub(crate) const MOST_SLOTS: usize = 8;
-/// Pages of 4 KB in 57-bit addresses.
-const PAGES: u64 = 1 << 45;
+/// Distance prefetching of translations: after a miss those of the pages are fetched that are
+/// as far from it as the misses which followed the last misses of the same distance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DistanceSpec {
+    /// Rows of the table: a distance between two misses each, least recently used replaced.
+    pub rows: u32,
+    /// Ways of the table.
+    pub ways: u32,
+    /// Distances that a row holds, the last that followed; 1 to 8.
+    pub slots: u32,
+    /// Entries of a buffer, first in, first out, which is asked beside the last TLB and from
+    /// which a translation goes into the TLBs when it is used; 0: what is fetched goes into
+    /// the last TLB itself.
+    pub buffer: u32,
+}
+
+impl PrefetcherKind for DistanceSpec {
+    fn check(&self) -> Result<(), String> {
+        let DistanceSpec {
+            rows,
+            ways,
+            slots,
+            buffer,
+        } = *self;
+        within("rows", rows, 1, MOST_ENTRIES)?;
+        within("slots", slots, 1, MOST_PAGES as u32)?;
+        within("buffer", buffer, 0, MOST_ENTRIES)?;
+        if ways == 0 || !rows.is_multiple_of(ways) {
+            return Err(format!(
+                "ways is {ways}; expected a divisor of mmu.prefetcher.distance.rows ({rows})"
+            ));
+        }
+        Ok(())
+    }
+    fn build(&self) -> Box<dyn Prefetcher> {
+        Box::new(Distances::new(self))
+    }
+    fn buffer(&self) -> u32 {
+        self.buffer
+    }
+    fn table(&self) -> Option<PrefetcherTable> {
+        Some(PrefetcherTable {
+            name: TABLE,
+            entries: self.rows,
+            ways: self.ways,
+        })
+    }
+}
+
+/// The table in the statistics.
+const TABLE: &str = "distance_table";
 
 pagewalk_stats::counters! {
     /// What the table of one core's distance prefetcher counted.
@@ -24,7 +75,7 @@ pagewalk_stats::counters! {
 /// The distances that followed one, the last one first.
 #[derive(Clone, Copy, Default, Debug)]
 struct Row {
-    next: [i64; MOST_SLOTS],
+    next: [i64; MOST_PAGES],
     used: u8,
 }
 
@@ -41,14 +92,14 @@ impl Row {
 }
 
 /// The table, and the misses before.
-pub(crate) struct Distances {
+struct Distances {
     rows: SetAssoc<Row>,
     slots: usize,
     /// The last miss: whose, and its page.
     last: Option<(Asid, u64)>,
     /// The distance to it from the one before.
     before: Option<i64>,
-    pub stats: DistanceStats,
+    stats: DistanceStats,
 }
 
 /// The row of a distance: [`SetAssoc`] has no key of all ones, which -1 would be.
@@ -58,7 +109,7 @@ fn key(distance: i64) -> u64 {
 
 impl Distances {
     /// Nothing learned yet.
-    pub fn new(spec: &DistanceSpec) -> Self {
+    fn new(spec: &DistanceSpec) -> Self {
         Distances {
             rows: SetAssoc::new((spec.rows / spec.ways) as usize, spec.ways as usize),
             slots: spec.slots as usize,
@@ -67,11 +118,13 @@ impl Distances {
             stats: DistanceStats::default(),
         }
     }
+}
 
-    /// A miss of `asid` on the 4 KB page `page`: pages that will be missed next. Misses of
-    /// different address spaces have no distance, nor has one page from itself.
-    pub fn train(&mut self, asid: Asid, page: u64, counted: bool) -> ArrayVec<u64, MOST_SLOTS> {
-        let mut pages = ArrayVec::new();
+impl Prefetcher for Distances {
+    /// Misses of different address spaces have no distance, nor has one page from itself.
+    fn train(&mut self, miss: &TlbMiss, counted: bool) -> Pages {
+        let (asid, page) = (miss.asid, miss.page());
+        let mut pages = Pages::new();
         let last = self.last.replace((asid, page));
         let Some((_, last)) = last.filter(|l| l.0 == asid) else {
             self.before = None;
@@ -87,7 +140,7 @@ impl Distances {
             self.stats.hits += counted;
             for next in &row.next[..usize::from(row.used)] {
                 let next = page.wrapping_add_signed(*next);
-                if next < PAGES {
+                if next < ADDRESSABLE {
                     pages.push(next);
                 }
             }
@@ -105,13 +158,16 @@ impl Distances {
         }
         pages
     }
+
+    fn report(&self, path: &str, tree: &mut Tree) {
+        tree.add(&format!("{path}.{TABLE}"), &self.stats);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Distances;
-    use crate::DistanceSpec;
-    use pagewalk_units::Asid;
+    use super::{DistanceSpec, Distances, Prefetcher, TlbMiss};
+    use pagewalk_units::{Asid, PageSize, VirtAddr};
 
     fn table(rows: u32, ways: u32, slots: u32) -> Distances {
         Distances::new(&DistanceSpec {
@@ -122,8 +178,17 @@ mod tests {
         })
     }
 
+    fn of(t: &mut Distances, asid: u16, page: u64) -> Vec<u64> {
+        let miss = TlbMiss {
+            asid: Asid(asid),
+            va: VirtAddr(page << 12),
+            size: PageSize::K4,
+        };
+        t.train(&miss, true).to_vec()
+    }
+
     fn train(t: &mut Distances, page: u64) -> Vec<u64> {
-        t.train(Asid(1), page, true).to_vec()
+        of(t, 1, page)
     }
 
     #[test]
@@ -175,11 +240,11 @@ mod tests {
     fn address_spaces_have_no_distance_and_pages_are_addresses() {
         let mut t = table(256, 4, 2);
         for page in [5, 4, 3] {
-            t.train(Asid(1), page, true);
+            train(&mut t, page);
         }
-        assert!(t.train(Asid(2), 2, true).is_empty());
-        assert!(t.train(Asid(1), 2, true).is_empty());
-        assert_eq!(t.train(Asid(1), 1, true).to_vec(), [0]);
-        assert!(t.train(Asid(1), 0, true).is_empty(), "none below the first");
+        assert!(of(&mut t, 2, 2).is_empty());
+        assert!(train(&mut t, 2).is_empty());
+        assert_eq!(train(&mut t, 1), [0]);
+        assert!(train(&mut t, 0).is_empty(), "none below the first");
     }
 }

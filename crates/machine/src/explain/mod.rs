@@ -1,0 +1,379 @@
+//! What a name means: words of reports, statistics, metrics, designs, machines, papers,
+//! configuration keys and workloads, all from the code's own definitions.
+
+mod files;
+mod glossary;
+
+use std::collections::BTreeMap;
+
+use pagewalk_programs::WorkloadInfo;
+use pagewalk_stream::Facts;
+use pagewalk_units::distance;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use self::files::FileSetting;
+use self::glossary::TERMS;
+use crate::config::{DataDir, Shipped, keys};
+use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
+use crate::machine::Machine;
+use crate::options::{Design, Options};
+use crate::summary::{metrics, program_metrics};
+
+/// One meaning of a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// `term`, `statistic`, `metric`, `config`, `design`, `machine`, `paper` or `workload`; of
+    /// energy also `model` and `number`.
+    pub kind: &'static str,
+    /// Full name.
+    pub name: String,
+    /// Definition.
+    pub text: String,
+    /// Unit, or the form of value that is expected.
+    pub unit: String,
+    /// Where it comes from, if that is known.
+    pub source: String,
+    /// What a configuration key is where a file says nothing, if it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<Value>,
+    /// The part of the machine that reads a configuration key.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reader: &'static str,
+    /// What a file sets: of a design, a machine or a paper.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<FileSetting>,
+    /// A built-in program's sizes, threads and parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<&'static WorkloadInfo>,
+    /// Other names, by which it is found, too.
+    #[serde(skip)]
+    other: &'static [&'static str],
+}
+
+/// What no shipped file has is told, too.
+pub(crate) const IN_NO_FILE: [&str; 4] = [
+    "core.wrong_path.enabled=true",
+    "mmu.prefetcher.distance={rows=256,ways=4,slots=2,buffer=16}",
+    "os.migration.pages=8",
+    "os.swap.pages=8",
+];
+
+/// Every statistic that a machine reports: path with `N` for a core or channel
+/// number, definition, unit. Found by building a small machine.
+///
+/// # Errors
+/// The shipped files are not there or do not fit.
+pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
+    let mut out: Vec<Explanation> = Vec::new();
+    let names = |kind| -> Result<Vec<String>, String> {
+        let files = data.list(kind).map_err(|e| e.to_string())?;
+        Ok(files.into_iter().map(|f| f.name).collect())
+    };
+    // Machines differ in their parts and designs in theirs, each on its own.
+    let (machines, designs) = (names(Shipped::Machine)?, names(Shipped::Design)?);
+    let all = machines.iter().map(|m| (m.as_str(), "radix"));
+    let first = machines.first().map(String::as_str).unwrap_or_default();
+    for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
+        let set = IN_NO_FILE.map(str::to_owned);
+        let resolved = data.resolve(machine, design, &set);
+        let design = Design {
+            name: design.to_owned(),
+            description: String::new(),
+            config: resolved.map_err(|e| e.to_string())?.config,
+            shortcut: None,
+            beside: false,
+            on: None,
+        };
+        let facts = Facts {
+            deterministic: true,
+            ..Facts::default()
+        };
+        let built = Machine::new(&design, &Options::default(), &facts)?;
+        let tree = built.tree();
+        let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
+        let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
+        for (path, definition) in rows.chain(spreads) {
+            let path: Vec<&str> = path
+                .split('.')
+                .map(|p| {
+                    if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) {
+                        "N"
+                    } else {
+                        p
+                    }
+                })
+                .collect();
+            let name = format!("{}.{}", path.join("."), definition.name);
+            if !out.iter().any(|e| e.name == name) {
+                out.push(Explanation {
+                    kind: "statistic",
+                    name,
+                    text: definition.meaning.to_owned(),
+                    unit: definition.unit.to_owned(),
+                    ..Explanation::default()
+                });
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// All that is named but for the counters of components, which take a machine to find.
+fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
+    let mut out = Vec::new();
+    for t in TERMS {
+        out.push(Explanation {
+            kind: "term",
+            name: t.names[0].to_owned(),
+            text: t.text.to_owned(),
+            unit: t.unit.to_owned(),
+            other: &t.names[1..],
+            ..Explanation::default()
+        });
+    }
+    for m in metrics() {
+        out.push(Explanation {
+            kind: "metric",
+            name: m.name.to_owned(),
+            text: m.meaning.to_owned(),
+            unit: m.unit.to_owned(),
+            ..Explanation::default()
+        });
+    }
+    for m in program_metrics() {
+        out.push(Explanation {
+            kind: "metric",
+            name: m.name.to_owned(),
+            text: m.meaning.to_owned(),
+            unit: m.unit.to_owned(),
+            ..Explanation::default()
+        });
+    }
+    for (kind, word) in [(Shipped::Design, "design"), (Shipped::Machine, "machine")] {
+        for f in data.list(kind).map_err(|e| e.to_string())? {
+            out.push(Explanation {
+                kind: word,
+                name: f.name,
+                text: f.description,
+                source: f.source,
+                ..Explanation::default()
+            });
+        }
+    }
+    for name in files::papers(&data.0) {
+        out.push(Explanation {
+            kind: "paper",
+            name,
+            ..Explanation::default()
+        });
+    }
+    for k in keys() {
+        // The unit is the more telling; a number needs no other form.
+        let unit = match k.unit {
+            "" => k.expected,
+            unit => format!("{}, {unit}", k.expected),
+        };
+        out.push(Explanation {
+            kind: "config",
+            name: k.path,
+            text: k.text,
+            unit,
+            default: k.default,
+            reader: k.reader,
+            ..Explanation::default()
+        });
+    }
+    for w in pagewalk_programs::workloads() {
+        out.push(Explanation {
+            kind: "workload",
+            name: w.name.to_owned(),
+            text: w.description.to_owned(),
+            source: w.source.to_owned(),
+            workload: Some(w),
+            ..Explanation::default()
+        });
+    }
+    Ok(out)
+}
+
+/// Adds to a design, a machine or a paper what its file sets: only of what was asked for is it read.
+fn with_settings(data: &DataDir, mut e: Explanation) -> Result<Explanation, String> {
+    let kind = match e.kind {
+        "design" => Shipped::Design,
+        "machine" => Shipped::Machine,
+        "paper" => {
+            if let Some(paper) = files::paper(&data.0, &e.name) {
+                e.text = paper.text;
+                e.source = paper.source;
+                e.settings = paper.settings;
+            }
+            return Ok(e);
+        }
+        _ => return Ok(e),
+    };
+    let file = data.find(kind, &e.name).map_err(|e| e.to_string())?;
+    e.settings = files::settings(&file.text, &keys());
+    Ok(e)
+}
+
+/// Names by their kind, as users write them: all that can be explained but for counters.
+///
+/// # Errors
+/// The shipped files are not there.
+pub fn topics(data: &DataDir) -> Result<BTreeMap<&'static str, Vec<String>>, String> {
+    let mut out: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    for e in named(data)? {
+        out.entry(e.kind).or_default().push(e.name);
+    }
+    Ok(out)
+}
+
+/// A name without what writers differ in: case, and blanks, dashes or underscores.
+fn plain(name: &str) -> String {
+    let words = name.split(|c: char| c.is_whitespace() || c == '_' || c == '-');
+    let words: Vec<String> = words
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    words.join(" ")
+}
+
+/// Whether `full` is `name`, or ends in it at a dot; numbers in `name` match `N` or `<name>`.
+fn matches(full: &str, name: &str) -> bool {
+    let (full, name) = (plain(full), plain(name));
+    let full: Vec<&str> = full.split('.').collect();
+    let name: Vec<&str> = name.split('.').collect();
+    name.len() <= full.len()
+        && full[full.len() - name.len()..]
+            .iter()
+            .zip(&name)
+            .all(|(f, n)| {
+                f == n || *f == "<name>" || (*f == "n" && n.bytes().all(|b| b.is_ascii_digit()))
+            })
+}
+
+/// The name that stands for all that energy is computed with.
+const ENERGY: &str = "energy";
+
+/// How energy comes about: the model, its keys, and every number with its source.
+fn energy(all: Vec<Explanation>) -> Vec<Explanation> {
+    let told = |kind, name: &str, text: &str, source: &str| Explanation {
+        kind,
+        name: name.to_owned(),
+        text: text.to_owned(),
+        source: source.to_owned(),
+        ..Explanation::default()
+    };
+    let mut out = vec![told("model", ENERGY, MODEL, MODEL_SOURCE)];
+    out.extend(all.into_iter().filter(|e| {
+        let below = e.name.strip_prefix(ENERGY);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('.'))
+    }));
+    out.extend(
+        numbers()
+            .iter()
+            .map(|n| told("number", &n.name, &n.text, n.source)),
+    );
+    out
+}
+
+/// All meanings of `name`, in whatever case and with blanks or underscores; if there is none,
+/// at most three names that are near.
+///
+/// # Errors
+/// The shipped files are not there.
+pub fn explain(
+    data: &DataDir,
+    name: &str,
+) -> Result<Result<Vec<Explanation>, Vec<String>>, String> {
+    let mut all = named(data)?;
+    let asked = plain(name);
+    if asked == ENERGY {
+        return Ok(Ok(energy(all)));
+    }
+    let is = |e: &&Explanation| {
+        plain(&e.name) == asked || e.other.iter().any(|other| plain(other) == asked)
+    };
+    let mut exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
+    if !exact.is_empty() {
+        if exact.iter().all(|e| e.kind == "term") {
+            // A word of reports, and the end of a key: `l1d`.
+            let keys = all.iter().filter(|e| e.kind == "config");
+            exact.extend(keys.filter(|e| matches(&e.name, name)).cloned());
+        }
+        let found = exact.into_iter().map(|e| with_settings(data, e));
+        return found.collect::<Result<_, _>>().map(Ok);
+    }
+    all.extend(statistics(data)?);
+    let exact: Vec<Explanation> = all.iter().filter(is).cloned().collect();
+    let found = if exact.is_empty() {
+        all.iter()
+            .filter(|e| matches(&e.name, name))
+            .cloned()
+            .collect()
+    } else {
+        exact
+    };
+    if !found.is_empty() {
+        return Ok(Ok(found));
+    }
+    // A part of the machine: all that stands right below it.
+    let below = all.iter().filter(|e| {
+        let parent = e.name.rsplit_once('.').map(|(parent, _)| parent);
+        ["statistic", "config"].contains(&e.kind) && parent.is_some_and(|p| matches(p, name))
+    });
+    let found: Vec<Explanation> = below.cloned().collect();
+    if !found.is_empty() {
+        return Ok(Ok(found));
+    }
+    // Of names that are as near, words of reports come first, and counters last.
+    let mut near: Vec<(usize, usize, &str)> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(place, e)| {
+            // The path of a statistic or key need not be given.
+            let last = e.name.rsplit('.').next().unwrap_or(&e.name);
+            let names = [e.name.as_str(), last];
+            let names = names.iter().chain(e.other);
+            let nearest = names.filter_map(|n| distance(&asked, &plain(n))).min()?;
+            Some((nearest, place, e.name.as_str()))
+        })
+        .collect();
+    near.sort_unstable();
+    let mut names: Vec<String> = Vec::new();
+    for (_, _, name) in near {
+        if names.len() < 3 && !names.iter().any(|n| n == name) {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(Err(names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glossary::TERMS;
+    use super::{matches, plain};
+
+    #[test]
+    fn case_and_what_joins_words_make_no_difference() {
+        assert_eq!(plain(" L2  TLB MPKI"), plain("l2_tlb_mpki"));
+        assert_eq!(plain("EPYC Milan"), plain("epyc-milan"));
+        assert!(matches("core.N.mmu.walks", "MMU.walks"));
+        assert!(matches("core.N.mmu.walks", "core.3.mmu.walks"));
+        assert!(!matches("core.N.mmu.walks", "alks"));
+    }
+
+    #[test]
+    fn no_word_has_two_definitions() {
+        let mut names: Vec<String> = TERMS
+            .iter()
+            .flat_map(|t| t.names)
+            .map(|n| plain(n))
+            .collect();
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,28 @@
+//! Any entry of the set.
+
+use pagewalk_units::Rng;
+use rand::RngExt;
+
+use super::{Notices, Policy};
+
+/// Each way as likely as the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Random {
+    draws: Rng,
+    ways: u32,
+}
+
+impl Policy for Random {
+    type Spec = ();
+    const NOTICES: Notices = Notices::NoRepeat;
+
+    fn new(_: &(), _: usize, ways: usize, draws: Rng) -> Self {
+        let ways = ways as u32;
+        Random { draws, ways }
+    }
+    fn filled(&mut self, _: usize, _: usize) {}
+    fn used(&mut self, _: usize, _: usize) {}
+    fn victim(&mut self, _: usize) -> usize {
+        self.draws.random_range(0..self.ways) as usize
+    }
+}

@@ -1,0 +1,67 @@
+//! Static re-reference interval prediction with hit priority (Jaleel, Theobald, Steely and Emer,
+//! "High performance cache replacement using re-reference interval prediction (RRIP)", ISCA
+//! 2010, section 4.1): an entry that was never used goes before those that were.
+
+use pagewalk_structures::{RRPV_FILL, RRPV_MAX, equal_bytes, most_of_first};
+use pagewalk_units::Rng;
+
+use super::{Notices, Policy};
+
+/// Ways whose predictions are looked at at once.
+const CHUNK: usize = 16;
+
+/// Of each way how far off its next use is predicted to be, [`RRPV_MAX`] the farthest.
+#[derive(Clone, Debug)]
+pub(crate) struct Srrip {
+    /// By set, each padded to whole chunks.
+    predictions: Vec<[u8; CHUNK]>,
+    chunks: usize,
+    ways: usize,
+}
+
+impl Srrip {
+    fn of(&mut self, set: usize) -> &mut [[u8; CHUNK]] {
+        &mut self.predictions[set * self.chunks..][..self.chunks]
+    }
+}
+
+impl Policy for Srrip {
+    type Spec = ();
+    /// A use predicts the next one near, and so does each further one.
+    const NOTICES: Notices = Notices::FirstUse;
+
+    fn new(_: &(), sets: usize, ways: usize, _: Rng) -> Self {
+        let chunks = ways.div_ceil(CHUNK);
+        Srrip {
+            predictions: vec![[0; CHUNK]; sets * chunks],
+            chunks,
+            ways,
+        }
+    }
+    fn filled(&mut self, set: usize, way: usize) {
+        self.of(set)[way / CHUNK][way % CHUNK] = RRPV_FILL;
+    }
+    fn used(&mut self, set: usize, way: usize) {
+        self.of(set)[way / CHUNK][way % CHUNK] = 0;
+    }
+    fn victim(&mut self, set: usize) -> usize {
+        let ways = self.ways;
+        let of = self.of(set);
+        // Ways of chunk `n`.
+        let here = |n: usize| (ways - n * CHUNK).min(CHUNK);
+        let most = of.iter().enumerate();
+        let most = most.map(|(n, p)| most_of_first(p, here(n))).max();
+        let most = most.expect("sets have ways");
+        // The first of those with the most: ageing all until one is at the end is adding what
+        // the oldest lacks. Bytes of no way do not matter.
+        let first = of.iter().enumerate().find_map(|(n, p)| {
+            let with = equal_bytes(p, most) & (u32::MAX >> (32 - here(n)));
+            (with != 0).then(|| n * CHUNK + with.trailing_zeros() as usize)
+        });
+        let lacks = RRPV_MAX - most;
+        for p in of.as_flattened_mut() {
+            *p = p.wrapping_add(lacks);
+        }
+        first.expect("one way has the most")
+    }
+}

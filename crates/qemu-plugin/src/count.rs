@@ -1,0 +1,57 @@
+//! QEMU's own count of executed instructions, to compare with what is sent.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::api::{ADD, Block, Counting};
+use crate::translate::interface;
+
+/// Where one word is counted in.
+static WORD: AtomicU64 = AtomicU64::new(0);
+/// What was counted before this process began.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
+/// Instructions that QEMU executes within one of its own.
+static WITHIN: AtomicU64 = AtomicU64::new(0);
+
+/// Counts `instructions` at each execution of the block that is translated.
+///
+/// # Safety
+/// `block` is that block.
+pub unsafe fn add(block: *mut Block, instructions: u64) {
+    // SAFETY: by the contract; the words live for good.
+    unsafe {
+        match interface().counting {
+            Counting::No => {}
+            Counting::Word(add) => add(block, ADD, WORD.as_ptr().cast(), instructions),
+            Counting::PerVcpu(add, counters, _) => add(block, ADD, counters, instructions),
+        }
+    }
+}
+
+/// One more, which QEMU does not count.
+#[cold]
+pub fn one_within() {
+    if !matches!(interface().counting, Counting::No) {
+        WITHIN.fetch_add(1, Relaxed);
+    }
+}
+
+fn all() -> u64 {
+    let counted = match interface().counting {
+        Counting::No => 0,
+        Counting::Word(_) => WORD.load(Relaxed),
+        // SAFETY: QEMU's function and counters.
+        Counting::PerVcpu(_, counters, sum) => unsafe { sum(counters) },
+    };
+    counted + WITHIN.load(Relaxed)
+}
+
+/// Instructions of this process.
+pub fn executed() -> u64 {
+    all().wrapping_sub(BEFORE.load(Relaxed))
+}
+
+/// A child has executed nothing yet.
+pub fn restart() {
+    BEFORE.store(all(), Relaxed);
+}

@@ -1,0 +1,267 @@
+//! Memory that QEMU does not tell of from 9.1 on: it reads and writes the x87's 80-bit
+//! numbers and the processor's state as a whole. Where such an instruction executes, its
+//! address is made of the registers that it names, and its accesses are sent as other
+//! versions make them.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use pagewalk_ring::record;
+
+use crate::api::{self, ExecuteCallback, Instruction};
+use crate::process;
+
+/// The callback looks at registers.
+const READS_REGISTERS: c_int = 1;
+
+/// Accesses: bytes from the address to each, and whether it is a store.
+type Accesses = Vec<(u64, bool)>;
+
+/// A register's name by its number in an instruction.
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+/// Such an instruction.
+pub struct Untold {
+    /// The constant part of its memory records.
+    within: u64,
+    accesses: Accesses,
+    /// What is added to make the address.
+    constant: u64,
+    /// Registers, and by how many bits they are shifted.
+    registers: Vec<(&'static str, u32)>,
+    /// The sum has 32 bits, but for the segment's base.
+    short: bool,
+}
+
+/// GLib's array of bytes.
+#[repr(C)]
+struct Bytes {
+    data: *const u8,
+    length: c_uint,
+}
+
+/// GLib's array of [`Description`].
+#[repr(C)]
+struct Descriptions {
+    data: *const Description,
+    length: c_uint,
+}
+
+/// What QEMU tells of a register.
+#[repr(C)]
+struct Description {
+    handle: *mut c_void,
+    name: *const c_char,
+    _feature: *const c_char,
+}
+
+/// QEMU's functions for registers.
+struct Registers {
+    read: unsafe extern "C" fn(*mut c_void, *mut Bytes) -> c_int,
+    new_bytes: unsafe extern "C" fn() -> *mut Bytes,
+    shrink: unsafe extern "C" fn(*mut Bytes, c_uint) -> *mut Bytes,
+    on_execution: unsafe extern "C" fn(*mut Instruction, ExecuteCallback, c_int, *mut c_void),
+    handles: HashMap<String, usize>,
+}
+
+static REGISTERS: OnceLock<Option<Registers>> = OnceLock::new();
+
+thread_local! {
+    static BYTES: std::cell::Cell<*mut Bytes> = const { std::cell::Cell::new(null_mut()) };
+}
+
+/// Finds the registers. Called on the first virtual CPU's thread, when that starts.
+pub fn find_registers() {
+    REGISTERS.get_or_init(|| {
+        let named = |name: &CStr| Some(api::symbol(name)).filter(|p| !p.is_null());
+        let all = named(c"qemu_plugin_get_registers")?;
+        // SAFETY: these are the functions' types.
+        unsafe {
+            let all: unsafe extern "C" fn() -> *const Descriptions = transmute(all);
+            let mut found = Registers {
+                read: transmute(named(c"qemu_plugin_read_register")?),
+                new_bytes: transmute(named(c"g_byte_array_new")?),
+                shrink: transmute(named(c"g_byte_array_set_size")?),
+                on_execution: transmute(named(c"qemu_plugin_register_vcpu_insn_exec_cb")?),
+                handles: HashMap::new(),
+            };
+            let all = all().as_ref()?;
+            for n in 0..all.length as usize {
+                let register = &*all.data.add(n);
+                let name = CStr::from_ptr(register.name).to_string_lossy().into_owned();
+                found.handles.insert(name, register.handle as usize);
+            }
+            Some(found)
+        }
+    });
+}
+
+/// Whether instructions are asked for what QEMU does not tell.
+pub fn applies() -> bool {
+    REGISTERS.get().is_some_and(Option::is_some)
+}
+
+/// What an x87 instruction or one of the processor's state accesses, by its opcode and the
+/// number in its second byte.
+fn accesses(opcode: &[u8], number: u8) -> Option<Accesses> {
+    let loads = |all: &[u64]| all.iter().map(|&at| (at, false)).collect::<Accesses>();
+    let stores = |all: &[u64]| all.iter().map(|&at| (at, true)).collect::<Accesses>();
+    let environment = [0, 4, 8, 12, 16, 20, 24];
+    // Eight numbers of 80 bits behind the environment.
+    let numbers = (0..8).flat_map(|n| [28 + 10 * n, 36 + 10 * n]);
+    Some(match (opcode, number) {
+        // fldt, fstpt
+        ([0xdb], 5) => loads(&[0, 8]),
+        ([0xdb], 7) => stores(&[0, 8]),
+        // fbld, fbstp
+        ([0xdf], 4) => loads(&[8, 7, 6, 5, 4, 3, 2, 1, 0, 9]),
+        ([0xdf], 6) => stores(&[9, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        // fldenv, fnstenv
+        ([0xd9], 4) => loads(&[0, 4, 8]),
+        ([0xd9], 6) => stores(&environment),
+        // frstor, fnsave
+        ([0xdd], 4) => loads(&[0, 4, 8].into_iter().chain(numbers).collect::<Vec<_>>()),
+        ([0xdd], 6) => stores(&environment.into_iter().chain(numbers).collect::<Vec<_>>()),
+        // fxsave, fxrstor: as one, since no op has more than a line
+        ([0x0f, 0xae], 0) => stores(&[0]),
+        ([0x0f, 0xae], 1) => loads(&[0]),
+        // xsave, xsaveopt; xrstor: first what is saved, which stands behind the x87's
+        ([0x0f, 0xae], 4 | 6) => vec![(512, false), (0, true)],
+        ([0x0f, 0xae], 5) => loads(&[512]),
+        _ => return None,
+    })
+}
+
+impl Untold {
+    /// Instruction number `index` of a block, at `address`; `None`: QEMU tells of all that it
+    /// accesses.
+    pub fn decode(bytes: &[u8], address: u64, index: usize) -> Option<Untold> {
+        let (mut at, mut rex, mut segment, mut short) = (0, 0, None, false);
+        loop {
+            match *bytes.get(at)? {
+                0x64 => segment = Some("fs_base"),
+                0x65 => segment = Some("gs_base"),
+                0x67 => short = true,
+                0x26 | 0x2e | 0x36 | 0x3e | 0x66 => {}
+                // A wait, which assemblers put before.
+                0x9b if bytes.len() > 1 => {}
+                _ => break,
+            }
+            at += 1;
+        }
+        if bytes[at] & 0xf0 == 0x40 {
+            rex = bytes[at];
+            at += 1;
+        }
+        let length = if *bytes.get(at)? == 0x0f { 2 } else { 1 };
+        let opcode = bytes.get(at..at + length)?;
+        let modrm = *bytes.get(at + length)?;
+        let mode = modrm >> 6;
+        if mode == 3 {
+            return None;
+        }
+        let accesses = accesses(opcode, modrm >> 3 & 7)?;
+        let mut rest = at + length + 1;
+        let mut registers = Vec::new();
+        let mut base = Some(modrm & 7 | (rex & 1) << 3);
+        let mut wide = mode == 2;
+        let mut constant = 0;
+        if modrm & 7 == 4 {
+            let sib = *bytes.get(rest)?;
+            rest += 1;
+            let number = sib >> 3 & 7 | (rex & 2) << 2;
+            if number != 4 {
+                registers.push((NAMES[usize::from(number)], u32::from(sib >> 6)));
+            }
+            base = Some(sib & 7 | (rex & 1) << 3);
+            if sib & 7 == 5 && mode == 0 {
+                (base, wide) = (None, true);
+            }
+        } else if modrm & 7 == 5 && mode == 0 {
+            // Relative to the next instruction.
+            (base, wide) = (None, true);
+            constant = address + bytes.len() as u64;
+        }
+        registers.extend(base.map(|b| (NAMES[usize::from(b)], 0)));
+        let displacement = if wide {
+            let raw = bytes.get(rest..rest + 4)?.try_into().ok()?;
+            i64::from(i32::from_le_bytes(raw))
+        } else if mode == 1 {
+            i64::from(*bytes.get(rest)? as i8)
+        } else {
+            0
+        };
+        // The segment's base comes last: it is added to the whole.
+        registers.extend(segment.map(|s| (s, 0)));
+        Some(Untold {
+            within: record::memory(index, false),
+            accesses,
+            constant: constant.wrapping_add_signed(displacement),
+            registers,
+            short,
+        })
+    }
+
+    /// Sends its accesses whenever `instruction` executes.
+    ///
+    /// # Safety
+    /// `instruction` is one of the block that is translated at the moment.
+    pub unsafe fn watch(&'static self, instruction: *mut Instruction) {
+        let it: *const Untold = self;
+        if let Some(Some(registers)) = REGISTERS.get() {
+            // SAFETY: by the contract, and `self` stays.
+            unsafe { (registers.on_execution)(instruction, executes, READS_REGISTERS, it as _) };
+        }
+    }
+}
+
+/// The value of a register.
+fn read(registers: &Registers, name: &str) -> u64 {
+    let Some(&handle) = registers.handles.get(name) else {
+        return 0;
+    };
+    // SAFETY: QEMU's functions; the array belongs to this thread.
+    unsafe {
+        let mut bytes = BYTES.get();
+        if bytes.is_null() {
+            bytes = (registers.new_bytes)();
+            BYTES.set(bytes);
+        }
+        (registers.shrink)(bytes, 0);
+        (registers.read)(handle as *mut c_void, bytes);
+        let mut value = [0; 8];
+        let length = ((*bytes).length as usize).min(8);
+        std::ptr::copy_nonoverlapping((*bytes).data, value.as_mut_ptr(), length);
+        u64::from_le_bytes(value)
+    }
+}
+
+unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
+    let Some(Some(registers)) = REGISTERS.get() else {
+        return;
+    };
+    // SAFETY: what `watch` gave for good.
+    let it = unsafe { &*it.cast::<Untold>() };
+    let mut address = it.constant;
+    for &(name, shift) in &it.registers {
+        if it.short && name.ends_with("base") {
+            address &= 0xffff_ffff;
+        }
+        address = address.wrapping_add(read(registers, name) << shift);
+    }
+    if it.short && !it.registers.iter().any(|(name, _)| name.ends_with("base")) {
+        address &= 0xffff_ffff;
+    }
+    for &(offset, store) in &it.accesses {
+        let place = address.wrapping_add(offset) & record::ADDRESS_MASK;
+        let word = it.within | place | u64::from(store) * record::STORE;
+        // SAFETY: QEMU calls this on the thread of the virtual CPU.
+        unsafe { process::producer(vcpu as usize).push_step(word) };
+    }
+}

@@ -1,0 +1,59 @@
+"""What the web site has from outside `docs`: pages that lie beside the README, where people look.
+
+A hook of MkDocs: `DEVIATIONS.md` and `CHANGELOG.md` become pages, and links between them and
+the documentation lead to pages of the site, while on a code host they lead to files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+# By the name of the file in the checkout: the page.
+PAGES = {"DEVIATIONS.md": "deviations.md", "CHANGELOG.md": "changelog.md"}
+LINK = re.compile(r"\]\((?!\w+:)([^)#]*\.md)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages."""
+    from mkdocs.structure.files import File
+
+    for name, page in PAGES.items():
+        text = links((ROOT / name).read_text(), PurePosixPath(name), PurePosixPath(page))
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turns links of a page of `docs` to a file beside the README."""
+    here = PurePosixPath(page.file.src_uri)
+    if str(here) in PAGES.values():
+        return markdown
+    return links(markdown, PurePosixPath("docs") / here, here)
+
+
+def links(text: str, here: PurePosixPath, page: PurePosixPath) -> str:
+    """The text of the file `here` of the checkout as that of `page` of the site.
+
+    A link to a file that the site does not have becomes the file's name.
+    """
+
+    def turn(found: re.Match[str]) -> str:
+        target = posixpath.normpath(here.parent / found[1])
+        on_site = PAGES.get(target) or (
+            target.removeprefix("docs/") if target.startswith("docs/") else None
+        )
+        if on_site is None:
+            return f"] (`{target}`)"
+        start = str(page.parent)
+        return f"]({posixpath.relpath(on_site, start)}{found[2] or ''})"
+
+    return LINK.sub(turn, text)

@@ -1,0 +1,78 @@
+"""Every command and every script of the pages that are read with hands on the keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from live import needs, needs_qemu
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
+FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def steps(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """The blocks of a page in these languages, in order."""
+    return [(a, b) for a, b in FENCE.findall(page.read_text()) if a in languages]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `pagewalk` and `python` are those under test."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, words in {"pagewalk": "-m pagewalk", "python": ""}.items():
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        (tools / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+
+@needs_qemu
+@needs("cc")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    shown, scripts = [], []
+    for language, text in steps(page, "sh", "python"):
+        if language == "python":
+            scripts.append(text)
+            continue
+        answer = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=work, env=shell, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert answer.returncode == 0, f"{text}\n{answer.stderr}"
+        shown.append(answer.stdout)
+    if scripts:
+        answer = subprocess.run(
+            [sys.executable, "-W", "error", "-c", "\n".join(scripts)],
+            cwd=work, env=shell, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert answer.returncode == 0, answer.stderr
+        shown.append(answer.stdout)
+    assert all(shown), "a step that shows nothing"
+    assert not list(work.glob("*.partial"))
+
+
+def test_what_the_first_hour_builds_with_is_a_target() -> None:
+    """Cloning and building are not done again here."""
+    ((_, text),) = steps(DOCS / "first-hour.md", "console")
+    made = re.findall(r"^make (\w+)$", text, re.MULTILINE)
+    assert made == ["demo"]
+    for target in made:
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_every_how_to_page_is_on_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES:
+        assert f": {page.relative_to(DOCS)}" in site

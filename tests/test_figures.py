@@ -56,6 +56,17 @@ def test_of_one_design_the_cycles_are_drawn(
     assert ">cycles an instruction<" in path.read_text()
 
 
+def test_of_machines_the_speedup_in_time_is_drawn(
+    engine: fake.Engine, invoke: Invoke, tmp_path: Path
+) -> None:
+    path = tmp_path / "chart.svg"
+    words = ("--machine", "epyc-milan,mehpt-table3", "--designs", "radix", "--figure", str(path))
+    assert invoke("compare", *GUPS, *words)[0] == 0
+    drawing = path.read_text()
+    assert "radix on mehpt-table3" in drawing
+    assert "speedup in time over" in drawing
+
+
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
 def test_the_same_result_gives_the_same_file(kind: str, result: Result, tmp_path: Path) -> None:
     paths = [tmp_path / f"{n}.{kind}" for n in (1, 2)]
@@ -71,6 +82,7 @@ def test_the_same_result_gives_the_same_file(kind: str, result: Result, tmp_path
         (("compare", "--figure", "-"), "expected a name that ends in .svg, .pdf or .png"),
         (("compare", "--figure", "nothing=a.svg"), "there is no chart 'nothing'; expected speedup"),
         (("run", "--figure", "speedup=a.svg"), "one design has no speedup; use compare"),
+        (("compare", "--figure", "speedup-in-time=a.svg"), "name several, as in --machine A,B"),
         (("run", "--figure", "ipc-over-time=a.svg"), "needs intervals; add --interval N"),
         (("compare", "--figure", "no/folder/a.svg"), "there is no folder 'no/folder'"),
         (("compare", "--figure", "a.svg", "--figure", "energy=a.svg"), "both write 'a.svg'"),

@@ -71,6 +71,14 @@ def result(designs: list[str]) -> Result:
     return Result(data)
 
 
+def machines() -> Result:
+    """Of a mix on several machines."""
+    programs = [{"workload": {"name": name}} for name in ("gups", "bfs")]
+    source = {"mix": {"programs": programs}}
+    spec = {"designs": ["radix", "thp"], "seed": 1, "limits": {}, "source": source}
+    return Result(fake.result({**spec, "machine": ["epyc-milan", "revelator-table1"]}))
+
+
 def reproduced(name: str, chosen: list[str]) -> Reproduction:
     """A paper's page of the numbers that are kept of its last whole run."""
     paper = papers.load(name)
@@ -95,7 +103,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     made = {
         "run": result(["radix"]).to_html(),
         "compare": result(TEN).to_html(),
-        "thirty": result([f"design-{number}" for number in range(30)]).to_html(),
+        "machines": machines().to_html(),
         "bars": reproduced("stlt", ["fig11", "fig15", "table5"]).to_html(),
         "lines": reproduced("combined", ["guesses"]).to_html(),
     }
@@ -124,6 +132,13 @@ def test_pages_can_be_read_at_every_width_day_and_night(pages: Pages) -> None:
         # The page itself is all that was asked for.
         assert browser.requests() == [path.resolve().as_uri()]
     assert problems == []
+
+
+@needs_browser
+def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
+    page = pages.paths["machines"].read_text()
+    assert "<b>2.00×</b><span>fastest: thp on epyc-milan</span>" in page
+    assert "thp on revelator-table1 gains most, 2.00 times as fast" in page
 
 
 @needs_browser

@@ -110,7 +110,10 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     if kind == "compare":
         values = options.with_cost(values, source)
     spec = options.specification(values, designs, source)
-    drawn = figures.asked(flags["figure"] or [], len(designs), interval=bool(spec["interval"]))
+    machines = len(spec["machine"]) if isinstance(spec["machine"], list) else 1
+    drawn = figures.asked(
+        flags["figure"] or [], len(designs), machines, interval=bool(spec["interval"])
+    )
     outputs = {
         "--json": flags["json_file"],
         "--parquet": flags["parquet"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ Json = dict[str, Any]
 
 _CHART = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
 _OVER_TIME = "-over-time"
-_NAMED = ("speedup", "cycles", "energy", "times")
+_IN_TIME = "speedup-in-time"
+_NAMED = ("speedup", _IN_TIME, "cycles", "energy", "times")
 _KINDS = (".svg", ".pdf", ".png")
 _POINTS, _DOTS = 72 / 96, 600
 """Points of a pixel, and dots of an inch of a picture that has some."""
@@ -33,25 +35,28 @@ class Wanted:
     path: str
 
 
-def asked(texts: Sequence[str], designs: int, *, interval: bool) -> list[Wanted]:
+def asked(texts: Sequence[str], designs: int, machines: int = 1, *, interval: bool) -> list[Wanted]:
     """Reads ``[CHART=]FILE`` of ``--figure``; without a chart it is the speedup, or the cycles.
 
-    Raises `UserError` for what cannot be drawn of so many designs, with or without intervals.
+    Raises `UserError` for what cannot be drawn of so many designs on so many machines, with or
+    without intervals.
     """
     wanted = []
     for text in texts:
         match = _CHART.fullmatch(text)
-        chart, path = match.groups() if match else (_usual(designs), text)
-        _check(chart, path, designs, interval=interval)
+        chart, path = match.groups() if match else (_usual(designs, machines), text)
+        _check(chart, path, designs, machines, interval=interval)
         wanted.append(Wanted(chart, path))
     return wanted
 
 
-def _usual(designs: int) -> str:
-    return "speedup" if designs > 1 else "cycles"
+def _usual(designs: int, machines: int) -> str:
+    if designs > 1:
+        return "speedup"
+    return _IN_TIME if machines > 1 else "cycles"
 
 
-def _check(chart: str, path: str, designs: int, *, interval: bool) -> None:
+def _check(chart: str, path: str, designs: int, machines: int, *, interval: bool) -> None:
     if Path(path).suffix.lower() not in _KINDS:
         raise UserError(
             f"--figure: '{path}' does not say what to write; expected a name that ends in "
@@ -61,6 +66,10 @@ def _check(chart: str, path: str, designs: int, *, interval: bool) -> None:
         raise UserError(
             "--figure: one design has no speedup; use compare, or draw another chart, as in "
             f"cycles={path}"
+        )
+    if chart == _IN_TIME and machines < 2:
+        raise UserError(
+            f"--figure: {_IN_TIME} compares machines; name several, as in --machine A,B"
         )
     if chart in _NAMED:
         return
@@ -84,6 +93,7 @@ def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
 
     drawings: dict[str, Callable[[Result, charts.Look], Json | None]] = {
         "speedup": charts.speedups,
+        _IN_TIME: partial(charts.speedups, in_time=True),
         "cycles": charts.cycles,
         "energy": charts.energies,
         "times": charts.times,
@@ -111,7 +121,8 @@ def write(result: Result, path: str, chart: str | None = None) -> None:
     kind = Path(path).suffix.lower()
     if kind not in _KINDS:
         raise UserError(f"'{path}': expected a name that ends in .svg, .pdf or .png")
-    chart = chart or _usual(len(result.designs))
+    machines = max(1, len(result.machines))
+    chart = chart or _usual(len(result.designs) // machines, machines)
     look = charts.COLUMN
     if kind == ".pdf":
         # A pixel of it is a point.

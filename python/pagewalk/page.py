@@ -61,7 +61,9 @@ def _warnings(result: Result) -> str:
 
 def _tiles(result: Result) -> str:
     first = result.designs[0]
-    named = [(d.speedup, d.name) for d in result.designs if d.speedup is not None]
+    # On several machines speedups refer to each machine's own first design.
+    speeds = [(d.speedup_in_time if result.machines else d.speedup, d.name) for d in result.designs]
+    named = [(speed, name) for speed, name in speeds if speed is not None]
     whose = f", {first.name}" if len(result.designs) > 1 else ""
     tiles = [
         (_number(first, "ipc"), f"instructions a cycle{whose}"),
@@ -179,11 +181,13 @@ def _of_speedup(result: Result) -> str:
     what = "requests" if result.speedup_by == "request" else "work"
     text = f"How many times as fast as {result.reference} each design does the same {what}; "
     if first.programs:
-        text = f"Sum of the programs' speeds over that with {first.name}; "
+        text = f"Sum of the programs' speeds over that with {result.reference}; "
     text += "longer is better."
     best, name = max(named)
     if best > 1:
-        text += f" {name} is the fastest, {best:.2f} times as fast."
+        # On several machines each is compared with its own.
+        does = "gains most" if result.machines else "is the fastest"
+        text += f" {name} {does}, {best:.2f} times as fast."
     return text
 
 

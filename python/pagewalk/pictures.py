@@ -46,9 +46,8 @@ def embedded(svg: str, label: str, kind: str, name: str, *, least: float = 0) ->
 
 def on_paper(svg: str, label: str) -> str:
     """The same for a notebook, whose background may be any: it brings its own."""
-    named = (
-        f'<svg role="img" aria-label="{html.escape(visible_lines(label))}" style="background:#fff"'
-    )
+    style = "background:#fff;max-width:100%;height:auto"
+    named = f'<svg role="img" aria-label="{html.escape(visible_lines(label))}" style="{style}"'
     return _lean(svg, fonts=True).replace("<svg", named, 1)
 
 

@@ -624,9 +624,9 @@ class Result:
     def write_figure(self, path: str, chart: str | None = None) -> None:
         """Writes a chart for a column of a paper as SVG, PDF or PNG, by the ending of `path`.
 
-        `chart` is ``speedup``, ``cycles``, ``energy``, ``times``, a number of the summary, or one
-        with ``-over-time`` where there are intervals; without it the speedup, or of one design the
-        cycles.
+        `chart` is ``speedup``, ``speedup-in-time`` of several machines, ``cycles``, ``energy``,
+        ``times``, a number of the summary, or one with ``-over-time`` where there are intervals;
+        without it the speedup, or of one design the cycles.
         """
         from pagewalk import figures
 

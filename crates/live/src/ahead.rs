@@ -193,10 +193,10 @@ fn show(live: &Live, state: &mut State, unseen: Unseen) {
         if let End::Ask(_) = end {
             line.asker = live.asker(thread as ThreadId);
         }
-        if line.gone {
-            if let Some(asker) = line.asker.take() {
-                asker.answer(None);
-            }
+        if line.gone
+            && let Some(asker) = line.asker.take()
+        {
+            asker.answer(None);
         }
         // That it ends is known without an item.
         if line.gone || line.ended && batch.ops.is_empty() {

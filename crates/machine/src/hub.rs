@@ -382,7 +382,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use pagewalk_stream::{Ask, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
+    use pagewalk_stream::{
+        Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+    };
 
     use super::{Changes, Hub, Supply, WINDOW, lock};
 
@@ -653,7 +655,7 @@ mod tests {
         let (seen, _) = drain(&hub, 1, 1, 40);
         assert_eq!(seen.len(), 160);
         assert!(
-            lock(&hub.state).threads[1].items.is_empty(),
+            lock(&hub.state).threads[&1].items.is_empty(),
             "items are kept"
         );
     }

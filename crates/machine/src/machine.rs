@@ -93,8 +93,8 @@ pub(crate) struct Machine {
     /// A TLB in memory, if the design has one.
     in_memory_tlb: Option<Box<PomTlb>>,
     /// Those that live.
-    pub(crate) threads: BTreeMap<ThreadId, Thread>,
-    pub(crate) processes: BTreeMap<ProcessId, Process>,
+    threads: BTreeMap<ThreadId, Thread>,
+    processes: BTreeMap<ProcessId, Process>,
     ended: Ended,
     /// Threads that their process's end has ended: the hub is yet to be told.
     gone: Vec<ThreadId>,

@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         except OutputLost as lost:
             status = _READER_LEFT
             if not lost.reader_left:
-                status = lost.exit_status
+                status = lost.beside_program if "--" in arguments else lost.exit_status
                 _complain(str(lost))
         except KeyboardInterrupt:
             _complain("interrupted")
@@ -60,7 +60,7 @@ def _run(arguments: list[str]) -> int:
         raise
     except PagewalkError as error:
         _complain(str(error))
-        return error.exit_status
+        return error.exit_status if program is None else error.beside_program
     except TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "pagewalk"

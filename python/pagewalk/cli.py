@@ -124,7 +124,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     ]
     _write_and_show(writers, lambda: show(result, console(ours)), result.failed_files)
     if result.exit_status == 0 and all(d.failed for d in result.designs):
-        return Failure.exit_status
+        return Failure.beside_program if program else Failure.exit_status
     return result.exit_status
 
 
@@ -197,6 +197,9 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
     )
 
 
+INTERRUPTED = 130
+"""The status of what a Ctrl-C or a polite kill has ended early."""
+
 _RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
@@ -225,7 +228,8 @@ def record(
         answer = native.record(spec, out, bar)
     answer["bytes_per_instruction"] = answer["bytes"] / max(answer["instructions"], 1)
     pairs(answer, sys.stderr if program else sys.stdout)
-    return int(answer["exit_status"] or 0)
+    # What was asked for is not what is there, whatever the program says.
+    return INTERRUPTED if answer["partial"] else int(answer["exit_status"] or 0)
 
 
 @trace_app.command("info")

@@ -56,6 +56,10 @@ def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
         ) from None
 
 
+_MOST_NAME = 60
+"""Characters of a file's name that are kept in that of its part: names end at 255 bytes."""
+
+
 def _put(out: BinaryIO, content: bytes) -> None:
     out.write(content)
 
@@ -68,7 +72,10 @@ def special(path: Path) -> bool:
 def _replace(path: Path, produce: Callable[[BinaryIO], None]) -> None:
     # A link keeps pointing where it points.
     path = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # Nobody else has this name, and what a kill leaves of it says that it is a part.
+    handle, name = tempfile.mkstemp(
+        prefix=f".{path.name[:_MOST_NAME]}.", suffix=".partial", dir=path.parent
+    )
     try:
         with os.fdopen(handle, "wb") as out:
             produce(out)

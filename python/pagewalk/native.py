@@ -7,6 +7,7 @@ main thread can draw progress and take Ctrl-C.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -176,21 +177,39 @@ def doctor() -> Host:
     return answer
 
 
+def _spec(spec: Json) -> str:
+    """A specification as the engine reads it: text that is no UTF-8 goes as its bytes."""
+    return json.dumps(_bordered(spec))
+
+
+def _bordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _bordered(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_bordered(one) for one in value]
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return {"bytes": list(os.fsencode(value))}
+    return value
+
+
 def run(spec: Json, observer: Observer | None = None) -> Json:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there."""
-    text = json.dumps(spec)
+    text = _spec(spec)
     return _watched(lambda progress: _asked(_engine.run, text, progress), observer)
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:
     """The same for a program of the user's own."""
-    text = json.dumps(spec)
+    text = _spec(spec)
     return _watched(lambda progress: _asked(_engine.run_custom, text, streams, progress), observer)
 
 
 def record(spec: Json, out: str, observer: Observer | None = None) -> Json:
     """Writes the stream of a source into a trace."""
-    text = json.dumps(spec)
+    text = _spec(spec)
     return _watched(lambda progress: _asked(_engine.record, text, out, progress), observer)
 
 

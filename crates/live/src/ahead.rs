@@ -1,18 +1,22 @@
 //! Reading beside the engine: a thread of the host that turns rings into batches
 //! while the engine simulates what came before.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pagewalk_stream::{Batch, End, Event, Facts, Program, ProgramError, ThreadId};
 
+use crate::living::Living;
 use crate::program::{LOOK, Live};
 use crate::thread::Asker;
 
 /// Batches of one thread that wait at most: 2 MB.
 const AHEAD: usize = 16;
+
+/// Batches that are kept for later at most.
+const POOL: usize = 256;
 
 /// What was read of a thread.
 #[derive(Default)]
@@ -23,6 +27,8 @@ struct Line {
     ended: bool,
     /// The last item asks: nothing comes before this was answered.
     asker: Option<Asker>,
+    /// Nobody will take anything of it: what there still is, is thrown away.
+    gone: bool,
 }
 
 impl Line {
@@ -33,11 +39,15 @@ impl Line {
     fn is_wanted(&self) -> bool {
         !self.ended && self.asker.is_none() && !self.is_full()
     }
+    /// Whether all has been taken that there ever was.
+    fn is_over(&self) -> bool {
+        self.ended && self.items.is_empty()
+    }
 }
 
 #[derive(Default)]
 struct State {
-    lines: Vec<Line>,
+    lines: Living<Line>,
     pool: Vec<Batch>,
     failed: Option<ProgramError>,
     /// The engine can do nothing with what it has: the program has to go on,
@@ -111,22 +121,23 @@ type Unseen = Vec<(usize, Batch, End)>;
 fn read_one(
     live: &mut Live,
     thread: usize,
-    blocked: &mut Vec<bool>,
+    blocked: &mut BTreeSet<usize>,
     batch: Batch,
     unseen: &mut Unseen,
     pool: &mut Vec<Batch>,
 ) -> Result<bool, ProgramError> {
     let mut batch = batch;
     let end = live.fill(thread as ThreadId, &mut batch)?;
-    if blocked.len() <= thread {
-        blocked.resize(thread + 1, false);
-    }
-    let nothing = end == End::Empty || end == End::Blocked && blocked[thread];
+    let nothing = end == End::Empty || end == End::Blocked && blocked.contains(&thread);
     if nothing && batch.ops.is_empty() {
         pool.push(batch);
         return Ok(false);
     }
-    blocked[thread] = end == End::Blocked;
+    if end == End::Blocked {
+        blocked.insert(thread);
+    } else {
+        blocked.remove(&thread);
+    }
     let change = matches!(end, End::Event { ticket: 1.., .. });
     unseen.push((thread, batch, end));
     Ok(change)
@@ -140,7 +151,7 @@ fn read_one(
 fn sweep(
     live: &mut Live,
     wanted: &[usize],
-    blocked: &mut Vec<bool>,
+    blocked: &mut BTreeSet<usize>,
     pool: &mut Vec<Batch>,
 ) -> Result<Unseen, (Unseen, ProgramError)> {
     let mut unseen = Unseen::new();
@@ -153,10 +164,7 @@ fn sweep(
         }
     }
     while std::mem::take(&mut changes) {
-        for thread in 0..blocked.len() {
-            if !blocked[thread] {
-                continue;
-            }
+        for thread in blocked.clone() {
             let batch = pool.pop().unwrap_or_default();
             match read_one(live, thread, blocked, batch, &mut unseen, pool) {
                 Ok(change) => changes |= change,
@@ -175,9 +183,8 @@ fn show(live: &Live, state: &mut State, unseen: Unseen) {
             ..
         } = &end
         {
-            let made = *thread as usize + 1;
-            if made > state.lines.len() {
-                state.lines.resize_with(made, Line::default);
+            while state.lines.made() <= *thread as usize {
+                state.lines.push(Line::default());
             }
         }
         let line = &mut state.lines[thread];
@@ -186,12 +193,25 @@ fn show(live: &Live, state: &mut State, unseen: Unseen) {
         if let End::Ask(_) = end {
             line.asker = live.asker(thread as ThreadId);
         }
-        line.items.push_back((batch, end));
+        if line.gone
+            && let Some(asker) = line.asker.take()
+        {
+            asker.answer(None);
+        }
+        // That it ends is known without an item.
+        if line.gone || line.ended && batch.ops.is_empty() {
+            state.pool.push(batch);
+        } else {
+            line.items.push_back((batch, end));
+        }
+        if line.is_over() {
+            state.lines.remove(thread);
+        }
     }
 }
 
 fn read(mut live: Live, shared: &Handover) {
-    let (mut blocked, mut wanted) = (Vec::new(), Vec::new());
+    let (mut blocked, mut wanted) = (BTreeSet::new(), Vec::new());
     let mut pool = Vec::new();
     loop {
         let mut state = shared.state();
@@ -206,9 +226,10 @@ fn read(mut live: Live, shared: &Handover) {
             shared.filled.notify_all();
         }
         wanted.clear();
-        let lines = state.lines.iter().enumerate();
-        wanted.extend(lines.filter(|(_, l)| l.is_wanted()).map(|(i, _)| i));
+        let lines = state.lines.iter();
+        wanted.extend(lines.filter(|(_, l)| l.is_wanted()).map(|(i, _)| *i));
         pool.append(&mut state.pool);
+        pool.truncate(POOL);
         drop(state);
         let read = sweep(&mut live, &wanted, &mut blocked, &mut pool);
         let mut state = shared.state();
@@ -231,9 +252,9 @@ fn read(mut live: Live, shared: &Handover) {
             continue;
         }
         let full = |l: &Line| !l.ended && l.is_full();
-        if !state.lines.iter().any(Line::is_wanted) {
+        if !state.lines.values().any(Line::is_wanted) {
             drop(shared.room.wait(state));
-        } else if state.lines.iter().any(full) && !state.starved {
+        } else if state.lines.values().any(full) && !state.starved {
             // The program must not run further ahead for the sake of threads
             // that wait: the engine is the one to wait for.
             drop(shared.room.wait_timeout(state, LOOK));
@@ -253,12 +274,19 @@ impl Program for Ahead {
         batch.ops.clear();
         let mut guard = self.shared.state();
         let state = &mut *guard;
-        let Some(line) = state.lines.get_mut(thread as usize) else {
+        let number = thread as usize;
+        let Some(line) = state.lines.get_mut(number) else {
+            if number < state.lines.made() {
+                return Ok(End::Exit);
+            }
             return Err(ProgramError::new(format!("there is no thread {thread}")));
         };
         if let Some((next, end)) = line.items.pop_front() {
             // Half the room at a time, so that the reader does not wake for each batch.
             let wake = line.items.len() == AHEAD / 2;
+            if line.is_over() {
+                state.lines.remove(number);
+            }
             state.starved = false;
             state.pool.push(std::mem::replace(batch, next));
             drop(guard);
@@ -266,9 +294,6 @@ impl Program for Ahead {
                 self.shared.room.notify_one();
             }
             return Ok(end);
-        }
-        if line.ended {
-            return Ok(End::Exit);
         }
         if line.asker.is_some() {
             return Err(ProgramError::new(format!(
@@ -300,6 +325,26 @@ impl Program for Ahead {
             asker.answer(reply);
             self.shared.room.notify_one();
         }
+    }
+
+    fn gone(&mut self, thread: ThreadId) {
+        let mut guard = self.shared.state();
+        let state = &mut *guard;
+        let Some(line) = state.lines.get_mut(thread as usize) else {
+            return;
+        };
+        line.gone = true;
+        let items = std::mem::take(&mut line.items);
+        let asker = line.asker.take();
+        if line.is_over() {
+            state.lines.remove(thread as usize);
+        }
+        state.pool.extend(items.into_iter().map(|(batch, _)| batch));
+        drop(guard);
+        if let Some(asker) = asker {
+            asker.answer(None);
+        }
+        self.shared.room.notify_one();
     }
 
     fn wait(&mut self) {

@@ -2,30 +2,34 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
-use pagewalk_ring::{Control, futex_wake, receive_fd, send_fd};
+use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::ProgramError;
 
+use crate::identity::{Condition, Identity};
 use crate::locate::{find_qemu, resolve_program};
 use crate::options::LiveOptions;
+use crate::process::MappedSegment;
 
 /// A process image that has started and brought its memory.
 pub(crate) struct Hello {
-    pub pid: i32,
+    pub who: Identity,
     /// Made by fork, not by execve.
     pub forked: bool,
-    pub memory: File,
+    /// Mapped at once: what is kept of a process takes no descriptor.
+    pub memory: Result<MappedSegment, ProgramError>,
+    /// The process that forked it has told of it.
+    claimed: bool,
 }
 
 #[derive(Default)]
@@ -36,7 +40,20 @@ struct State {
     failed: Option<String>,
     closing: bool,
     /// Processes that said hello and may live: to end them when we do.
-    handles: BTreeMap<i32, Arc<OwnedFd>>,
+    processes: BTreeMap<i32, Identity>,
+    /// How many of them there may be before those that have ended are taken out.
+    most: usize,
+}
+
+impl State {
+    fn remember(&mut self, who: Identity) {
+        self.processes.insert(who.pid, who);
+        if self.processes.len() >= self.most {
+            self.processes
+                .retain(|_, who| !matches!(who.look(), Ok(Condition::Died(_))));
+            self.most = 64.max(2 * self.processes.len());
+        }
+    }
 }
 
 struct Rendezvous {
@@ -82,29 +99,65 @@ fn memory_file() -> std::io::Result<File> {
     }
 }
 
-pub(crate) fn open_process(pid: i32) -> Option<Arc<OwnedFd>> {
-    // SAFETY: a new descriptor, owned here.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        (fd >= 0).then(|| Arc::new(OwnedFd::from_raw_fd(fd as i32)))
+/// Names for the emulator's socket. Drawn: engines whose process numbers are the same may
+/// share a network, and with it these names.
+fn names() -> impl Iterator<Item = std::io::Result<String>> {
+    std::iter::repeat_with(|| {
+        let mut drawn = [0u8; 16];
+        // SAFETY: fills `drawn`; so few bytes come at once.
+        let n = unsafe { libc::getrandom(drawn.as_mut_ptr().cast(), drawn.len(), 0) };
+        if n != drawn.len() as isize {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(format!("pagewalk-{:032x}", u128::from_le_bytes(drawn)))
+    })
+}
+
+/// Listens on the first of `names` that nobody has.
+fn listen_on(
+    names: impl IntoIterator<Item = std::io::Result<String>>,
+) -> std::io::Result<(String, UnixListener)> {
+    for name in names {
+        let name = name?;
+        // Abstract: no file that could be left over.
+        let listener = SocketAddr::from_abstract_name(name.as_bytes())
+            .and_then(|a| UnixListener::bind_addr(&a));
+        match listener {
+            Ok(listener) => return Ok((name, listener)),
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(e) => return Err(e),
+        }
     }
+    Err(std::io::ErrorKind::AddrInUse.into())
 }
 
-pub(crate) fn has_died(handle: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd {
-        fd: handle.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
+/// Descriptors that a run opens at a time.
+const DESCRIPTORS: usize = 8;
+
+/// Refuses to start where a run would stop for want of descriptors.
+fn check_descriptors() -> Result<(), ProgramError> {
+    // SAFETY: an all-zero rlimit is valid, and the call fills it; what is not open says so.
+    let (limit, free) = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return Ok(());
+        }
+        let most = i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX);
+        let free = (0..most).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) < 0);
+        (limit.rlim_cur, free.take(DESCRIPTORS).count())
     };
-    // SAFETY: one pollfd, alive over the call, which does not wait.
-    unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+    if free < DESCRIPTORS {
+        return Err(ProgramError::new(format!(
+            "{free} of the {limit} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
+            limit + (DESCRIPTORS - free) as u64
+        )));
+    }
+    Ok(())
 }
-
-/// Numbers the sockets of one engine's programs.
-static PROGRAMS: AtomicU64 = AtomicU64::new(0);
 
 impl Host {
     pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
+        check_descriptors()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
@@ -120,14 +173,7 @@ impl Host {
         let control = MmapOptions::new()
             .map_raw(&control_file)
             .map_err(|e| failed("cannot map shared memory", e))?;
-        // Abstract: no file that could be left over.
-        let socket = format!(
-            "pagewalk-{}-{}",
-            std::process::id(),
-            PROGRAMS.fetch_add(1, Relaxed)
-        );
-        let listener = SocketAddr::from_abstract_name(socket.as_bytes())
-            .and_then(|a| UnixListener::bind_addr(&a))
+        let (socket, listener) = listen_on(names().take(100))
             .map_err(|e| failed("cannot listen for the emulator", e))?;
 
         let records = match options.ring_bytes {
@@ -234,30 +280,81 @@ impl Host {
         }
     }
 
-    pub fn process_handle(&self, pid: i32) -> Option<Arc<OwnedFd>> {
-        self.shared.state().handles.get(&pid).cloned()
+    /// Whether all that the program does can be seen.
+    ///
+    /// # Errors
+    /// A process of it cannot be followed: why.
+    #[inline]
+    pub fn check(&self) -> Result<(), ProgramError> {
+        match self.control().trouble() {
+            None => Ok(()),
+            Some(trouble) => Err(self.explain(trouble)),
+        }
+    }
+
+    #[cold]
+    fn explain(&self, (trouble, errno, pid): (Trouble, i32, u32)) -> ProgramError {
+        let more = match errno {
+            libc::EMFILE => "it may have no more file descriptors; raise the limit (ulimit -n)",
+            libc::ENFILE => "this host has no more file descriptors (sysctl fs.file-max)",
+            _ => "",
+        };
+        let why = match more {
+            "" => std::io::Error::from_raw_os_error(errno).to_string(),
+            more => more.to_owned(),
+        };
+        ProgramError::new(match trouble {
+            Trouble::Child => {
+                format!("process {pid}, which the program forked, cannot be followed: {why}")
+            }
+            Trouble::Image => format!(
+                "what process {pid} of the program executes cannot be followed: to start the emulator for it, {why}"
+            ),
+            Trouble::Listener => format!(
+                "new processes of the program cannot be followed: process {pid}, which simulates, cannot take what they send: {why}"
+            ),
+        })
+    }
+
+    /// The child with this number that a process of the program has just told of; `None`:
+    /// it died before anything was known of it.
+    ///
+    /// # Errors
+    /// As [`Identity::of`].
+    pub fn identify(&mut self, pid: i32) -> std::io::Result<Option<Identity>> {
+        self.poll_hellos();
+        let mut said = self.hellos.get_mut(&pid).into_iter().flatten();
+        if let Some(hello) = said.find(|h| h.forked && !h.claimed) {
+            hello.claimed = true;
+            return Ok(Some(hello.who));
+        }
+        Identity::of(pid)
     }
 
     /// Takes what the listener has received.
     pub fn poll_hellos(&mut self) {
         let new = std::mem::take(&mut self.shared.state().hellos);
         for hello in new {
-            self.hellos.entry(hello.pid).or_default().push_back(hello);
+            let of_number = self.hellos.entry(hello.who.pid).or_default();
+            of_number.push_back(hello);
         }
     }
 
-    pub fn has_hello(&self, pid: i32) -> bool {
-        self.hellos.contains_key(&pid)
+    pub fn has_hello(&self, who: Identity) -> bool {
+        let of_number = self.hellos.get(&who.pid);
+        of_number.is_some_and(|q| q.iter().any(|h| h.who == who))
     }
 
     /// The oldest message of a process that is of this sort.
-    pub fn take_hello(&mut self, pid: i32, forked: bool) -> Option<Hello> {
+    pub fn take_hello(&mut self, who: Identity, forked: bool) -> Option<Hello> {
         self.poll_hellos();
-        let queue = self.hellos.get_mut(&pid)?;
-        let at = queue.iter().position(|h| h.forked == forked)?;
+        let queue = self.hellos.get_mut(&who.pid)?;
+        let at = queue
+            .iter()
+            .position(|h| h.who == who && h.forked == forked)?;
         let hello = queue.remove(at);
         if queue.is_empty() {
-            self.hellos.remove(&pid);
+            self.hellos.remove(&who.pid);
         }
         hello
     }
@@ -287,22 +384,13 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.shared.control().abort.store(1, Relaxed);
-        let handles = {
+        let processes = {
             let mut state = self.shared.state();
             state.closing = true;
-            std::mem::take(&mut state.handles)
+            std::mem::take(&mut state.processes)
         };
-        for handle in handles.values() {
-            // SAFETY: a signal to the very process that the descriptor stands for.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    handle.as_raw_fd(),
-                    libc::SIGKILL,
-                    std::ptr::null::<libc::c_void>(),
-                    0,
-                )
-            };
+        for who in processes.values() {
+            who.kill();
         }
         // Wakes the listener, which then sees that it is over.
         if let Ok(address) = SocketAddr::from_abstract_name(self.socket.as_bytes()) {
@@ -322,9 +410,11 @@ impl Drop for Host {
 fn keep(mut command: Command, shared: &Rendezvous) {
     let outcome = command.spawn().and_then(|mut child| {
         let pid = child.id() as i32;
-        if let Some(handle) = open_process(pid) {
+        {
             let mut state = shared.state();
-            state.handles.insert(pid, handle);
+            if let Ok(Some(who)) = Identity::of(pid) {
+                state.remember(who);
+            }
             if state.closing {
                 drop(child.kill());
             }
@@ -346,39 +436,49 @@ fn keep(mut command: Command, shared: &Rendezvous) {
     shared.ring_bell();
 }
 
+/// How long a process may take from its first word to its last.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn listen(listener: &UnixListener, shared: &Rendezvous) {
+    let lost = |e: &std::io::Error| {
+        let errno = e.raw_os_error().unwrap_or(0);
+        let control = shared.control();
+        control.report(Trouble::Listener, errno, std::process::id());
+    };
     for stream in listener.incoming() {
         if shared.state().closing {
             return;
         }
-        let Ok(stream) = stream else { continue };
-        // One that says nothing is not ours, and must not hold up the others.
-        drop(stream.set_read_timeout(Some(Duration::from_secs(1))));
-        let Some(hello) = receive(&stream) else {
-            continue;
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => continue,
+            // A process waits for an answer that it cannot be given.
+            Err(e) => return lost(&e),
         };
-        if let Some(handle) = open_process(hello.pid) {
-            let handles = &mut shared.state().handles;
-            // A program may make more processes than there are descriptors.
-            handles.retain(|_, h| !has_died(h));
-            handles.insert(hello.pid, handle);
+        let hello = match receive(&stream, shared.control()) {
+            Ok(Some(hello)) => hello,
+            Ok(None) => continue,
+            Err(e) => return lost(&e),
+        };
+        let forked = hello.forked;
+        {
+            let mut state = shared.state();
+            state.remember(hello.who);
+            // First the entry, then the answer: the process runs only when it is known.
+            state.hellos.push(hello);
         }
-        // First the entry, then the answer: the process runs only when it is known.
-        shared.state().hellos.push(hello);
-        drop(send_fd(
-            stream.as_fd(),
-            &[1],
-            Some(shared.control_file.as_fd()),
-        ));
+        let page = (!forked).then(|| shared.control_file.as_fd());
+        drop(send_fd(stream.as_fd(), &[1], page));
         shared.ring_bell();
     }
 }
 
-fn receive(stream: &UnixStream) -> Option<Hello> {
-    let mut kind = [0];
-    let (1, Some(memory)) = receive_fd(stream.as_fd(), &mut kind).ok()? else {
-        return None;
-    };
+/// What a process of ours says; `None`: it is none, has died meanwhile, or could bring no
+/// memory, which is then known.
+///
+/// # Errors
+/// It cannot be received.
+fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hello>> {
     let mut who = libc::ucred {
         pid: 0,
         uid: 0,
@@ -397,9 +497,48 @@ fn receive(stream: &UnixStream) -> Option<Hello> {
     };
     // SAFETY: only asks.
     let ours = unsafe { libc::geteuid() };
-    (answer == 0 && (who.uid == ours || ours == 0)).then(|| Hello {
-        pid: who.pid,
-        forked: kind[0] != 0,
-        memory: File::from(memory),
-    })
+    if answer != 0 || who.uid != ours && ours != 0 {
+        return Ok(None);
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // Whether it was forked, and why it brings no memory.
+    let mut said = [0; 2];
+    let memory = match receive_fd(stream.as_fd(), &mut said) {
+        Ok((1.., Some(memory))) => File::from(memory),
+        Ok((2, None)) => {
+            control.report(Trouble::Image, i32::from(said[1]), who.pid as u32);
+            return Ok(None);
+        }
+        Ok(_) => return Ok(None),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => return Err(e),
+        Err(_) => return Ok(None),
+    };
+    let Some(who) = Identity::of(who.pid)? else {
+        return Ok(None);
+    };
+    Ok(Some(Hello {
+        who,
+        forked: said[0] != 0,
+        memory: MappedSegment::map(&memory),
+        claimed: false,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{listen_on, names};
+
+    #[test]
+    fn a_socket_has_a_name_that_no_other_engine_draws() {
+        let (first, _kept) = listen_on(names()).unwrap();
+        let pid = std::process::id();
+        assert!(!first.starts_with(&format!("pagewalk-{pid}")), "{first}");
+        let (second, _) = listen_on(names()).unwrap();
+        assert_ne!(first, second);
+        // Whoever has a name keeps it; the next one is tried.
+        let third = "pagewalk-test-third".to_owned() + &second;
+        let drawn = [first.clone(), third.clone()].map(Ok);
+        assert_eq!(listen_on(drawn).unwrap().0, third);
+        assert!(listen_on([Ok(first)]).is_err());
+    }
 }

@@ -4,6 +4,8 @@
 mod ahead;
 mod calls;
 mod host;
+mod identity;
+mod living;
 mod locate;
 mod options;
 mod process;

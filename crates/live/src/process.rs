@@ -1,7 +1,7 @@
 //! A process of the program: its shared memory, its code, its address space as
 //! far as events need it.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,7 +11,8 @@ use pagewalk_stream::{ProgramError, ThreadId};
 use pagewalk_trace::{Decoded, Known};
 
 use crate::calls::Space;
-use crate::host::{Hello, has_died, open_process};
+use crate::host::Hello;
+use crate::identity::{Condition, Identity};
 
 /// A segment with the mapping that it lies in.
 pub(crate) struct MappedSegment {
@@ -20,9 +21,36 @@ pub(crate) struct MappedSegment {
     _mapping: MmapRaw,
 }
 
+impl MappedSegment {
+    /// Maps the memory that a process has brought.
+    ///
+    /// # Errors
+    /// It cannot be mapped, or is no segment.
+    pub fn map(memory: &File) -> Result<MappedSegment, ProgramError> {
+        let failed =
+            |e: std::io::Error| ProgramError::new(format!("cannot map the emulator's memory: {e}"));
+        let bytes = usize::try_from(memory.metadata().map_err(failed)?.len())
+            .map_err(|e| ProgramError::new(e.to_string()))?;
+        if bytes == 0 {
+            return Err(ProgramError::new("the emulator's shared memory is empty"));
+        }
+        let mapping = MmapOptions::new()
+            .len(bytes)
+            .map_raw(memory)
+            .map_err(failed)?;
+        // SAFETY: mapped for `bytes`, and kept beside the segment.
+        let segment =
+            unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(ProgramError::new)?;
+        Ok(MappedSegment {
+            segment,
+            _mapping: mapping,
+        })
+    }
+}
+
 pub(crate) struct Process {
-    pub pid: i32,
-    handle: Option<Arc<OwnedFd>>,
+    /// `None`: it died before anything was known of it.
+    pub who: Option<Identity>,
     pub shared: Option<Arc<MappedSegment>>,
     pub blocks: Vec<Known>,
     /// Their addresses: where a branch went is asked for each block.
@@ -37,16 +65,14 @@ pub(crate) struct Process {
     pub dead: bool,
     /// Its end has been told.
     pub ended: bool,
-    pub status: Option<i32>,
     /// How the kernel says that it ended, when it died without a word.
     pub verdict: Option<i32>,
 }
 
 impl Process {
-    pub fn new(pid: i32, handle: Option<Arc<OwnedFd>>) -> Process {
+    pub fn new(who: Option<Identity>) -> Process {
         Process {
-            pid,
-            handle: handle.or_else(|| open_process(pid)),
+            who,
             shared: None,
             blocks: Vec::new(),
             addresses: Vec::new(),
@@ -56,15 +82,18 @@ impl Process {
             threads: Vec::new(),
             dead: false,
             ended: false,
-            status: None,
             verdict: None,
         }
     }
 
     /// A child, which starts with the parent's code and address space.
-    pub fn fork(&mut self, pid: i32, decoded: &mut Decoded) -> Result<Process, ProgramError> {
+    pub fn fork(
+        &mut self,
+        who: Option<Identity>,
+        decoded: &mut Decoded,
+    ) -> Result<Process, ProgramError> {
         self.read_code(decoded)?;
-        let mut child = Process::new(pid, None);
+        let mut child = Process::new(who);
         child.blocks = self.blocks.clone();
         child.addresses = self.addresses.clone();
         child.space = self.space.clone();
@@ -73,22 +102,9 @@ impl Process {
 
     /// Takes the memory that a new image has brought.
     pub fn attach(&mut self, hello: Hello, forked: bool) -> Result<(), ProgramError> {
-        let failed =
-            |e: std::io::Error| ProgramError::new(format!("cannot map the emulator's memory: {e}"));
-        let bytes = usize::try_from(hello.memory.metadata().map_err(failed)?.len())
-            .map_err(|e| ProgramError::new(e.to_string()))?;
-        if bytes == 0 {
-            return Err(ProgramError::new("the emulator's shared memory is empty"));
-        }
-        let mapping = MmapOptions::new()
-            .len(bytes)
-            .map_raw(&hello.memory)
-            .map_err(failed)?;
-        // SAFETY: mapped for `bytes`, and kept beside the segment.
-        let segment =
-            unsafe { Segment::open(mapping.as_mut_ptr(), bytes) }.map_err(ProgramError::new)?;
+        let memory = hello.memory?;
         if forked {
-            let inherited = segment.header().inherited.load(Relaxed);
+            let inherited = memory.segment.header().inherited.load(Relaxed);
             if inherited > self.blocks.len() as u64 {
                 return Err(ProgramError::new(format!(
                     "a child process has inherited {inherited} blocks of code, its parent had {}",
@@ -103,10 +119,7 @@ impl Process {
             self.space = Space::default();
         }
         self.code_at = 0;
-        self.shared = Some(Arc::new(MappedSegment {
-            segment,
-            _mapping: mapping,
-        }));
+        self.shared = Some(Arc::new(memory));
         Ok(())
     }
 
@@ -181,35 +194,19 @@ impl Process {
         })
     }
 
-    /// All its threads have been read to their end: nothing is asked of it any more.
-    pub fn release(&mut self) {
-        (self.dead, self.ended) = (true, true);
-        (self.shared, self.handle) = (None, None);
-        (self.blocks, self.addresses) = (Vec::new(), Vec::new());
-    }
-
     /// Asks the kernel whether the process is gone.
-    pub fn look_for_death(&mut self) {
-        if self.dead {
-            return;
-        }
-        self.dead = match &self.handle {
-            Some(handle) => has_died(handle),
-            None => true,
+    ///
+    /// # Errors
+    /// The kernel does not say, such as for want of a descriptor.
+    pub fn look_for_death(&mut self) -> std::io::Result<()> {
+        let condition = match self.who {
+            _ if self.dead => return Ok(()),
+            Some(who) => who.look()?,
+            None => Condition::Died(None),
         };
-        if self.dead {
-            self.verdict = verdict(self.pid);
+        if let Condition::Died(status) = condition {
+            (self.dead, self.verdict) = (true, status);
         }
+        Ok(())
     }
-}
-
-/// How a process that nobody has waited for yet ended: last field of its `stat`.
-fn verdict(pid: i32) -> Option<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let status: i32 = text.split_ascii_whitespace().next_back()?.parse().ok()?;
-    Some(if status & 0x7f != 0 {
-        128 + (status & 0x7f)
-    } else {
-        status >> 8 & 0xff
-    })
 }

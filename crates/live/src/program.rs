@@ -1,5 +1,7 @@
 //! A running program, with all its processes and threads.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
 use pagewalk_trace::Decoded;
 
 use crate::host::Host;
+use crate::living::Living;
 use crate::options::LiveOptions;
 use crate::process::Process;
 use crate::sink::{Batches, Nothing, Sink};
@@ -19,14 +22,35 @@ pub(crate) const TURN: u32 = 8192;
 /// How long the reader sleeps before it looks again at a thread that has had nothing.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
+/// Processes that are looked at in that time: each takes some ten microseconds.
+const LOOKS: usize = 8;
+
+/// Text whose bytes that are no UTF-8 are written out, as `\xff`.
+fn shown(text: &OsStr) -> String {
+    let mut out = String::new();
+    for chunk in text.as_bytes().utf8_chunks() {
+        out += chunk.valid();
+        for byte in chunk.invalid() {
+            out += &format!("\\x{byte:02x}");
+        }
+    }
+    out
+}
+
 /// A running program with all its threads and processes.
 pub struct Live {
     pub(crate) name: String,
     pub(crate) host: Host,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) processes: Living<Process>,
+    pub(crate) threads: Living<Thread>,
     pub(crate) decoded: Decoded,
     pub(crate) counted: Option<u64>,
+    /// What the first process said of its end.
+    pub(crate) status: Option<i32>,
+    /// When somebody last looked for processes that have died, and up to which.
+    looked: Option<(Instant, usize)>,
+    /// The kernel did not say whether a process lives.
+    unknown: Option<std::io::Error>,
 }
 
 impl Live {
@@ -35,25 +59,24 @@ impl Live {
     /// # Errors
     /// As [`launch`](crate::launch).
     pub fn launch(options: LiveOptions) -> Result<Live, ProgramError> {
-        let name = options
-            .argv
-            .iter()
-            .map(|a| a.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ");
+        let name: Vec<String> = options.argv.iter().map(|a| shown(a)).collect();
+        let name = name.join(" ");
         let mut host = Host::start(options)?;
         let hello = host.first_hello()?;
-        let mut root = Process::new(hello.pid, host.process_handle(hello.pid));
+        let mut root = Process::new(Some(hello.who));
         root.attach(hello, false)?;
         let thread = Thread::new(0, root.reader(0)?);
         root.threads.push(0);
         Ok(Live {
             name,
             host,
-            processes: vec![root],
-            threads: vec![thread],
+            processes: Living::of(root),
+            threads: Living::of(thread),
             decoded: Decoded::default(),
             counted: None,
+            status: None,
+            looked: None,
+            unknown: None,
         })
     }
 
@@ -61,6 +84,12 @@ impl Live {
     /// [`LiveOptions::count`] and once it has ended in order. Exact with one thread.
     pub fn counted(&self) -> Option<u64> {
         self.counted
+    }
+
+    /// How many processes and threads of the program are kept: those that live, or have
+    /// not been read to their ends.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.processes.len(), self.threads.len())
     }
 
     /// Reads on in every thread and throws it away: what the front end alone takes.
@@ -71,10 +100,7 @@ impl Live {
     /// As [`Program::fill`].
     pub fn discard(&mut self) -> Result<Option<u64>, ProgramError> {
         let (mut instructions, mut moved) = (0, false);
-        for thread in 0..self.threads.len() {
-            if self.threads[thread].ended {
-                continue;
-            }
+        for thread in self.threads.numbers() {
             let mut nothing = Nothing {
                 instructions: 0,
                 left: TURN,
@@ -86,7 +112,7 @@ impl Live {
             instructions += nothing.instructions;
             moved |= !nothing.is_empty() || !matches!(end, End::Blocked | End::Empty);
         }
-        if self.threads.iter().all(|t| t.ended) {
+        if self.threads.is_empty() {
             return Ok(None);
         }
         if !moved {
@@ -98,16 +124,47 @@ impl Live {
     /// Some thread that was left waiting has something, or lives no more.
     fn something_new(&mut self) -> bool {
         self.host.poll_hellos();
-        let (host, processes) = (&self.host, &mut self.processes);
-        for p in processes.iter_mut() {
-            p.look_for_death();
-        }
-        self.threads.iter().any(|t| {
-            let p = &processes[t.process];
+        self.look_for_deaths();
+        let (host, processes) = (&self.host, &self.processes);
+        let news = |t: &Thread| {
+            let Some(p) = processes.get(t.process) else {
+                return true;
+            };
             // A dead one that has asked is read on when it has been answered.
             let died = || p.dead && !t.told_of_death && !t.asks();
-            t.starving && (t.available() > 0 || died() || host.has_hello(p.pid))
-        })
+            t.available() > 0 || died() || p.who.is_some_and(|who| host.has_hello(who))
+        };
+        self.unknown.is_some()
+            || host.check().is_err()
+            || self.threads.values().any(|t| t.starving && news(t))
+    }
+
+    /// Looks whether processes have died, some at a time: each look is at a file of the
+    /// kernel's.
+    fn look_for_deaths(&mut self) {
+        let (then, last) = self.looked.unzip();
+        if then.is_some_and(|then| then.elapsed() < LOOK) {
+            return;
+        }
+        let mut last = last.unwrap_or(0);
+        for number in self.processes.after(last, LOOKS) {
+            if let Err(e) = self.processes[number].look_for_death() {
+                self.unknown.get_or_insert(e);
+            }
+            last = number;
+        }
+        self.looked = Some((Instant::now(), last));
+    }
+
+    /// Whether what is read is all that the program does.
+    fn check(&mut self) -> Result<(), ProgramError> {
+        self.host.check()?;
+        match self.unknown.take() {
+            None => Ok(()),
+            Some(e) => Err(ProgramError::new(format!(
+                "cannot find out whether the program's processes live: {e}"
+            ))),
+        }
     }
 }
 
@@ -136,8 +193,7 @@ impl Program for Live {
     }
 
     fn exit_status(&self) -> Option<i32> {
-        let said = self.processes[0].status;
-        self.host.status(said.is_some()).or(said)
+        self.host.status(self.status.is_some()).or(self.status)
     }
 }
 
@@ -148,15 +204,20 @@ impl Live {
         thread: ThreadId,
         sink: &mut impl Sink,
     ) -> Result<End, ProgramError> {
-        let end = self.next(thread as usize, sink)?;
-        let t = &mut self.threads[thread as usize];
-        t.starving = matches!(end, End::Empty | End::Blocked | End::Ask(_));
-        if end == End::Exit && !t.ended {
-            t.end();
-            let process = &mut self.processes[t.process];
-            let over = |t: &ThreadId| self.threads[*t as usize].ended;
-            if process.threads.iter().all(over) {
-                process.release();
+        let number = thread as usize;
+        let end = self.next(number, sink)?;
+        // After the look: what a process does knowing that another was lost comes later.
+        self.check()?;
+        if let Some(t) = self.threads.get_mut(number) {
+            t.starving = matches!(end, End::Empty | End::Blocked | End::Ask(_));
+        }
+        if end == End::Exit
+            && let Some(t) = self.threads.remove(number)
+            && let Some(process) = self.processes.get_mut(t.process)
+        {
+            process.threads.retain(|other| *other != thread);
+            if process.threads.is_empty() {
+                self.processes.remove(t.process);
             }
         }
         Ok(end)
@@ -190,7 +251,7 @@ impl Live {
             }
             // What is awaited may be held up by a thread that waits for room in
             // its ring: QEMU stops all threads for some of its work.
-            if self.threads.iter_mut().any(|t| t.relieve()) {
+            if self.threads.values_mut().any(Thread::relieve) {
                 return;
             }
             patience = deadline.saturating_duration_since(Instant::now());

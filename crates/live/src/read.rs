@@ -17,13 +17,13 @@ const CHUNK: usize = 8192;
 impl Live {
     /// The next part of a thread's stream, into `sink`.
     pub(crate) fn next(&mut self, id: usize, sink: &mut impl Sink) -> Result<End, ProgramError> {
-        if self.threads.get(id).is_none() {
+        if id >= self.threads.made() {
             return Err(ProgramError::new(format!("there is no thread {id}")));
         }
+        if self.threads.get(id).is_none() {
+            return Ok(End::Exit);
+        }
         loop {
-            if self.threads[id].ended {
-                return Ok(End::Exit);
-            }
             while let Some(piece) = self.threads[id].queue.pop_front() {
                 match piece {
                     Piece::End(end) => return Ok(end),
@@ -45,7 +45,7 @@ impl Live {
     fn step(&mut self, id: usize, sink: &mut impl Sink) -> Result<Option<End>, ProgramError> {
         loop {
             let p = self.threads[id].process;
-            if self.threads[id].stillborn {
+            if self.threads[id].stillborn || self.processes.get(p).is_none() {
                 return Ok(Some(End::Exit));
             }
             if self.threads[id].replacing.is_some() && self.replaced(id)? {
@@ -170,7 +170,8 @@ impl Live {
             ));
         }
         if self.threads[id].ring.is_none()
-            && let Some(hello) = self.host.take_hello(self.processes[p].pid, true)
+            && let Some(who) = self.processes[p].who
+            && let Some(hello) = self.host.take_hello(who, true)
         {
             self.processes[p].attach(hello, true)?;
             self.threads[id].ring = self.processes[p].reader(0)?;
@@ -198,7 +199,9 @@ impl Live {
                 process.verdict
             };
             let status = status.unwrap_or(128 + libc::SIGKILL);
-            process.status = Some(status);
+            if p == 0 {
+                self.status = Some(status);
+            }
             t.queue.push_back(Piece::End(End::Event {
                 event: Event::ProcessExit { status },
                 ticket: 0,
@@ -227,7 +230,8 @@ impl Live {
     /// While an execve is under way: takes the new image, if it has come.
     fn replaced(&mut self, id: usize) -> Result<bool, ProgramError> {
         let p = self.threads[id].process;
-        let Some(hello) = self.host.take_hello(self.processes[p].pid, false) else {
+        let who = self.processes[p].who;
+        let Some(hello) = who.and_then(|who| self.host.take_hello(who, false)) else {
             return Ok(false);
         };
         let Some(ticket) = self.threads[id].replacing.take() else {
@@ -236,9 +240,9 @@ impl Live {
         let process = &mut self.processes[p];
         process.attach(hello, false)?;
         process.ticket_base = ticket;
-        for &other in &process.threads {
-            if other as usize != id {
-                self.threads[other as usize].stillborn = true;
+        for &other in process.threads.iter().filter(|t| **t as usize != id) {
+            if let Some(t) = self.threads.get_mut(other as usize) {
+                t.stillborn = true;
             }
         }
         process.threads = vec![id as ThreadId];
@@ -341,7 +345,7 @@ impl Live {
             }
             record::SPAWN => {
                 let ring = process.reader(payload as usize)?;
-                let thread = self.threads.len() as ThreadId;
+                let thread = self.threads.push(Thread::new(p, ring)) as ThreadId;
                 self.processes[p].threads.push(thread);
                 let t = &mut self.threads[id];
                 t.last_spawned = Some(thread);
@@ -349,23 +353,26 @@ impl Live {
                     event: Event::Spawn { thread },
                     ticket: 0,
                 }));
-                self.threads.push(Thread::new(p, ring));
             }
             record::SPAWN_FAILED => {
-                if let Some(child) = t.last_spawned.take() {
-                    self.threads[child as usize].stillborn = true;
+                let child = t.last_spawned.take();
+                if let Some(child) = child.and_then(|c| self.threads.get_mut(c as usize)) {
+                    child.stillborn = true;
                 }
             }
             record::FORK => {
                 t.in_kernel = false;
-                let child = process.fork(payload as i32, &mut self.decoded)?;
-                let number = self.processes.len() as ProcessId;
-                let thread = self.threads.len() as ThreadId;
+                let who = self.host.identify(payload as i32).map_err(|e| {
+                    ProgramError::new(format!(
+                        "cannot find out which process {payload} is, which the program forked: {e}"
+                    ))
+                })?;
+                let child = process.fork(who, &mut self.decoded)?;
+                let number = self.processes.push(child) as ProcessId;
                 let mut made = Thread::new(number as usize, None);
                 // It goes on out of the same call.
                 made.in_kernel = true;
-                self.threads.push(made);
-                self.processes.push(child);
+                let thread = self.threads.push(made) as ThreadId;
                 self.processes[number as usize].threads.push(thread);
                 self.threads[id].queue.push_back(Piece::End(End::Event {
                     event: Event::Fork {
@@ -380,8 +387,8 @@ impl Live {
                 if payload & record::LAST != 0 {
                     let status = (payload & 0xff) as i32;
                     say(Event::ProcessExit { status }, 0);
-                    process.status = Some(status);
                     if p == 0 {
+                        self.status = Some(status);
                         self.counted = process
                             .shared
                             .as_ref()

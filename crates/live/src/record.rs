@@ -1,10 +1,13 @@
 //! A live program into a trace: the records of its rings as they come, without the
 //! ops that they stand for.
 
+use std::path::Path;
+
 use pagewalk_stream::{Ask, Counted, End, Event, Facts, Op, Program, ProgramError, ThreadId};
 use pagewalk_trace::x86::Piece;
 use pagewalk_trace::{Decoded, Known, Order, StepEncoder, TraceWriter, Written};
 
+use crate::living::Living;
 use crate::options::LiveOptions;
 use crate::program::{LOOK, Live, TURN};
 use crate::sink::{Execution, Sink};
@@ -17,18 +20,17 @@ pub struct LiveRecording {
     live: Live,
     writer: TraceWriter,
     order: Order,
-    threads: Vec<RecordedThread>,
+    threads: Living<RecordedThread>,
     instructions: u64,
 }
 
 /// One thread of it.
 #[derive(Default)]
 struct RecordedThread {
-    /// `None` before its first step and after its end.
+    /// `None` before its first step.
     steps: Option<Box<StepEncoder>>,
     /// Instructions in blocks of the file.
     before: u64,
-    ended: bool,
 }
 
 /// A thread's turn.
@@ -124,7 +126,7 @@ impl LiveRecording {
             live,
             writer,
             order: Order::new(Counted::Instructions),
-            threads: vec![RecordedThread::default()],
+            threads: Living::of(RecordedThread::default()),
             instructions: 0,
         })
     }
@@ -151,12 +153,10 @@ impl LiveRecording {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), ProgramError> {
         let limit = instructions.unwrap_or(u64::MAX);
-        while self.threads.iter().any(|t| !t.ended) {
+        while !self.threads.is_empty() {
             let mut moved = false;
-            for id in 0..self.threads.len() {
-                if !self.threads[id].ended {
-                    moved |= self.turn(id, limit - self.instructions)?;
-                }
+            for id in self.threads.numbers() {
+                moved |= self.turn(id, limit - self.instructions)?;
                 if self.instructions >= limit {
                     return Ok(());
                 }
@@ -171,12 +171,22 @@ impl LiveRecording {
         Ok(())
     }
 
+    /// Where the file is until it is finished.
+    pub fn partial(&self) -> &Path {
+        self.writer.partial()
+    }
+
+    /// An interrupt has stopped it: the completed trace says so.
+    pub fn stopped(&mut self) {
+        self.writer.stopped();
+    }
+
     /// Completes the trace.
     ///
     /// # Errors
     /// When it cannot be written, such as to a full disk.
     pub fn finish(mut self) -> Result<Written, ProgramError> {
-        for id in 0..self.threads.len() {
+        for id in self.threads.numbers() {
             self.seal(id)?;
         }
         Ok(self.writer.finish()?)
@@ -229,15 +239,15 @@ impl LiveRecording {
             ..
         } = &end
         {
-            let made = *thread as usize + 1;
-            if made > self.threads.len() {
-                self.threads.resize_with(made, RecordedThread::default);
+            while self.threads.made() <= *thread as usize {
+                self.threads.push(RecordedThread::default());
             }
         }
-        let thread = &mut self.threads[id];
-        thread.ended = end == End::Exit;
-        if thread.ended || steps_full(thread) {
+        if end == End::Exit || steps_full(&self.threads[id]) {
             self.seal(id)?;
+        }
+        if end == End::Exit {
+            self.threads.remove(id);
         }
         Ok(goes_on)
     }
@@ -253,9 +263,6 @@ impl LiveRecording {
             let before = thread.before;
             thread.before += part.instructions;
             self.writer.steps(id as ThreadId, before, part)?;
-        }
-        if thread.ended {
-            thread.steps = None;
         }
         Ok(())
     }

@@ -48,7 +48,6 @@ pub(crate) struct Thread {
     pub stillborn: bool,
     pub starving: bool,
     pub told_of_death: bool,
-    pub ended: bool,
 }
 
 impl Thread {
@@ -69,15 +68,14 @@ impl Thread {
             stillborn: false,
             starving: false,
             told_of_death: false,
-            ended: false,
         }
     }
 
     /// Records in the ring. A corrupt ring has some: the reader then finds out.
     pub fn available(&self) -> u64 {
         match &self.ring {
-            Some((shared, ring)) if !self.ended => ring.available(&shared.segment).unwrap_or(1),
-            _ => 0,
+            Some((shared, ring)) => ring.available(&shared.segment).unwrap_or(1),
+            None => 0,
         }
     }
 
@@ -110,14 +108,6 @@ impl Thread {
         self.met_within.push((instruction, ticket));
     }
 
-    /// Nothing follows: what it held is not needed any more.
-    pub fn end(&mut self) {
-        self.ended = true;
-        self.ring = None;
-        (self.words, self.at) = (Vec::new(), 0);
-        (self.queue, self.met_within) = (Queue::new(), Vec::new());
-    }
-
     /// Moves a full ring into host memory. Returns whether it was full.
     pub fn relieve(&mut self) -> bool {
         let waits = self
@@ -125,9 +115,6 @@ impl Thread {
             .as_ref()
             .is_some_and(|(shared, ring)| ring.writer_waits(&shared.segment));
         // Beyond the bound nothing is taken, and the next fill says so.
-        waits
-            && !self.ended
-            && self.words.len() < MOST_HELD
-            && self.refill(usize::MAX).unwrap_or(true)
+        waits && self.words.len() < MOST_HELD && self.refill(usize::MAX).unwrap_or(true)
     }
 }

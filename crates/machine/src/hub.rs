@@ -1,7 +1,7 @@
 //! One program, many machines: each batch is made once and lent to every
 //! design, which goes through the streams at its own speed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +87,8 @@ struct Queue {
     next: Vec<u64>,
     /// The last item said that the thread waits for something outside.
     blocked: bool,
+    /// The last item is the thread's end.
+    ended: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
     /// every machine comes as far as it would alone.
     error: Option<ProgramError>,
@@ -106,10 +108,18 @@ impl Queue {
         self.items.drain(..(slowest - self.base) as usize);
         self.base = slowest;
     }
+
+    /// Whether no machine takes anything from it any more.
+    fn is_over(&self) -> bool {
+        self.ended && self.items.is_empty() || self.next.iter().all(|n| *n == u64::MAX)
+    }
 }
 
 struct State {
-    threads: Vec<Queue>,
+    /// Of threads of which a machine may still take something.
+    threads: BTreeMap<ThreadId, Queue>,
+    /// Threads below this one were started.
+    made: ThreadId,
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
@@ -119,13 +129,15 @@ impl State {
     /// Makes a queue for each thread up to `thread`. Machines that have finished
     /// never take anything from a new one either.
     fn make_room(&mut self, thread: ThreadId) {
-        while self.threads.len() <= thread as usize {
+        for new in self.made..=thread {
             let finished = |&p: &u64| if p == u64::MAX { u64::MAX } else { 0 };
-            self.threads.push(Queue {
+            let queue = Queue {
                 next: self.progress.iter().map(finished).collect(),
                 ..Queue::default()
-            });
+            };
+            self.threads.insert(new, queue);
         }
+        self.made = self.made.max(thread + 1);
     }
 
     /// What there is for `machine` without the program, if anything.
@@ -137,13 +149,19 @@ impl State {
         let slowest = self.progress.iter().copied().min().unwrap_or(0);
         let may_exceed = self.progress[machine] <= slowest;
         self.make_room(thread);
-        let queue = &mut self.threads[thread as usize];
+        let Some(queue) = self.threads.get_mut(&thread) else {
+            // Every machine has taken its end.
+            return Some(Ok(Supply::Empty));
+        };
         let at = queue.next[machine];
         if at < queue.end() {
             let item = queue.items[(at - queue.base) as usize].clone();
             queue.next[machine] = at + 1;
             self.progress[machine] += item.instructions.max(1);
             queue.trim();
+            if queue.is_over() {
+                self.threads.remove(&thread);
+            }
             return Some(Ok(Supply::Item(item)));
         }
         if queue.items.len() as u64 >= WINDOW && !may_exceed {
@@ -154,7 +172,9 @@ impl State {
 
     /// Takes over what the program gave for `thread`; whether that was anything.
     fn add(&mut self, thread: ThreadId, batch: Batch, end: End) -> bool {
-        let queue = &mut self.threads[thread as usize];
+        let Some(queue) = self.threads.get_mut(&thread) else {
+            return false;
+        };
         // A blocked thread is asked again and again; what it says first counts.
         let still_blocked = end == End::Blocked && queue.blocked;
         if batch.ops.is_empty() && (end == End::Empty || still_blocked) {
@@ -163,6 +183,7 @@ impl State {
         }
         let end = if end == End::Empty { End::More } else { end };
         queue.blocked = end == End::Blocked;
+        queue.ended = end == End::Exit;
         let starts = match &end {
             End::Event {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -225,7 +246,8 @@ impl Hub {
         Hub {
             program: Mutex::new(program),
             state: Mutex::new(State {
-                threads: vec![queue],
+                threads: BTreeMap::from([(0, queue)]),
+                made: 1,
                 progress: vec![0; machines],
                 pool: Vec::new(),
             }),
@@ -264,7 +286,9 @@ impl Hub {
         let added = match made {
             Ok(end) => state.add(thread, batch, end),
             Err(e) => {
-                state.threads[thread as usize].error = Some(e);
+                if let Some(queue) = state.threads.get_mut(&thread) {
+                    queue.error = Some(e);
+                }
                 true
             }
         };
@@ -296,11 +320,28 @@ impl Hub {
         }
     }
 
+    /// `machine` wants nothing more of `thread`, whose process has ended. When none does,
+    /// the program is told.
+    pub(crate) fn gone(&self, machine: usize, thread: ThreadId) {
+        let mut state = lock(&self.state);
+        let Some(queue) = state.threads.get_mut(&thread) else {
+            return;
+        };
+        queue.next[machine] = u64::MAX;
+        queue.trim();
+        if !queue.is_over() {
+            return;
+        }
+        state.threads.remove(&thread);
+        drop(state);
+        lock(&self.program).gone(thread);
+    }
+
     /// `machine` wants nothing more: the others need not wait for it.
     pub(crate) fn finish(&self, machine: usize) {
         let mut state = lock(&self.state);
         state.progress[machine] = u64::MAX;
-        for queue in &mut state.threads {
+        for queue in state.threads.values_mut() {
             queue.next[machine] = u64::MAX;
             queue.trim();
         }
@@ -326,7 +367,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use pagewalk_stream::{Ask, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
+    use pagewalk_stream::{
+        Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+    };
 
     use super::{Changes, Hub, Supply, WINDOW, lock};
 
@@ -597,8 +640,61 @@ mod tests {
         let (seen, _) = drain(&hub, 1, 1, 40);
         assert_eq!(seen.len(), 160);
         assert!(
-            lock(&hub.state).threads[1].items.is_empty(),
+            lock(&hub.state).threads[&1].items.is_empty(),
             "items are kept"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
+        /// Every thread starts the next one and ends.
+        #[derive(Clone, Default)]
+        struct Chain {
+            started: Arc<Mutex<Vec<ThreadId>>>,
+            gone: Arc<Mutex<Vec<ThreadId>>>,
+        }
+        impl Program for Chain {
+            fn facts(&self) -> Facts {
+                Facts::default()
+            }
+            fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+                batch.ops.clear();
+                let mut started = self.started.lock().unwrap();
+                if started.contains(&me) {
+                    return Ok(End::Exit);
+                }
+                started.push(me);
+                let event = Event::Spawn { thread: me + 1 };
+                Ok(End::Event { event, ticket: 0 })
+            }
+            fn gone(&mut self, thread: ThreadId) {
+                self.gone.lock().unwrap().push(thread);
+            }
+        }
+        let program = Chain::default();
+        let hub = hub(program.clone(), 2);
+        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
+        for thread in 0..100 {
+            for machine in [0, 1] {
+                assert!(item(hub.next(machine, thread)));
+                // Its process ends every third one.
+                if thread % 3 == 0 {
+                    hub.gone(machine, thread);
+                } else {
+                    assert!(item(hub.next(machine, thread)));
+                }
+            }
+            let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
+            assert_eq!(kept, [thread + 1]);
+        }
+        assert!(
+            program
+                .gone
+                .lock()
+                .unwrap()
+                .iter()
+                .copied()
+                .eq((0..100).step_by(3))
         );
     }
 

@@ -10,6 +10,7 @@ mod limits;
 mod machine;
 mod measure;
 mod options;
+mod os_text;
 mod perfetto;
 mod plan;
 mod results;
@@ -29,6 +30,7 @@ pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, Intervals
 pub use limits::{Limits, Sample};
 pub use machine::Outcome;
 pub use options::{Design, NewShortcut, Options};
+pub use os_text::OsText;
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
 pub use results::{

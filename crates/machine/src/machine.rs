@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, VecDeque};
 use pagewalk_cpu::Core;
 use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
-use pagewalk_os::{Effects, InferredPages, Os};
+use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Facts, ProcessId, ThreadId};
+use pagewalk_stream::{Ended, Facts, ProcessId, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Cycle, PhysAddr};
 
@@ -86,14 +86,18 @@ pub(crate) struct Machine {
     shared: Shared,
     /// A TLB in memory, if the design has one.
     in_memory_tlb: Option<Box<PomTlb>>,
+    /// Those that live.
     threads: BTreeMap<ThreadId, Thread>,
     processes: BTreeMap<ProcessId, Process>,
+    ended: Ended,
+    /// Threads that their process's end has ended: the hub is yet to be told.
+    gone: Vec<ThreadId>,
     ready: VecDeque<ThreadId>,
     on_core: Vec<Option<ThreadId>>,
     /// Whether each core has a thread that is not starved: whose turn it is, is asked often.
     runnable: Vec<bool>,
-    /// The thread that each core ran last.
-    ran: Vec<Option<ThreadId>>,
+    /// The thread that each core ran last, and its process: they may be gone.
+    ran: Vec<Option<(ThreadId, Pid)>>,
     slice_end: Vec<Cycle>,
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
@@ -202,10 +206,11 @@ impl Machine {
                 Process {
                     pid,
                     applied: 0,
-                    alive: true,
                     part: 0,
                 },
             )]),
+            ended: Ended::default(),
+            gone: Vec::new(),
             ready: VecDeque::from([0]),
             on_core: vec![None; n],
             runnable: vec![false; n],

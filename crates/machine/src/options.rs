@@ -50,6 +50,7 @@ pub struct Options {
     /// Instructions of an interval of the interval statistics.
     pub interval: Option<u64>,
     /// Where a Perfetto (Chrome JSON) file of single walks goes.
+    #[serde(with = "crate::os_text::optional_path")]
     pub perfetto: Option<PathBuf>,
     /// Walks to keep for each core of each design in that file.
     pub perfetto_walks: usize,

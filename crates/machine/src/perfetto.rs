@@ -9,6 +9,7 @@ use std::path::Path;
 
 use pagewalk_memory::Speculated;
 use pagewalk_mmu::{GuessRecord, WalkRecord, What};
+use pagewalk_trace::PartialFile;
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -140,24 +141,12 @@ pub(crate) fn write(path: &Path, recordings: &[Recording]) -> std::io::Result<()
         serde_json::to_writer(&mut out, &whole)?;
         return out.flush();
     }
-    // A link keeps pointing where it points.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let temporary = path.with_file_name(name);
-    let result = (|| {
-        let mut file = BufWriter::new(std::fs::File::create(&temporary)?);
-        serde_json::to_writer(&mut file, &whole)?;
-        file.flush()?;
-        file.into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?
-            .sync_all()?;
-        std::fs::rename(&temporary, path)
-    })();
-    if result.is_err() {
-        drop(std::fs::remove_file(&temporary));
-    }
-    result
+    let mut file = BufWriter::new(PartialFile::create(path)?);
+    serde_json::to_writer(&mut file, &whole)?;
+    let file = file
+        .into_inner()
+        .map_err(std::io::IntoInnerError::into_error)?;
+    file.publish().map(drop)
 }
 
 #[cfg(test)]

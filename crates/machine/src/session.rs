@@ -14,6 +14,7 @@ use serde_json::Map;
 
 use crate::config::{ConfigError, DataDir, DesignName, Shipped};
 use crate::options::{DEFAULT_SEED, Design, Options};
+use crate::os_text::{self, OsText};
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
@@ -38,12 +39,13 @@ pub enum SourceSpec {
     /// A recorded stream.
     Trace {
         /// The file.
+        #[serde(with = "os_text::path")]
         path: PathBuf,
     },
     /// Any Linux x86-64 program.
     Program {
         /// The program and its arguments.
-        argv: Vec<String>,
+        argv: Vec<OsText>,
     },
     /// Several built-in programs and traces, as processes side by side.
     Mix {
@@ -108,9 +110,12 @@ pub struct RecordSpec {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecordResult {
     /// The file.
+    #[serde(serialize_with = "os_text::shown")]
     pub path: PathBuf,
     /// The program.
     pub source: String,
+    /// Somebody stopped the recording before the program or what was asked for had ended.
+    pub partial: bool,
     /// Instructions of all threads.
     pub instructions: u64,
     /// Operations of all threads.
@@ -279,9 +284,9 @@ impl Installation {
         }))
     }
 
-    fn live_options(&self, argv: &[String]) -> LiveOptions {
+    fn live_options(&self, argv: &[OsText]) -> LiveOptions {
         LiveOptions {
-            argv: argv.iter().map(Into::into).collect(),
+            argv: argv.iter().map(|text| text.0.clone()).collect(),
             plugin: self.plugin.clone(),
             ..LiveOptions::default()
         }
@@ -290,7 +295,7 @@ impl Installation {
     /// Records a program into a file of our own format, as fast as it comes.
     /// Calls `progress` about five times a second with the instructions so far
     /// and the seconds; it returns false to stop, and the recording is complete
-    /// up to there.
+    /// up to there and says that it was stopped.
     ///
     /// # Errors
     /// A program that does not open, a file that cannot be written.
@@ -302,12 +307,15 @@ impl Installation {
     ) -> Result<RecordResult, RunError> {
         let start = Instant::now();
         let mut next_report = start;
+        let mut partial = false;
         let mut go_on = |done: u64| {
             if Instant::now() < next_report {
                 return true;
             }
             next_report = Instant::now() + Duration::from_millis(200);
-            progress(done, start.elapsed().as_secs_f64())
+            let goes_on = progress(done, start.elapsed().as_secs_f64());
+            partial |= !goes_on;
+            goes_on
         };
         let create =
             |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
@@ -320,6 +328,9 @@ impl Installation {
             recording
                 .run(spec.instructions, &mut go_on)
                 .map_err(failure)?;
+            if partial {
+                recording.stopped();
+            }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             written = recording.finish().map_err(failure)?;
         } else {
@@ -328,12 +339,16 @@ impl Installation {
             let mut recording = Recording::new(program, writer);
             pagewalk_trace::record_into(&mut recording, spec.instructions, &mut go_on)
                 .map_err(failure)?;
+            if partial {
+                recording.stopped();
+            }
             (facts, exit_status) = (recording.facts(), recording.exit_status());
             written = recording.finish().map_err(failure)?;
         }
         Ok(RecordResult {
             path: path.to_owned(),
             source: facts.name,
+            partial,
             instructions: written.instructions,
             ops: written.ops,
             bytes: written.bytes,

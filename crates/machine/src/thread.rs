@@ -25,11 +25,9 @@ pub(crate) enum State {
     Changing(Event, u64),
     /// Waits until all programs of the mix have come to their regions of interest.
     Gathering,
-    /// Gone.
-    Exited,
 }
 
-/// A thread of the program.
+/// A thread of the program that has not ended.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) process: ProcessId,
@@ -79,13 +77,12 @@ impl Thread {
     }
 }
 
-/// A process of the program.
+/// A process of the program that has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// Tickets up to this one have taken effect.
     pub(crate) applied: u64,
-    pub(crate) alive: bool,
     /// Of a mix: number of the program that it belongs to.
     pub(crate) part: usize,
 }

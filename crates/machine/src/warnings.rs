@@ -12,6 +12,11 @@ use crate::results::{DesignResult, Stat};
 /// The warnings of a run, each one sentence.
 pub(crate) fn warnings(facts: &Facts, designs: &[DesignResult]) -> Vec<String> {
     let mut out = Vec::new();
+    if let Some(instructions) = facts.stopped {
+        out.push(format!(
+            "the trace is partial: an interrupt stopped its recording after {instructions} instructions"
+        ));
+    }
     if facts.infer_mappings {
         out.extend(inferred_mappings(designs));
     }

@@ -8,10 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pagewalk_ring::record;
+use pagewalk_ring::{Trouble, record};
 
 use crate::guest::{string, strings};
 use crate::{api, process};
+
+/// Descriptors that an emulator needs at a time to load itself, the plugin and the program.
+const DESCRIPTORS: usize = 4;
 
 /// `#!` lines that lead to another such script, as many as the kernel follows.
 const SCRIPTS: usize = 5;
@@ -126,6 +129,25 @@ fn target(directory: Option<i32>, path: &CStr, flags: u64) -> Option<PathBuf> {
     }
 }
 
+/// Whether the emulator could open what it needs to start in this process's place. It would
+/// end with a message of its own, which looks like the program's failure.
+fn enough_descriptors() -> bool {
+    // SAFETY: an all-zero rlimit is valid, and the call fills it; what is not open says so.
+    let free = |limit: &mut libc::rlimit| unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, limit) != 0 {
+            return DESCRIPTORS;
+        }
+        let goes = |&fd: &i32| {
+            let flags = libc::fcntl(fd, libc::F_GETFD);
+            flags < 0 || flags & libc::FD_CLOEXEC != 0
+        };
+        let limit = i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX);
+        (0..limit).filter(goes).take(DESCRIPTORS).count()
+    };
+    // SAFETY: as above.
+    free(&mut unsafe { std::mem::zeroed() }) >= DESCRIPTORS
+}
+
 /// Executes the emulator on what the guest wants to execute. Returns when that
 /// cannot be: then QEMU's own execve fails as the guest expects, or runs a
 /// program of another architecture on the bare processor.
@@ -170,6 +192,9 @@ pub fn replace(vcpu: usize, directory: Option<i32>, path: u64, argv: u64, envp: 
             .chain([std::ptr::null()])
             .collect()
     };
+    if !enough_descriptors() {
+        process::lost(Trouble::Image, libc::EMFILE);
+    }
     // SAFETY: called on the thread of the virtual CPU.
     unsafe { p.push(record::word(record::EXEC, ticket)) };
     p.publish();

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use pagewalk_ring::{
-    Control, Header, Producer, Segment, futex_wait, futex_wake, receive_fd, record, send_fd,
+    Control, Header, Producer, Segment, Trouble, futex_wait, futex_wake, receive_fd, record,
+    send_fd,
 };
 
 use crate::settings::Settings;
@@ -149,13 +150,21 @@ fn map(descriptor: &OwnedFd, bytes: usize) -> io::Result<*mut u8> {
 }
 
 /// Makes a segment for this process and tells the engine. Descriptors are open
-/// only meanwhile: programs close or count them as they like.
+/// only meanwhile, two at a time: programs close or count them as they like.
 fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
+    let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
+    let stream = UnixStream::connect_addr(&address)?;
     // SAFETY: a new descriptor, owned here.
     let memory = unsafe {
         let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            if !forked {
+                // A child can tell in another way, and may try again.
+                let errno = error.raw_os_error().unwrap_or(0) as u8;
+                send_fd(stream.as_fd(), &[0, errno], None)?;
+            }
+            return Err(error);
         }
         OwnedFd::from_raw_fd(fd)
     };
@@ -168,20 +177,55 @@ fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()>
     // a child that has no use for it any more.
     let segment = unsafe { Segment::create(map(&memory, bytes)?, settings.geometry) };
     segment.header().inherited.store(inherited, Relaxed);
-
-    let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
-    let stream = UnixStream::connect_addr(&address)?;
     send_fd(stream.as_fd(), &[u8::from(forked)], Some(memory.as_fd()))?;
+    drop(memory);
     let mut answer = [0];
-    let (n, control) = receive_fd(stream.as_fd(), &mut answer)?;
-    let (1, Some(control)) = (n, control) else {
-        return Err(io::Error::other("the engine has gone"));
-    };
-    if CONTROL.load(Relaxed).is_null() {
-        CONTROL.store(map(&control, 4096)?.cast(), Release);
+    // A child has its parent's control page, and is sent none.
+    match (receive_fd(stream.as_fd(), &mut answer)?, forked) {
+        ((1, None), true) => {}
+        ((1, Some(control)), false) => CONTROL.store(map(&control, 4096)?.cast(), Release),
+        _ => return Err(io::Error::other("the engine has gone")),
     }
     SEGMENT.store(Box::into_raw(Box::new(segment)), Release);
     Ok(())
+}
+
+/// [`announce`] of a child. The program may have taken all descriptors that it may have:
+/// then those between its limit and the most that it could raise that to are lent to it
+/// meanwhile.
+fn announce_child(inherited: u64) -> io::Result<()> {
+    let done = announce(settings(), true, inherited);
+    let Err(error) = &done else {
+        return done;
+    };
+    // SAFETY: an all-zero rlimit is valid, and the calls read and write only it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if error.raw_os_error() != Some(libc::EMFILE)
+            || libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0
+            || limit.rlim_cur >= limit.rlim_max
+        {
+            return done;
+        }
+        let raised = libc::rlimit {
+            rlim_cur: limit.rlim_max,
+            ..limit
+        };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raised);
+        let done = announce(settings(), true, inherited);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        done
+    }
+}
+
+/// The engine is told that this process cannot be followed, and ends the run: nobody must
+/// take what is known of the program for the whole of it.
+pub fn lost(trouble: Trouble, errno: i32) -> ! {
+    // SAFETY: mapped in `start`, and never unmapped.
+    let control = unsafe { &*CONTROL.load(Acquire) };
+    control.report(trouble, errno, std::process::id());
+    // SAFETY: as in `die`.
+    unsafe { libc::_exit(125) }
 }
 
 /// First thing in a process image.
@@ -205,11 +249,14 @@ unsafe extern "C" fn after_fork() {
         vcpu.alive.store(false, Relaxed);
     }
     EXECUTED.store(0, Relaxed);
-    if let Err(error) = announce(settings(), true, inherited) {
-        // The engine has ended: so does its program.
-        die(&format!(
-            "a child process does not reach the engine: {error}"
-        ));
+    if let Err(error) = announce_child(inherited) {
+        match error.raw_os_error() {
+            // The engine has ended, or is about to: so does its program.
+            None | Some(libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE) => die(&format!(
+                "a child process does not reach the engine: {error}"
+            )),
+            Some(errno) => lost(Trouble::Child, errno),
+        }
     }
     let vcpu = CURRENT.get();
     if vcpu != usize::MAX {

@@ -61,7 +61,7 @@ pub fn send_fd(
 /// 0 bytes: the other end is closed.
 ///
 /// # Errors
-/// Those of `recvmsg`.
+/// Those of `recvmsg`; `EMFILE` when a descriptor came and this process may have no more.
 pub fn receive_fd(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -107,6 +107,9 @@ pub fn receive_fd(
             }
             header = libc::CMSG_NXTHDR(&message, header);
         }
+    }
+    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
     }
     Ok((received, descriptor))
 }

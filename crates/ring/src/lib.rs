@@ -17,4 +17,4 @@ pub use channel::{receive_fd, send_fd};
 pub use consumer::{Consumer, RingError};
 pub use futex::{futex_wait, futex_wake};
 pub use producer::Producer;
-pub use segment::{Control, Geometry, Header, Segment, Slot, slot_state};
+pub use segment::{Control, Geometry, Header, Segment, Slot, Trouble, slot_state};

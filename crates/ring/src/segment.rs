@@ -1,10 +1,13 @@
 use std::mem::{align_of, size_of};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+use crate::futex_wake;
 
 /// "pagewalk" as bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// Changes with every change of the layout or of the records.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Bytes before the first slot.
 const HEADER_BYTES: usize = 4096;
 
@@ -140,6 +143,46 @@ pub struct Control {
     pub abort: AtomicU32,
     /// Process number of the engine.
     pub engine: AtomicU32,
+    /// Why the program cannot be followed any more, see [`Control::trouble`]; 0: it can.
+    trouble: AtomicU64,
+}
+
+/// What keeps a program from being followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A process that was forked does not reach the engine.
+    Child = 1,
+    /// The emulator cannot be started for what a process executes.
+    Image = 2,
+    /// The engine does not hear of new processes.
+    Listener = 3,
+}
+
+impl Control {
+    /// Says, if nobody has before, what keeps process `pid` from being followed, with the
+    /// kernel's error number for it, and wakes the engine.
+    pub fn report(&self, trouble: Trouble, errno: i32, pid: u32) {
+        let word = trouble as u64 | (errno as u64 & 0xffff) << 8 | u64::from(pid) << 32;
+        // First the word: the program may go on, and even end, after this.
+        let _ = self.trouble.compare_exchange(0, word, SeqCst, SeqCst);
+        self.doorbell.fetch_add(1, SeqCst);
+        futex_wake(&self.doorbell);
+    }
+
+    /// What was reported first: what, the kernel's error number, of which process.
+    #[inline]
+    pub fn trouble(&self) -> Option<(Trouble, i32, u32)> {
+        let word = self.trouble.load(Acquire);
+        if word == 0 {
+            return None;
+        }
+        let trouble = match word & 0xff {
+            1 => Trouble::Child,
+            2 => Trouble::Image,
+            _ => Trouble::Listener,
+        };
+        Some((trouble, (word >> 8 & 0xffff) as i32, (word >> 32) as u32))
+    }
 }
 
 /// One process's shared memory, mapped. Every word is an atomic, so nothing that
@@ -182,7 +225,7 @@ impl Segment {
     /// `base` is page-aligned and mapped, readable and writable, for `bytes`
     /// bytes for as long as the value or any reference from it lives.
     pub unsafe fn open(base: *mut u8, bytes: usize) -> Result<Segment, String> {
-        use std::sync::atomic::Ordering::{Acquire, Relaxed};
+        use std::sync::atomic::Ordering::Relaxed;
         if bytes < HEADER_BYTES {
             return Err(format!("the shared memory is too short: {bytes} bytes"));
         }

@@ -5,8 +5,10 @@
 //! order. An op is one instruction that matters to the memory system or to
 //! control flow, together with the plain instructions right before it.
 
+mod ended;
 mod mix;
 
+pub use ended::Ended;
 pub use mix::{Mix, Opens};
 use pagewalk_units::VirtAddr;
 pub use pagewalk_units::{Advice, Backing};
@@ -370,6 +372,8 @@ pub struct Facts {
     /// Of a mix: its programs. Process `i` is the first of program `i`, and those
     /// that it makes belong to it; each says where its region of interest begins.
     pub parts: Vec<Part>,
+    /// Of a recording that an interrupt has stopped: after so many instructions.
+    pub stopped: Option<u64>,
 }
 
 /// A program of a mix.
@@ -419,6 +423,10 @@ pub trait Program: Send {
     /// no machine that runs the program has a shortcut, and it does without.
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
         let _ = (thread, reply);
+    }
+    /// No machine asks for `thread` again: it has ended, or its process has.
+    fn gone(&mut self, thread: ThreadId) {
+        let _ = thread;
     }
     /// Blocks until some thread that was [`End::Empty`] or [`End::Blocked`] may
     /// have something, or for at most a tenth of a second.

@@ -274,6 +274,7 @@ impl Program for Mix {
             request: all(|f| f.request.is_some()).then(|| "request".to_owned()),
             live: !all(|f| !f.live),
             parts: parts.collect(),
+            stopped: self.members.iter().find_map(|m| m.facts.stopped),
         }
     }
 
@@ -332,6 +333,20 @@ impl Program for Mix {
             && let Some(run) = self.members[of.member].runs.get_mut(&of.run)
         {
             run.program.answer(of.inner, reply);
+        }
+    }
+
+    fn gone(&mut self, thread: ThreadId) {
+        let Some(of) = self.threads.remove(&thread) else {
+            return;
+        };
+        let runs = &mut self.members[of.member].runs;
+        if let Some(run) = runs.get_mut(&of.run) {
+            run.program.gone(of.inner);
+            run.live -= 1;
+            if run.live == 0 {
+                runs.remove(&of.run);
+            }
         }
     }
 }

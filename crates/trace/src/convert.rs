@@ -1,8 +1,7 @@
 //! From one format to another.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{Batch, End, Event, Kind, Op, Program, ProgramError, flags};
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use crate::champsim::{FLAGS, IP, Record, SP};
 use crate::open::{OpenOptions, open_trace};
+use crate::partial::PartialFile;
 use crate::pwt::{Header, TraceWriter};
 use crate::record::{Recording, copy, drive};
 
@@ -126,26 +126,22 @@ fn to_champsim(
     compression: &str,
     keep_good: bool,
 ) -> Result<Converted, ProgramError> {
-    let mut partial = to.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let done = write_champsim(program, to, &partial, compression, keep_good);
-    if done.is_err() {
-        // Unlike a part of a .pwt, it does not say that it is one.
-        drop(std::fs::remove_file(&partial));
-    }
-    done
+    // Unlike a part of a .pwt, it does not say that it is one: what fails leaves nothing.
+    let part = PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
+    let name = part.partial().to_owned();
+    write_champsim(program, to, part, &name, compression, keep_good)
 }
 
 fn write_champsim(
     mut program: Box<dyn Program>,
     to: &Path,
+    file: PartialFile,
     partial: &Path,
     compression: &str,
     keep_good: bool,
 ) -> Result<Converted, ProgramError> {
     let io = |e: std::io::Error| FileError::io(partial, "write the trace", &e);
-    let file = BufWriter::with_capacity(1 << 20, File::create(partial).map_err(io)?);
+    let file = BufWriter::with_capacity(1 << 20, file);
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();
     let (mut instructions, mut events, mut requests) = (0, 0u64, 0u64);
@@ -185,10 +181,7 @@ fn write_champsim(
         Err(e) => return Err(e),
     };
     records.flush(&mut out).map_err(io)?;
-    let file = out.finish().map_err(io)?;
-    file.sync_all().map_err(io)?;
-    let bytes = file.metadata().map_err(io)?.len();
-    std::fs::rename(partial, to).map_err(io)?;
+    let bytes = out.finish().and_then(PartialFile::publish).map_err(io)?;
     let mut lost = vec![
         "sizes of accesses, and latencies between dependent instructions".to_owned(),
         "addresses of plain instructions (they are numbered between their neighbours)".to_owned(),
@@ -215,14 +208,14 @@ fn write_champsim(
 
 /// Where the records go.
 enum Output {
-    Plain(BufWriter<File>),
-    Xz(liblzma::write::XzEncoder<BufWriter<File>>),
-    Gzip(flate2::write::GzEncoder<BufWriter<File>>),
-    Zstd(zstd::Encoder<'static, BufWriter<File>>),
+    Plain(BufWriter<PartialFile>),
+    Xz(liblzma::write::XzEncoder<BufWriter<PartialFile>>),
+    Gzip(flate2::write::GzEncoder<BufWriter<PartialFile>>),
+    Zstd(zstd::Encoder<'static, BufWriter<PartialFile>>),
 }
 
 impl Output {
-    fn new(file: BufWriter<File>, compression: &str) -> std::io::Result<Self> {
+    fn new(file: BufWriter<PartialFile>, compression: &str) -> std::io::Result<Self> {
         Ok(match compression {
             ".xz" => Output::Xz(liblzma::write::XzEncoder::new(file, 6)),
             ".gz" => Output::Gzip(flate2::write::GzEncoder::new(
@@ -243,7 +236,7 @@ impl Output {
         }
     }
 
-    fn finish(self) -> std::io::Result<File> {
+    fn finish(self) -> std::io::Result<PartialFile> {
         let file = match self {
             Output::Plain(w) => w,
             Output::Xz(w) => w.finish()?,

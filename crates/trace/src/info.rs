@@ -17,6 +17,7 @@ use crate::record::drive;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceInfo {
     /// The file.
+    #[serde(serialize_with = "shown")]
     pub path: PathBuf,
     /// Its format.
     pub format: Format,
@@ -52,10 +53,17 @@ pub struct TraceInfo {
     pub no_dependences: bool,
     /// There is a region of interest.
     pub has_roi: bool,
+    /// Why it is a part only, when that is known.
+    pub partial: Option<String>,
     /// Exit status of the first process, when the trace has its end.
     pub exit_status: Option<i32>,
     /// What a `.pwt` says of itself.
     pub header: Option<Header>,
+}
+
+/// A file's name, which need not be UTF-8, for people.
+fn shown<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// Different 4 KB pages: a bitmap for each 2 MB, so that dense and scattered
@@ -109,6 +117,9 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
         mappings_inferred: facts.infer_mappings,
         no_dependences: facts.no_dependences,
         has_roi: facts.has_roi,
+        partial: facts
+            .stopped
+            .map(|n| format!("stopped by an interrupt after {n} instructions")),
         exit_status: None,
         header,
     };

@@ -6,6 +6,7 @@ mod info;
 mod lackey;
 mod open;
 mod order;
+mod partial;
 mod pump;
 mod pwt;
 mod record;
@@ -17,6 +18,7 @@ pub use info::{TraceCheck, TraceInfo, check_trace, trace_info};
 pub use open::{Format, OpenOptions, open_trace};
 pub use order::Order;
 pub use pagewalk_input::{Compression, FileError};
+pub use partial::PartialFile;
 pub use pwt::{
     CodePart, Decoded, Header, Known, Mark, Shape, StepEncoder, StepPart, Taken, TraceWriter,
     Written,

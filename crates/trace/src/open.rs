@@ -147,6 +147,7 @@ impl Streamed {
             request: None,
             live: false,
             parts: Vec::new(),
+            stopped: None,
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),

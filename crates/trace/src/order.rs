@@ -9,47 +9,81 @@ use crate::pwt::Mark;
 /// How far the threads of a recording have come.
 ///
 /// A thread that waited goes on, when replayed, once every other thread has come
-/// as far as it had when this one went on while recording.
+/// as far as it had when this one went on while recording. What it has waited for once
+/// it need not wait for again, and a thread that it makes comes after that: a wait names
+/// those threads only that have moved meanwhile.
 pub struct Order {
     counted: Counted,
-    /// What is counted, and marks, of each thread so far.
-    units: BTreeMap<ThreadId, u64>,
-    waiting: BTreeSet<ThreadId>,
-    /// Process of each thread.
-    processes: BTreeMap<ThreadId, ProcessId>,
-    /// The last change of its address space that each thread has seen.
-    seen: BTreeMap<ThreadId, u64>,
-    /// Changes that each thread has made: the ticket, and the units before it.
-    changes: BTreeMap<ThreadId, Vec<(u64, u64)>>,
+    threads: BTreeMap<ThreadId, Thread>,
+    /// Threads by when they last moved.
+    moved: BTreeMap<u64, ThreadId>,
+    /// The time of the last move.
+    now: u64,
+    /// Ended threads among `threads`: somebody may still wait for their ends.
+    ended: usize,
+    /// How many of them there may be before those that nobody waits for are forgotten.
+    most_ended: usize,
 }
+
+/// A thread of a recording.
+#[derive(Default)]
+struct Thread {
+    process: ProcessId,
+    /// What is counted, and marks, so far.
+    units: u64,
+    /// When that changed last.
+    moved: u64,
+    waits: bool,
+    ended: bool,
+    /// The last change of its address space that it has seen.
+    seen: u64,
+    /// Changes that it has made and that others of its process may not have seen: the
+    /// ticket, and the units before it.
+    changes: Vec<(u64, u64)>,
+    /// It comes after all that others had done by then,
+    knows: u64,
+    /// but for what these did last.
+    owes: BTreeSet<ThreadId>,
+}
+
+/// Changes of a thread that are kept before anybody looks whether all have seen them.
+const CHANGES: usize = 64;
+/// Ended threads that are kept before anybody looks whether they are still needed.
+const ENDED: usize = 64;
 
 impl Order {
     /// Before the first op of the first thread.
     pub fn new(counted: Counted) -> Self {
         Order {
             counted,
-            units: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            processes: BTreeMap::from([(0, 0)]),
-            seen: BTreeMap::new(),
-            changes: BTreeMap::new(),
+            threads: BTreeMap::from([(0, Thread::default())]),
+            moved: BTreeMap::new(),
+            now: 0,
+            ended: 0,
+            most_ended: ENDED,
         }
+    }
+
+    /// How many threads are kept.
+    pub fn kept(&self) -> usize {
+        self.threads.len()
     }
 
     /// Whether the thread has not gone on since it was blocked.
     pub fn waits(&self, thread: ThreadId) -> bool {
-        self.waiting.contains(&thread)
+        self.threads.get(&thread).is_some_and(|t| t.waits)
     }
 
     /// `thread` goes on, if it waited, with this end when there is nothing before it:
     /// the mark that stands before what it does.
     pub fn goes_on(&mut self, thread: ThreadId, end: Option<&End>) -> Option<Mark> {
-        if !self.waiting.remove(&thread) {
+        let me = self.threads.get_mut(&thread)?;
+        if !std::mem::take(&mut me.waits) {
             return None;
         }
         let ticket = match end {
             Some(End::Meet { ticket }) => *ticket,
-            _ => self.seen.get(&thread).copied().unwrap_or(0),
+            _ => me.seen,
         };
         Some(Mark::Wait(self.others(thread, ticket), self.counted))
     }
@@ -57,44 +91,65 @@ impl Order {
     /// How far the others were when `thread`, which had seen the changes up to
     /// `ticket`, went on. They may have been read further than that: a change that
     /// it had not seen was made later.
-    fn others(&self, thread: ThreadId, ticket: u64) -> Vec<(ThreadId, u64)> {
-        let process = self.processes.get(&thread);
-        let others = self.units.iter().filter(|(t, _)| **t != thread);
-        let far = |(t, n): (&ThreadId, &u64)| {
-            let shares = self.processes.get(t) == process;
-            let later = self.changes.get(t).filter(|_| shares).and_then(|made| {
-                let first = made.partition_point(|(number, _)| *number <= ticket);
-                made.get(first).map(|(_, before)| *before)
-            });
-            (*t, later.map_or(*n, |before| before.min(*n)))
+    fn others(&mut self, thread: ThreadId, ticket: u64) -> Vec<(ThreadId, u64)> {
+        let Some(me) = self.threads.get_mut(&thread) else {
+            return Vec::new();
         };
-        others.map(far).collect()
+        let (process, knows) = (me.process, std::mem::replace(&mut me.knows, self.now));
+        let mut names = std::mem::take(&mut me.owes);
+        names.extend(self.moved.range(knows + 1..).map(|(_, t)| *t));
+        names.remove(&thread);
+        let mut owes = BTreeSet::new();
+        let far = names.into_iter().filter_map(|other| {
+            let t = self.threads.get(&other)?;
+            let first = t.changes.partition_point(|(number, _)| *number <= ticket);
+            let later = t.changes.get(first).filter(|_| t.process == process);
+            let far = later.map_or(t.units, |(_, before)| t.units.min(*before));
+            if far < t.units {
+                owes.insert(other);
+            }
+            Some((other, far))
+        });
+        let far = far.collect();
+        if let Some(me) = self.threads.get_mut(&thread) {
+            me.owes = owes;
+        }
+        far
     }
 
     /// The thread has come so many units further.
     pub fn advance(&mut self, thread: ThreadId, units: u64) {
-        *self.units.entry(thread).or_default() += units;
+        if units == 0 {
+            return;
+        }
+        self.now += 1;
+        let t = self.threads.entry(thread).or_default();
+        t.units += units;
+        if t.moved != 0 {
+            self.moved.remove(&t.moved);
+        }
+        t.moved = self.now;
+        self.moved.insert(self.now, thread);
     }
 
     /// The thread has met the change with this ticket.
     pub fn meets(&mut self, thread: ThreadId, ticket: u64) {
-        self.seen.insert(thread, ticket);
+        self.threads.entry(thread).or_default().seen = ticket;
     }
 
     /// What the thread did has ended so: the mark to write of that.
     pub fn ends(&mut self, thread: ThreadId, end: &End) -> Option<Mark> {
         self.note(thread, end);
-        let units = self.units.entry(thread).or_default();
         match end {
             End::More | End::Empty => None,
             End::Blocked => {
-                if self.waiting.insert(thread) {
-                    *units += 1;
+                if !std::mem::replace(&mut self.threads.entry(thread).or_default().waits, true) {
+                    self.advance(thread, 1);
                 }
                 None
             }
             End::Wait { until, counted } => {
-                *units += 1;
+                self.advance(thread, 1);
                 Some(Mark::Wait(until.clone(), *counted))
             }
             End::Event { .. }
@@ -102,7 +157,10 @@ impl Order {
             | End::Barrier { .. }
             | End::Ask(_)
             | End::Exit => {
-                *units += 1;
+                self.advance(thread, 1);
+                if *end == End::Exit {
+                    self.end(thread);
+                }
                 Some(Mark::End(end.clone()))
             }
         }
@@ -113,28 +171,196 @@ impl Order {
         match end {
             End::Meet { ticket } => self.meets(thread, *ticket),
             End::Event { event, ticket } => {
-                let process = self.processes.get(&thread).copied().unwrap_or(0);
-                let seen = self.seen.get(&thread).copied().unwrap_or(0);
+                let me = self.threads.entry(thread).or_default();
+                let (parent, seen) = (me.process, me.seen);
+                // It comes after what its maker comes after.
+                let made = |process, seen| Thread {
+                    process,
+                    seen,
+                    knows: me.knows,
+                    owes: me.owes.clone(),
+                    ..Thread::default()
+                };
                 match event {
-                    Event::Spawn { thread: made } => {
-                        self.processes.insert(*made, process);
-                        self.seen.insert(*made, seen);
+                    Event::Spawn { thread: id } => {
+                        let made = made(parent, seen);
+                        self.threads.insert(*id, made);
                     }
-                    Event::Fork { process, thread } => {
-                        self.processes.insert(*thread, *process);
+                    Event::Fork {
+                        process,
+                        thread: id,
+                    } => {
+                        let made = made(*process, 0);
+                        self.threads.insert(*id, made);
                     }
                     _ => {}
                 }
                 if *ticket > 0 {
-                    self.seen.insert(thread, *ticket);
-                    let before = self.units.get(&thread).copied().unwrap_or(0);
-                    self.changes
-                        .entry(thread)
-                        .or_default()
-                        .push((*ticket, before));
+                    let me = self.threads.entry(thread).or_default();
+                    me.seen = *ticket;
+                    me.changes.push((*ticket, me.units));
+                    if me.changes.len().is_power_of_two() && me.changes.len() >= CHANGES {
+                        self.forget_changes(thread);
+                    }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Forgets changes of a thread that all of its process have seen.
+    fn forget_changes(&mut self, thread: ThreadId) {
+        let process = self.threads.get(&thread).map(|t| t.process);
+        let shares = |t: &&Thread| !t.ended && Some(t.process) == process;
+        let seen = self.threads.values().filter(shares).map(|t| t.seen).min();
+        if let (Some(seen), Some(me)) = (seen, self.threads.get_mut(&thread)) {
+            me.changes.retain(|(ticket, _)| *ticket > seen);
+        }
+    }
+
+    fn end(&mut self, thread: ThreadId) {
+        if let Some(t) = self.threads.get_mut(&thread) {
+            t.ended = true;
+            t.owes = BTreeSet::new();
+            self.ended += 1;
+        }
+        if self.ended < self.most_ended {
+            return;
+        }
+        // Those that every living thread comes after.
+        let living = || self.threads.values().filter(|t| !t.ended);
+        let known = living().map(|t| t.knows).min().unwrap_or(self.now);
+        let owed: BTreeSet<ThreadId> = living().flat_map(|t| &t.owes).copied().collect();
+        let moved = &mut self.moved;
+        self.threads.retain(|id, t| {
+            let goes = t.ended && t.moved <= known && !owed.contains(id);
+            if goes {
+                moved.remove(&t.moved);
+            }
+            !goes
+        });
+        self.ended = self.threads.values().filter(|t| t.ended).count();
+        self.most_ended = ENDED.max(2 * self.ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use pagewalk_stream::{Counted, End, Event, ThreadId};
+    use pagewalk_units::rng;
+    use rand::RngExt;
+
+    use super::Order;
+    use crate::pwt::Mark;
+
+    fn spawn(thread: ThreadId) -> End {
+        let event = Event::Spawn { thread };
+        End::Event { event, ticket: 0 }
+    }
+
+    fn wait(order: &mut Order, thread: ThreadId) -> Vec<(ThreadId, u64)> {
+        match order.goes_on(thread, None) {
+            Some(Mark::Wait(until, Counted::Instructions)) => until,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn threads_one_after_another_cost_what_lives() {
+        let mut order = Order::new(Counted::Instructions);
+        let mut named = 0;
+        for thread in 1..=3000 {
+            order.ends(0, &spawn(thread));
+            order.ends(0, &End::Blocked);
+            order.advance(thread, 10);
+            order.ends(thread, &End::Exit);
+            named += wait(&mut order, 0).len();
+            assert!(order.kept() < 200, "{}", order.kept());
+        }
+        assert_eq!(named, 3000);
+    }
+
+    #[test]
+    fn changes_that_all_have_seen_are_forgotten() {
+        let mut order = Order::new(Counted::Ops);
+        order.ends(0, &spawn(1));
+        for ticket in 1..=10_000 {
+            let event = Event::NOTHING;
+            order.ends(0, &End::Event { event, ticket });
+            order.ends(1, &End::Meet { ticket });
+        }
+        assert!(order.threads[&0].changes.len() < 200);
+    }
+
+    /// What a thread comes after by all the waits so far: its own, and those of the threads
+    /// that made it.
+    #[test]
+    fn a_wait_and_those_before_it_say_how_far_all_others_were() {
+        let mut rng = rng(7, "order");
+        for _ in 0..30 {
+            let mut order = Order::new(Counted::Instructions);
+            let mut units = BTreeMap::from([(0, 0u64)]);
+            let mut after: BTreeMap<ThreadId, BTreeMap<ThreadId, u64>> = BTreeMap::new();
+            let mut living = vec![0];
+            let mut made = 0;
+            for _ in 0..600 {
+                let thread = living[rng.random_range(0..living.len())];
+                if order.waits(thread) {
+                    let until = wait(&mut order, thread);
+                    let known = after.entry(thread).or_default();
+                    for (other, far) in until {
+                        assert!(far <= units[&other]);
+                        known.insert(other, far);
+                    }
+                    for (other, far) in units.iter().filter(|(t, _)| **t != thread) {
+                        assert_eq!(known.get(other).copied().unwrap_or(0), *far);
+                    }
+                }
+                match rng.random_range(0..6) {
+                    0 if made < 100 => {
+                        made += 1;
+                        order.ends(thread, &spawn(made));
+                        *units.entry(thread).or_default() += 1;
+                        let known = after.get(&thread).cloned().unwrap_or_default();
+                        after.insert(made, known);
+                        units.insert(made, 0);
+                        living.push(made);
+                    }
+                    1 => {
+                        order.ends(thread, &End::Blocked);
+                        *units.entry(thread).or_default() += 1;
+                    }
+                    2 if living.len() > 1 => {
+                        order.ends(thread, &End::Exit);
+                        *units.entry(thread).or_default() += 1;
+                        living.retain(|t| *t != thread);
+                    }
+                    n => {
+                        order.advance(thread, n);
+                        *units.entry(thread).or_default() += n;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_had_not_seen_a_change_waits_for_what_came_before_it_and_later_for_the_rest() {
+        let mut order = Order::new(Counted::Instructions);
+        order.ends(0, &spawn(1));
+        order.ends(1, &End::Blocked);
+        order.advance(0, 10);
+        let event = Event::NOTHING;
+        order.ends(0, &End::Event { event, ticket: 1 });
+        order.advance(0, 100);
+        assert_eq!(wait(&mut order, 1), [(0, 11)]);
+        order.ends(1, &End::Meet { ticket: 1 });
+        order.ends(1, &End::Blocked);
+        // It has not moved since, but was waited for in part only.
+        assert_eq!(wait(&mut order, 1), [(0, 112)]);
+        order.ends(1, &End::Blocked);
+        assert!(wait(&mut order, 1).is_empty());
     }
 }

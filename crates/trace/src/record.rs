@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stream::{
-    Batch, Counted, End, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
+    Batch, Counted, End, Ended, Event, Facts, ProcessId, Program, ProgramError, ThreadId, Units,
 };
 
 use crate::order::Order;
@@ -31,11 +31,19 @@ impl Recording {
         self.writer.written()
     }
 
-    /// Completes the trace.
+    /// An interrupt has stopped it: the completed trace says so.
+    pub fn stopped(&mut self) {
+        self.writer.stopped();
+    }
+
+    /// Completes the trace. That of a part of a program says so, too.
     ///
     /// # Errors
     /// When it cannot be written, such as to a full disk.
-    pub fn finish(self) -> Result<Written, ProgramError> {
+    pub fn finish(mut self) -> Result<Written, ProgramError> {
+        if self.program.facts().stopped.is_some() {
+            self.stopped();
+        }
         Ok(self.writer.finish()?)
     }
 }
@@ -65,6 +73,10 @@ impl Program for Recording {
         self.program.answer(thread, reply);
     }
 
+    fn gone(&mut self, thread: ThreadId) {
+        self.program.gone(thread);
+    }
+
     fn wait(&mut self) {
         self.program.wait();
     }
@@ -85,13 +97,15 @@ pub(super) fn drive(
     visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
 ) -> Result<(), ProgramError> {
     let deterministic = program.facts().deterministic;
+    // Those that live, and which have lived.
     let mut threads = BTreeMap::from([(0, Asked::new(0))]);
+    let mut ended = Ended::default();
     let mut batch = Batch::new();
-    while threads.values().any(|t| t.lives) {
+    while !threads.is_empty() {
         let mut moved = false;
         let ids: Vec<ThreadId> = threads.keys().copied().collect();
         for id in ids {
-            if !threads[&id].lives || held(&threads, id) {
+            if held(&threads, &ended, id) {
                 continue;
             }
             let end = program.fill(id, &mut batch)?;
@@ -104,7 +118,10 @@ pub(super) fn drive(
             me.hold = None;
             let process = me.process;
             match end {
-                End::Exit => me.lives = false,
+                End::Exit => {
+                    threads.remove(&id);
+                    ended.insert(id);
+                }
                 End::Barrier { number } => {
                     me.reached = number;
                     me.hold = Some(end);
@@ -143,7 +160,6 @@ pub(super) fn drive(
 /// A thread as [`drive`] sees it.
 struct Asked {
     process: ProcessId,
-    lives: bool,
     /// Its process has ended: it waits for nobody, and nobody for it.
     killed: bool,
     /// What was read of it.
@@ -158,7 +174,6 @@ impl Asked {
     fn new(process: ProcessId) -> Self {
         Asked {
             process,
-            lives: true,
             killed: false,
             units: Units::default(),
             reached: 0,
@@ -168,18 +183,16 @@ impl Asked {
 }
 
 /// Whether thread `id` has to wait for another.
-fn held(threads: &BTreeMap<ThreadId, Asked>, id: ThreadId) -> bool {
+fn held(threads: &BTreeMap<ThreadId, Asked>, ended: &Ended, id: ThreadId) -> bool {
     let me = &threads[&id];
-    let waited_for = |t: &Asked| t.lives && !t.killed;
     match &me.hold {
         _ if me.killed => false,
         Some(End::Barrier { number }) => threads.iter().any(|(other, t)| {
-            *other != id && t.process == me.process && waited_for(t) && t.reached < *number
+            *other != id && t.process == me.process && !t.killed && t.reached < *number
         }),
         Some(End::Wait { until, counted }) => until.iter().any(|(other, units)| {
-            threads
-                .get(other)
-                .is_none_or(|t| waited_for(t) && t.units.counted(*counted) < *units)
+            let before = |t: &Asked| !t.killed && t.units.counted(*counted) < *units;
+            !ended.contains(*other) && threads.get(other).is_none_or(before)
         }),
         _ => false,
     }

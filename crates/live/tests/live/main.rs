@@ -4,6 +4,7 @@
 mod asking;
 mod corrupt;
 mod driver;
+mod limits;
 mod programs;
 mod recording;
 mod tools;
@@ -528,7 +529,8 @@ fn dropping_the_stream_ends_all_its_processes() {
     if !present() {
         return;
     }
-    let mut live = Live::launch(options(&["sh", "-c", "sleep 1000 & sleep 1000"])).unwrap();
+    let shell = format!("sleep {0} & sleep {0}", a_long_time());
+    let mut live = Live::launch(options(&["sh", "-c", &shell])).unwrap();
     let mut batch = pagewalk_stream::Batch::new();
     for _ in 0..200 {
         live.fill(0, &mut batch).unwrap();
@@ -546,16 +548,21 @@ fn dropping_the_stream_ends_all_its_processes() {
     }
 }
 
-/// Processes of this test that sleep for 1000 seconds.
+/// Seconds that only this test's processes sleep for.
+fn a_long_time() -> String {
+    format!("1000.{}", std::process::id())
+}
+
+/// Processes of this test that do.
 fn sleepers() -> usize {
-    let mine = format!("pagewalk-{}-", std::process::id());
+    let mine = format!("sleep\0{}\0", a_long_time());
     std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter_map(|d| std::fs::read(d.path().join("cmdline")).ok())
         .filter(|c| {
             let text = String::from_utf8_lossy(c);
-            text.contains(&mine) && text.ends_with("sleep\x001000\0")
+            text.contains("socket=pagewalk-") && text.ends_with(&mine)
         })
         .count()
 }

@@ -57,7 +57,8 @@ impl Machine {
                 self.settle(hub, me, false)?;
             }
             End::Exit => {
-                self.release(id, core, State::Exited);
+                self.release(id, core, State::Ready);
+                self.bury(id);
                 self.settle(hub, me, false)?;
             }
         }
@@ -74,7 +75,7 @@ impl Machine {
         let process = self.threads[&id].process;
         let pid = self.processes[&process].pid;
         if let Event::Spawn { thread } | Event::Fork { thread, .. } = &event
-            && self.threads.contains_key(thread)
+            && (self.threads.contains_key(thread) || self.ended.contains(*thread))
         {
             return Err(Outcome::Program(format!(
                 "the program starts thread {thread} twice: the recording is damaged"
@@ -130,7 +131,6 @@ impl Machine {
                     Process {
                         pid,
                         applied: 0,
-                        alive: true,
                         part,
                     },
                 );
@@ -172,14 +172,9 @@ impl Machine {
 
     /// All its threads are gone with it.
     fn end_process(&mut self, process: ProcessId, fx: &mut Effects) {
-        let Some(p) = self.processes.get_mut(&process) else {
+        let Some(Process { pid, .. }) = self.processes.remove(&process) else {
             return;
         };
-        if !p.alive {
-            return;
-        }
-        p.alive = false;
-        let pid = p.pid;
         let gone: Vec<ThreadId> = self
             .threads
             .iter()
@@ -188,16 +183,23 @@ impl Machine {
             .collect();
         for id in gone {
             if let State::Running(core) = self.threads[&id].state {
-                self.release(id, core, State::Exited);
+                self.release(id, core, State::Ready);
             }
             self.ready.retain(|r| *r != id);
-            self.threads.get_mut(&id).expect("just listed").state = State::Exited;
+            self.bury(id);
+            self.gone.push(id);
         }
-        if self.processes.values().all(|p| !p.alive) {
+        if self.processes.is_empty() {
             // The program is over. What it holds belongs to the result, so the
             // measured part ends before it is given back.
             self.leave_phase();
         }
         self.os.exit(pid, fx);
+    }
+
+    /// The thread lives no more: nothing is kept of it but that it lived.
+    fn bury(&mut self, id: ThreadId) {
+        self.threads.remove(&id);
+        self.ended.insert(id);
     }
 }

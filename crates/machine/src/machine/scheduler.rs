@@ -29,9 +29,9 @@ impl Machine {
             let ready_at = thread.ready_at;
             self.cores[core].idle(ready_at);
             self.catch_up(core);
-            if let Some(last) = self.ran[core].replace(id).filter(|&last| last != id) {
-                let pid = |thread| self.processes[&self.threads[&thread].process].pid;
-                let (from, to) = (pid(last), pid(id));
+            let to = self.processes[&self.threads[&id].process].pid;
+            let last = self.ran[core].replace((id, to));
+            if let Some((_, from)) = last.filter(|(last, _)| *last != id) {
                 let mut cost = self.os.context_switch(from, to);
                 if from != to {
                     let (cycles, pages) = self.os.stlt_restore(to);

@@ -71,6 +71,7 @@ impl Machine {
                 hub.recycle(item);
                 self.act_on_end(hub, me, id, core, end)?;
                 self.wake_waiting();
+                self.tell_gone(hub, me);
                 return Ok(None);
             }
             None => {

@@ -15,6 +15,7 @@ impl Machine {
     /// No core has a thread that can go on.
     pub(super) fn nothing_runs(&mut self, hub: &Hub, me: usize) -> Result<Option<Pause>, Outcome> {
         let starved = self.threads.values().any(|t| t.starved);
+        self.tell_gone(hub, me);
         if self.poll_blocked(hub, me)? || self.settle(hub, me, false)? {
             return Ok(None);
         }
@@ -24,7 +25,7 @@ impl Machine {
         if starved {
             return Ok(Some(Pause::Starved));
         }
-        if self.threads.values().all(|t| t.state == State::Exited) {
+        if self.threads.is_empty() {
             self.finish_program();
             return Ok(None);
         }
@@ -65,6 +66,13 @@ impl Machine {
         Ok(None)
     }
 
+    /// Tells the hub whose streams nobody goes on with.
+    pub(super) fn tell_gone(&mut self, hub: &Hub, me: usize) {
+        for id in self.gone.drain(..) {
+            hub.gone(me, id);
+        }
+    }
+
     /// Asks for blocked threads; whether one is ready again.
     pub(super) fn poll_blocked(&mut self, hub: &Hub, me: usize) -> Result<bool, Outcome> {
         let blocked: Vec<ThreadId> = self
@@ -98,10 +106,7 @@ impl Machine {
             .iter()
             .filter(|(id, t)| match &t.state {
                 State::AtBarrier(number) => self.threads.iter().all(|(other, o)| {
-                    other == *id
-                        || o.process != t.process
-                        || o.state == State::Exited
-                        || o.barrier >= *number
+                    other == *id || o.process != t.process || o.barrier >= *number
                 }),
                 State::Waiting(until, counted) => self.is_over(until, *counted),
                 _ => false,
@@ -121,9 +126,8 @@ impl Machine {
     /// Whether each thread has come as far as a wait asks.
     fn is_over(&self, until: &[(ThreadId, u64)], counted: Counted) -> bool {
         until.iter().all(|(other, units)| {
-            let far = |o: &Thread| o.units.counted(counted);
-            let there = |o: &Thread| o.state == State::Exited || far(o) >= *units;
-            self.threads.get(other).is_some_and(there)
+            let there = |o: &Thread| o.units.counted(counted) >= *units;
+            self.ended.contains(*other) || self.threads.get(other).is_some_and(there)
         })
     }
 
@@ -164,10 +168,7 @@ impl Machine {
                             // One that is about to go on may have to do with
                             // what is changed.
                             State::Waiting(until, counted) => !self.is_over(until, *counted),
-                            State::Blocked
-                            | State::AtBarrier(_)
-                            | State::Gathering
-                            | State::Exited => true,
+                            State::Blocked | State::AtBarrier(_) | State::Gathering => true,
                             State::Running(_) | State::Ready => false,
                         })
             });

@@ -5,7 +5,8 @@
 //! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
 //!          a thread, or the code that the steps in later blocks name
 //! index    for each block: offset u64, its header
-//! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n"
+//! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n", or
+//!          "PWTSTOP\n" of a recording that an interrupt has stopped
 //! ```
 //!
 //! All numbers are little-endian. A block belongs to one thread and stands for
@@ -23,6 +24,9 @@ use super::steps::{MOST_RECORDS, MOST_STEPS};
 
 pub const MAGIC: &[u8; 8] = b"PWTRACE\n";
 pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
+/// Instead, of a recording that an interrupt has stopped. What knows nothing of this takes
+/// the file for one that was cut off.
+pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// What is written. Version 1 had blocks of ops only, version 2 nothing of what the
 /// kernel reads and writes.
 pub const VERSION: u32 = 3;
@@ -343,8 +347,9 @@ pub fn file_header(header: &Header) -> Vec<u8> {
     out
 }
 
-/// Index and trailer for blocks at these offsets; the index begins at `at`.
-pub fn index(blocks: &[(u64, BlockHeader)], at: u64) -> Vec<u8> {
+/// Index and trailer for blocks at these offsets; the index begins at `at`. `stopped`: by an
+/// interrupt.
+pub fn index(blocks: &[(u64, BlockHeader)], at: u64, stopped: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(blocks.len() * INDEX_ENTRY + TRAILER_BYTES);
     for (offset, header) in blocks {
         out.extend_from_slice(&offset.to_le_bytes());
@@ -354,7 +359,11 @@ pub fn index(blocks: &[(u64, BlockHeader)], at: u64) -> Vec<u8> {
     out.extend_from_slice(&at.to_le_bytes());
     out.extend_from_slice(&(blocks.len() as u32).to_le_bytes());
     out.extend_from_slice(&crc.to_le_bytes());
-    out.extend_from_slice(TRAILER_MAGIC);
+    out.extend_from_slice(if stopped {
+        STOPPED_MAGIC
+    } else {
+        TRAILER_MAGIC
+    });
     out
 }
 

@@ -10,8 +10,8 @@ use pagewalk_input::FileError;
 use pagewalk_stream::ThreadId;
 
 use super::block::{
-    BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, TRAILER_BYTES,
-    TRAILER_MAGIC, VERSION, read_at,
+    BlockHeader, HEADER_BYTES, Header, Holds, INDEX_ENTRY, MAGIC, MOST_JSON, STOPPED_MAGIC,
+    TRAILER_BYTES, TRAILER_MAGIC, VERSION, read_at,
 };
 use super::code::CodeInFile;
 
@@ -22,6 +22,8 @@ pub(crate) struct PwtFile {
     pub blocks: Vec<(u64, BlockHeader)>,
     /// Where a scan without index stopped, and why.
     pub stopped: Option<FileError>,
+    /// An interrupt has stopped the recording.
+    pub interrupted: bool,
 }
 
 impl PwtFile {
@@ -36,10 +38,12 @@ impl PwtFile {
             header,
             blocks: Vec::new(),
             stopped: None,
+            interrupted: false,
         };
         match read_index(path, &mut file, bytes, first) {
-            Ok(blocks) => {
+            Ok((blocks, interrupted)) => {
                 opened.blocks = blocks;
+                opened.interrupted = interrupted;
             }
             Err(error) if !recover => return Err(error),
             Err(_) => {
@@ -113,7 +117,13 @@ fn read_header(path: &Path, file: &mut File, bytes: u64) -> Result<(Header, u64)
 
 type Blocks = Vec<(u64, BlockHeader)>;
 
-fn read_index(path: &Path, file: &mut File, bytes: u64, first: u64) -> Result<Blocks, FileError> {
+/// The blocks, and whether an interrupt has stopped the recording.
+fn read_index(
+    path: &Path,
+    file: &mut File,
+    bytes: u64,
+    first: u64,
+) -> Result<(Blocks, bool), FileError> {
     let advice =
         "the recording was cut off, or the file was; read what is there with the option to recover";
     let unfinished = |what: &str| FileError::at(path, bytes, format!("{what}: {advice}"));
@@ -125,7 +135,8 @@ fn read_index(path: &Path, file: &mut File, bytes: u64, first: u64) -> Result<Bl
     };
     let trailer: [u8; TRAILER_BYTES] =
         read_at(file, at).map_err(|e| FileError::io(path, "read the trace", &e))?;
-    if &trailer[16..] != TRAILER_MAGIC {
+    let interrupted = &trailer[16..] == STOPPED_MAGIC;
+    if &trailer[16..] != TRAILER_MAGIC && !interrupted {
         return Err(unfinished("the trace has no index"));
     }
     let start = u64::from_le_bytes(trailer[..8].try_into().expect("eight bytes"));
@@ -161,7 +172,7 @@ fn read_index(path: &Path, file: &mut File, bytes: u64, first: u64) -> Result<Bl
         }
         blocks.push((offset, header));
     }
-    Ok(blocks)
+    Ok((blocks, interrupted))
 }
 
 /// Finds blocks from the front, as far as they are good.

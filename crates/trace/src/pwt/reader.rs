@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{BATCH_OPS, Batch, End, Facts, Kind, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    BATCH_OPS, Batch, End, Ended, Facts, Kind, Op, Program, ProgramError, ThreadId,
+};
 
 use super::block::{BlockHeader, Holds, load};
 use super::code::{CodeInFile, Known};
@@ -198,13 +200,6 @@ fn read_thread(
     Ok(())
 }
 
-/// One thread of the recorded program.
-struct Thread {
-    pump: Pump<Mark>,
-    /// Ops and marks given.
-    ended: bool,
-}
-
 /// What a thread needs when its first ops are asked for.
 #[derive(Default)]
 struct Plan {
@@ -227,7 +222,10 @@ pub(crate) struct PwtProgram {
     path: Arc<PathBuf>,
     code: Arc<CodeInFile>,
     plans: BTreeMap<ThreadId, Plan>,
-    threads: BTreeMap<ThreadId, Thread>,
+    /// Threads that are being read.
+    threads: BTreeMap<ThreadId, Pump<Mark>>,
+    /// Those that were read to their ends.
+    ended: Ended,
     /// A machine has replied to what the recorded program asked.
     replied: bool,
 }
@@ -274,11 +272,13 @@ impl PwtProgram {
                 request: file.header.request.clone(),
                 live: file.header.live,
                 parts: Vec::new(),
+                stopped: file.interrupted.then_some(total),
             },
             path: Arc::new(file.path),
             code,
             plans,
             threads: BTreeMap::new(),
+            ended: Ended::default(),
             replied: false,
         }
     }
@@ -287,8 +287,14 @@ impl PwtProgram {
         let Plan { blocks, skip } = self.plans.remove(&thread).unwrap_or_default();
         let (path, code) = (Arc::clone(&self.path), Arc::clone(&self.code));
         let pump = Pump::start(skip, move |sink| read_thread(&path, &code, &blocks, sink));
-        let begun = Thread { pump, ended: false };
-        self.threads.insert(thread, begun);
+        self.threads.insert(thread, pump);
+    }
+
+    /// Nothing follows of it.
+    fn end(&mut self, thread: ThreadId) {
+        self.plans.remove(&thread);
+        self.threads.remove(&thread);
+        self.ended.insert(thread);
     }
 }
 
@@ -307,26 +313,30 @@ impl Program for PwtProgram {
                 ),
             });
         }
+        if self.ended.contains(thread) {
+            return Ok(End::Exit);
+        }
         if !self.threads.contains_key(&thread) {
             self.start(thread);
         }
         let mine = self.threads.get_mut(&thread).expect("was started");
-        if mine.ended {
-            return Ok(End::Exit);
-        }
-        let Some((_, mark)) = mine.pump.next(&mut batch.ops)? else {
-            mine.ended = true;
+        let Some((_, mark)) = mine.next(&mut batch.ops)? else {
+            self.end(thread);
             return Ok(End::Exit);
         };
         Ok(match mark {
             None => End::More,
             Some(Mark::Wait(until, counted)) => End::Wait { until, counted },
             Some(Mark::End(End::Exit)) => {
-                mine.ended = true;
+                self.end(thread);
                 End::Exit
             }
             Some(Mark::End(end)) => end,
         })
+    }
+
+    fn gone(&mut self, thread: ThreadId) {
+        self.end(thread);
     }
 
     fn answer(&mut self, _: ThreadId, reply: Option<u64>) {

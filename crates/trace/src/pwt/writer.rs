@@ -1,9 +1,11 @@
 //! Writes `.pwt` files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -15,6 +17,7 @@ use super::code::CodePart;
 use super::codec::{Encoder, Streams};
 use super::marks::{Mark, put_mark};
 use super::steps::StepPart;
+use crate::partial::PartialFile;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
@@ -24,29 +27,27 @@ const STEP_LEVEL: i32 = 1;
 /// Where a finished trace goes.
 trait Target: Write + Send {
     /// Makes the file whole under its own name.
-    fn publish(&mut self) -> std::io::Result<()>;
+    fn publish(self: Box<Self>) -> std::io::Result<()>;
 }
 
-struct FileTarget {
-    file: BufWriter<File>,
-    partial: PathBuf,
-    path: PathBuf,
-}
+struct FileTarget(BufWriter<PartialFile>);
 
 impl Write for FileTarget {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.file.write(bytes)
+        self.0.write(bytes)
     }
     fn flush(&mut self) -> std::io::Result<()> {
-        self.file.flush()
+        self.0.flush()
     }
 }
 
 impl Target for FileTarget {
-    fn publish(&mut self) -> std::io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        std::fs::rename(&self.partial, &self.path)
+    fn publish(self: Box<Self>) -> std::io::Result<()> {
+        let file = self
+            .0
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?;
+        file.publish().map(drop)
     }
 }
 
@@ -62,7 +63,7 @@ impl<W: Write> Write for PlainTarget<W> {
 }
 
 impl<W: Write + Send> Target for PlainTarget<W> {
-    fn publish(&mut self) -> std::io::Result<()> {
+    fn publish(mut self: Box<Self>) -> std::io::Result<()> {
         self.0.flush()
     }
 }
@@ -93,7 +94,7 @@ pub struct Written {
 /// Writes a trace. Compression and writing run in a thread of their own.
 ///
 /// The file has its own name only once it is finished; until then, and when the
-/// writer is dropped or killed, it is `NAME.partial`, whose finished blocks can be
+/// writer is dropped or killed, it is a [`PartialFile`], whose finished blocks can be
 /// recovered.
 pub struct TraceWriter {
     path: PathBuf,
@@ -102,6 +103,7 @@ pub struct TraceWriter {
     blocks: Option<SyncSender<Sealed>>,
     worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
     written: Written,
+    stopped: Arc<AtomicBool>,
 }
 
 impl TraceWriter {
@@ -111,20 +113,11 @@ impl TraceWriter {
     /// When the file cannot be created, or `path` is a device, a pipe or a
     /// folder, which the finished trace would replace.
     pub fn create(path: &Path, header: &Header) -> Result<Self, FileError> {
-        if path.exists() && !path.is_file() {
-            let what = "is no regular file; give the name of a file to write";
-            return Err(FileError::new(path, what.to_owned()));
-        }
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file =
-            File::create(&partial).map_err(|e| FileError::io(&partial, "create the trace", &e))?;
-        let target = FileTarget {
-            file: BufWriter::with_capacity(1 << 20, file),
-            partial: partial.clone(),
-            path: path.to_owned(),
-        };
+        let mut file =
+            PartialFile::create(path).map_err(|e| FileError::io(path, "create the trace", &e))?;
+        file.keep();
+        let partial = file.partial().to_owned();
+        let target = FileTarget(BufWriter::with_capacity(1 << 20, file));
         Ok(Self::start(path, partial, header, Box::new(target)))
     }
 
@@ -136,9 +129,11 @@ impl TraceWriter {
     fn start(path: &Path, partial: PathBuf, header: &Header, target: Box<dyn Target>) -> Self {
         let (blocks, receiver) = sync_channel(4);
         let first = file_header(header);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&stopped);
         let worker = std::thread::Builder::new()
             .name("trace-writer".into())
-            .spawn(move || write_all(target, &first, &receiver))
+            .spawn(move || write_all(target, &first, &receiver, &theirs))
             .expect("a thread can be started");
         TraceWriter {
             path: path.to_owned(),
@@ -147,7 +142,18 @@ impl TraceWriter {
             blocks: Some(blocks),
             worker: Some(worker),
             written: Written::default(),
+            stopped,
         }
+    }
+
+    /// Where the file is until it is finished.
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// An interrupt has stopped what is written: the finished trace says so.
+    pub fn stopped(&mut self) {
+        self.stopped.store(true, Relaxed);
     }
 
     /// Appends ops of `thread`.
@@ -358,6 +364,7 @@ fn write_all(
     mut out: Box<dyn Target>,
     first: &[u8],
     blocks: &std::sync::mpsc::Receiver<Sealed>,
+    stopped: &AtomicBool,
 ) -> std::io::Result<u64> {
     out.write_all(first)?;
     let mut at = first.len() as u64;
@@ -385,7 +392,7 @@ fn write_all(
         out.write_all(&payload)?;
         at += (block.header.bytes().len() + payload.len()) as u64;
     }
-    let index = index(&entries, at);
+    let index = index(&entries, at, stopped.load(Relaxed));
     out.write_all(&index)?;
     out.publish()?;
     Ok(at + index.len() as u64)

@@ -6,7 +6,7 @@ use std::path::Path;
 use pagewalk_stream::{Batch, End, Event, Facts, Op, Program, ProgramError};
 use pagewalk_trace::{
     Header, OpenOptions, Recording, TraceWriter, check_trace, convert_trace, open_trace, record,
-    trace_info,
+    record_into, trace_info,
 };
 
 use crate::waits::Waits;
@@ -34,7 +34,7 @@ fn a_replay_gives_the_same_ops_and_events() {
             drain(replay.as_mut()) == live,
             "{name} with {threads} threads"
         );
-        assert!(!dir.path().join("t.pwt.partial").exists());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         let check = check_trace(&path, None).unwrap();
         assert!(check.whole, "{check:?}");
         assert_eq!(check.good_instructions, instructions(&live));
@@ -152,9 +152,9 @@ fn an_unfinished_recording_is_refused_and_can_be_recovered() {
         source.fill(0, &mut batch).unwrap();
         writer.ops(0, &batch.ops).unwrap();
     }
+    let partial = writer.partial().to_owned();
     drop(writer);
     assert!(!path.exists(), "a killed recording must not look whole");
-    let partial = dir.path().join("killed.pwt.partial");
     let message = refused(&partial, &OpenOptions::default());
     assert!(
         message.contains("no index") && message.contains("recover"),
@@ -170,6 +170,68 @@ fn an_unfinished_recording_is_refused_and_can_be_recovered() {
     let check = check_trace(&partial, None).unwrap();
     assert!(!check.whole);
     assert_eq!(check.good_instructions, instructions(&good));
+}
+
+#[test]
+fn two_recordings_to_one_name_leave_one_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("both.pwt");
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::write(&elsewhere, "not ours").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, dir.path().join("both.pwt.partial")).unwrap();
+    let mut recordings: Vec<Recording> = ["2000", "3000"]
+        .map(|updates| {
+            let source = program("gups", 1, &[("updates", updates)]);
+            let writer = TraceWriter::create(&path, &Header::of(&source.facts(), 4, "")).unwrap();
+            Recording::new(source, writer)
+        })
+        .into();
+    for recording in &mut recordings {
+        record_into(recording, None, &mut |_| true).unwrap();
+    }
+    let written: Vec<_> = recordings
+        .into_iter()
+        .map(|r| {
+            let written = r.finish().unwrap();
+            // Each as it ends.
+            assert!(check_trace(&path, None).unwrap().whole);
+            written
+        })
+        .collect();
+    assert_ne!(written[0].instructions, written[1].instructions);
+    let info = trace_info(&path, &OpenOptions::default()).unwrap();
+    assert_eq!(info.instructions, written[1].instructions);
+    assert_eq!(std::fs::read(&elsewhere).unwrap(), b"not ours");
+}
+
+#[test]
+fn a_recording_that_was_stopped_says_so_wherever_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stopped.pwt");
+    let source = program("gups", 1, &[("updates", "20000")]);
+    let writer = TraceWriter::create(&path, &Header::of(&source.facts(), 4, "")).unwrap();
+    let mut recording = Recording::new(source, writer);
+    record_into(&mut recording, None, &mut |so_far| so_far < 10_000).unwrap();
+    recording.stopped();
+    let n = recording.finish().unwrap().instructions;
+    let copy = dir.path().join("copy.pwt");
+    convert_trace(&path, &OpenOptions::default(), &copy, false).unwrap();
+    for trace in [&path, &copy] {
+        assert!(check_trace(trace, None).unwrap().whole);
+        assert_eq!(opened(trace).facts().stopped, Some(n));
+        let said = trace_info(trace, &OpenOptions::default()).unwrap().partial;
+        assert_eq!(
+            said,
+            Some(format!("stopped by an interrupt after {n} instructions"))
+        );
+    }
+    let whole = recorded(
+        dir.path(),
+        program("gups", 1, &[("updates", "200")]),
+        Some(500),
+    );
+    let info = trace_info(&whole, &OpenOptions::default()).unwrap();
+    assert_eq!((info.partial, opened(&whole).facts().stopped), (None, None));
 }
 
 /// A parent that waits for its child, whose second thread dies with it.

@@ -1,0 +1,124 @@
+//! What has ended costs nothing. The only test of its process: it looks at the memory that
+//! this takes.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use pagewalk_machine::RunSpec;
+use pagewalk_stream::{
+    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+};
+use pagewalk_units::VirtAddr;
+
+use common::installation;
+
+const CHILDREN: u32 = 6000;
+const DATA: u64 = 0x1000_0000;
+
+/// What was seen of the run.
+#[derive(Default)]
+struct Seen {
+    /// Threads that nobody asks for again.
+    gone: Vec<ThreadId>,
+    /// Bytes of memory at the fork of each child.
+    resident: Vec<u64>,
+}
+
+/// A process that forks one child after another. Each has a second thread, which waits
+/// until the first one ends the process.
+struct Forks {
+    steps: BTreeMap<ThreadId, u32>,
+    children: u32,
+    seen: Arc<Mutex<Seen>>,
+}
+
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+}
+
+fn op(kind: Kind, page: u64) -> Op {
+    Op {
+        pc: DATA,
+        va: DATA + 4096 * page,
+        insns: 1,
+        kind,
+        size: 8,
+        ..Op::default()
+    }
+}
+
+impl Program for Forks {
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let step = self.steps.entry(thread).or_default();
+        *step += 1;
+        let event = |event| End::Event { event, ticket: 0 };
+        Ok(match (thread, *step) {
+            (0, 1) => event(Event::Map {
+                at: VirtAddr(DATA),
+                bytes: 1 << 20,
+                writable: true,
+                backing: Backing::Anonymous,
+            }),
+            (0, _) => {
+                batch.ops.extend((0..4).map(|page| op(Kind::Store, page)));
+                self.seen.lock().unwrap().resident.push(resident());
+                if self.children == CHILDREN {
+                    return Ok(End::Exit);
+                }
+                self.children += 1;
+                event(Event::Fork {
+                    process: self.children,
+                    thread: 2 * self.children - 1,
+                })
+            }
+            // The second thread of a child.
+            (_, 1) if thread.is_multiple_of(2) => End::Blocked,
+            _ if thread.is_multiple_of(2) => End::Blocked,
+            (_, 1) => event(Event::Spawn { thread: thread + 1 }),
+            _ => {
+                batch.ops.extend((0..4).map(|page| op(Kind::Store, page)));
+                event(Event::ProcessExit { status: 0 })
+            }
+        })
+    }
+    fn gone(&mut self, thread: ThreadId) {
+        self.steps.remove(&thread);
+        self.seen.lock().unwrap().gone.push(thread);
+    }
+}
+
+#[test]
+fn processes_and_threads_that_have_ended_take_no_memory() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let program = Forks {
+        steps: BTreeMap::new(),
+        children: 0,
+        seen: Arc::clone(&seen),
+    };
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "revelator-table1", "designs": ["radix", "thp"],
+    }))
+    .unwrap();
+    let result = installation()
+        .run_program(&spec, Box::new(program), &mut |_| true)
+        .unwrap_or_else(|e| panic!("{e}"));
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+    }
+    let Seen { gone, resident } = std::mem::take(&mut *seen.lock().unwrap());
+    // Both threads of each child, once.
+    let mut all = gone.clone();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(1..=2 * CHILDREN), "{}", gone.len());
+    // Less than a thread's state, which is some hundred bytes.
+    let (then, now) = (resident[CHILDREN as usize / 3], *resident.last().unwrap());
+    let each = now.saturating_sub(then) / u64::from(2 * CHILDREN / 3);
+    assert!(each < 200, "{each} bytes a process that has ended");
+}

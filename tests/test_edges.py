@@ -1,0 +1,111 @@
+"""Live programs and recordings at the edges: few descriptors, interrupts, odd bytes, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import Cli
+from live import needs_qemu
+
+COMMAND = [sys.executable, "-m", "pagewalk"]
+
+
+@needs_qemu
+@pytest.mark.parametrize("limit", [10, 12, 14])
+def test_with_few_descriptors_a_result_is_right_or_none(cli: Cli, limit: int) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+    shell = "seq 1 1000 | sort | wc -l; ulimit -n"
+    done = cli("run", "--", "sh", "-c", shell, preexec_fn=few, timeout=60)
+    if done.returncode == 0:
+        assert done.stdout.split() == ["1000", str(limit)], done.stderr
+    else:
+        assert done.returncode in (2, 125) and "ulimit -n" in done.stderr
+
+
+def _raw(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, timeout=600, check=False
+    )
+
+
+@needs_qemu
+def test_an_argument_that_is_no_utf8_reaches_the_program(tmp_path: Path) -> None:
+    odd = b"a\xffb"
+    program = ["printf", "%s", os.fsdecode(odd)]
+    done = _raw("run", "--json", tmp_path / "r.json", "--", *program)
+    assert (done.returncode, done.stdout) == (0, odd), done.stderr
+    assert rb"a\xffb" in done.stderr
+    result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert result["source"]["name"] == r"printf %s a\xffb"
+    # Traces of odd names, too.
+    trace = tmp_path / os.fsdecode(b"t\xfe.pwt")
+    done = _raw("record", "-o", trace, "--", *program)
+    assert (done.returncode, done.stdout) == (0, odd), done.stderr
+    assert trace.exists()
+    for command in (["trace", "info"], ["trace", "check"], ["run", "--trace"]):
+        done = _raw(*command, trace)
+        assert done.returncode == 0, done.stderr
+
+
+def _recording(out: Path, *source: str) -> subprocess.Popen[str]:
+    """An endless recording that has written something."""
+    process = subprocess.Popen(
+        [*COMMAND, "record", *source, "-o", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not any(p.stat().st_size for p in out.parent.glob(f"{out.name}.*.partial")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+ENDLESS = ("--workload", "gups", "--size", "1MiB", "--param", "updates=1000000000")
+
+
+def test_an_interrupted_recording_is_partial_and_says_so(
+    invoke: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "cut.pwt"
+    process = _recording(out, *ENDLESS)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == [out]
+    status, said, _ = invoke("trace", "info", str(out))
+    assert status == 0 and "stopped by an interrupt after" in said
+    status, said, _ = invoke("run", "--trace", str(out), "--instructions", "10000")
+    assert status == 0 and "the trace is partial: an interrupt stopped its recording" in said
+
+
+def test_a_killed_recording_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    out = tmp_path / "killed.pwt"
+    process = _recording(out, *ENDLESS)
+    process.kill()
+    process.communicate(timeout=120)
+    assert all(p.name.endswith(".partial") for p in tmp_path.iterdir())
+
+
+@needs_qemu
+def test_a_failure_of_ours_is_told_from_the_programs_own_status(cli: Cli, tmp_path: Path) -> None:
+    own = cli("run", "--", "sh", "-c", "exit 1")
+    assert own.returncode == 1
+    full = cli("run", "--json", "/dev/full", "--", "sh", "-c", "exit 1")
+    assert full.returncode == 125
+    assert "'/dev/full'" in full.stderr and "no space is left" in full.stderr
+    # What was computed is shown all the same.
+    assert "instructions" in full.stderr

@@ -46,7 +46,8 @@ impl Recording {
     ) -> Option<Mark> {
         let open = self.open.entry(thread).or_default();
         *open = (*open + ops) % BATCH_OPS;
-        let mark = mark.or_else(|| (*end == End::More && *open > 0).then(|| Mark::End(End::More)));
+        let mark =
+            mark.or_else(|| (*end == End::More && *open > 0).then_some(Mark::End(End::More)));
         if mark.is_some() {
             *open = 0;
         }

@@ -239,9 +239,9 @@ def front_door() -> str:
 def champsim() -> str:
     """A ChampSim trace as such are downloaded, under each compression and as our own format.
 
-    A stretch of one over and over: that of a live program, or the beginning of PAGEWALK_CHAMPSIM.
+    A stretch of one over and over: of `bfs`, or the beginning of PAGEWALK_CHAMPSIM.
     """
-    program = ["python3", "-S", "-c", "d = {str(i): i for i in range(10**6)}"]
+    program = PROGRAMS["bfs uniform 1 GiB"]
     piece, times = 1_000_000, 20
     with tempfile.TemporaryDirectory() as folder:
         raw, own = Path(folder, "t.champsim"), Path(folder, "t.pwt")
@@ -250,7 +250,7 @@ def champsim() -> str:
                 content = trace.read(64 * piece)
         else:
             recording = Path(folder, "recording.pwt")
-            quiet("record", "--instructions", "8M", "-o", str(recording), "--", *program)
+            quiet("record", "--instructions", "8M", "-o", str(recording), *program)
             quiet("trace", "convert", str(recording), "-o", str(raw))
             content = raw.read_bytes()[-64 * piece :]
         compressed = lzma.compress(content)

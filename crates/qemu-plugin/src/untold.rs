@@ -259,7 +259,8 @@ unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
     }
     for &(offset, store) in &it.accesses {
         let place = address.wrapping_add(offset) & record::ADDRESS_MASK;
-        let word = it.within | place | u64::from(store) * record::STORE;
+        let store = u64::from(store) * record::STORE;
+        let word = it.within | place | store;
         // SAFETY: QEMU calls this on the thread of the virtual CPU.
         unsafe { process::producer(vcpu as usize).push_step(word) };
     }

@@ -4,7 +4,7 @@
 //! is looked for when this library is loaded.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
-use std::mem::transmute;
+use std::mem::transmute_copy;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicI32;
@@ -92,6 +92,16 @@ pub fn symbol(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
+/// The function at `pointer`.
+///
+/// # Safety
+/// `F` is the type of a function, and that one's.
+pub unsafe fn function<F: Copy>(pointer: *mut c_void) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: by the contract; the sizes are the same.
+    unsafe { transmute_copy(&pointer) }
+}
+
 /// The start of what QEMU tells of itself at the installation.
 #[repr(C)]
 pub struct Info {
@@ -117,16 +127,16 @@ unsafe impl Sync for PerVcpu {}
 // SAFETY: as above.
 unsafe impl Send for PerVcpu {}
 
-type Point = unsafe extern "C" fn(*const Instruction) -> *const c_void;
-type Copy = unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize;
+type PointAt = unsafe extern "C" fn(*const Instruction) -> *const c_void;
+type CopyTo = unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize;
 type AddToWord = unsafe extern "C" fn(*mut Block, c_int, *mut c_void, u64);
 type AddPerVcpu = unsafe extern "C" fn(*mut Block, c_int, PerVcpu, u64);
 
 /// How an instruction's bytes are had.
 #[derive(Clone, Copy)]
 enum Bytes {
-    Pointed(Point),
-    Copied(Copy),
+    Pointed(PointAt),
+    Copied(CopyTo),
 }
 
 /// How executed instructions are counted.
@@ -169,26 +179,25 @@ impl Interface {
         // SAFETY: these are the functions' types in the versions at hand.
         unsafe {
             let bytes = if newest >= 3 {
-                Bytes::Copied(transmute::<*mut c_void, Copy>(data))
+                Bytes::Copied(function(data))
             } else {
-                Bytes::Pointed(transmute::<*mut c_void, Point>(data))
+                Bytes::Pointed(function(data))
             };
             let counting = if !count {
                 Counting::No
             } else if is_second() {
                 let make = named(c"qemu_plugin_scoreboard_new")?;
-                let make: unsafe extern "C" fn(usize) -> *mut c_void = transmute(make);
+                let make: unsafe extern "C" fn(usize) -> *mut c_void = function(make);
                 let add = named(c"qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu")?;
                 let sum = named(c"qemu_plugin_u64_sum")?;
                 let counters = PerVcpu {
                     board: make(size_of::<u64>()),
                     offset: 0,
                 };
-                let add = transmute::<*mut c_void, AddPerVcpu>(add);
-                Counting::PerVcpu(add, counters, transmute(sum))
+                Counting::PerVcpu(function(add), counters, function(sum))
             } else {
                 let add = named(c"qemu_plugin_register_vcpu_tb_exec_inline")?;
-                Counting::Word(transmute::<*mut c_void, AddToWord>(add))
+                Counting::Word(function(add))
             };
             Ok(Interface {
                 bytes,

@@ -78,6 +78,12 @@ impl<'a> Line<'a> {
         parts
     }
 
+    /// Whether it is a program's file, or the page of code for its system calls: only read,
+    /// since QEMU does not execute a guest's code where that lies.
+    fn is_loaded(&self) -> bool {
+        self.file || self.has('r') && !self.has('w')
+    }
+
     /// Whether it is as large as a stack, above a guard page: QEMU makes that of 8 MB or
     /// more of private memory.
     fn is_stack(&self) -> bool {
@@ -105,23 +111,20 @@ fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
         .flat_map(Line::new_parts)
         .filter(|l| !l.is_later_own())
         .collect();
-    // A program's file, or the page of code for its system calls.
-    let mixed = new
-        .iter()
-        .any(|l| l.from >= emulator && (l.file || l.has('x')));
+    let mixed = new.iter().any(|l| l.from >= emulator && l.is_loaded());
     if mixed {
         return loaded(new);
     }
     lines.into_iter().filter(|l| l.to <= emulator).collect()
 }
 
-/// What QEMU's loader makes among other new mappings: files, zeros directly behind them,
-/// code without a file, and the stack with its guard page.
+/// What QEMU's loader makes among other new mappings: files, the page of code for system
+/// calls, zeros directly behind one, and the stack with its guard page.
 fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let mut kept: Vec<Line<'_>> = Vec::new();
     let mut guard: Option<Line<'_>> = None;
     for line in new {
-        if !line.file && !line.has('r') && !line.has('x') {
+        if !line.file && !line.has('r') {
             guard = Some(line);
             continue;
         }
@@ -129,7 +132,7 @@ fn loaded(new: Vec<Line<'_>>) -> Vec<Line<'_>> {
             .take()
             .filter(|g| g.to == line.from && line.is_stack());
         let behind = kept.last().is_some_and(|l| l.to == line.from);
-        if line.file || line.has('x') || behind || below.is_some() {
+        if line.is_loaded() || behind || below.is_some() {
             kept.extend(below);
             kept.push(line);
         }

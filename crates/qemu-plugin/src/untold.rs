@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -83,12 +82,12 @@ pub fn find_registers() {
         let all = named(c"qemu_plugin_get_registers")?;
         // SAFETY: these are the functions' types.
         unsafe {
-            let all: unsafe extern "C" fn() -> *const Descriptions = transmute(all);
+            let all: unsafe extern "C" fn() -> *const Descriptions = api::function(all);
             let mut found = Registers {
-                read: transmute(named(c"qemu_plugin_read_register")?),
-                new_bytes: transmute(named(c"g_byte_array_new")?),
-                shrink: transmute(named(c"g_byte_array_set_size")?),
-                on_execution: transmute(named(c"qemu_plugin_register_vcpu_insn_exec_cb")?),
+                read: api::function(named(c"qemu_plugin_read_register")?),
+                new_bytes: api::function(named(c"g_byte_array_new")?),
+                shrink: api::function(named(c"g_byte_array_set_size")?),
+                on_execution: api::function(named(c"qemu_plugin_register_vcpu_insn_exec_cb")?),
                 handles: HashMap::new(),
             };
             let all = all().as_ref()?;
@@ -260,7 +259,8 @@ unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
     }
     for &(offset, store) in &it.accesses {
         let place = address.wrapping_add(offset) & record::ADDRESS_MASK;
-        let word = it.within | place | u64::from(store) * record::STORE;
+        let store = u64::from(store) * record::STORE;
+        let word = it.within | place | store;
         // SAFETY: QEMU calls this on the thread of the virtual CPU.
         unsafe { process::producer(vcpu as usize).push_step(word) };
     }

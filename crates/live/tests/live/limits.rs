@@ -127,7 +127,7 @@ fn a_program_has_all_the_descriptors_that_it_has_under_the_emulator_alone() {
     let qemu = find_qemu(None).unwrap();
     for keep in ["0", "1", "2"] {
         let arguments = [&full[..], "20", "40", keep];
-        let alone = Command::new(&qemu)
+        let alone = Command::new(&qemu.path)
             .args(arguments)
             .stdin(std::process::Stdio::null())
             .output()

@@ -325,7 +325,7 @@ fn a_recording_that_is_cut_off_is_good_up_to_there() {
         "{name}"
     );
     let message = open_trace(&partial, &OpenOptions::default()).err().unwrap();
-    assert!(message.to_string().contains("recover"), "{message}");
+    assert!(message.to_string().contains("--keep-good"), "{message}");
     let (good, _) = first_thread(opened(&partial, 0, true).as_mut());
     assert!(instructions(&good) > 1_000_000);
     let check = check_trace(&partial, None).unwrap();

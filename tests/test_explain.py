@@ -188,7 +188,7 @@ def test_an_unknown_name_is_told_the_nearest_word_first(invoke: Invoke) -> None:
     assert (status, "check the spelling" in err) == (2, True)
 
 
-def test_no_engine_is_asked_twice(engine: fake.Engine, invoke: Invoke) -> None:
+def test_words_of_a_name_are_one_name(engine: fake.Engine, invoke: Invoke) -> None:
     engine.explained = {
         "found": [{"kind": "term", "name": "a b", "text": "t", "unit": "", "source": ""}]
     }

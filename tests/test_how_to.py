@@ -16,7 +16,7 @@ from live import needs, needs_qemu
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
-# Whose tests, in test_documentation.py, also hold what the page shows.
+# Whose commands run in test_documentation.py, which also holds what the page shows.
 ELSEWHERE = ["compare-machines", "tlb-policy"]
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -39,14 +39,13 @@ def shell(tmp_path: Path) -> dict[str, str]:
 
 @needs_qemu
 @needs("cc")
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.stem not in ELSEWHERE], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     shown, scripts = [], []
-    for language, text in steps(page, "sh", "python"):
+    languages = ["python"] if page.stem in ELSEWHERE else ["sh", "python"]
+    for language, text in steps(page, *languages):
         if language == "python":
             scripts.append(text)
             continue

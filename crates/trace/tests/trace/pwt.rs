@@ -157,7 +157,7 @@ fn an_unfinished_recording_is_refused_and_can_be_recovered() {
     assert!(!path.exists(), "a killed recording must not look whole");
     let message = refused(&partial, &OpenOptions::default());
     assert!(
-        message.contains("no index") && message.contains("recover"),
+        message.contains("no index") && message.contains("--keep-good"),
         "{message}"
     );
     let options = OpenOptions {

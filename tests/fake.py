@@ -259,6 +259,13 @@ class Engine(types.ModuleType):
     def workloads(self) -> str:
         return json.dumps(self.listed)
 
+    def statistics(self) -> str:
+        design = design_result("radix", 1, 1.0)
+        by_requests(design, 1)
+        names = [*(q["name"] for q in design["summary"]), "seconds"]
+        metrics = [{"name": name, "unit": "", "text": ""} for name in names]
+        return json.dumps({"metrics": metrics, "programs": [], "statistics": []})
+
     def config_keys(self) -> str:
         return "[]"
 

@@ -27,7 +27,6 @@ def result(engine: fake.Engine) -> Result:
 def test_the_ending_says_what_is_written(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
-    engine.explained = {"found": [{"kind": "metric"}]}
     svg, pdf, png = (tmp_path / f"chart.{kind}" for kind in ("svg", "pdf", "png"))
     flags = [f"--figure={svg}", f"--figure=cycles={pdf}", f"--figure=l2_tlb_mpki={png}"]
     assert invoke("compare", *GUPS, "--designs", "radix,thp", *flags)[0] == 0
@@ -56,6 +55,14 @@ def test_of_one_design_the_cycles_are_drawn(
     assert ">cycles an instruction<" in path.read_text()
 
 
+def test_a_folder_may_have_an_equals_sign(
+    engine: fake.Engine, invoke: Invoke, tmp_path: Path
+) -> None:
+    path = tmp_path / "a=b.svg"
+    assert invoke("run", *GUPS, "--figure", str(path))[0] == 0
+    assert path.exists()
+
+
 def test_of_machines_the_speedup_in_time_is_drawn(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
@@ -81,18 +88,25 @@ def test_the_same_result_gives_the_same_file(kind: str, result: Result, tmp_path
         (("compare", "--figure", "a.gif"), "'a.gif' does not say what to write"),
         (("compare", "--figure", "-"), "expected a name that ends in .svg, .pdf or .png"),
         (("compare", "--figure", "nothing=a.svg"), "there is no chart 'nothing'; expected speedup"),
+        (("compare", "--figure", "IPC=a.svg"), "there is no chart 'IPC'"),
+        (("compare", "--figure", "antt=a.svg"), "there is no chart 'antt'"),
+        (("compare", "--figure", "seconds=a.svg"), "there is no chart 'seconds'"),
+        (("compare", "--figure", "programs.walks=a.svg"), "there is no chart 'programs.walks'"),
         (("run", "--figure", "speedup=a.svg"), "one design has no speedup; use compare"),
         (("compare", "--figure", "speedup-in-time=a.svg"), "name several, as in --machine A,B"),
         (("run", "--figure", "ipc-over-time=a.svg"), "needs intervals; add --interval N"),
         (("compare", "--figure", "no/folder/a.svg"), "there is no folder 'no/folder'"),
         (("compare", "--figure", "a.svg", "--figure", "energy=a.svg"), "both write 'a.svg'"),
+        (("compare", "--figure", "a.svg", "--figure", "a.svg"), "both write 'a.svg'"),
+        (
+            ("compare", "--figure", "no/folder/a.svg", "--figure", "b.svg"),
+            "there is no folder 'no/folder'",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_the_run(
     words: tuple[str, ...], said: str, engine: fake.Engine, invoke: Invoke
 ) -> None:
-    if "ipc-over-time=a.svg" in words:
-        engine.explained = {"found": [{"kind": "metric"}]}
     status, _, err = invoke(words[0], *GUPS, *words[1:])
     assert status == 2
     assert said in err

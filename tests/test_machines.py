@@ -12,6 +12,7 @@ import pytest
 
 import fake
 import pagewalk
+from pagewalk import columns, page
 from pagewalk.result import Result
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -134,3 +135,14 @@ def test_machines_differ_in_the_real_engine(tmp_path: Path) -> None:
     made = pagewalk.design("thp", "epyc-milan")
     with pytest.raises(pagewalk.UserError, match="was made for 'epyc-milan' and cannot run on"):
         pagewalk.compare([made], machine=["epyc-milan", slow], **arguments)
+
+
+def test_what_no_design_has_is_left_out(engine: fake.Engine) -> None:
+    spec = {"designs": ["radix"], "machine": ["a", "b"], "seed": 1, "limits": {}}
+    whole, mix = fake.result(spec), fake.result(spec)
+    for design in mix["designs"]:
+        design["speedup_in_time"] = None
+    for data, there in ((whole, True), (mix, False)):
+        result = Result(data)
+        assert any(c.name == "speedup_in_time" for c in columns.comparison(result)) == there
+        assert ("speedup_in_time" in page._table(result)) == there

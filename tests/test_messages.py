@@ -19,9 +19,11 @@ from pagewalk.cli import app
 
 ROOT = Path(__file__).parent.parent
 Invoke = Callable[..., tuple[int, str, str]]
-FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b(?!-)")
+# Not the properties of a style sheet.
+FLAG = re.compile(r"(?<![\w-])(?<!var\()--[a-z][a-z-]*[a-z]\b(?!-|:)")
 OTHERS = {
     **dict.fromkeys(("--tool", "--trace-mem"), "Valgrind's lackey"),
+    "--lib": "cargo",
     **dict.fromkeys(("--port", "--unixsocket", "--save", "--hz", "--loadmodule"), "redis-server"),
     **dict.fromkeys(("--sort", "--example"), "perf and cargo"),
     **{"--wrap": "the linker", "--cache-sim": "Valgrind", "--control": "perf"},
@@ -133,7 +135,7 @@ def test_a_limit_of_memory_ends_in_a_sentence(cli: Any, kilobytes: int) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )
     # How much is needed depends on the host's libraries: either it is done, or it is told.
-    assert answer.returncode in (0, 1, 2), answer.stderr
+    assert answer.returncode in ((1, 2) if kilobytes == 150_000 else (0, 1, 2)), answer.stderr
     if answer.returncode:
         last = answer.stderr.splitlines()[-1]
         assert last.startswith("error: ")

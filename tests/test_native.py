@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import pagewalk
 from pagewalk import native
+from pagewalk.errors import UserError
 
 PACKAGE = Path(pagewalk.__file__).parent
 
@@ -33,6 +38,44 @@ def test_the_nearest_name_is_the_engines() -> None:
     assert native.nearest("raidx", names) == "radix"
     assert native.nearest("perfect_tlb", iter(names)) == "perfect-tlb"
     assert native.nearest("ecpt", names) is None
+
+
+def test_text_that_is_no_utf8_is_told_apart() -> None:
+    odd = "caf\udce9"
+    assert not native.explain(odd).get("found")
+    assert native.nearest(odd, ["caf\udce8", "x"]) in ("caf\udce8", None)
+    told: dict[str, Any] = json.loads(
+        native._spec(
+            {
+                "source": {"mix": {"programs": [{"trace": {"path": odd}}]}},
+                "perfetto": odd,
+                "designs": ["radix"],
+            }
+        )
+    )
+    written = {"bytes": [99, 97, 102, 233]}
+    assert told["perfetto"] == written
+    assert told["source"]["mix"]["programs"] == [{"trace": {"path": written}}]
+    assert json.loads(native._spec({"source": {"program": {"argv": ["a", odd]}}})) == {
+        "source": {"program": {"argv": ["a", written]}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ({"designs": ["radix", "caf\udce9"]}, "designs"),
+        ({"machine": "caf\udce9"}, "machine"),
+        ({"set": ["caf\udce9=1"]}, "set"),
+        ({"source": {"workload": {"params": {"a": "caf\udce9"}}}}, "workload.params.a"),
+        ({"source": {"workload": {"params": {"caf\udce9": "a"}}}}, "workload.params"),
+    ],
+)
+def test_other_text_that_is_no_utf8_is_refused(spec: dict[str, Any], what: str) -> None:
+    with pytest.raises(UserError) as error:
+        native._spec(spec)
+    assert str(error.value).startswith(f"{what}: 'caf\\xe9")
+    assert "is not UTF-8" in str(error.value)
 
 
 def test_every_function_of_the_engine_is_asked_in_one_place() -> None:

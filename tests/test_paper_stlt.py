@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from pagewalk import native
+from pagewalk.errors import UserError
 from pagewalk.reproduce import Outcome, Paper, Row, Run
 from pagewalk.reproduce import paper as papers
+from pagewalk.reproduce.form import Table
 from pagewalk.reproduce.plan import keys, written
 
 FAILED = Outcome("", None, "no luck")
@@ -25,6 +27,13 @@ MB = 1 << 20
 @pytest.fixture(scope="module")
 def paper() -> Paper:
     return papers.load("stlt", "smoke")
+
+
+def test_sizes_of_a_scale_are_whole_numbers(paper: Paper) -> None:
+    assert paper.sizes == [64, 512]  # type: ignore[attr-defined]
+    for wrong in ("64", [64, "x"], [0], [1.5]):
+        with pytest.raises(UserError, match=r"sizes: expected a list of whole numbers"):
+            Table({"sizes": wrong}, "scales.smoke").wholes("sizes", 1, 512)
 
 
 def module(paper: Paper, name: str) -> ModuleType:

@@ -256,6 +256,31 @@ def test_an_interrupt_ends_a_loop_of_generators(interrupts: Path, threads: int) 
     assert list(interrupts.iterdir()) == []
 
 
+def test_what_failed_at_an_interrupt_that_somebody_handles_is_raised(
+    engine: fake.Engine, interrupts: Path
+) -> None:
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+
+    def interrupted(_spec: dict[str, Any], progress: Any) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGINT)
+        while progress(json.dumps({"done": 1, "total": None, "phase": "measure"})):
+            pass
+        raise fake.Failure("nothing was measured")
+
+    engine.script = interrupted
+    with pytest.raises(pagewalk.Failure, match="nothing was measured"):
+        pagewalk.run("radix", workload="gups", progress=False)
+
+
+def test_a_design_without_numbers_has_all_columns(engine: fake.Engine) -> None:
+    whole = fake.result({"designs": ["radix"], "seed": 1, "machine": "m", "limits": {}})
+    ended = json.loads(json.dumps(whole))
+    ended["designs"][0]["summary"] = []
+    frames = [pagewalk.Result(data).summary for data in (whole, ended)]
+    assert frames[0].schema == frames[1].schema
+    assert frames[1]["ipc"].to_list() == [None]
+
+
 def test_an_interrupt_that_somebody_handles_is_theirs(
     engine: fake.Engine, interrupts: Path
 ) -> None:

@@ -46,6 +46,8 @@ CHOSEN = [
 @pytest.mark.parametrize("word", CHOSEN)
 def test_a_command_does_the_same_recorded(word: str, tmp_path: Path) -> None:
     (command,) = [c for c in real.commands() if word in c.text]
+    if not real.is_there(command.package):
+        pytest.skip(f"{command.package} is not installed")
     said: list[str] = []
     assert real.compared(command, tmp_path / "t.pwt", said.append), said
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -269,6 +270,19 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "paper"]
     assert all(path.stat().st_size < most and not path.name.startswith(".") for path in left), left
     assert not _kept(tmp_path)
+
+
+def test_a_worker_that_dies_in_a_message_is_told(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _paper(tmp_path)
+    worker = tmp_path / "worker"
+    worker.write_text("#!/bin/sh\nprintf '{\"don'\nexit 3\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr("pagewalk.reproduce.runner.sys", SimpleNamespace(executable=str(worker)))
+    status, out, err = invoke(*_arguments(tmp_path))
+    assert status == 1
+    assert "ended with status 3" in out + err
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, invoke: Invoke) -> None:

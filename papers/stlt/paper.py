@@ -23,7 +23,7 @@ class Stlt(Paper):
         self.keys = own.count("keys", least=1)
         self.fewer = whole.count("keys", least=1) // self.keys
         """By how much there are fewer keys than in the paper; a power of two."""
-        self.sizes: list[int] = own.fields.get("sizes", [])
+        self.sizes = own.wholes("sizes", 1, 1 << 20)
         """MB of the tables that are swept; without it all."""
         self.sweep = own.texts("sweep")
         """Containers of figure 17; without it all."""

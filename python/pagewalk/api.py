@@ -162,16 +162,20 @@ class Interrupted(KeyboardInterrupt):
 def _simulate(designs: Sequence[Named], given: Json, *, comparing: bool) -> Result:
     bar = Bar(shown=bool(given["progress"]), reports=False)
     result: Result | None = None
+    failed: PagewalkError | Terminated | None = None
     try:
         result = _result(designs, given, bar, comparing=comparing)
-    except PagewalkError:
-        if not bar.stopped_by:
-            raise
+    except PagewalkError as error:
+        failed = error
     except Terminated as ended:
         bar.stopped_by = ended.number
+        failed = ended
     if bar.stopped_by:
         _pass_on(bar.stopped_by, result)
-    assert result is not None
+    if result is None:
+        # Also after a signal that the caller takes no notice of.
+        assert failed is not None
+        raise failed
     return result
 
 

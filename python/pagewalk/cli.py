@@ -114,13 +114,13 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     drawn = figures.asked(
         flags["figure"] or [], len(designs), machines, interval=bool(spec["interval"])
     )
-    outputs = {
-        "--json": flags["json_file"],
-        "--parquet": flags["parquet"],
-        "--html": flags["html"],
-        "--perfetto": flags["perfetto"],
-        **{f"--figure {figure.chart}": figure.path for figure in drawn},
-    }
+    outputs = [
+        ("--json", flags["json_file"]),
+        ("--parquet", flags["parquet"]),
+        ("--html", flags["html"]),
+        ("--perfetto", flags["perfetto"]),
+        *((f"--figure {figure.chart}", figure.path) for figure in drawn),
+    ]
     _check_outputs(outputs)
     for name, what in (("interval", "intervals"), ("mix", "programs of a mix")):
         if flags["parquet"] == "-" and flags[name] is not None:
@@ -130,7 +130,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     with Bar(alone=not (program and sys.stdout.isatty())) as bar:
         result = Result(native.run(spec, bar))
     # Standard output is the program's, or a file's that was asked to go there.
-    ours = sys.stderr if program or "-" in outputs.values() else sys.stdout
+    ours = sys.stderr if program or "-" in [path for _, path in outputs] else sys.stdout
     show = report.run if kind == "run" else report.compare
     writers: list[tuple[str | None, Callable[[str], object]]] = [
         (flags["json_file"], result.write_json),
@@ -148,16 +148,16 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     return result.exit_status
 
 
-def _check_outputs(outputs: dict[str, str | None]) -> None:
+def _check_outputs(outputs: Sequence[tuple[str, str | None]]) -> None:
     """Refuses places that cannot be written, or not by two."""
     taken: dict[str, str] = {}
-    for flag, path in outputs.items():
+    for flag, path in outputs:
         if path is None:
             continue
         files.check_writable(path, flag)
-        other = taken.setdefault(path, flag)
-        if other != flag and not files.special(Path(path)):
-            raise UserError(f"{other} and {flag} both write '{path}'; name a file for each")
+        if path in taken and not files.special(Path(path)):
+            raise UserError(f"{taken[path]} and {flag} both write '{path}'; name a file for each")
+        taken.setdefault(path, flag)
 
 
 def _write_and_show(
@@ -217,9 +217,6 @@ def _source(flags: dict[str, Any], program: list[str] | None) -> dict[str, Any]:
     )
 
 
-INTERRUPTED = 130
-"""The status of what a Ctrl-C or a polite kill has ended early."""
-
 _RECORDED = ("workload", "size", "threads", "params", "trace", "instructions", "seed")
 
 
@@ -249,7 +246,9 @@ def record(
     answer["bytes_per_instruction"] = answer["bytes"] / max(answer["instructions"], 1)
     pairs(answer, sys.stderr if program else sys.stdout)
     # What was asked for is not what is there, whatever the program says.
-    return INTERRUPTED if answer["partial"] else int(answer["exit_status"] or 0)
+    if bar.stopped_by and answer["partial"]:
+        return 128 + bar.stopped_by
+    return int(answer["exit_status"] or 0)
 
 
 @trace_app.command("info", epilog="Example: pagewalk trace info prog.pwt")
@@ -429,7 +428,7 @@ def reproduce(
     folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
-    _check_outputs({"--json": json_file, "--parquet": parquet})
+    _check_outputs([("--json", json_file), ("--parquet", parquet)])
     kept = Cache(Path(cache) if cache else default_folder())
     finished = command.reproduce(
         chosen,
@@ -498,7 +497,7 @@ def validate(
     if program is None:
         raise UserError("no program to validate with; expected -- PROGRAM ARGS…")
     source = sources.source(program=program)
-    _check_outputs({"--json": json_file})
+    _check_outputs([("--json", json_file)])
     processor = counters.Processor.of_this_host()
     events = processor.events
     counters.check()

@@ -128,8 +128,13 @@ def _across(result: Result) -> list[Column[DesignResult]]:
         return design.speedup_in_time
 
     first = f"in seconds, over {result.designs[0].name}"
+    speedup = Column(
+        "speedup_in_time", "speedup\nin time", ALWAYS, in_time, ratio, "in time", first
+    )
+    # Of a mix there is none.
+    known = any(design.speedup_in_time is not None for design in result.designs)
     return [
-        Column("speedup_in_time", "speedup\nin time", ALWAYS, in_time, ratio, "in time", first),
+        *([speedup] if known else []),
         Column("seconds", "time", 1, nanoseconds, NANOSECONDS),
         Column("cycles", "cycles", 6, _of("cycles"), COUNTS),
         Column(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from typer import Context
 
 from pagewalk import native
+from pagewalk.config import listed, variant
+from pagewalk.errors import PagewalkError
 
 if TYPE_CHECKING:
     from pagewalk.answers import Shipped
@@ -27,15 +29,12 @@ def design(incomplete: str) -> Words:
 
 def designs(incomplete: str) -> Words:
     """Shipped designs with commas between them, each once."""
-    before, comma, last = incomplete.rpartition(",")
-    given = before.split(",")
-    offered = [entry for entry in native.designs() if entry["name"] not in given]
-    return [(f"{before}{comma}{name}", about) for name, about in _named(offered, last)]
+    return _each_once(native.designs(), incomplete)
 
 
 def machine(incomplete: str) -> Words:
-    """A shipped machine, or a file."""
-    return _named(native.machines(), incomplete)
+    """Shipped machines with commas between them, each once, or a file."""
+    return _each_once(native.machines(), incomplete)
 
 
 def workload(incomplete: str) -> Words:
@@ -69,13 +68,23 @@ def param(ctx: Context, incomplete: str) -> Words:
 
 
 def setting(ctx: Context, incomplete: str) -> Words:
-    """A configuration key, for one design with its name before it; names are the machine's own."""
+    """A configuration key, for one design or machine with its name before it.
+
+    Names in a key are the machine's own, of several the first one's.
+    """
     given = ctx.params
     of_one, colon, _ = incomplete.rpartition(":")
-    design_of_it = of_one or str(given.get("design") or given.get("designs") or "radix")
-    config = native.resolve(
-        str(given.get("machine") or "epyc-milan"), design_of_it.partition(",")[0].partition("[")[0]
-    )["config"]
+    machines = listed(str(given.get("machine") or "")) or ["epyc-milan"]
+    designs = listed(str(given.get("design") or given.get("designs") or "")) or ["radix"]
+    if of_one in (*machines, *(entry["name"] for entry in native.machines())):
+        machines = [of_one]
+    elif of_one:
+        designs = [of_one]
+    try:
+        config = native.resolve(machines[0], variant(designs[0])[0])["config"]
+    except PagewalkError:
+        # What is misspelt is told when it runs, not into the line that is being written.
+        return []
     there = set(_paths(config))
     found: dict[str, str] = {}
     for known in native.config_keys():
@@ -107,6 +116,13 @@ def _paths(config: Mapping[str, Any], path: str = "") -> Iterable[str]:
         yield here
         if isinstance(value, dict):
             yield from _paths(value, here)
+
+
+def _each_once(entries: Iterable[Shipped], incomplete: str) -> Words:
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    offered = [entry for entry in entries if entry["name"] not in given]
+    return [(f"{before}{comma}{name}", about) for name, about in _named(offered, last)]
 
 
 def _named(entries: Iterable[Shipped], incomplete: str) -> Words:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_CHART = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
+# What has a slash before it is a file in a folder.
+_CHART = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 _OVER_TIME = "-over-time"
 _IN_TIME = "speedup-in-time"
 _NAMED = ("speedup", _IN_TIME, "cycles", "energy", "times")
@@ -74,17 +75,13 @@ def _check(chart: str, path: str, designs: int, machines: int, *, interval: bool
     if chart in _NAMED:
         return
     name = chart.removesuffix(_OVER_TIME)
-    if not _is_number(name):
+    if name not in native.metrics(machines):
         raise UserError(
             f"--figure: there is no chart '{chart}'; expected {', '.join(_NAMED)}, a number of "
             f"the summary such as l2_tlb_mpki, or one with {_OVER_TIME}"
         )
     if name != chart and not interval:
         raise UserError(f"--figure: {chart} needs intervals; add --interval N, as in 1M")
-
-
-def _is_number(name: str) -> bool:
-    return any(found["kind"] == "metric" for found in native.explain(name).get("found", ()))
 
 
 def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:

@@ -11,12 +11,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from pagewalk.errors import Failure, Terminated, UserError
+from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from pagewalk.answers import (
@@ -112,7 +114,7 @@ def workloads() -> list[Program]:
 
 def explain(name: str) -> Explanation:
     """What a name means."""
-    answer: Explanation = _asked(_engine.explain, name)
+    answer: Explanation = _asked(_engine.explain, visible(name))
     return answer
 
 
@@ -124,13 +126,16 @@ def topics() -> dict[str, list[str]]:
 
 def nearest(given: str, names: Iterable[str]) -> str | None:
     """The name that a misspelt one is nearest to, if any is near."""
-    return _engine.nearest(given, list(names))
+    # The engine reads UTF-8 only.
+    shown = {visible(name): name for name in names}
+    found = _engine.nearest(visible(given), list(shown))
+    return None if found is None else shown[found]
 
 
 def resolve(machine: str, design: str) -> Resolved:
     """The whole configuration of a design on a machine, both by name or file."""
     answer: list[Resolved] = _asked(
-        _engine.resolve, json.dumps({"machine": machine, "designs": [design]})
+        _engine.resolve, _spec({"machine": machine, "designs": [design]})
     )
     return answer[0]
 
@@ -145,6 +150,21 @@ def statistics() -> Definitions:
     """Every number of results with unit and definition."""
     answer: Definitions = _asked(_engine.statistics)
     return answer
+
+
+_OF_MACHINES = ("seconds", "walk_cycles_per_instruction")
+"""Numbers that only results of several machines have."""
+
+
+def metrics(machines: int) -> list[str]:
+    """The numbers of a result's summary on so many machines, in order."""
+    return [name for name in _metrics(engine()) if machines > 1 or name not in _OF_MACHINES]
+
+
+@cache
+def _metrics(_engine: ModuleType) -> tuple[str, ...]:
+    # To find all counters takes a machine, which is made once for each engine.
+    return tuple(metric["name"] for metric in statistics()["metrics"])
 
 
 def config_keys() -> list[Key]:
@@ -183,22 +203,43 @@ def doctor() -> Host:
     return answer
 
 
+_OF_THE_SYSTEM = (("trace", "path"), ("program", "argv"), ("perfetto",))
+"""Where a specification has names of files and arguments, which need not be UTF-8."""
+
+
 def _spec(spec: Json) -> str:
-    """A specification as the engine reads it: text that is no UTF-8 goes as its bytes."""
-    return json.dumps(_bordered(spec))
+    """A specification as the engine reads it: a file or argument that is no UTF-8 as its bytes.
+
+    Raises `UserError` for other text that is none.
+    """
+    return json.dumps(_bordered(spec, ()))
 
 
-def _bordered(value: Any) -> Any:
+def _bordered(value: Any, place: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
-        return {key: _bordered(one) for key, one in value.items()}
+        return {_utf8(key, place): _bordered(one, (*place, key)) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_bordered(one) for one in value]
-    if isinstance(value, str) and not value.isascii():
+        return [_bordered(one, place) for one in value]
+    if not isinstance(value, str):
+        return value
+    if place[-2:] in _OF_THE_SYSTEM:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return {"bytes": list(os.fsencode(value))}
-    return value
+            with suppress(UnicodeEncodeError):
+                return {"bytes": list(os.fsencode(value))}
+    return _utf8(value, place)
+
+
+def _utf8(text: str, place: tuple[str, ...]) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        what = ".".join(key for key in place if key != "source")
+        raise UserError(
+            f"{visible(what)}: '{visible(text)}' is not UTF-8; write it in UTF-8"
+        ) from None
+    return text
 
 
 def run(spec: Json, observer: Observer | None = None) -> Json:

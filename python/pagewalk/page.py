@@ -280,7 +280,7 @@ def _table(result: Result) -> str:
     elif result.speedup_kind:
         over += ", weighted: sums over the programs of their speed here over that alone"
     body = [[about("speedup", over), *(_ratio(d.speedup) for d in result.designs)]]
-    if result.machines:
+    if any(d.speedup_in_time is not None for d in result.designs):
         meaning = f"In seconds, over {result.designs[0].name}"
         in_time = [_ratio(d.speedup_in_time) for d in result.designs]
         body.append([about("speedup_in_time", meaning), *in_time])

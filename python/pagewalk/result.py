@@ -428,9 +428,13 @@ class Result:
         """
         import polars
 
+        from pagewalk import native
+
         across = ("speedup_in_time",) if self.machines else ()
         own = ("speedup", *across, "energy_ratio", *_OF_MIXES, "translation_cost")
-        names = dict.fromkeys(q.name for d in self.designs for q in d.quantities)
+        # Also where no design has reached the measured part.
+        names = dict.fromkeys(native.metrics(len(self.machines)))
+        names |= dict.fromkeys(q.name for d in self.designs for q in d.quantities)
         return polars.DataFrame(
             {
                 **self._keys(self.designs),

@@ -280,6 +280,9 @@ impl Host {
                 return Err(ProgramError::new(why.clone()));
             }
             if let Some(status) = state.status {
+                drop(state);
+                // Why, if it is known.
+                self.check()?;
                 return Err(ProgramError::new(format!(
                     "the emulator ended before the program started ({status}); its own message is above"
                 )));
@@ -450,7 +453,7 @@ fn keep(mut command: Command, shared: &Rendezvous) {
 }
 
 /// How long a process may take from its first word to its last.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn listen(listener: &UnixListener, shared: &Rendezvous) {
     let lost = |e: &std::io::Error| {

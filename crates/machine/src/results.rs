@@ -107,7 +107,7 @@ pub struct DesignResult {
     pub on: Option<OnMachine>,
     /// One sentence.
     pub description: String,
-    /// `complete`, `partial`, `out_of_memory`, `cannot_finish`, `program_error` or `fault`.
+    /// `complete`, `partial`, `out_of_memory`, `out_of_host_memory`, `cannot_finish`, `program_error` or `fault`.
     pub status: &'static str,
     /// What happened, unless complete.
     pub message: Option<String>,

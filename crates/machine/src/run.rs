@@ -124,8 +124,11 @@ pub fn run(
         Some(Outcome::HostMemory(why)) => Some(why.clone()),
         _ => None,
     };
-    if let Some(why) = machines.iter().map(lacking).collect::<Option<Vec<_>>>() {
-        // None has begun: there is nothing to tell but this.
+    let measured = machines.iter().any(|m| m.measured.tree.is_some());
+    if let Some(why) = machines.iter().map(lacking).collect::<Option<Vec<_>>>()
+        && !measured
+    {
+        // Nothing was measured: there is nothing to tell but this.
         return Err(RunError::User(why[0].clone()));
     }
     let mut result = results::run_result(

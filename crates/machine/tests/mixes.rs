@@ -2,7 +2,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use pagewalk_machine::{Account, DesignResult, RunError, RunResult};
+use pagewalk_stream::{
+    Backing, Batch, End, Event, Facts, Kind, Mix, Op, Opens, Program, ProgramError, ThreadId,
+};
+use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
 
 use common::{ONE_CHANNEL, metric, run_spec};
@@ -39,8 +45,15 @@ fn mix(programs: &[Value], designs: &[&str], set: &[&str]) -> RunResult {
     let result = mix_of(programs, designs, set, limits).unwrap();
     for d in &result.designs {
         assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+        assert_eq!(metric(d, "instructions") as u64, retired(d), "{}", d.name);
     }
     result
+}
+
+/// What the cores counted, the last turn included.
+fn retired(d: &DesignResult) -> u64 {
+    let of_core = |p: &str| p.strip_prefix("core.").is_some_and(|n| !n.contains('.'));
+    common::sum(d, "instructions", of_core)
 }
 
 fn ipcs(d: &DesignResult) -> Vec<f64> {
@@ -327,5 +340,80 @@ fn one_program_has_no_accounts() {
     let text = serde_json::to_value(&d).unwrap();
     for of_mixes in ["programs", "outside_programs", "antt", "harmonic_speedup"] {
         assert!(text.get(of_mixes).is_none(), "{of_mixes}");
+    }
+}
+
+/// A process whose children store to a page and end as processes do.
+#[derive(Default)]
+struct Forks {
+    steps: BTreeMap<ThreadId, u32>,
+    children: u32,
+}
+
+impl Program for Forks {
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let step = self.steps.entry(thread).or_default();
+        *step += 1;
+        let first = *step == 1;
+        let event = |event| End::Event { event, ticket: 0 };
+        let data = 0x1000_0000;
+        if (thread, first) == (0, true) {
+            return Ok(event(Event::Map {
+                at: VirtAddr(data),
+                bytes: 1 << 20,
+                writable: true,
+                backing: Backing::Anonymous,
+            }));
+        }
+        batch.ops.extend((0..8).map(|page| Op {
+            pc: data,
+            va: data + 4096 * page,
+            insns: 1,
+            kind: Kind::Store,
+            size: 8,
+            ..Op::default()
+        }));
+        if thread > 0 {
+            return Ok(event(Event::ProcessExit { status: 0 }));
+        }
+        if self.children == 20 {
+            return Ok(End::Exit);
+        }
+        self.children += 1;
+        Ok(event(Event::Fork {
+            process: self.children,
+            thread: self.children,
+        }))
+    }
+}
+
+#[test]
+fn processes_of_a_program_end_without_the_others() {
+    let forks: Opens = Box::new(|| Ok(Box::new(Forks::default())));
+    let gups: Opens = Box::new(|| {
+        let options = pagewalk_programs::Options {
+            size_bytes: Some(1 << 20),
+            ..Default::default()
+        };
+        pagewalk_programs::build("gups", &options)
+    });
+    let program = Mix::new(vec![forks, gups]).unwrap();
+    let spec = serde_json::from_value(json!({
+        "machine": "revelator-table1", "designs": ["radix", "thp"], "set": ["cores=2"],
+        "limits": {"instructions": 5000},
+    }))
+    .unwrap();
+    let result = common::installation()
+        .run_program(&spec, Box::new(program), &mut |_| true)
+        .unwrap_or_else(|e| panic!("{e}"));
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+        assert_eq!(shared_out(d), counted(d), "{}", d.name);
+        // Pages that a child stored to were the parent's.
+        assert!(d.programs[0].own.page_faults > 100, "{:?}", d.programs[0]);
     }
 }

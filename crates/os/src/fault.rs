@@ -59,6 +59,7 @@ impl Os {
     ) -> Result<T, OsError> {
         self.alive(pid)?;
         loop {
+            self.kernel.denied = false;
             match action(self, fx) {
                 Ok(value) => {
                     self.back(fx)?;
@@ -85,12 +86,13 @@ impl Os {
     pub(crate) fn refusal(&self, wanted: u64) -> OsError {
         let k = &self.kernel;
         let free = k.memory().free_frames() << 12;
-        if free >= wanted {
+        // What the kernel refused may be free again: the page that the table was to map.
+        if free >= wanted && (wanted > 4096 || !k.denied) {
             return OsError::NoContiguous {
                 wanted,
                 free,
                 at: k.refused,
-                why: k.memory().no_block(wanted),
+                why: k.memory().no_block(wanted, k.denied),
             };
         }
         OsError::OutOfMemory { wanted, free }

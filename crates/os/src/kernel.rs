@@ -52,6 +52,8 @@ pub struct Kernel {
     pub rows_bytes: u64,
     /// The last page that a page table had no memory for.
     pub refused: VirtAddr,
+    /// Somebody was refused a frame since this was cleared.
+    pub denied: bool,
 }
 
 impl Kernel {
@@ -66,6 +68,7 @@ impl Kernel {
             tables: TableMemory::default(),
             rows_bytes: 0,
             refused: VirtAddr(0),
+            denied: false,
         }
     }
 
@@ -80,9 +83,9 @@ impl Kernel {
     #[inline]
     pub fn frame(&mut self, want: Want) -> Result<u64, NoFrames> {
         let bytes = want.bytes;
-        self.choice
-            .take(&want, &mut self.memory)
-            .ok_or(NoFrames { bytes })
+        let frame = self.choice.take(&want, &mut self.memory);
+        self.denied |= frame.is_none();
+        frame.ok_or(NoFrames { bytes })
     }
 
     /// See [`FrameChoice::tiers`].

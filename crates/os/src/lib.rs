@@ -347,7 +347,7 @@ impl Os {
                 k.rows_bytes += want.bytes;
                 Ok(PhysAddr(frame << 12))
             }
-            Err(_) => Err(k.memory().no_block(want.bytes)),
+            Err(_) => Err(k.memory().no_block(want.bytes, true)),
         }
     }
 
@@ -421,6 +421,12 @@ impl Os {
         let first = s.faults_4kb + s.faults_2mb + s.faults_1gb;
         let faults = first + s.cow_faults + s.spurious_faults - s.populated_pages;
         (faults, s.fault_cycles)
+    }
+
+    /// Bytes that all processes together have mapped.
+    pub fn mapped(&self) -> u64 {
+        let of = |s: &Space| PageSize::ALL.map(|size| s.mapped[size.index()] * size.bytes());
+        self.alive_spaces().flat_map(of).sum()
     }
 
     /// What a process holds of memory; nothing if it is gone.

@@ -396,8 +396,9 @@ impl Memory {
         self.index > limit.fails_above_index && bytes >> 20 >= limit.fails_from_mb
     }
 
-    /// Why a page table got no block of `bytes` although that much is free.
-    pub(crate) fn no_block(&self, bytes: u64) -> String {
+    /// Why a page table got no block of `bytes` although that much is free; `denied`: the
+    /// kernel has refused one.
+    pub(crate) fn no_block(&self, bytes: u64, denied: bool) -> String {
         let block = size(bytes);
         if bytes > 4096 << MAX_ORDER {
             return format!("the kernel's largest block is {}", size(4096 << MAX_ORDER));
@@ -409,10 +410,9 @@ impl Memory {
                 limit.fails_above_index, limit.fails_from_mb, self.index
             );
         }
-        let order = (bytes.next_power_of_two().max(4096) >> 12).ilog2() as u8;
-        if self.compactable(order).is_some() {
+        if !denied {
             return format!(
-                "it said so itself: the kernel has a block of {block}, and was not asked for one, or not for this size (a table with a limit of its own answers Refusal::Limit)"
+                "it said so itself, and the kernel refused it nothing: it was not asked for {block} (a table with a limit of its own answers Refusal::Limit)"
             );
         }
         format!("in each aligned block of {block} lies memory that cannot be moved")
@@ -472,20 +472,19 @@ mod tests {
 
     #[test]
     fn why_a_page_table_got_no_block_is_the_reason_there_is() {
-        // A table that is full for a reason of its own, on a fresh machine.
-        let fresh = memory(FragmentationSpec::None);
+        // A table that is full for a reason of its own.
+        let mut pieces = memory(FragmentationSpec::None);
         for bytes in [4096, 1 << 16, 2 << 20] {
-            let why = fresh.no_block(bytes);
+            let why = pieces.no_block(bytes, false);
             assert!(why.starts_with("it said so itself"), "{bytes}: {why}");
         }
         // Memory of which every other frame is somebody's who does not move.
-        let mut pieces = memory(FragmentationSpec::None);
         let frames = pieces.frames();
         for frame in frames.step_by(2) {
             assert!(pieces.buddy.alloc_at(frame, 0));
         }
         assert_eq!(pieces.alloc_contiguous(4), None);
-        let why = pieces.no_block(1 << 16);
+        let why = pieces.no_block(1 << 16, true);
         assert!(why.ends_with("lies memory that cannot be moved"), "{why}");
     }
 

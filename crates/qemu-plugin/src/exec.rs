@@ -39,8 +39,12 @@ fn find(mut path: PathBuf, mut arguments: Vec<CString>) -> Option<Executable> {
             return None;
         }
         let mut head = Vec::new();
-        let Ok(file) = File::open(&path) else {
-            return Some(Executable::Unseen(record::unseen::UNREADABLE, path));
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                process::lost(Trouble::Image, libc::EMFILE)
+            }
+            Err(_) => return Some(Executable::Unseen(record::unseen::UNREADABLE, path)),
         };
         file.take(256).read_to_end(&mut head).ok()?;
         if let Some(line) = head.strip_prefix(b"#!") {

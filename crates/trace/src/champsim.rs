@@ -312,7 +312,9 @@ impl Reader {
                 self.translator.instruction(&record, next, sink)?;
             }
         }
-        self.held = good.last().and_then(Record::parse);
+        if let Some(last) = good.last() {
+            self.held = Record::parse(last);
+        }
         match bad.first() {
             Some(bad) => {
                 let offset = offset + size_of_val(good) as u64;

@@ -130,19 +130,18 @@ fn to_champsim(
 ) -> Result<Converted, ProgramError> {
     // Unlike a part of a .pwt, it does not say that it is one: what fails leaves nothing.
     let part = PartialFile::create(to).map_err(|e| FileError::io(to, "create the trace", &e))?;
-    let name = part.partial().to_owned();
-    write_champsim(program, to, part, &name, compression, keep_good)
+    write_champsim(program, to, part, compression, keep_good)
 }
 
 fn write_champsim(
     mut program: Box<dyn Program>,
     to: &Path,
     file: PartialFile,
-    partial: &Path,
     compression: &str,
     keep_good: bool,
 ) -> Result<Converted, ProgramError> {
-    let io = |e: std::io::Error| FileError::io(partial, "write the trace", &e);
+    // Of the target in either case, and so told apart from faults of the source below.
+    let io = |e: std::io::Error| FileError::io(to, "write the trace", &e);
     let file = BufWriter::with_capacity(1 << 20, file);
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();

@@ -129,6 +129,17 @@ class Table:
             raise self._wrong(key, f"a whole number from {first} to {last}")
         return number
 
+    def wholes(self, key: str, first: int, last: int) -> list[int]:
+        """A list of whole numbers from `first` to `last`, empty where it is not there."""
+        expected = f"a list of whole numbers from {first} to {last}"
+        given = self.fields.get(key, [])
+        if not isinstance(given, list):
+            raise self._wrong(key, expected)
+        numbers = [n for n in map(integer, given) if n is not None and first <= n <= last]
+        if len(numbers) < len(given):
+            raise self._wrong(key, expected)
+        return numbers
+
     def seconds(self, key: str, default: float) -> float:
         """A time in seconds, 0 or more."""
         value = self.fields.get(key, default)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -238,7 +239,7 @@ class _Pool:
                 job: _Job = key.data
                 assert job.process.stdout is not None
                 line = job.process.stdout.readline()
-                if not line:
+                if not line.endswith("\n"):  # also of a worker that died in a message
                     self._end(job)
                     return
                 self._hear(job, json.loads(line))
@@ -262,7 +263,9 @@ class _Pool:
         said = job.process.stderr.read().strip()
         status = job.process.wait()
         for stream in (job.process.stdin, job.process.stdout, job.process.stderr):
-            stream.close()
+            # An order that a dead worker has not read is written once more.
+            with suppress(BrokenPipeError):
+                stream.close()
         self._jobs.remove(job)
         if not job.finished and len(job.batch.runs) > 1:
             # One that fails takes those beside it along; alone they may do.

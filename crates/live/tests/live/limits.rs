@@ -154,14 +154,18 @@ fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
         .err()
         .unwrap();
     assert!(error.message.contains("ulimit -n"), "{error}");
-    let shell = "ulimit -n 6; exec 3</dev/null; exec /bin/true";
-    let error = run_with(options(&["sh", "-c", shell]), |_, _, _| ())
-        .err()
-        .unwrap();
-    assert!(
-        error.message.contains("to start the emulator") && error.message.contains("ulimit -n"),
-        "{error}"
-    );
+    // With two left, and with none to look at the program's file.
+    for taken in ["3</dev/null", "3</dev/null 4</dev/null 5</dev/null"] {
+        let shell = format!("ulimit -n 6; exec {taken}; exec /bin/true");
+        let error = run_with(options(&["sh", "-c", &shell]), |_, _, _| ())
+            .err()
+            .unwrap();
+        let why = &error.message;
+        assert!(
+            why.contains("to start the emulator") && why.contains("ulimit -n"),
+            "{taken}: {error}"
+        );
+    }
 }
 
 #[test]

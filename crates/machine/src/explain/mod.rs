@@ -132,21 +132,16 @@ fn named(data: &DataDir) -> Result<Vec<Explanation>, String> {
             ..Explanation::default()
         });
     }
-    for m in metrics() {
+    let of_programs = program_metrics()
+        .iter()
+        .map(|m| (m.name, m.meaning, m.unit));
+    for (name, meaning, unit) in (metrics().map(|m| (m.name, m.meaning, m.unit))).chain(of_programs)
+    {
         out.push(Explanation {
             kind: "metric",
-            name: m.name.to_owned(),
-            text: m.meaning.to_owned(),
-            unit: m.unit.to_owned(),
-            ..Explanation::default()
-        });
-    }
-    for m in program_metrics() {
-        out.push(Explanation {
-            kind: "metric",
-            name: m.name.to_owned(),
-            text: m.meaning.to_owned(),
-            unit: m.unit.to_owned(),
+            name: name.to_owned(),
+            text: meaning.to_owned(),
+            unit: unit.to_owned(),
             ..Explanation::default()
         });
     }

@@ -154,11 +154,10 @@ impl Machine {
         self.parts.accounts.on[core] = process.and_then(|p| self.part_of(p));
     }
 
-    /// What the kernel has done since it was last asked was for `process`, or its own.
-    pub(super) fn charge_kernel(&mut self, process: Option<ProcessId>) {
+    /// What the kernel has done since it was last asked was for the program `part`, or its own.
+    pub(super) fn charge_kernel(&mut self, part: Option<usize>) {
         let now = Account::of_kernel(&self.os);
         let before = std::mem::replace(&mut self.parts.accounts.kernel, now);
-        let part = process.and_then(|p| self.part_of(p));
         self.book(part, now - before);
     }
 

@@ -62,7 +62,7 @@ impl Machine {
             }
         };
         thread.reply = looked.as_ref().map(|l| l.value);
-        self.spread(core, process, &mut fx);
+        self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
         Ok(looked)
     }

@@ -62,7 +62,7 @@ impl Machine {
         let va = VirtAddr(at).page(PageSize::K4).base;
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.map_before(pid, va, access, &mut fx);
-        self.spread(core, process, &mut fx);
+        self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
         result.map(drop).map_err(|e| self.os_error(&e))
     }

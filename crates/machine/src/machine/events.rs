@@ -81,6 +81,7 @@ impl Machine {
                 "the program starts thread {thread} twice: the recording is damaged"
             )));
         }
+        let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
         let result = match event {
@@ -102,13 +103,13 @@ impl Machine {
                 bytes,
                 writable,
             } => self.os.protect(pid, at, bytes, writable, &mut fx),
-            // A call that failed, or changed nothing: it only took its ticket.
-            // As `Event::NOTHING`: it only took its ticket.
+            // A call that failed, or changed nothing, only took its ticket; what runs unseen is
+            // told in the result.
             Event::Advise { bytes: 0, .. } | Event::Unseen(_) => Ok(()),
             Event::Advise { at, bytes, advice } => self.os.advise(pid, at, bytes, advice, &mut fx),
             Event::Populate { at, bytes } => {
-                if let Some(room) = &mut self.room {
-                    room.take(bytes)?;
+                if let Some(room) = &self.room {
+                    room.take(self.os.mapped(), bytes)?;
                 }
                 let before = self.os.populate_cycles();
                 let result = self.os.populate(pid, at, bytes, &mut fx);
@@ -159,7 +160,7 @@ impl Machine {
                 Ok(())
             }
         };
-        self.spread(core, process, &mut fx);
+        self.spread(core, process, part, &mut fx);
         self.effects = fx;
         match result {
             // The kernel that the program ran on did it. Ours goes on without,

@@ -18,7 +18,7 @@ impl Machine {
         let pid = self.processes[&process].pid;
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.fault(pid, va, access, &mut fx);
-        self.spread(core, process, &mut fx);
+        self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
         result.map_err(|e| self.os_error(&e))
     }
@@ -32,17 +32,24 @@ impl Machine {
     ) -> Result<(), Outcome> {
         let mut fx = std::mem::take(&mut self.effects);
         let result = self.os.host_fault(at, &mut fx);
-        self.spread(core, process, &mut fx);
+        self.spread(core, process, self.part_of(process), &mut fx);
         self.effects = fx;
         result.map_err(|e| self.os_error(&e))
     }
 
-    /// Hands the effects of a kernel call to the cores: the caller pays, all forget.
-    pub(super) fn spread(&mut self, core: usize, process: ProcessId, fx: &mut Effects) {
+    /// Hands the effects of a kernel call to the cores: the caller pays, all forget. `part` is
+    /// the program of `process`, which may have ended by the call.
+    pub(super) fn spread(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        part: Option<usize>,
+        fx: &mut Effects,
+    ) {
         let parts = self.has_parts();
         if parts {
             self.charge(core);
-            self.charge_kernel(Some(process));
+            self.charge_kernel(part);
         }
         if !fx.invalidate.is_empty() {
             self.touched.clear();
@@ -72,7 +79,7 @@ impl Machine {
             if self.plan.phase.takes_time() {
                 self.cores[core].kernel(fx.cycles);
                 if parts {
-                    self.charge_as(core, self.part_of(process));
+                    self.charge_as(core, part);
                 }
             } else if self.plan.phase.skips() {
                 self.background.owe(fx.cycles);

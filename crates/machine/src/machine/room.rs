@@ -19,8 +19,6 @@ pub(crate) struct Room {
     /// Bytes that can be had, by all designs together.
     available: u64,
     designs: u64,
-    /// Bytes of the program that were touched in bulk.
-    touched: u64,
     /// Bytes of simulated memory: more cannot be touched.
     memory: u64,
     name: String,
@@ -33,19 +31,18 @@ impl Room {
         matches!(config.placement, PlacementSpec::Buddy(_)).then(|| Room {
             available,
             designs: designs as u64,
-            touched: 0,
             memory: config.os.memory_gb << 30,
             name: name.to_owned(),
         })
     }
 
-    /// The program touches `bytes` more.
+    /// The program, whose processes hold `held` bytes, touches `bytes` more.
     ///
     /// # Errors
     /// The host has not the memory for it: a sentence with both sizes.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Outcome> {
-        self.touched = self.touched.saturating_add(bytes);
-        let pages = self.touched.min(self.memory) / 4096;
+    pub(crate) fn take(&self, held: u64, bytes: u64) -> Result<(), Outcome> {
+        let touched = held.saturating_add(bytes).min(self.memory);
+        let pages = touched / 4096;
         let needed = (pages * BYTES_A_PAGE).saturating_mul(self.designs);
         if needed <= self.available {
             return Ok(());
@@ -58,7 +55,7 @@ impl Room {
             "{}: {} of host memory are needed at least for {designs} with {} of memory touched, and {} can be had; take a smaller program, fewer designs at a time or a larger host (--ignore-memory goes on all the same)",
             self.name,
             mebibytes(needed),
-            mebibytes(self.touched.min(self.memory)),
+            mebibytes(touched),
             mebibytes(self.available)
         )))
     }
@@ -77,7 +74,6 @@ mod tests {
         Room {
             available,
             designs,
-            touched: 0,
             memory: 1 << 40,
             name: "gups".to_owned(),
         }
@@ -86,21 +82,21 @@ mod tests {
     #[test]
     fn what_all_designs_need_together_has_to_be_there() {
         // A terabyte has 2^28 pages of 4 KB, and their entries take 2 GiB.
-        assert!(room(2 << 30, 1).take(1 << 40).is_ok());
-        assert!(room((2 << 30) - 1, 1).take(1 << 40).is_err());
-        assert!(room(11 << 30, 6).take(1 << 40).is_err());
-        assert!(room(12 << 30, 6).take(1 << 40).is_ok());
+        assert!(room(2 << 30, 1).take(0, 1 << 40).is_ok());
+        assert!(room((2 << 30) - 1, 1).take(0, 1 << 40).is_err());
+        assert!(room(11 << 30, 6).take(0, 1 << 40).is_err());
+        assert!(room(12 << 30, 6).take(0, 1 << 40).is_ok());
     }
 
     #[test]
-    fn what_is_touched_adds_up_to_the_simulated_memory() {
-        let mut room = room(2 << 30, 1);
+    fn what_is_held_counts_up_to_the_simulated_memory() {
+        room(2 << 30, 1).take(8 << 39, 1 << 39).unwrap();
+        let small = room(1 << 30, 1);
+        // Touched again and again, by programs that end and start again.
         for _ in 0..8 {
-            room.take(1 << 39).unwrap();
+            small.take(0, 1 << 39).unwrap();
         }
-        let mut small = self::room(1 << 30, 1);
-        small.take(1 << 39).unwrap();
-        let said = format!("{:?}", small.take(1 << 39).unwrap_err());
+        let said = format!("{:?}", small.take(1 << 39, 1 << 39).unwrap_err());
         assert!(said.contains("2GiB of host memory are needed"), "{said}");
         assert!(said.contains("1GiB can be had"), "{said}");
     }

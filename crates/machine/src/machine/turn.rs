@@ -167,8 +167,13 @@ impl Machine {
         thread.at = at;
         answered?;
         self.harvest_walks();
-        self.credit(process, core, done);
+        // Counted first, since what a program is credited with may end the measured part; and
+        // credited only if it was measured, since this count may be what begins it.
+        let measured = self.plan.phase.measures();
         self.count(done);
+        if measured {
+            self.credit(process, core, done);
+        }
         let Stop::Fault(f) = ran.stop else {
             return Ok(false);
         };

@@ -357,12 +357,13 @@ impl Mmu {
         }
     }
 
-    /// Adds what this core's prefetcher counted below `path`.
+    /// Translations that the prefetch buffer had.
     pub(super) fn prefetch_buffer_hits(&self) -> u64 {
         let prefetching = self.prefetching.as_ref();
         prefetching.map_or(0, |p| p.buffer_stats.hits)
     }
 
+    /// Adds what this core's prefetcher counted below `path`.
     pub(super) fn report_prefetching(&self, path: &str, tree: &mut Tree) {
         let Some(p) = &self.prefetching else { return };
         let stats = TlbPrefetchStats {

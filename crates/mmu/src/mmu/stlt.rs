@@ -291,11 +291,12 @@ impl Mmu {
         stlt.find(lookup, Cycle::MAX, lent)
     }
 
-    /// Adds what this core counted of the STLT below `path`.
+    /// Translations that the buffer of the STLT had.
     pub(super) fn stb_hits(&self) -> u64 {
         self.stlt.as_ref().map_or(0, |stlt| stlt.stb_stats.hits)
     }
 
+    /// Adds what this core counted of the STLT below `path`.
     pub(super) fn report_stlt(&self, path: &str, tree: &mut Tree) {
         let Some(stlt) = &self.stlt else { return };
         tree.add(&format!("{path}.stlt"), &stlt.stats);

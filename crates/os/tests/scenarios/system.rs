@@ -57,6 +57,32 @@ fn out_of_memory_is_a_clear_result() {
     }
 }
 
+/// The page that a table was to map takes the last frame, and is free again when the table got
+/// none: memory is used up all the same, whatever pieces it is in.
+#[test]
+fn the_last_frame_without_another_for_the_table_is_out_of_memory() {
+    let mut small = spec(FragmentationSpec::None);
+    small.kernel_reserved = 1.0 - 4.0 / 1024.0;
+    let mut left = Vec::new();
+    for dense in [1, 2] {
+        let mut w = World::new(&small, &PlacementSpec::Buddy(BuddySpec {}));
+        w.heap(4 * GB);
+        for page in 0..dense {
+            w.write(HEAP.offset(page * 4096));
+        }
+        // A page and a node of the table each.
+        let failed = (1..2048)
+            .find_map(|region| w.fault(HEAP.offset(region * 2 * MB), Access::Write).err())
+            .expect("4 MB do not hold them");
+        let OsError::OutOfMemory { wanted: 4096, free } = failed else {
+            panic!("{failed}");
+        };
+        left.push(free);
+    }
+    left.sort_unstable();
+    assert_eq!(left, [0, 4096]);
+}
+
 /// Registers of the page table are no memory: nothing is given back for them, the
 /// call fails by their name, and all is as it was.
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pagewalk_stream::{Kind, Op, flags};
 
-use crate::{drain, opened};
+use crate::{drain, opened, try_drain};
 
 pub fn champsim_record(ip: u64, dest: [u8; 2], src: [u8; 4], store: u64, load: u64) -> [u8; 64] {
     let mut r = [0; 64];
@@ -195,4 +195,23 @@ fn champsim_ops_stay_what_they_were() {
     plain.push(champsim_record(0x10, [3, 0], [0; 4], 0, 0x1000));
     let ops = champsim_ops(dir.path(), &plain);
     assert_eq!((ops.len(), checksum(&ops)), (3, 0xedc6_ceb3));
+}
+
+/// A record that is none, at the beginning of what is read at a time and elsewhere: all before
+/// it is good.
+#[test]
+fn champsim_records_before_a_damaged_one_are_all_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.champsim");
+    let records = any_records(9000);
+    for bad in [1, 4095, 4096, 4097, 8192] {
+        let mut damaged = records.clone();
+        damaged[bad][8] = 7;
+        std::fs::write(&path, damaged.concat()).unwrap();
+        let (streams, why) = try_drain(opened(&path).as_mut());
+        let counted: u64 = streams[&0].0.iter().map(|o| u64::from(o.insns)).sum();
+        assert_eq!(counted, bad as u64);
+        let why = why.expect("a fault");
+        assert!(why.contains(&format!("byte {}", 64 * bad)), "{why}");
+    }
 }

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use pagewalk_stream::{BATCH_OPS, Kind, Op, ProgramError};
 
-/// Chunks that wait at most; with [`BATCH_OPS`] ops each, 1 MB.
-const AHEAD: usize = 8;
+/// Chunks that wait at most; with [`BATCH_OPS`] ops each, 4 MB.
+const AHEAD: usize = 32;
 
 /// Ops of which any may name a producer before the first.
 const FARTHEST: u64 = 1 << 16;

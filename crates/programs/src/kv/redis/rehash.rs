@@ -7,7 +7,7 @@ use super::dictionary::{Dictionary, NIL, REHASH, TABLE_BYTES, TABLES, TYPE, Tabl
 use crate::heap::Heap;
 use crate::kv::emit::Emit;
 use crate::kv::libc;
-use crate::thread::NONE;
+use crate::thread::{NONE, Value};
 
 /// Buckets of a new table (`DICT_HT_INITIAL_SIZE`).
 const FIRST: usize = 4;
@@ -18,14 +18,48 @@ impl Dictionary {
     /// `dictRehash(d, 1)`: one bucket moves to the second table.
     pub(super) fn step<E: Emit>(&mut self, e: &mut E, heap: &mut Heap, site: u64, sp: u64) {
         const CODE: u64 = 0x1800;
-        let Some(mut at) = self.rehash else { return };
+        let Some(at) = self.rehash else { return };
         e.call(site, CODE, 2, sp);
         e.push(CODE, 5, sp - 8);
         let frame = sp - 48;
         let state = e.load(CODE + 0xf, 3, REHASH, 8, [NONE; 2]);
         e.branch(CODE + 0x14, CODE + 0x108, 1, false, [state, NONE]);
         let used = e.load(CODE + 0x1a, 1, TABLES + 0x18, 8, [NONE; 2]);
-        e.branch(CODE + 0x26, CODE + 0xbd, 4, false, [NONE; 2]);
+        // DELETEs may have taken what was left to move.
+        let mut complete = self.tables[0].used == 0;
+        e.branch(CODE + 0x26, CODE + 0xbd, 4, complete, [NONE; 2]);
+        if complete {
+            e.branch(CODE + 0xc0, CODE + 0xd6, 2, true, [used, NONE]);
+        } else {
+            complete = self.move_next(e, (at, used), frame);
+        }
+        if complete {
+            let old = std::mem::take(&mut self.tables[0]);
+            let bytes = 8 * old.buckets.len() as u64;
+            let call = (CODE + 0xda, 2);
+            libc::free(e, heap, call, (old.array, NONE), bytes, frame);
+            for i in 0..4 {
+                let to = TABLES + 0x10 * (i % 4);
+                e.load(CODE + 0xdf + i, 1, to, 16, [NONE; 2]);
+                e.store(CODE + 0xf5 + i, 1, to, 16, NONE, NONE);
+            }
+            self.tables.swap(0, 1);
+            self.rehash = None;
+        }
+        e.load(CODE + 0xcd, 2, frame, 8, [NONE; 2]);
+        e.pop(CODE + 0xce, 4, sp - 8);
+        e.ret(CODE + 0xd5, site, 1, sp);
+    }
+
+    /// Moves the next bucket that is not empty, from `at` on, if it is not too far; whether it
+    /// was the last. There is one.
+    fn move_next<E: Emit>(
+        &mut self,
+        e: &mut E,
+        (mut at, used): (usize, Value),
+        frame: u64,
+    ) -> bool {
+        const CODE: u64 = 0x1800;
         let array = e.load(CODE + 0x2c, 1, TABLES, 8, [NONE; 2]);
         e.branch(CODE + 0x33, CODE + 0xda, 2, false, [used, NONE]);
         e.load(CODE + 0x39, 1, REHASH, 8, [NONE; 2]);
@@ -48,29 +82,14 @@ impl Dictionary {
             }
         }
         self.rehash = Some(at);
-        let mut complete = false;
-        if visits > 0 {
-            self.move_bucket(e, at, frame);
-            self.rehash = Some(at + 1);
-            complete = self.tables[0].used == 0;
-            e.branch(CODE + 0xc0, CODE + 0xd6, 4, complete, [NONE; 2]);
+        if visits == 0 {
+            return false;
         }
-        if complete {
-            let old = std::mem::take(&mut self.tables[0]);
-            let bytes = 8 * old.buckets.len() as u64;
-            let call = (CODE + 0xda, 2);
-            libc::free(e, heap, call, (old.array, NONE), bytes, frame);
-            for i in 0..4 {
-                let to = TABLES + 0x10 * (i % 4);
-                e.load(CODE + 0xdf + i, 1, to, 16, [NONE; 2]);
-                e.store(CODE + 0xf5 + i, 1, to, 16, NONE, NONE);
-            }
-            self.tables.swap(0, 1);
-            self.rehash = None;
-        }
-        e.load(CODE + 0xcd, 2, frame, 8, [NONE; 2]);
-        e.pop(CODE + 0xce, 4, sp - 8);
-        e.ret(CODE + 0xd5, site, 1, sp);
+        self.move_bucket(e, at, frame);
+        self.rehash = Some(at + 1);
+        let complete = self.tables[0].used == 0;
+        e.branch(CODE + 0xc0, CODE + 0xd6, 4, complete, [NONE; 2]);
+        complete
     }
 
     fn move_bucket<E: Emit>(&mut self, e: &mut E, at: usize, sp: u64) {

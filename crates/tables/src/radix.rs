@@ -73,16 +73,19 @@ impl NodeRef {
 }
 
 /// Nodes of level 1: nothing but their 512 entries, in large zeroed chunks that
-/// the host backs only where they are touched.
+/// the host backs only where they are touched. The first one grows: most processes are
+/// small, and an allocator zeroes what it has had before itself, all of it.
 #[derive(Default)]
 struct Leaves {
-    chunks: Vec<Box<[[u64; ENTRIES]]>>,
+    chunks: Vec<Vec<[u64; ENTRIES]>>,
     live: Vec<u16>,
     free: Vec<u32>,
 }
 
 impl Leaves {
     const CHUNK_SHIFT: u32 = 11;
+    /// Nodes of the first chunk before it grows, a power of two.
+    const FIRST: usize = 16;
 
     #[inline]
     fn node(&self, slot: usize) -> &[u64; ENTRIES] {
@@ -96,9 +99,14 @@ impl Leaves {
     fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let slot = self.live.len();
-            if slot >> Self::CHUNK_SHIFT == self.chunks.len() {
-                let chunk = vec![[0; ENTRIES]; 1 << Self::CHUNK_SHIFT];
-                self.chunks.push(chunk.into_boxed_slice());
+            if slot >> Self::CHUNK_SHIFT > 0 {
+                if slot >> Self::CHUNK_SHIFT == self.chunks.len() {
+                    self.chunks.push(vec![[0; ENTRIES]; 1 << Self::CHUNK_SHIFT]);
+                }
+            } else if slot == 0 {
+                self.chunks.push(vec![[0; ENTRIES]; Self::FIRST]);
+            } else if slot == self.chunks[0].len() {
+                self.chunks[0].resize(2 * slot, [0; ENTRIES]);
             }
             self.live.push(0);
             slot as u32

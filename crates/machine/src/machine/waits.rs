@@ -1,7 +1,9 @@
 //! When a thread that waits goes on: the kernel has let it go, its barrier is
 //! complete, or the change of the address space that it met at has taken effect.
 
-use pagewalk_stream::{Counted, ProgramError, ThreadId};
+use std::collections::BTreeMap;
+
+use pagewalk_stream::{Counted, ProcessId, ProgramError, ThreadId};
 
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Supply};
@@ -155,14 +157,18 @@ impl Machine {
                 return Ok(any);
             }
             candidates.sort_unstable();
+            // Many processes may live whose only thread is about to end.
+            let mut of_process: BTreeMap<ProcessId, Vec<ThreadId>> = BTreeMap::new();
+            for (id, t) in &self.threads {
+                of_process.entry(t.process).or_default().push(*id);
+            }
             let ready = candidates.iter().copied().find(|&(ticket, id)| {
                 let process = self.threads[&id].process;
                 (force && !any)
-                    || self
-                        .threads
+                    || of_process[&process]
                         .iter()
-                        .filter(|(other, t)| **other != id && t.process == process)
-                        .all(|(_, t)| match &t.state {
+                        .filter(|other| **other != id)
+                        .all(|other| match &self.threads[other].state {
                             State::Meeting(at) => *at >= ticket,
                             State::Changing(_, at) => *at > ticket,
                             // One that is about to go on may have to do with

@@ -1,6 +1,7 @@
 //! Runs of the shipped files, for tests.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod forks;
 pub mod rows;
 pub mod store;
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,9 +18,9 @@ use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::ProgramError;
 
 use crate::identity::{Condition, Identity};
-use crate::locate::{find_qemu, resolve_program};
+use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
-use crate::process::MappedSegment;
+use crate::process::{MappedSegment, image};
 
 /// A process image that has started and brought its memory.
 pub(crate) struct Hello {
@@ -41,6 +42,8 @@ struct State {
     closing: bool,
     /// Processes that said hello and may live: to end them when we do.
     processes: BTreeMap<i32, Identity>,
+    /// The file that the first to say hello executes: the emulator's, whatever starts that.
+    image: Option<PathBuf>,
     /// How many of them there may be before those that have ended are taken out.
     most: usize,
 }
@@ -78,12 +81,36 @@ impl Rendezvous {
         futex_wake(&control.doorbell);
         self.changed.notify_all();
     }
+
+    /// Process `pid` gets no answer, on which it ends: if it is one of the program's, that
+    /// cannot be followed any more.
+    ///
+    /// # Errors
+    /// As [`Identity::of`].
+    fn turn_away(&self, pid: i32, errno: i32) -> std::io::Result<Option<Hello>> {
+        let Some(who) = Identity::of(pid)? else {
+            return Ok(None);
+        };
+        let state = self.state();
+        let known = state.processes.get(&pid) == Some(&who);
+        // Whoever runs something else has found the socket by chance.
+        let (first, this) = (state.image.as_ref(), image(pid));
+        let stranger = first.is_none_or(|first| this.is_some_and(|this| *first != this));
+        drop(state);
+        if known {
+            self.control().report(Trouble::Image, errno, pid as u32);
+        } else if !stranger {
+            self.control().report(Trouble::Child, errno, pid as u32);
+        }
+        Ok(None)
+    }
 }
 
 pub(crate) struct Host {
     shared: Arc<Rendezvous>,
     hellos: BTreeMap<i32, VecDeque<Hello>>,
     socket: String,
+    qemu: Emulator,
     listener: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -245,6 +272,7 @@ impl Host {
             shared: shared.clone(),
             hellos: BTreeMap::new(),
             socket,
+            qemu,
             listener: None,
             keeper: None,
         };
@@ -313,6 +341,9 @@ impl Host {
         let more = match errno {
             libc::EMFILE => "it may have no more file descriptors; raise the limit (ulimit -n)",
             libc::ENFILE => "this host has no more file descriptors (sysctl fs.file-max)",
+            libc::EFBIG => {
+                "its files may not be as large as the memory that it shares with Pagewalk, 2 GB; raise the limit (ulimit -f)"
+            }
             _ => "",
         };
         let why = match more {
@@ -326,6 +357,7 @@ impl Host {
             Trouble::Image => format!(
                 "what process {pid} of the program executes cannot be followed: to start the emulator for it, {why}"
             ),
+            Trouble::Emulator => self.qemu.lacks(errno as usize),
             Trouble::Listener => format!(
                 "new processes of the program cannot be followed: process {pid}, which simulates, cannot take what they send: {why}"
             ),
@@ -471,7 +503,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
             // A process waits for an answer that it cannot be given.
             Err(e) => return lost(&e),
         };
-        let hello = match receive(&stream, shared.control()) {
+        let hello = match receive(&stream, shared, PATIENCE) {
             Ok(Some(hello)) => hello,
             Ok(None) => continue,
             Err(e) => return lost(&e),
@@ -480,6 +512,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
         {
             let mut state = shared.state();
             state.remember(hello.who);
+            state.image = state.image.take().or_else(|| image(hello.who.pid));
             // First the entry, then the answer: the process runs only when it is known.
             state.hellos.push(hello);
         }
@@ -489,12 +522,16 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
     }
 }
 
-/// What a process of ours says; `None`: it is none, has died meanwhile, or could bring no
-/// memory, which is then known.
+/// What a process of ours says; `None`: it is none, has died meanwhile, or cannot be followed,
+/// which is then known.
 ///
 /// # Errors
 /// It cannot be received.
-fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hello>> {
+fn receive(
+    stream: &UnixStream,
+    shared: &Rendezvous,
+    patience: Duration,
+) -> std::io::Result<Option<Hello>> {
     let mut who = libc::ucred {
         pid: 0,
         uid: 0,
@@ -516,18 +553,24 @@ fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hel
     if answer != 0 || who.uid != ours && ours != 0 {
         return Ok(None);
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     // Whether it was forked, and why it brings no memory.
     let mut said = [0; 2];
     let memory = match receive_fd(stream.as_fd(), &mut said) {
         Ok((1.., Some(memory))) => File::from(memory),
         Ok((2, None)) => {
-            control.report(Trouble::Image, i32::from(said[1]), who.pid as u32);
+            let (errno, pid) = (i32::from(said[1]), who.pid as u32);
+            shared.control().report(Trouble::Image, errno, pid);
             return Ok(None);
         }
-        Ok(_) => return Ok(None),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => return Err(e),
-        Err(_) => return Ok(None),
+        // It has ended, or comes again, or tells by itself why it does not.
+        Ok((0, None)) => return Ok(None),
+        Ok(_) => return shared.turn_away(who.pid, libc::EPROTO),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => return Err(e),
+            Some(libc::EAGAIN) => return shared.turn_away(who.pid, libc::ETIMEDOUT),
+            errno => return shared.turn_away(who.pid, errno.unwrap_or(libc::EIO)),
+        },
     };
     let Some(who) = Identity::of(who.pid)? else {
         return Ok(None);
@@ -542,7 +585,16 @@ fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hel
 
 #[cfg(test)]
 mod tests {
-    use super::{listen_on, names};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    use memmap2::MmapOptions;
+    use pagewalk_ring::Trouble;
+
+    use super::{Identity, Rendezvous, State, image, listen_on, memory_file, names, receive};
 
     #[test]
     fn a_socket_has_a_name_that_no_other_engine_draws() {
@@ -556,5 +608,59 @@ mod tests {
         let drawn = [first.clone(), third.clone()].map(Ok);
         assert_eq!(listen_on(drawn).unwrap().0, third);
         assert!(listen_on([Ok(first)]).is_err());
+    }
+
+    /// What there is to report of a peer, which is this process, that says `words`, or nothing
+    /// in time, to an engine in this state.
+    fn reported(state: State, words: Option<&[u8]>, stays: bool) -> Option<(Trouble, i32, u32)> {
+        let control_file = memory_file().unwrap();
+        control_file.set_len(4096).unwrap();
+        let shared = Rendezvous {
+            control: MmapOptions::new().map_raw(&control_file).unwrap(),
+            control_file,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        if let Some(words) = words {
+            theirs.write_all(words).unwrap();
+        }
+        let _stays = stays.then_some(theirs);
+        let heard = receive(&ours, &shared, Duration::from_millis(20)).unwrap();
+        assert!(heard.is_none());
+        shared.control().trouble()
+    }
+
+    #[test]
+    fn a_process_of_the_program_that_is_turned_away_is_not_left_out() {
+        let pid = std::process::id();
+        let own = Identity::of(pid as i32).unwrap().unwrap();
+        let with = |image: Option<PathBuf>| State {
+            image,
+            ..State::default()
+        };
+        let emulator = || image(pid as i32);
+        let told = |trouble, errno| Some((trouble, errno, pid));
+        let child = |errno| told(Trouble::Child, errno);
+        assert_eq!(
+            reported(with(emulator()), None, true),
+            child(libc::ETIMEDOUT)
+        );
+        let rest = Some(&b"?"[..]);
+        assert_eq!(reported(with(emulator()), rest, true), child(libc::EPROTO));
+        // One that is known executes something.
+        let mut known = with(emulator());
+        known.remember(own);
+        assert_eq!(
+            reported(known, None, true),
+            told(Trouble::Image, libc::ETIMEDOUT)
+        );
+        // One that has ended is told of by who made it; others are not the program's.
+        assert_eq!(reported(with(emulator()), None, false), None);
+        assert_eq!(
+            reported(with(Some("/bin/another".into())), rest, true),
+            None
+        );
+        assert_eq!(reported(with(None), rest, true), None);
     }
 }

@@ -1,12 +1,14 @@
 //! The emulator as a child process, and the socket on which its processes say hello.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -182,6 +184,20 @@ fn check_descriptors() -> Result<(), ProgramError> {
     Ok(())
 }
 
+/// The value of QEMU's option `-plugin`, in which commas are doubled. Paths may be anything.
+fn plugin_option(plugin: &Path, settings: &[(&str, &OsStr)]) -> OsString {
+    let doubled = |value: &OsStr| -> Vec<u8> {
+        let bytes = value.as_bytes().split(|&b| b == b',');
+        bytes.collect::<Vec<_>>().join(&b",,"[..])
+    };
+    let mut option = doubled(plugin.as_os_str());
+    for (key, value) in settings {
+        option.extend(format!(",{key}=").into_bytes());
+        option.extend(doubled(value));
+    }
+    OsString::from_vec(option)
+}
+
 impl Host {
     pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
         check_descriptors()?;
@@ -207,7 +223,6 @@ impl Host {
             0 => 1 << 17,
             n => (n / 8).max(4096).next_power_of_two(),
         };
-        let option = |p: &std::path::Path| p.to_string_lossy().replace(',', ",,");
         let (cpu, base) = (qemu.cpu(), qemu.base());
         let mut command = Command::new(&qemu.path);
         for (option, value) in [("-cpu", cpu), ("-B", base)] {
@@ -215,16 +230,23 @@ impl Host {
                 command.args([option, value]);
             }
         }
+        let count = if options.count { "on" } else { "off" };
+        let records = records.to_string();
+        let option = plugin_option(
+            &plugin,
+            &[
+                ("socket", OsStr::new(&socket)),
+                ("qemu", qemu.path.as_os_str()),
+                ("plugin", plugin.as_os_str()),
+                ("records", OsStr::new(&records)),
+                ("count", OsStr::new(count)),
+                ("cpu", OsStr::new(cpu)),
+                ("base", OsStr::new(base)),
+            ],
+        );
         command
             .arg("-plugin")
-            .arg(format!(
-                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={},base={base}",
-                option(&plugin),
-                option(&qemu.path),
-                option(&plugin),
-                if options.count { "on" } else { "off" },
-                cpu.replace(',', ",,"),
-            ))
+            .arg(option)
             // The random bytes that a program finds at its start are the same each time.
             .args(["-seed", "1", "-0"])
             .arg(&words[0])

@@ -1,6 +1,7 @@
 //! This process's segment and its virtual CPUs, and how the engine hears of them.
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -89,7 +90,7 @@ type Identity = Option<(u64, u64)>;
 /// The root directory, the emulator and this library, as they are found now.
 fn identities() -> [Identity; 3] {
     let settings = settings();
-    ["/", &settings.qemu, &settings.plugin].map(|path| {
+    [OsStr::new("/"), &settings.qemu, &settings.plugin].map(|path| {
         let status = std::fs::metadata(path).ok()?;
         Some((status.dev(), status.ino()))
     })

@@ -39,6 +39,20 @@ def test_with_few_descriptors_a_result_is_right_or_none(cli: Cli, limit: int) ->
         assert done.returncode in (2, 125) and "ulimit -n" in done.stderr
 
 
+@needs_qemu
+def test_the_soft_limit_of_descriptors_is_the_programs_and_not_the_engines(cli: Cli) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    shell = "ulimit -Sn; ulimit -Hn; /bin/sh -c 'ulimit -Sn'"
+    for soft in (8, 12):
+
+        def few(soft: int = soft) -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        done = cli("run", "--", "sh", "-c", shell, preexec_fn=few, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [str(soft), str(hard), str(soft)]
+
+
 def _raw(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)], capture_output=True, timeout=600, check=False

@@ -113,6 +113,7 @@ pub(crate) struct Host {
     hellos: BTreeMap<i32, VecDeque<Hello>>,
     socket: String,
     qemu: Emulator,
+    _room: Room,
     listener: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -163,25 +164,89 @@ fn listen_on(
 /// Descriptors that a run opens at a time.
 const DESCRIPTORS: usize = 8;
 
-/// Refuses to start where a run would stop for want of descriptors.
-fn check_descriptors() -> Result<(), ProgramError> {
-    // SAFETY: an all-zero rlimit is valid, and the call fills it; what is not open says so.
-    let (limit, free) = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Ok(());
+/// Runs of this process, and what its limit of descriptors was if it is raised for them.
+static RAISED: Mutex<(usize, Option<libc::rlimit>)> = Mutex::new((0, None));
+
+/// Room for what a run opens. Where this process's soft limit leaves too little, it is as high
+/// as the hard one while there are runs; what they run has the limit that was there before.
+struct Room {
+    /// The program's limit.
+    before: libc::rlimit,
+}
+
+impl Room {
+    /// Refuses to start where a run would stop for want of descriptors.
+    fn make() -> Result<Room, ProgramError> {
+        let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
+        let limit = limit().map_err(|e| ProgramError::new(format!("getrlimit: {e}")))?;
+        let before = raised.1.unwrap_or(limit);
+        let mut most = limit.rlim_cur;
+        let mut free = free(most);
+        if free < DESCRIPTORS && limit.rlim_cur < limit.rlim_max {
+            let higher = libc::rlimit {
+                rlim_cur: limit.rlim_max,
+                ..limit
+            };
+            if set_limit(&higher).is_ok() {
+                raised.1 = Some(before);
+                most = higher.rlim_cur;
+                free = self::free(most);
+            }
         }
-        let most = i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX);
-        let free = (0..most).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) < 0);
-        (limit.rlim_cur, free.take(DESCRIPTORS).count())
-    };
-    if free < DESCRIPTORS {
-        return Err(ProgramError::new(format!(
-            "{free} of the {limit} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
-            limit + (DESCRIPTORS - free) as u64
-        )));
+        raised.0 += 1;
+        let room = Room { before };
+        drop(raised);
+        if free < DESCRIPTORS {
+            return Err(ProgramError::new(format!(
+                "{free} of the {most} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
+                most + (DESCRIPTORS - free) as u64
+            )));
+        }
+        Ok(room)
     }
-    Ok(())
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
+        raised.0 -= 1;
+        if raised.0 == 0
+            && let Some(before) = raised.1.take()
+            // Unless somebody else has set it since.
+            && limit().is_ok_and(|now| now.rlim_cur == now.rlim_max)
+        {
+            // It is lower, which is always allowed.
+            drop(set_limit(&before));
+        }
+    }
+}
+
+/// The limit of this process's descriptors.
+fn limit() -> std::io::Result<libc::rlimit> {
+    // SAFETY: an all-zero rlimit is valid, and the call fills it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        match libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) {
+            0 => Ok(limit),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+fn set_limit(limit: &libc::rlimit) -> std::io::Result<()> {
+    // SAFETY: reads `limit` only.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// How many of the first `most` descriptors are free, up to what a run takes.
+fn free(most: u64) -> usize {
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    // SAFETY: what is not open says so.
+    let free = (0..most).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
+    free.take(DESCRIPTORS).count()
 }
 
 /// The value of QEMU's option `-plugin`, in which commas are doubled. Paths may be anything.
@@ -200,7 +265,7 @@ fn plugin_option(plugin: &Path, settings: &[(&str, &OsStr)]) -> OsString {
 
 impl Host {
     pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
-        check_descriptors()?;
+        let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
@@ -270,12 +335,14 @@ impl Host {
         // The kernel chooses among the addresses from there on. Where it may not be asked
         // for the same ones (some containers), they differ from run to run.
         let fixed_addresses = !base.is_empty();
-        // SAFETY: prctl and personality are async-signal-safe. The signal comes when the thread that
+        let limit = room.before;
+        // SAFETY: prctl, setrlimit and personality are async-signal-safe. The signal comes when the thread that
         // made the child ends, which below is one that waits for the child: so
         // when this process is killed.
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
                 if fixed_addresses {
                     libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
                 }
@@ -295,6 +362,7 @@ impl Host {
             hellos: BTreeMap::new(),
             socket,
             qemu,
+            _room: room,
             listener: None,
             keeper: None,
         };

@@ -26,6 +26,7 @@ use crate::process::{MappedSegment, image};
 
 /// A process image that has started and brought its memory.
 pub(crate) struct Hello {
+    /// Who says it.
     pub who: Identity,
     /// Made by fork, not by execve.
     pub forked: bool,
@@ -108,6 +109,8 @@ impl Rendezvous {
     }
 }
 
+/// The emulator that runs a program, and what its processes say as they start. Dropped, it ends
+/// them all.
 pub(crate) struct Host {
     shared: Arc<Rendezvous>,
     hellos: BTreeMap<i32, VecDeque<Hello>>,
@@ -264,6 +267,11 @@ fn plugin_option(plugin: &Path, settings: &[(&str, &OsStr)]) -> OsString {
 }
 
 impl Host {
+    /// Starts the emulator on the program.
+    ///
+    /// # Errors
+    /// As [`launch`](crate::launch), but for what the emulator itself finds out: that
+    /// [`Host::first_hello`] has.
     pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
         let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
@@ -383,11 +391,15 @@ impl Host {
         Ok(host)
     }
 
+    /// The page that engine and processes share.
     pub fn control(&self) -> &Control {
         self.shared.control()
     }
 
     /// Waits for the emulator's start.
+    ///
+    /// # Errors
+    /// It cannot be started, or ended before the program.
     pub fn first_hello(&mut self) -> Result<Hello, ProgramError> {
         let mut state = self.shared.state();
         loop {
@@ -478,6 +490,7 @@ impl Host {
         }
     }
 
+    /// Whether a message of this process waits to be taken.
     pub fn has_hello(&self, who: Identity) -> bool {
         let of_number = self.hellos.get(&who.pid);
         of_number.is_some_and(|q| q.iter().any(|h| h.who == who))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import pagewalk
 from conftest import Cli
 from live import needs_qemu
 
@@ -35,6 +37,20 @@ def test_with_few_descriptors_a_result_is_right_or_none(cli: Cli, limit: int) ->
     else:
         assert limit < ENOUGH, done.stderr
         assert done.returncode in (2, 125) and "ulimit -n" in done.stderr
+
+
+@needs_qemu
+def test_the_soft_limit_of_descriptors_is_the_programs_and_not_the_engines(cli: Cli) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    shell = "ulimit -Sn; ulimit -Hn; /bin/sh -c 'ulimit -Sn'"
+    for soft in (8, 12):
+
+        def few(soft: int = soft) -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        done = cli("run", "--", "sh", "-c", shell, preexec_fn=few, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [str(soft), str(hard), str(soft)]
 
 
 def _raw(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
@@ -60,6 +76,36 @@ def test_an_argument_that_is_no_utf8_reaches_the_program(tmp_path: Path) -> None
     for command in (["trace", "info"], ["trace", "check"], ["run", "--trace"]):
         done = _raw(*command, trace)
         assert done.returncode == 0, done.stderr
+
+
+@needs_qemu
+def test_an_installation_in_a_folder_that_is_no_utf8_works(tmp_path: Path) -> None:
+    package = tmp_path / os.fsdecode(b"odd \xff, folder") / "pagewalk"
+    data = package / "_data"
+    data.mkdir(parents=True)
+    installed = Path(pagewalk.__file__).parent
+    for source, folder in ((installed, package), (installed / "_data", data)):
+        for entry in source.iterdir():
+            if entry.suffix == ".so" and folder == data:
+                # Of a link the engine would hand over where it points.
+                shutil.copy(entry, folder)
+            elif entry.name not in ("_data", "__pycache__"):
+                (folder / entry.name).symlink_to(entry)
+    shell = "/bin/echo out; (exit 3)"
+    for command, expected in (
+        (["doctor"], (0, b"folder/pagewalk/_data/libpagewalk_qemu.so")),
+        (["designs"], (0, b"radix")),
+        (["run", "--", "sh", "-c", shell], (3, b"out\n")),
+    ):
+        done = subprocess.run(
+            [*COMMAND, *command],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": str(package.parent)},
+            check=False,
+        )
+        status, words = expected
+        assert done.returncode == status, done.stderr
+        assert words in done.stdout
 
 
 def _hears_hangups() -> None:

@@ -178,6 +178,57 @@ def test_a_machine_answers_programs_of_the_newer_one(cli: Cli, tmp_path: Path) -
     assert answer.stdout.startswith("executed again\n358200 10 3 1\n"), answer.stdout
 
 
+# Comes before the emulator's libraries, and hides a register or a function of its from plugins.
+HIDES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+struct description { void *handle; const char *name, *feature; };
+struct array { struct description *data; unsigned length; };
+static void *(*look)(void *, const char *);
+static struct array *fewer(void) {
+    struct array *(*all)(void) = look(RTLD_DEFAULT, "qemu_plugin_get_registers");
+    struct array *found = all();
+    for (unsigned n = 0; n < found->length; n++)
+        if (!strcmp(found->data[n].name, getenv("HIDDEN"))) found->data[n].name = "other";
+    return found;
+}
+void *dlsym(void *where, const char *name) {
+    if (!look) look = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    if (!strcmp(name, getenv("HIDDEN"))) return 0;
+    return strcmp(name, "qemu_plugin_get_registers") ? look(where, name) : (void *)fewer;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "hidden", ["fs_base", "r13", "qemu_plugin_get_registers", "qemu_plugin_read_register", ""]
+)
+def test_one_that_hides_what_tells_of_accesses_is_refused(
+    cli: Cli, tmp_path: Path, hidden: str
+) -> None:
+    newer = newer_emulator()
+    library = built(HIDES, tmp_path / "hides.so", "-shared", "-fPIC")
+    emulator = tmp_path / "emulator"
+    emulator.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {newer} -U LD_PRELOAD "$@"\n')
+    emulator.chmod(0o755)
+    program = built(INSTRUCTIONS, tmp_path / "each", "-nostdlib", "-static")
+    command = ("run", "--json", tmp_path / "r.json", "--", program)
+    answer = cli(*command, env={**under(str(emulator)), "HIDDEN": hidden})
+    if not hidden:
+        assert answer.returncode == 0, answer.stderr
+        return
+    assert answer.returncode == 125, answer.stderr
+    what = "register" if "_plugin" not in hidden else "function"
+    assert f"{emulator} is QEMU 1" in answer.stderr, answer.stderr
+    assert f"does not give Pagewalk's plugin the {what} {hidden}," in answer.stderr
+    assert "set PAGEWALK_QEMU to" in answer.stderr
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["partial"]
+    assert result["designs"][0]["summary"][0]["value"] == 0
+
+
 LIMITS = Path(__file__).parent / "emulator_limits.c"
 # What docs/limits.md says of each, natively, under QEMU 7.2 and from 9.0 on.
 CASES = {

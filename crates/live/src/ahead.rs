@@ -84,6 +84,10 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    /// Starts the thread that reads `live`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(live: Live) -> Result<Ahead, ProgramError> {
         let facts = live.facts();
         let shared = Arc::new(Handover::default());

@@ -1,11 +1,14 @@
 //! The emulator as a child process, and the socket on which its processes say hello.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,12 +20,13 @@ use pagewalk_ring::{Control, Trouble, futex_wake, receive_fd, send_fd};
 use pagewalk_stream::ProgramError;
 
 use crate::identity::{Condition, Identity};
-use crate::locate::{find_qemu, resolve_program};
+use crate::locate::{Emulator, find_qemu, resolve_program};
 use crate::options::LiveOptions;
-use crate::process::MappedSegment;
+use crate::process::{MappedSegment, image};
 
 /// A process image that has started and brought its memory.
 pub(crate) struct Hello {
+    /// Who says it.
     pub who: Identity,
     /// Made by fork, not by execve.
     pub forked: bool,
@@ -41,6 +45,8 @@ struct State {
     closing: bool,
     /// Processes that said hello and may live: to end them when we do.
     processes: BTreeMap<i32, Identity>,
+    /// The file that the first to say hello executes: the emulator's, whatever starts that.
+    image: Option<PathBuf>,
     /// How many of them there may be before those that have ended are taken out.
     most: usize,
 }
@@ -78,12 +84,39 @@ impl Rendezvous {
         futex_wake(&control.doorbell);
         self.changed.notify_all();
     }
+
+    /// Process `pid` gets no answer, on which it ends: if it is one of the program's, that
+    /// cannot be followed any more.
+    ///
+    /// # Errors
+    /// As [`Identity::of`].
+    fn turn_away(&self, pid: i32, errno: i32) -> std::io::Result<Option<Hello>> {
+        let Some(who) = Identity::of(pid)? else {
+            return Ok(None);
+        };
+        let state = self.state();
+        let known = state.processes.get(&pid) == Some(&who);
+        // Whoever runs something else has found the socket by chance.
+        let (first, this) = (state.image.as_ref(), image(pid));
+        let stranger = first.is_none_or(|first| this.is_some_and(|this| *first != this));
+        drop(state);
+        if known {
+            self.control().report(Trouble::Image, errno, pid as u32);
+        } else if !stranger {
+            self.control().report(Trouble::Child, errno, pid as u32);
+        }
+        Ok(None)
+    }
 }
 
+/// The emulator that runs a program, and what its processes say as they start. Dropped, it ends
+/// them all.
 pub(crate) struct Host {
     shared: Arc<Rendezvous>,
     hellos: BTreeMap<i32, VecDeque<Hello>>,
     socket: String,
+    qemu: Emulator,
+    _room: Room,
     listener: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -134,30 +167,113 @@ fn listen_on(
 /// Descriptors that a run opens at a time.
 const DESCRIPTORS: usize = 8;
 
-/// Refuses to start where a run would stop for want of descriptors.
-fn check_descriptors() -> Result<(), ProgramError> {
-    // SAFETY: an all-zero rlimit is valid, and the call fills it; what is not open says so.
-    let (limit, free) = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return Ok(());
+/// Runs of this process, and what its limit of descriptors was if it is raised for them.
+static RAISED: Mutex<(usize, Option<libc::rlimit>)> = Mutex::new((0, None));
+
+/// Room for what a run opens. Where this process's soft limit leaves too little, it is as high
+/// as the hard one while there are runs; what they run has the limit that was there before.
+struct Room {
+    /// The program's limit.
+    before: libc::rlimit,
+}
+
+impl Room {
+    /// Refuses to start where a run would stop for want of descriptors.
+    fn make() -> Result<Room, ProgramError> {
+        let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
+        let limit = limit().map_err(|e| ProgramError::new(format!("getrlimit: {e}")))?;
+        let before = raised.1.unwrap_or(limit);
+        let mut most = limit.rlim_cur;
+        let mut free = free(most);
+        if free < DESCRIPTORS && limit.rlim_cur < limit.rlim_max {
+            let higher = libc::rlimit {
+                rlim_cur: limit.rlim_max,
+                ..limit
+            };
+            if set_limit(&higher).is_ok() {
+                raised.1 = Some(before);
+                most = higher.rlim_cur;
+                free = self::free(most);
+            }
         }
-        let most = i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX);
-        let free = (0..most).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) < 0);
-        (limit.rlim_cur, free.take(DESCRIPTORS).count())
-    };
-    if free < DESCRIPTORS {
-        return Err(ProgramError::new(format!(
-            "{free} of the {limit} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
-            limit + (DESCRIPTORS - free) as u64
-        )));
+        raised.0 += 1;
+        let room = Room { before };
+        drop(raised);
+        if free < DESCRIPTORS {
+            return Err(ProgramError::new(format!(
+                "{free} of the {most} file descriptors that this process may have are free: running a program takes {DESCRIPTORS}; raise the limit (ulimit -n {})",
+                most + (DESCRIPTORS - free) as u64
+            )));
+        }
+        Ok(room)
     }
-    Ok(())
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut raised = RAISED.lock().unwrap_or_else(|e| e.into_inner());
+        raised.0 -= 1;
+        if raised.0 == 0
+            && let Some(before) = raised.1.take()
+            // Unless somebody else has set it since.
+            && limit().is_ok_and(|now| now.rlim_cur == now.rlim_max)
+        {
+            // It is lower, which is always allowed.
+            drop(set_limit(&before));
+        }
+    }
+}
+
+/// The limit of this process's descriptors.
+fn limit() -> std::io::Result<libc::rlimit> {
+    // SAFETY: an all-zero rlimit is valid, and the call fills it.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        match libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) {
+            0 => Ok(limit),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+fn set_limit(limit: &libc::rlimit) -> std::io::Result<()> {
+    // SAFETY: reads `limit` only.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// How many of the first `most` descriptors are free, up to what a run takes.
+fn free(most: u64) -> usize {
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    // SAFETY: what is not open says so.
+    let free = (0..most).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
+    free.take(DESCRIPTORS).count()
+}
+
+/// The value of QEMU's option `-plugin`, in which commas are doubled. Paths may be anything.
+fn plugin_option(plugin: &Path, settings: &[(&str, &OsStr)]) -> OsString {
+    let doubled = |value: &OsStr| -> Vec<u8> {
+        let bytes = value.as_bytes().split(|&b| b == b',');
+        bytes.collect::<Vec<_>>().join(&b",,"[..])
+    };
+    let mut option = doubled(plugin.as_os_str());
+    for (key, value) in settings {
+        option.extend(format!(",{key}=").into_bytes());
+        option.extend(doubled(value));
+    }
+    OsString::from_vec(option)
 }
 
 impl Host {
+    /// Starts the emulator on the program.
+    ///
+    /// # Errors
+    /// As [`launch`](crate::launch), but for what the emulator itself finds out: that
+    /// [`Host::first_hello`] has.
     pub fn start(options: LiveOptions) -> Result<Host, ProgramError> {
-        check_descriptors()?;
+        let room = Room::make()?;
         let (program, words) = resolve_program(&options.argv)?;
         let qemu = find_qemu(options.qemu.as_deref())?;
         let plugin = std::fs::canonicalize(&options.plugin).map_err(|e| {
@@ -180,7 +296,6 @@ impl Host {
             0 => 1 << 17,
             n => (n / 8).max(4096).next_power_of_two(),
         };
-        let option = |p: &std::path::Path| p.to_string_lossy().replace(',', ",,");
         let (cpu, base) = (qemu.cpu(), qemu.base());
         let mut command = Command::new(&qemu.path);
         for (option, value) in [("-cpu", cpu), ("-B", base)] {
@@ -188,16 +303,23 @@ impl Host {
                 command.args([option, value]);
             }
         }
+        let count = if options.count { "on" } else { "off" };
+        let records = records.to_string();
+        let option = plugin_option(
+            &plugin,
+            &[
+                ("socket", OsStr::new(&socket)),
+                ("qemu", qemu.path.as_os_str()),
+                ("plugin", plugin.as_os_str()),
+                ("records", OsStr::new(&records)),
+                ("count", OsStr::new(count)),
+                ("cpu", OsStr::new(cpu)),
+                ("base", OsStr::new(base)),
+            ],
+        );
         command
             .arg("-plugin")
-            .arg(format!(
-                "{},socket={socket},qemu={},plugin={},records={records},count={},cpu={},base={base}",
-                option(&plugin),
-                option(&qemu.path),
-                option(&plugin),
-                if options.count { "on" } else { "off" },
-                cpu.replace(',', ",,"),
-            ))
+            .arg(option)
             // The random bytes that a program finds at its start are the same each time.
             .args(["-seed", "1", "-0"])
             .arg(&words[0])
@@ -221,12 +343,14 @@ impl Host {
         // The kernel chooses among the addresses from there on. Where it may not be asked
         // for the same ones (some containers), they differ from run to run.
         let fixed_addresses = !base.is_empty();
-        // SAFETY: prctl and personality are async-signal-safe. The signal comes when the thread that
+        let limit = room.before;
+        // SAFETY: prctl, setrlimit and personality are async-signal-safe. The signal comes when the thread that
         // made the child ends, which below is one that waits for the child: so
         // when this process is killed.
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
                 if fixed_addresses {
                     libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
                 }
@@ -245,6 +369,8 @@ impl Host {
             shared: shared.clone(),
             hellos: BTreeMap::new(),
             socket,
+            qemu,
+            _room: room,
             listener: None,
             keeper: None,
         };
@@ -265,11 +391,15 @@ impl Host {
         Ok(host)
     }
 
+    /// The page that engine and processes share.
     pub fn control(&self) -> &Control {
         self.shared.control()
     }
 
     /// Waits for the emulator's start.
+    ///
+    /// # Errors
+    /// It cannot be started, or ended before the program.
     pub fn first_hello(&mut self) -> Result<Hello, ProgramError> {
         let mut state = self.shared.state();
         loop {
@@ -313,6 +443,9 @@ impl Host {
         let more = match errno {
             libc::EMFILE => "it may have no more file descriptors; raise the limit (ulimit -n)",
             libc::ENFILE => "this host has no more file descriptors (sysctl fs.file-max)",
+            libc::EFBIG => {
+                "its files may not be as large as the memory that it shares with Pagewalk, 2 GB; raise the limit (ulimit -f)"
+            }
             _ => "",
         };
         let why = match more {
@@ -326,6 +459,7 @@ impl Host {
             Trouble::Image => format!(
                 "what process {pid} of the program executes cannot be followed: to start the emulator for it, {why}"
             ),
+            Trouble::Emulator => self.qemu.lacks(errno as usize),
             Trouble::Listener => format!(
                 "new processes of the program cannot be followed: process {pid}, which simulates, cannot take what they send: {why}"
             ),
@@ -356,6 +490,7 @@ impl Host {
         }
     }
 
+    /// Whether a message of this process waits to be taken.
     pub fn has_hello(&self, who: Identity) -> bool {
         let of_number = self.hellos.get(&who.pid);
         of_number.is_some_and(|q| q.iter().any(|h| h.who == who))
@@ -471,7 +606,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
             // A process waits for an answer that it cannot be given.
             Err(e) => return lost(&e),
         };
-        let hello = match receive(&stream, shared.control()) {
+        let hello = match receive(&stream, shared, PATIENCE) {
             Ok(Some(hello)) => hello,
             Ok(None) => continue,
             Err(e) => return lost(&e),
@@ -480,6 +615,7 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
         {
             let mut state = shared.state();
             state.remember(hello.who);
+            state.image = state.image.take().or_else(|| image(hello.who.pid));
             // First the entry, then the answer: the process runs only when it is known.
             state.hellos.push(hello);
         }
@@ -489,12 +625,16 @@ fn listen(listener: &UnixListener, shared: &Rendezvous) {
     }
 }
 
-/// What a process of ours says; `None`: it is none, has died meanwhile, or could bring no
-/// memory, which is then known.
+/// What a process of ours says; `None`: it is none, has died meanwhile, or cannot be followed,
+/// which is then known.
 ///
 /// # Errors
 /// It cannot be received.
-fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hello>> {
+fn receive(
+    stream: &UnixStream,
+    shared: &Rendezvous,
+    patience: Duration,
+) -> std::io::Result<Option<Hello>> {
     let mut who = libc::ucred {
         pid: 0,
         uid: 0,
@@ -516,18 +656,24 @@ fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hel
     if answer != 0 || who.uid != ours && ours != 0 {
         return Ok(None);
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     // Whether it was forked, and why it brings no memory.
     let mut said = [0; 2];
     let memory = match receive_fd(stream.as_fd(), &mut said) {
         Ok((1.., Some(memory))) => File::from(memory),
         Ok((2, None)) => {
-            control.report(Trouble::Image, i32::from(said[1]), who.pid as u32);
+            let (errno, pid) = (i32::from(said[1]), who.pid as u32);
+            shared.control().report(Trouble::Image, errno, pid);
             return Ok(None);
         }
-        Ok(_) => return Ok(None),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => return Err(e),
-        Err(_) => return Ok(None),
+        // It has ended, or comes again, or tells by itself why it does not.
+        Ok((0, None)) => return Ok(None),
+        Ok(_) => return shared.turn_away(who.pid, libc::EPROTO),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => return Err(e),
+            Some(libc::EAGAIN) => return shared.turn_away(who.pid, libc::ETIMEDOUT),
+            errno => return shared.turn_away(who.pid, errno.unwrap_or(libc::EIO)),
+        },
     };
     let Some(who) = Identity::of(who.pid)? else {
         return Ok(None);
@@ -542,7 +688,16 @@ fn receive(stream: &UnixStream, control: &Control) -> std::io::Result<Option<Hel
 
 #[cfg(test)]
 mod tests {
-    use super::{listen_on, names};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    use memmap2::MmapOptions;
+    use pagewalk_ring::Trouble;
+
+    use super::{Identity, Rendezvous, State, image, listen_on, memory_file, names, receive};
 
     #[test]
     fn a_socket_has_a_name_that_no_other_engine_draws() {
@@ -556,5 +711,59 @@ mod tests {
         let drawn = [first.clone(), third.clone()].map(Ok);
         assert_eq!(listen_on(drawn).unwrap().0, third);
         assert!(listen_on([Ok(first)]).is_err());
+    }
+
+    /// What there is to report of a peer, which is this process, that says `words`, or nothing
+    /// in time, to an engine in this state.
+    fn reported(state: State, words: Option<&[u8]>, stays: bool) -> Option<(Trouble, i32, u32)> {
+        let control_file = memory_file().unwrap();
+        control_file.set_len(4096).unwrap();
+        let shared = Rendezvous {
+            control: MmapOptions::new().map_raw(&control_file).unwrap(),
+            control_file,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        if let Some(words) = words {
+            theirs.write_all(words).unwrap();
+        }
+        let _stays = stays.then_some(theirs);
+        let heard = receive(&ours, &shared, Duration::from_millis(20)).unwrap();
+        assert!(heard.is_none());
+        shared.control().trouble()
+    }
+
+    #[test]
+    fn a_process_of_the_program_that_is_turned_away_is_not_left_out() {
+        let pid = std::process::id();
+        let own = Identity::of(pid as i32).unwrap().unwrap();
+        let with = |image: Option<PathBuf>| State {
+            image,
+            ..State::default()
+        };
+        let emulator = || image(pid as i32);
+        let told = |trouble, errno| Some((trouble, errno, pid));
+        let child = |errno| told(Trouble::Child, errno);
+        assert_eq!(
+            reported(with(emulator()), None, true),
+            child(libc::ETIMEDOUT)
+        );
+        let rest = Some(&b"?"[..]);
+        assert_eq!(reported(with(emulator()), rest, true), child(libc::EPROTO));
+        // One that is known executes something.
+        let mut known = with(emulator());
+        known.remember(own);
+        assert_eq!(
+            reported(known, None, true),
+            told(Trouble::Image, libc::ETIMEDOUT)
+        );
+        // One that has ended is told of by who made it; others are not the program's.
+        assert_eq!(reported(with(emulator()), None, false), None);
+        assert_eq!(
+            reported(with(Some("/bin/another".into())), rest, true),
+            None
+        );
+        assert_eq!(reported(with(None), rest, true), None);
     }
 }

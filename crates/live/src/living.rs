@@ -41,28 +41,35 @@ impl<T> Living<T> {
     pub fn len(&self) -> usize {
         self.all.len()
     }
+    /// Whether none lives.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
+    /// The one with this number, if it lives.
     pub fn get(&self, number: usize) -> Option<&T> {
         self.all.get(&number)
     }
+    /// The same, to change it.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
         self.all.get_mut(&number)
     }
-    /// It lives no more.
+    /// It lives no more; what it was.
     pub fn remove(&mut self, number: usize) -> Option<T> {
         self.all.remove(&number)
     }
+    /// The numbers of those that live, in order.
     pub fn numbers(&self) -> Vec<usize> {
         self.all.keys().copied().collect()
     }
+    /// Those that live with their numbers, in order.
     pub fn iter(&self) -> btree_map::Iter<'_, usize, T> {
         self.all.iter()
     }
+    /// Those that live, in order.
     pub fn values(&self) -> btree_map::Values<'_, usize, T> {
         self.all.values()
     }
+    /// The same, to change them.
     pub fn values_mut(&mut self) -> btree_map::ValuesMut<'_, usize, T> {
         self.all.values_mut()
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pagewalk_ring::needed;
 use pagewalk_stream::ProgramError;
 
 /// Name under which distributions install the emulator.
@@ -90,6 +91,25 @@ impl Emulator {
         } else {
             ""
         }
+    }
+
+    /// Why it cannot be used if it does not have what has this number in [`needed`].
+    pub(crate) fn lacks(&self, number: usize) -> String {
+        let which = self.version.map_or_else(String::new, |(major, minor)| {
+            format!(" is QEMU {major}.{minor}, which")
+        });
+        let what = if number < needed::REGISTERS {
+            "the register"
+        } else {
+            "the function"
+        };
+        format!(
+            "{}{which} does not give Pagewalk's plugin {what} {}, and without it accesses to memory \
+             would be missing: set PAGEWALK_QEMU to another QEMU from 7.2 to 10.x \
+             (`scripts/setup.sh qemu10` builds one; up to 9.0 nothing of the kind is needed)",
+            self.path.display(),
+            needed::NAMES.get(number).unwrap_or(&"that it needs"),
+        )
     }
 }
 
@@ -226,7 +246,9 @@ pub fn resolve_program(
 mod tests {
     use std::path::Path;
 
-    use super::{is_served, refusal, version};
+    use pagewalk_ring::needed;
+
+    use super::{Emulator, is_served, refusal, version};
 
     #[test]
     fn versions_are_read_and_judged() {
@@ -256,5 +278,23 @@ mod tests {
         let why = refusal(path, "qemu-x86_64 version 10.0.2", "-strace").unwrap();
         assert!(why.contains("QEMU 10.0 built without plugins"), "{why}");
         assert_eq!(refusal(path, "qemu-x86_64 version 10.0.2", options), None);
+    }
+
+    #[test]
+    fn one_that_lacks_something_is_told_with_its_version_and_what_it_lacks() {
+        let mut emulator = Emulator {
+            path: "/usr/bin/q".into(),
+            version: Some((10, 0)),
+        };
+        let why = emulator.lacks(needed::FS_BASE);
+        assert!(why.starts_with("/usr/bin/q is QEMU 10.0, which does not give"));
+        assert!(why.contains("the register fs_base,") && why.contains("set PAGEWALK_QEMU to"));
+        emulator.version = None;
+        let why = emulator.lacks(needed::GET_REGISTERS);
+        assert!(why.starts_with("/usr/bin/q does not give"), "{why}");
+        assert!(why.contains("the function qemu_plugin_get_registers,"));
+        let functions = &needed::NAMES[needed::GET_REGISTERS..];
+        assert!(functions.iter().all(|name| name.contains('_')));
+        assert_eq!(needed::NAMES[needed::SET_SIZE], "g_byte_array_set_size");
     }
 }

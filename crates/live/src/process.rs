@@ -222,7 +222,7 @@ impl Process {
     }
 }
 
-/// The file that a process executes.
-fn image(pid: i32) -> Option<PathBuf> {
+/// The file that a process executes; `None`: it has ended, or may not be asked.
+pub(crate) fn image(pid: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }

@@ -3,7 +3,7 @@
 mod custom;
 mod memory;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
@@ -189,7 +189,7 @@ fn shipped(kind: Shipped) -> PyResult<String> {
     let files = installation()?.data.list(kind).map_err(failure)?;
     let list: Vec<_> = files
         .iter()
-        .map(|f| json!({"name": f.name, "description": f.description, "source": f.source, "path": f.path}))
+        .map(|f| json!({"name": f.name, "description": f.description, "source": f.source, "path": shown(&f.path)}))
         .collect();
     dump(&list)
 }
@@ -328,15 +328,20 @@ fn trace_convert(
     dump(&done.map_err(user)?)
 }
 
+/// A path as text, which alone JSON has.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 /// What is present on this host.
 #[pyfunction]
 fn doctor() -> PyResult<String> {
     let installation = installation()?;
     dump(&json!({
-        "plugin": {"path": installation.plugin, "present": installation.plugin.is_file()},
-        "qemu": pagewalk_live::find_qemu(None).map(|e| e.path).map_err(|e| e.message),
+        "plugin": {"path": shown(&installation.plugin), "present": installation.plugin.is_file()},
+        "qemu": pagewalk_live::find_qemu(None).map(|e| shown(&e.path)).map_err(|e| e.message),
         "cores": pagewalk_machine::host_cores(),
-        "data": installation.data.0,
+        "data": shown(&installation.data.0),
     }))
 }
 

@@ -19,7 +19,8 @@ mod touches;
 mod translate;
 mod untold;
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+use std::os::unix::ffi::OsStrExt;
 
 use settings::Settings;
 
@@ -36,9 +37,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 ) -> c_int {
     let arguments = (0..argc as usize).map(|i| {
         // SAFETY: by this function's contract.
-        unsafe { CStr::from_ptr(*argv.add(i)) }
-            .to_string_lossy()
-            .into_owned()
+        OsStr::from_bytes(unsafe { CStr::from_ptr(*argv.add(i)) }.to_bytes())
     });
     let settings = match Settings::parse(arguments) {
         Ok(settings) => settings,
@@ -52,11 +51,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("pagewalk: {why}: use qemu-user 7.2 to 10.x");
         return -1;
     }
-    maps::note_own();
     if let Err(error) = process::start(settings) {
         eprintln!("pagewalk: the plugin does not reach the engine: {error}");
         return -1;
     }
+    maps::note_own();
     // SAFETY: QEMU's functions with callbacks of the types that it wants.
     unsafe {
         api::qemu_plugin_register_vcpu_init_cb(id, vcpu_starts);

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
+use pagewalk_ring::Trouble;
 use pagewalk_ring::record::{self, map_bits};
 
 use crate::{guest, process};
@@ -33,8 +34,12 @@ fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
+/// What is mapped, as text; names of files may be anything. Without it the run ends.
 fn read() -> String {
-    std::fs::read_to_string("/proc/self/maps").unwrap_or_default()
+    match std::fs::read("/proc/self/maps") {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => process::lost(Trouble::Image, error.raw_os_error().unwrap_or(libc::EIO)),
+    }
 }
 
 /// Remembers what is mapped before the guest is loaded.
@@ -102,9 +107,10 @@ impl<'a> Line<'a> {
 /// emulator loaded this library is the guest's.
 fn of_the_guest(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let own = own.to_string_lossy();
     let emulator = lines
         .iter()
-        .find(|l| own.as_os_str() == l.path)
+        .find(|l| own == l.path)
         .map_or(u64::MAX, |l| l.from);
     let new: Vec<Line<'_>> = lines
         .iter()

@@ -1,6 +1,7 @@
 //! This process's segment and its virtual CPUs, and how the engine hears of them.
 
 use std::cell::{Cell, UnsafeCell};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -89,7 +90,7 @@ type Identity = Option<(u64, u64)>;
 /// The root directory, the emulator and this library, as they are found now.
 fn identities() -> [Identity; 3] {
     let settings = settings();
-    ["/", &settings.qemu, &settings.plugin].map(|path| {
+    [OsStr::new("/"), &settings.qemu, &settings.plugin].map(|path| {
         let status = std::fs::metadata(path).ok()?;
         Some((status.dev(), status.ino()))
     })
@@ -180,33 +181,44 @@ fn map(descriptor: &OwnedFd, bytes: usize) -> io::Result<*mut u8> {
     Ok(base.cast())
 }
 
+/// A file of so many bytes that is nothing but memory.
+fn shared_memory(bytes: usize) -> io::Result<OwnedFd> {
+    // SAFETY: a new descriptor, owned here; an all-zero rlimit is valid, and the call fills it;
+    // the length is set of our own file.
+    unsafe {
+        let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = OwnedFd::from_raw_fd(fd);
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        // What exceeds it would end the process by a signal.
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 && limit.rlim_cur < bytes as u64 {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        if libc::ftruncate(fd, bytes as libc::off_t) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(memory)
+    }
+}
+
 /// Makes a segment for this process and tells the engine. Descriptors are open
 /// only meanwhile, two at a time: programs close or count them as they like.
 fn announce(settings: &Settings, forked: bool, inherited: u64) -> io::Result<()> {
     let address = SocketAddr::from_abstract_name(settings.socket.as_bytes())?;
     let stream = UnixStream::connect_addr(&address)?;
-    // SAFETY: a new descriptor, owned here.
-    let memory = unsafe {
-        let fd = libc::memfd_create(c"pagewalk".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            if !forked {
-                // A child can tell in another way, and may try again.
-                let errno = error.raw_os_error().unwrap_or(0) as u8;
-                send_fd(stream.as_fd(), &[0, errno], None)?;
-            }
-            return Err(error);
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
     let bytes = settings.geometry.bytes().unwrap_or(0);
-    // SAFETY: sets the length of our own file.
-    if unsafe { libc::ftruncate(memory.as_raw_fd(), bytes as libc::off_t) } != 0 {
-        return Err(io::Error::last_os_error());
+    let made = shared_memory(bytes).and_then(|memory| Ok((map(&memory, bytes)?, memory)));
+    if let (Err(error), false) = (&made, forked) {
+        // A child can tell in another way, and may try again.
+        let errno = error.raw_os_error().unwrap_or(libc::EIO) as u8;
+        send_fd(stream.as_fd(), &[0, errno], None)?;
     }
+    let (base, memory) = made?;
     // SAFETY: fresh memory of a fresh file, never unmapped but by the end or in
     // a child that has no use for it any more.
-    let segment = unsafe { Segment::create(map(&memory, bytes)?, settings.geometry) };
+    let segment = unsafe { Segment::create(base, settings.geometry) };
     segment.header().inherited.store(inherited, Relaxed);
     send_fd(stream.as_fd(), &[u8::from(forked)], Some(memory.as_fd()))?;
     drop(memory);

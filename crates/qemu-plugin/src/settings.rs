@@ -1,5 +1,8 @@
 //! What the engine tells the plugin on QEMU's command line.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
 use pagewalk_ring::Geometry;
 
 /// What the engine passes on the command line, kept for programs that this one executes.
@@ -7,9 +10,9 @@ pub struct Settings {
     /// Abstract Unix socket that the engine listens on.
     pub socket: String,
     /// The emulator's path.
-    pub qemu: String,
+    pub qemu: OsString,
     /// This library's path.
-    pub plugin: String,
+    pub plugin: OsString,
     /// Sizes of a segment.
     pub geometry: Geometry,
     /// Also count instructions with QEMU's own counter.
@@ -21,11 +24,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Settings, String> {
+    pub fn parse<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Result<Settings, String> {
         let mut s = Settings {
             socket: String::new(),
-            qemu: String::new(),
-            plugin: String::new(),
+            qemu: OsString::new(),
+            plugin: OsString::new(),
             geometry: Geometry {
                 slots: 1024,
                 records: 1 << 17,
@@ -36,23 +39,27 @@ impl Settings {
             base: String::new(),
         };
         for argument in arguments {
-            let (key, value) = argument
-                .split_once('=')
-                .ok_or_else(|| format!("'{argument}' is not key=value"))?;
+            let bytes = argument.as_bytes();
+            let at = bytes.iter().position(|&b| b == b'=');
+            let at = at.ok_or_else(|| format!("{argument:?} is not key=value"))?;
+            let (key, value) = (&bytes[..at], OsStr::from_bytes(&bytes[at + 1..]));
+            let text = || {
+                let text = value.to_str().map(str::to_owned);
+                text.ok_or_else(|| format!("{argument:?} is not UTF-8"))
+            };
             let number = || {
-                value
-                    .parse::<usize>()
-                    .map_err(|_| format!("'{argument}': expected a number"))
+                let number = text()?.parse::<usize>();
+                number.map_err(|_| format!("{argument:?}: expected a number"))
             };
             match key {
-                "socket" => s.socket = value.into(),
-                "qemu" => s.qemu = value.into(),
-                "plugin" => s.plugin = value.into(),
-                "records" => s.geometry.records = number()?,
-                "count" => s.count = value == "on",
-                "cpu" => s.cpu = value.into(),
-                "base" => s.base = value.into(),
-                _ => return Err(format!("unknown key '{key}'")),
+                b"socket" => s.socket = text()?,
+                b"qemu" => s.qemu = value.into(),
+                b"plugin" => s.plugin = value.into(),
+                b"records" => s.geometry.records = number()?,
+                b"count" => s.count = value == "on",
+                b"cpu" => s.cpu = text()?,
+                b"base" => s.base = text()?,
+                _ => return Err(format!("unknown key in {argument:?}")),
             }
         }
         if s.socket.is_empty() {
@@ -65,18 +72,24 @@ impl Settings {
     }
 
     /// The same as one value of QEMU's `-plugin` option, which doubles commas.
-    pub fn as_option(&self) -> String {
-        let e = |s: &str| s.replace(',', ",,");
-        format!(
-            "{},socket={},qemu={},plugin={},records={},count={},cpu={},base={}",
-            e(&self.plugin),
-            e(&self.socket),
-            e(&self.qemu),
-            e(&self.plugin),
-            self.geometry.records,
-            if self.count { "on" } else { "off" },
-            e(&self.cpu),
-            self.base
-        )
+    pub fn as_option(&self) -> OsString {
+        let records = self.geometry.records.to_string();
+        let count = if self.count { "on" } else { "off" };
+        let mut option = Vec::new();
+        for (key, value) in [
+            ("", self.plugin.as_bytes()),
+            (",socket=", self.socket.as_bytes()),
+            (",qemu=", self.qemu.as_bytes()),
+            (",plugin=", self.plugin.as_bytes()),
+            (",records=", records.as_bytes()),
+            (",count=", count.as_bytes()),
+            (",cpu=", self.cpu.as_bytes()),
+            (",base=", self.base.as_bytes()),
+        ] {
+            option.extend(key.as_bytes());
+            let parts: Vec<&[u8]> = value.split(|&b| b == b',').collect();
+            option.extend(parts.join(&b",,"[..]));
+        }
+        OsString::from_vec(option)
     }
 }

@@ -1,14 +1,15 @@
 //! Memory that QEMU does not tell of from 9.1 on: it reads and writes the x87's 80-bit
 //! numbers and the processor's state as a whole. Where such an instruction executes, its
 //! address is made of the registers that it names, and its accesses are sent as other
-//! versions make them.
+//! versions make them. An emulator that does not show these registers ends the run: without
+//! them accesses would be missing.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use pagewalk_ring::record;
+use pagewalk_ring::needed::{self, FS_BASE, GS_BASE};
+use pagewalk_ring::{Trouble, record};
 
 use crate::api::{self, ExecuteCallback, Instruction};
 use crate::process;
@@ -19,12 +20,6 @@ const READS_REGISTERS: c_int = 1;
 /// Accesses: bytes from the address to each, and whether it is a store.
 type Accesses = Vec<(u64, bool)>;
 
-/// A register's name by its number in an instruction.
-const NAMES: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
-
 /// Such an instruction.
 pub struct Untold {
     /// The constant part of its memory records.
@@ -32,8 +27,8 @@ pub struct Untold {
     accesses: Accesses,
     /// What is added to make the address.
     constant: u64,
-    /// Registers, and by how many bits they are shifted.
-    registers: Vec<(&'static str, u32)>,
+    /// Registers by their numbers, and by how many bits they are shifted.
+    registers: Vec<(usize, u32)>,
     /// The sum has 32 bits, but for the segment's base.
     short: bool,
 }
@@ -60,50 +55,84 @@ struct Description {
     _feature: *const c_char,
 }
 
-/// QEMU's functions for registers.
+/// QEMU's functions for registers, and what it calls those that are needed.
 struct Registers {
     read: unsafe extern "C" fn(*mut c_void, *mut Bytes) -> c_int,
     new_bytes: unsafe extern "C" fn() -> *mut Bytes,
     shrink: unsafe extern "C" fn(*mut Bytes, c_uint) -> *mut Bytes,
     on_execution: unsafe extern "C" fn(*mut Instruction, ExecuteCallback, c_int, *mut c_void),
-    handles: HashMap<String, usize>,
+    handles: [usize; needed::REGISTERS],
 }
 
-static REGISTERS: OnceLock<Option<Registers>> = OnceLock::new();
+static REGISTERS: OnceLock<Registers> = OnceLock::new();
 
 thread_local! {
     static BYTES: std::cell::Cell<*mut Bytes> = const { std::cell::Cell::new(null_mut()) };
 }
 
-/// Finds the registers. Called on the first virtual CPU's thread, when that starts.
+/// Finds the registers. Called on the first virtual CPU's thread, when that starts, if QEMU
+/// does not tell of all accesses.
 pub fn find_registers() {
-    REGISTERS.get_or_init(|| {
-        let named = |name: &CStr| Some(api::symbol(name)).filter(|p| !p.is_null());
-        let all = named(c"qemu_plugin_get_registers")?;
-        // SAFETY: these are the functions' types.
+    REGISTERS.get_or_init(|| Registers::find().unwrap_or_else(|number| lack(number)));
+}
+
+/// The name of what is needed.
+fn name(number: usize) -> CString {
+    CString::new(needed::NAMES[number]).unwrap_or_default()
+}
+
+/// Ends the run: this QEMU has nothing that goes by that name.
+fn lack(number: usize) -> ! {
+    process::lost(Trouble::Emulator, number as i32)
+}
+
+impl Registers {
+    /// # Errors
+    /// The number of what is missing.
+    fn find() -> Result<Registers, usize> {
+        let named = |number: usize| match api::symbol(&name(number)) {
+            p if p.is_null() => Err(number),
+            p => Ok(p),
+        };
+        // SAFETY: these are the functions' types; what they return is QEMU's and stays while
+        // it is looked at.
         unsafe {
+            let all = named(needed::GET_REGISTERS)?;
             let all: unsafe extern "C" fn() -> *const Descriptions = api::function(all);
             let mut found = Registers {
-                read: api::function(named(c"qemu_plugin_read_register")?),
-                new_bytes: api::function(named(c"g_byte_array_new")?),
-                shrink: api::function(named(c"g_byte_array_set_size")?),
-                on_execution: api::function(named(c"qemu_plugin_register_vcpu_insn_exec_cb")?),
-                handles: HashMap::new(),
+                read: api::function(named(needed::READ_REGISTER)?),
+                new_bytes: api::function(named(needed::NEW_BYTES)?),
+                shrink: api::function(named(needed::SET_SIZE)?),
+                on_execution: api::function(named(needed::ON_EXECUTION)?),
+                handles: [0; needed::REGISTERS],
             };
-            let all = all().as_ref()?;
-            for n in 0..all.length as usize {
-                let register = &*all.data.add(n);
-                let name = CStr::from_ptr(register.name).to_string_lossy().into_owned();
-                found.handles.insert(name, register.handle as usize);
+            let all = all();
+            for (number, handle) in found.handles.iter_mut().enumerate() {
+                *handle = look_up(all.as_ref(), &name(number)).ok_or(number)?;
             }
-            Some(found)
+            Ok(found)
         }
-    });
+    }
+}
+
+/// What QEMU calls the register with this name; `None`: it shows none.
+///
+/// # Safety
+/// The array holds as many descriptions as it says, with null-terminated names.
+unsafe fn look_up(all: Option<&Descriptions>, name: &CStr) -> Option<usize> {
+    let all = all?;
+    // SAFETY: by the contract.
+    let register = |n| unsafe { &*all.data.add(n) };
+    (0..all.length as usize).map(register).find_map(|register| {
+        // SAFETY: by the contract.
+        let is = unsafe { CStr::from_ptr(register.name) } == name;
+        is.then_some(register.handle as usize)
+    })
 }
 
 /// Whether instructions are asked for what QEMU does not tell.
 pub fn applies() -> bool {
-    REGISTERS.get().is_some_and(Option::is_some)
+    REGISTERS.get().is_some()
 }
 
 /// What an x87 instruction or one of the processor's state accesses, by its opcode and the
@@ -144,8 +173,8 @@ impl Untold {
         let (mut at, mut rex, mut segment, mut short) = (0, 0, None, false);
         loop {
             match *bytes.get(at)? {
-                0x64 => segment = Some("fs_base"),
-                0x65 => segment = Some("gs_base"),
+                0x64 => segment = Some(FS_BASE),
+                0x65 => segment = Some(GS_BASE),
                 0x67 => short = true,
                 0x26 | 0x2e | 0x36 | 0x3e | 0x66 => {}
                 // A wait, which assemblers put before.
@@ -176,7 +205,7 @@ impl Untold {
             rest += 1;
             let number = sib >> 3 & 7 | (rex & 2) << 2;
             if number != 4 {
-                registers.push((NAMES[usize::from(number)], u32::from(sib >> 6)));
+                registers.push((usize::from(number), u32::from(sib >> 6)));
             }
             base = Some(sib & 7 | (rex & 1) << 3);
             if sib & 7 == 5 && mode == 0 {
@@ -187,7 +216,7 @@ impl Untold {
             (base, wide) = (None, true);
             constant = address + bytes.len() as u64;
         }
-        registers.extend(base.map(|b| (NAMES[usize::from(b)], 0)));
+        registers.extend(base.map(|b| (usize::from(b), 0)));
         let displacement = if wide {
             let raw = bytes.get(rest..rest + 4)?.try_into().ok()?;
             i64::from(i32::from_le_bytes(raw))
@@ -213,7 +242,7 @@ impl Untold {
     /// `instruction` is one of the block that is translated at the moment.
     pub unsafe fn watch(&'static self, instruction: *mut Instruction) {
         let it: *const Untold = self;
-        if let Some(Some(registers)) = REGISTERS.get() {
+        if let Some(registers) = REGISTERS.get() {
             // SAFETY: by the contract, and `self` stays.
             unsafe { (registers.on_execution)(instruction, executes, READS_REGISTERS, it as _) };
         }
@@ -221,10 +250,8 @@ impl Untold {
 }
 
 /// The value of a register.
-fn read(registers: &Registers, name: &str) -> u64 {
-    let Some(&handle) = registers.handles.get(name) else {
-        return 0;
-    };
+fn read(registers: &Registers, number: usize) -> u64 {
+    let handle = registers.handles[number];
     // SAFETY: QEMU's functions; the array belongs to this thread.
     unsafe {
         let mut bytes = BYTES.get();
@@ -236,25 +263,28 @@ fn read(registers: &Registers, name: &str) -> u64 {
         (registers.read)(handle as *mut c_void, bytes);
         let mut value = [0; 8];
         let length = ((*bytes).length as usize).min(8);
+        if length == 0 {
+            lack(number);
+        }
         std::ptr::copy_nonoverlapping((*bytes).data, value.as_mut_ptr(), length);
         u64::from_le_bytes(value)
     }
 }
 
 unsafe extern "C" fn executes(vcpu: c_uint, it: *mut c_void) {
-    let Some(Some(registers)) = REGISTERS.get() else {
+    let Some(registers) = REGISTERS.get() else {
         return;
     };
     // SAFETY: what `watch` gave for good.
     let it = unsafe { &*it.cast::<Untold>() };
     let mut address = it.constant;
-    for &(name, shift) in &it.registers {
-        if it.short && name.ends_with("base") {
+    for &(number, shift) in &it.registers {
+        if it.short && number >= FS_BASE {
             address &= 0xffff_ffff;
         }
-        address = address.wrapping_add(read(registers, name) << shift);
+        address = address.wrapping_add(read(registers, number) << shift);
     }
-    if it.short && !it.registers.iter().any(|(name, _)| name.ends_with("base")) {
+    if it.short && !it.registers.iter().any(|&(number, _)| number >= FS_BASE) {
         address &= 0xffff_ffff;
     }
     for &(offset, store) in &it.accesses {

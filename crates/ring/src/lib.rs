@@ -9,6 +9,7 @@
 mod channel;
 mod consumer;
 mod futex;
+pub mod needed;
 mod producer;
 pub mod record;
 mod segment;

@@ -156,6 +156,9 @@ pub enum Trouble {
     Image = 2,
     /// The engine does not hear of new processes.
     Listener = 3,
+    /// The emulator lacks what the plugin needs: its number in
+    /// [`needed`](crate::needed) stands in place of the kernel's error number.
+    Emulator = 4,
 }
 
 impl Control {
@@ -179,7 +182,8 @@ impl Control {
         let trouble = match word & 0xff {
             1 => Trouble::Child,
             2 => Trouble::Image,
-            _ => Trouble::Listener,
+            3 => Trouble::Listener,
+            _ => Trouble::Emulator,
         };
         Some((trouble, (word >> 8 & 0xffff) as i32, (word >> 32) as u32))
     }

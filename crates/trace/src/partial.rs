@@ -22,17 +22,18 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// Begins the file `path`. A link there keeps pointing where it points.
+    /// Begins the file `path`. A link there keeps pointing where it points, be it to nothing
+    /// yet: the file comes to be there.
     ///
     /// # Errors
     /// It cannot be created, or `path` is a device, a pipe or a folder, which the finished
-    /// file would replace.
+    /// file would replace, or a link that leads nowhere.
     pub fn create(path: &Path) -> std::io::Result<PartialFile> {
         if path.exists() && !path.is_file() {
             let what = "it is no regular file; give the name of a file to write";
             return Err(std::io::Error::other(what));
         }
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let path = end_of_links(path)?;
         let name = path.file_name().unwrap_or_default().as_bytes();
         let mut prefix = OsStr::from_bytes(&name[..name.len().min(MOST_NAME)]).to_owned();
         prefix.push(".");
@@ -77,6 +78,26 @@ impl PartialFile {
         self.file.persist(&self.path).map_err(|e| e.error)?;
         Ok(bytes)
     }
+}
+
+/// Links one behind the other, as many as the kernel follows.
+const LINKS: usize = 40;
+
+/// Where a file called `path` lies: there, or where the link there points at last.
+fn end_of_links(path: &Path) -> std::io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..=LINKS {
+        if let Ok(whole) = at.canonicalize() {
+            return Ok(whole);
+        }
+        // There is nothing yet, or a link to nothing.
+        let Ok(to) = at.read_link() else {
+            return Ok(at);
+        };
+        at = at.parent().unwrap_or(Path::new("")).join(to);
+    }
+    // Round and round.
+    path.canonicalize()
 }
 
 impl Write for PartialFile {
@@ -141,5 +162,28 @@ mod tests {
         file.publish().unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&target).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_link_to_nothing_has_it_there_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let (first, second) = (dir.path().join("first"), folder.join("second"));
+        symlink("folder/second", &first).unwrap();
+        symlink("../target", &second).unwrap();
+        let mut file = PartialFile::create(&first).unwrap();
+        file.write_all(b"new").unwrap();
+        file.publish().unwrap();
+        assert!(first.is_symlink() && second.is_symlink());
+        assert_eq!(std::fs::read(dir.path().join("target")).unwrap(), b"new");
+        // Where there is no folder for it, and where there is no end.
+        symlink("no/folder", dir.path().join("lost")).unwrap();
+        symlink("round", dir.path().join("round")).unwrap();
+        for (name, number) in [("lost", 2), ("round", 40)] {
+            let why = PartialFile::create(&dir.path().join(name)).unwrap_err();
+            assert_eq!(why.raw_os_error(), Some(number), "{name}");
+            assert!(dir.path().join(name).is_symlink());
+        }
     }
 }

@@ -169,6 +169,24 @@ fn a_child_that_cannot_be_followed_for_want_of_descriptors_ends_the_run() {
 }
 
 #[test]
+fn a_process_whose_files_may_not_be_as_large_as_what_it_shares_ends_the_run() {
+    if !present() {
+        return;
+    }
+    for (then, what) in [
+        ("exec /bin/true", "to start the emulator"),
+        ("(exit 3)", "forked"),
+    ] {
+        let shell = format!("ulimit -f 100; {then}; exit 0");
+        let error = run_with(options(&["sh", "-c", &shell]), |_, _, _| ())
+            .err()
+            .unwrap();
+        let why = &error.message;
+        assert!(why.contains(what) && why.contains("ulimit -f"), "{error}");
+    }
+}
+
+#[test]
 fn what_has_ended_is_not_kept() {
     if !present() {
         return;

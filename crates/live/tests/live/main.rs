@@ -9,12 +9,13 @@ mod programs;
 mod recording;
 mod tools;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::ffi::OsStrExt;
 
 use driver::Outcome;
-use pagewalk_live::{Live, LiveOptions, launch};
+use pagewalk_live::{Live, LiveOptions, find_qemu, launch};
 use pagewalk_stream::{Backing, Event, Kind, Op, Program, ProgramError, flags};
 use tools::{compile, plugin, present};
 
@@ -387,6 +388,36 @@ fn every_access_lies_in_a_mapping() {
 }
 
 #[test]
+fn names_of_files_may_be_anything() {
+    if !present() {
+        return;
+    }
+    // Neither UTF-8 nor without commas, which QEMU takes for the ends of what it is told.
+    let folder = tools::folder().join(OsStr::from_bytes(b"odd \xff, folder"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("program");
+    std::fs::copy(compile("names", programs::GUPS), &program).unwrap();
+    let emulator = folder.join("qemu");
+    drop(std::fs::remove_file(&emulator));
+    std::os::unix::fs::symlink(find_qemu(None).unwrap().path, &emulator).unwrap();
+    let library = folder.join("plugin.so");
+    std::fs::copy(plugin(), &library).unwrap();
+    let options = || {
+        let mut options = options(&["sh", "-c", "exec \"$@\"", "sh"]);
+        options.argv.push(program.clone().into());
+        options.argv.push("5000".into());
+        options.plugin = library.clone();
+        options.qemu = Some(emulator.clone());
+        options
+    };
+    assert_eq!(unmapped_with(options()), []);
+    let odd = run_with(options(), |_, _, _| ()).unwrap().outcome;
+    assert_eq!(odd.status, Some(0));
+    let execs = odd.events.iter().filter(|(_, _, e)| *e == Event::Exec);
+    assert_eq!(execs.count(), 1);
+}
+
+#[test]
 fn a_thread_uses_what_another_mapped_while_it_was_made() {
     if !present() {
         return;
@@ -406,12 +437,16 @@ fn threads_grow_the_heap_in_turn() {
 
 /// Accesses of the program to where nothing is mapped: instruction and address.
 fn unmapped(argv: &[&str]) -> Vec<(u64, u64)> {
+    unmapped_with(options(argv))
+}
+
+fn unmapped_with(options: LiveOptions) -> Vec<(u64, u64)> {
     let mut mapped = std::collections::BTreeMap::<u64, u64>::new();
     let misses = std::cell::RefCell::new(Vec::new());
     let maps = std::cell::RefCell::new(&mut mapped);
     let mut live = Live::launch(LiveOptions {
         stdio: [None, Some(tempfile::tempfile().unwrap()), None],
-        ..options(argv)
+        ..options
     })
     .unwrap();
     let outcome = driver::run(

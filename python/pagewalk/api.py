@@ -7,7 +7,8 @@ import os
 import shlex
 import signal
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +57,12 @@ def design(
         text = f"{base}[{','.join(given)}]"
     on = None if machine is None else os.fspath(machine)
     base, inner = variant(text)
-    resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
-    original, label = resolved["config"], None
-    if inner:
-        original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
-        label = resolved["name"]
+    with _keywords():
+        resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
+        original, label = resolved["config"], None
+        if inner:
+            original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
+            label = resolved["name"]
     path = _path("designs", base)
     return Config(path.stem, path, resolved["config"], label, original=original, machine=on)
 
@@ -72,7 +74,18 @@ def machine(name: str | os.PathLike[str]) -> Config:
     """
     text = _named(name, "machine")
     path = _path("machines", text)
-    return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
+    with _keywords():
+        return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
+
+
+@contextmanager
+def _keywords() -> Iterator[None]:
+    """What the engine says of options has the names that they have here."""
+    try:
+        yield
+    except PagewalkError as error:
+        error.args = (options.with_keywords(str(error)),)
+        raise
 
 
 def _path(kind: str, name: str) -> Path:
@@ -202,6 +215,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             trace=given["trace"],
             mix=given["mix"],
             program=_argv(given["program"]),
+            spelled=options.keyword,
         )
         if mappings is not None:
             raise UserError("mappings: only a program of your own needs them; drop the argument")
@@ -222,8 +236,8 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
             for i, d in enumerate(designs)
         ]
-        spec = options.specification(values, files, source)
-        with bar:
+        spec = options.specification(values, files, source, options.keyword)
+        with bar, _keywords():
             if streams is None:
                 return Result(native.run(spec, bar))
             result = Result(native.run_custom(spec, streams, bar))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, native, options, scratch
+from pagewalk import custom, files, native, options, scratch
 from pagewalk import source as sources
 from pagewalk.config import Config, is_path, toml, variant
 from pagewalk.custom import Mapping
@@ -232,11 +232,11 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
         }
         if comparing:
             values = options.with_cost(values, source)
-        files = [
+        named = [
             _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
             for i, d in enumerate(designs)
         ]
-        spec = options.specification(values, files, source, options.keyword)
+        spec = options.specification(values, named, source, options.keyword)
         with bar, _keywords():
             if streams is None:
                 return Result(native.run(spec, bar))
@@ -389,19 +389,15 @@ def _streams(
     return custom.Streams(workload, mappings)
 
 
-_LONGEST = 200
-"""Bytes of a label: file systems end names at 255."""
-
-
 def _name_or_file(value: Named, folder: Path, what: str) -> str:
     """What the engine finds a design or machine by; a changed one is written to a file."""
     if not isinstance(value, Config):
         return _named(value, what)
     if value.name == value.base and not value.changes:
         return str(value.path)
-    if "/" in value.name or "\0" in value.name or not 0 < len(value.name.encode()) <= _LONGEST:
+    if not files.can_name(value.name):
         raise UserError(
-            f"label: {shown(value.name)} cannot name a file; expected 1 to {_LONGEST} bytes "
+            f"label: {shown(value.name)} cannot name a file; expected 1 to {files.LONGEST} bytes "
             "without '/'"
         )
     folder.mkdir()

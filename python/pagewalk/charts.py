@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import colours, histograms, labels, palette
+from pagewalk import causes, histograms, labels, palette
 from pagewalk.energy import GROUPS
 from pagewalk.palette import FAINT, GRID, INK
 from pagewalk.quantities import significant
@@ -256,7 +256,7 @@ def cycles(result: Result, look: Look = WIDE) -> Json | None:
     )
     order = list(shown)
     rows = [
-        (d.name, colours.words(s.cause), s.cycles / work, order.index(s.cause))
+        (d.name, causes.words(s.cause), s.cycles / work, order.index(s.cause))
         for d in result.designs
         if (work := d.get(f"{result.speedup_by}s"))
         for s in d.cycle_stack
@@ -264,7 +264,7 @@ def cycles(result: Result, look: Look = WIDE) -> Json | None:
     ]
     if not rows:
         return None
-    pairs = {colours.words(cause): colour for cause, colour in palette.causes(order).items()}
+    pairs = {causes.words(cause): colour for cause, colour in palette.causes(order).items()}
     return _stacked(rows, pairs, f"cycles {result.per}", look)
 
 

@@ -13,10 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pagewalk import colours, columns, histograms, native
+from pagewalk import causes, colours, columns, histograms, native
 from pagewalk.columns import ALWAYS, Column, Filled
 from pagewalk.names import shortened
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
+from pagewalk.result import OF_MIXES
 from pagewalk.terminal import Settings, colours_of, grid, label, line, names, numbers, words
 from pagewalk.visible import visible
 
@@ -105,12 +106,6 @@ def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]
     return settings({**kinds, **shown})
 
 
-def _on_each(result: Result) -> list[list[DesignResult]]:
-    """The designs of each machine."""
-    machines: list[str | None] = [*result.machines] or [None]
-    return [[d for d in result.designs if d.machine == machine] for machine in machines]
-
-
 def resolved(result: Result, short: dict[str, str]) -> Table:
     """What each design is: the first by what it is made of, the others by what is different.
 
@@ -119,7 +114,7 @@ def resolved(result: Result, short: dict[str, str]) -> Table:
     """
     usual = {key["path"]: key.get("default") for key in native.config_keys()}
     rows = []
-    for first, *others in _on_each(result):
+    for first, *others in result.on_each:
         base = flattened(first.config)
         own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
         rows.append((first.name, _made_of(own, usual, {})))
@@ -399,19 +394,13 @@ _PROGRAM = 28
 """Columns of a program's name beside its numbers."""
 _HEAD = 16
 """Columns of a design's name above its numbers; a longer one takes several lines."""
-_OF_MIXES = {
-    "weighted speedup": "weighted_speedup",
-    "harmonic speedup": "harmonic_speedup",
-    "ANTT": "antt",
-}
-"""What is told of a mix as a whole."""
 
 
 def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
     """The programs of a mix: their speeds, and what each met."""
     if not result.designs[0].programs:
         return
-    for designs in _on_each(result):
+    for designs in result.on_each:
         _print_company(result, designs, out)
     listed = columns.programs(result.designs)
     if not listed:
@@ -444,8 +433,9 @@ def _print_company(result: Result, designs: Sequence[DesignResult], out: Console
     several = len(result.designs) > 1
     short = _short(result, out)
     heads = [chop_cells(short[d.name], _HEAD) if several else [] for d in designs]
-    whole = [k for k, v in _OF_MIXES.items() if any(getattr(d, v) is not None for d in designs)]
-    names_of = [line(name, style="cyan") for name in (*(p.name for p in first.programs), *whole)]
+    whole = [name for name in OF_MIXES if any(getattr(d, name) is not None for d in designs)]
+    rows = (*(p.name for p in first.programs), *(OF_MIXES[name] for name in whole))
+    names_of = [line(name, style="cyan") for name in rows]
     blank = [""] * len(whole)
     filled = [
         Filled("IPC\nalone", [*(_cell(p.ipc_alone, significant) for p in first.programs), *blank])
@@ -456,7 +446,7 @@ def _print_company(result: Result, designs: Sequence[DesignResult], out: Console
         speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
         ipcs = [*(_cell(p.ipc, significant) for p in design.programs), *blank]
         filled.append(Filled(f"{over}IPC", ipcs))
-        of_mix = [getattr(design, _OF_MIXES[name]) for name in whole]
+        of_mix = [getattr(design, name) for name in whole]
         ratios = [_cell(speed, columns.ratio) for speed in (*speeds, *of_mix)]
         filled.append(Filled(f"{over}{'speedup' if several else 'of alone'}", ratios))
     _print_title(f"Programs of the mix (alone: on {first.name})", out)
@@ -571,7 +561,7 @@ def _print_stack(design: DesignResult, out: Console) -> None:
             continue
         out.print(
             line("  ")
-            + label(colours.words(share.cause), _LABEL)
+            + label(causes.words(share.cause), _LABEL)
             + line((bar(share.share / most, width), style[share.cause][1]), _percent(share))
         )
 
@@ -589,10 +579,10 @@ def _print_stacks(result: Result, out: Console) -> None:
     short = _short(result, out)
     room = _label_width(short)
     width = max(10, min(60, out.width - room - 12))
-    causes = dict.fromkeys(
+    shown = dict.fromkeys(
         s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
-    ink = colours.inks(list(causes), colours_of(out))
+    ink = colours.inks(list(shown), colours_of(out))
     _print_title(f"Where the cycles went (cycles {result.per})", out)
     for design, cycles in known:
         row = line("  ") + label(short[design.name], room, "cyan")
@@ -600,7 +590,7 @@ def _print_stacks(result: Result, out: Console) -> None:
         out.print(row + line(f" {significant(cycles)}"))
     legend = line("  ")
     for cause, (fill, style) in ink.items():
-        entry = line((f"{fill} ", style), colours.words(cause), "   ")
+        entry = line((f"{fill} ", style), causes.words(cause), "   ")
         if legend.cell_len + entry.cell_len - 3 > out.width:
             out.print(legend)
             legend = line("  ")

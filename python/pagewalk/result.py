@@ -25,7 +25,12 @@ _OF_PARTS = {
     "dynamic": "Energy that accesses to this part of the machine took",
     "static": "Energy that leaked and ticked in this part of the machine",
 }
-_OF_MIXES = ("weighted_speedup", "harmonic_speedup", "antt")
+OF_MIXES = {
+    "weighted_speedup": "weighted speedup",
+    "harmonic_speedup": "harmonic speedup",
+    "antt": "ANTT",
+}
+"""What is told of a mix as a whole, in words."""
 _OF_REQUESTS = ("requests", "cycles_per_request", "instructions_per_request")
 
 
@@ -329,6 +334,12 @@ class Result:
         return list(dict.fromkeys(d.machine for d in self.designs if d.machine is not None))
 
     @property
+    def on_each(self) -> list[list[DesignResult]]:
+        """The designs of each machine."""
+        machines: list[str | None] = [*self.machines] or [None]
+        return [[d for d in self.designs if d.machine == machine] for machine in machines]
+
+    @property
     def reference(self) -> str:
         """In words, what speedups and energies refer to."""
         first = self.designs[0]
@@ -431,7 +442,7 @@ class Result:
         from pagewalk import native
 
         across = ("speedup_in_time",) if self.machines else ()
-        own = ("speedup", *across, "energy_ratio", *_OF_MIXES, "translation_cost")
+        own = ("speedup", *across, "energy_ratio", *OF_MIXES, "translation_cost")
         # Also where no design has reached the measured part.
         names = dict.fromkeys(native.metrics(len(self.machines)))
         names |= dict.fromkeys(q.name for d in self.designs for q in d.quantities)

@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ class Outcome:
     key: str
     data: Json | None
     error: str | None = None
-    fresh: bool = field(default=False, compare=False)
 
     @property
     def why(self) -> str:

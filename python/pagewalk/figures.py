@@ -107,14 +107,14 @@ def _check(chart: str, path: str, run: Run) -> None:
 
 def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
     """The Vega-Lite specification of a chart; None where the result has nothing to draw."""
-    from pagewalk import charts
+    from pagewalk import charts, distributions
 
     drawings: dict[str, Callable[[Result, charts.Look], Json | None]] = {
         "speedup": charts.speedups,
         _IN_TIME: partial(charts.speedups, in_time=True),
         "cycles": charts.cycles,
         "energy": charts.energies,
-        "times": charts.times,
+        "times": distributions.times,
     }
     if chart in drawings:
         return drawings[chart](result, look)

@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import charts, columns, histograms, pictures
+from pagewalk import charts, columns, distributions, histograms, pictures
 from pagewalk.energy import GROUPS
 from pagewalk.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
 from pagewalk.result import OF_MIXES
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, Result
+    from pagewalk.measured import DesignResult
+    from pagewalk.result import Result
 
 Json = dict[str, Any]
 
@@ -116,7 +117,13 @@ def _charts(result: Result) -> str:
             charts.energies,
             _energies(result),
         ),
-        ("times", "How long it took", charts.about_times(result), charts.times, _times(result)),
+        (
+            "times",
+            "How long it took",
+            distributions.about_times(result),
+            distributions.times,
+            _times(result),
+        ),
         (
             "ipc-over-time",
             "Instructions a cycle over time",

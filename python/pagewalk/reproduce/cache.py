@@ -14,8 +14,8 @@ from typing import Any
 from pagewalk import files
 from pagewalk.errors import Failure
 from pagewalk.histograms import TOLD
+from pagewalk.measured import DesignResult
 from pagewalk.output import reason
-from pagewalk.result import DesignResult
 
 Json = dict[str, Any]
 

@@ -215,7 +215,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             trace=given["trace"],
             mix=given["mix"],
             program=_argv(given["program"]),
-            spelled=options.keyword,
+            spelled=options.as_keyword,
         )
         if mappings is not None:
             raise UserError("mappings: only a program of your own needs them; drop the argument")
@@ -236,7 +236,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
             for i, d in enumerate(designs)
         ]
-        spec = options.specification(values, named, source, options.keyword)
+        spec = options.specification(values, named, source, options.as_keyword)
         with bar, _keywords():
             if streams is None:
                 return Result(native.run(spec, bar))

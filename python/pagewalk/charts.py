@@ -46,7 +46,7 @@ COLUMN = Look(320, 10.5)
 """A column of a paper: 3.33 inches at 96 pixels an inch, letters of 8 points."""
 
 
-def config(look: Look = WIDE) -> Json:
+def config(look: Look) -> Json:
     """How every chart looks."""
     return {
         "font": FONT,

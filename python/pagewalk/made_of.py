@@ -52,15 +52,15 @@ _OWN = (*_COMPOSED, "virtual")
 
 def _kind(key: str) -> str:
     """The kind of a part that a key is of: `page_table.radix`, `mmu.prefetcher.next_page`."""
-    names = key.split(".")
-    if names[0] == "mmu":
+    parts = key.split(".")
+    if parts[0] == "mmu":
         chosen = (
-            2 if names[1] == "prefetcher" else 4 if names[3:4] == ["replacement"] else len(names)
+            2 if parts[1] == "prefetcher" else 4 if parts[3:4] == ["replacement"] else len(parts)
         )
-        return ".".join(names[: chosen + 1]) if len(names) > chosen else ""
-    first = names.index("virtual") + 1 if names[0] == "virtual" else 0
-    found = names[first : first + 1]
-    return ".".join(names[: first + 2]) if found and found[0] in _COMPOSED else ""
+        return ".".join(parts[: chosen + 1]) if len(parts) > chosen else ""
+    first = parts.index("virtual") + 1 if parts[0] == "virtual" else 0
+    found = parts[first : first + 1]
+    return ".".join(parts[: first + 2]) if found and found[0] in _COMPOSED else ""
 
 
 def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:

@@ -279,12 +279,12 @@ Spelling = Callable[[str], str]
 """How messages write the name of an option."""
 
 
-def flag(name: str) -> str:
+def as_flag(name: str) -> str:
     """As on the command line: ``--skip-requests``."""
     return BY_NAME[name].spelled
 
 
-def keyword(name: str) -> str:
+def as_keyword(name: str) -> str:
     """As in Python: ``skip_requests``."""
     return name
 
@@ -310,10 +310,10 @@ def with_keywords(message: str) -> str:
 
 def read(name: str, value: Any) -> Any:
     """What the engine gets for a value of an option. Raises `UserError` for what is none."""
-    return BY_NAME[name].read(value, flag(name))
+    return BY_NAME[name].read(value, as_flag(name))
 
 
-def with_an_end(values: Mapping[str, Any], programs: int = 1) -> Json:
+def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
     """The values for so many programs without an end: so much of each, if nothing is said."""
     if values.get("instructions") is not None:
         return dict(values)
@@ -337,7 +337,7 @@ def specification(
     values: Mapping[str, Any],
     designs: Sequence[str],
     source: Json | None,
-    spelled: Spelling = flag,
+    spelled: Spelling = as_flag,
 ) -> Json:
     """What the engine's `run` reads; options that have no value get their defaults.
 

@@ -112,10 +112,10 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
 
 def _short(result: Result, out: Console) -> dict[str, str]:
     """The designs' names as bars and tables have them: whole where nothing is narrow."""
-    names = [d.name for d in result.designs]
+    whole = [d.name for d in result.designs]
     width = max(_LABEL, out.width // 4) if out.is_terminal else out.width // 2
-    short = shortened((visible(name) for name in names), width)
-    return {name: short[visible(name)] for name in names}
+    short = shortened((visible(name) for name in whole), width)
+    return {name: short[visible(name)] for name in whole}
 
 
 def _label_width(short: dict[str, str]) -> int:
@@ -225,8 +225,8 @@ def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
 
 def _programs(listed: Sequence[str]) -> dict[str, str]:
     """What programs are called beside their numbers, without arguments that need not be told."""
-    words = [name.split(" ")[0] for name in listed]
-    first = words if len(set(words)) == len(words) else listed
+    bare = [name.split(" ")[0] for name in listed]
+    first = bare if len(set(bare)) == len(bare) else listed
     short = shortened(first, _PROGRAM)
     return {name: short[word] for name, word in zip(listed, first, strict=True)}
 

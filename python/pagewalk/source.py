@@ -11,7 +11,7 @@ from typing import Any
 
 from pagewalk.config import listed
 from pagewalk.errors import UserError
-from pagewalk.options import Spelling, flag, whole, with_an_end
+from pagewalk.options import Spelling, as_flag, whole, with_an_end
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.visible import shown
 
@@ -44,13 +44,13 @@ def source(
     trace: str | os.PathLike[str] | None = None,
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
-    spelled: Spelling = flag,
+    spelled: Spelling = as_flag,
 ) -> Json:
     """What runs: exactly one of a built-in program, a trace, a mix and a program.
 
     Raises `UserError` for a mistake, with the names of options as `spelled` writes them.
     """
-    by_flag = spelled is flag
+    by_flag = spelled is as_flag
     runs = _AS_FLAGS if by_flag else {name: name for name in _AS_FLAGS}
     said = {"workload": workload, "trace": trace, "mix": mix, "program": program}
     given = [runs[name] for name, value in said.items() if value]

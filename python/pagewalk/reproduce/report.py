@@ -103,13 +103,13 @@ class Reproduction:
         """A row a number: figure, panel, group, series, part, ours, the paper's, difference."""
         import polars
 
-        text, number = polars.String(), polars.Float64()
+        text, real = polars.String(), polars.Float64()
         schema: dict[str, polars.DataType] = {
             "figure": text, "panel": text, "group": text, "series": text, "part": text,
-            "average": polars.Boolean(), "value": number, "low": number, "high": number,
-            "seeds": polars.Int64(), "paper": number, "up_to": number, "bound": text,
-            "difference": number,
-            "ratio": number, "unit": text, "status": text, "by_construction": text,
+            "average": polars.Boolean(), "value": real, "low": real, "high": real,
+            "seeds": polars.Int64(), "paper": real, "up_to": real, "bound": text,
+            "difference": real,
+            "ratio": real, "unit": text, "status": text, "by_construction": text,
             "deviation": text, "place": text, "note": text, "failed": text, "scale": text,
         }  # fmt: skip
         rows = [

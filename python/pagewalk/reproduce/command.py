@@ -19,7 +19,7 @@ from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.plan import Runs
-from pagewalk.reproduce.report import Finished, Reproduction, difference, ours, printed
+from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
 from pagewalk.terminal import console, line, names, numbers
@@ -183,9 +183,8 @@ def _show_figure(finished: Finished, out: Console) -> None:
         numbers(table, title)
     names(table)
     for row in rows:
-        label = ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
         table.add_row(
-            label,
+            label(row),
             "cannot finish" if row.value is None and row.failed else ours(row),
             printed(row),
             difference(row),

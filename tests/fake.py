@@ -262,7 +262,7 @@ class Engine(types.ModuleType):
     def statistics(self) -> str:
         design = design_result("radix", 1, 1.0)
         by_requests(design, 1)
-        names = [*(q["name"] for q in design["summary"]), "seconds"]
+        names = [*(q["name"] for q in design["summary"]), "l2p_entries", "seconds"]
         metrics = [{"name": name, "unit": "", "text": ""} for name in names]
         return json.dumps({"metrics": metrics, "programs": [], "statistics": []})
 

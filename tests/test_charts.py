@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fake
-from pagewalk import charts, histograms, palette
+from pagewalk import charts, distributions, histograms, palette
 from pagewalk.result import Result
 
 
@@ -51,11 +51,11 @@ def test_a_distribution_is_drawn_over_magnitudes(answer: dict[str, Any]) -> None
         waits = dict(design["histograms"][0], name="walker_wait", p50=0)
         waits["buckets"] = [[0, 0, 900], [64, 65, 100]]
         design["histograms"].append(waits)
-    drawn = picture(charts.times(Result(answer)))
+    drawn = picture(distributions.times(Result(answer)))
     assert {"walk latency", "walker wait", "radix", "thp", "0", "512"} <= set(labels(drawn))
     for design in answer["designs"]:
         design["histograms"] = []
-    assert charts.times(Result(answer)) is None
+    assert distributions.times(Result(answer)) is None
 
 
 def test_of_several_cores_the_sum_is_told(answer: dict[str, Any]) -> None:
@@ -89,15 +89,15 @@ def test_the_same_result_is_the_same_picture(answer: dict[str, Any]) -> None:
 def test_of_many_designs_percentiles_are_drawn(answer: dict[str, Any]) -> None:
     (one, _) = answer["designs"]
     answer["designs"] = [dict(one, name=f"d{number}") for number in range(10)]
-    drawn = picture(charts.times(Result(answer)))
+    drawn = picture(distributions.times(Result(answer)))
     # A dot and a mark a design, and no line that would hide another's.
     assert drawn.count('class="mark-line') == 0
     assert {f"d{number}" for number in range(10)} <= set(labels(drawn))
-    assert "median" in charts.about_times(Result(answer))
+    assert "median" in distributions.about_times(Result(answer))
     # Where everything is zero there is nothing to see.
     for design in answer["designs"]:
         design["histograms"] = [dict(one["histograms"][0], largest=0, p50=0, p90=0, p99=0)]
-    assert charts.times(Result(answer)) is None
+    assert distributions.times(Result(answer)) is None
 
 
 def test_a_line_s_name_stands_at_its_end(answer: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 
 import fake
-from pagewalk import colours
+from pagewalk import causes, colours
 from pagewalk.report import compare
 from pagewalk.result import Result
 from terminals import shown
@@ -35,7 +35,7 @@ SIGHT = {
         (0.004733, 0.691367, 0.303900),
     ),
 }
-CAUSES = list(colours._CAUSES)
+CAUSES = list(causes.CAUSES)
 
 
 def lab(colour: str, sight: str) -> tuple[float, float, float]:
@@ -55,7 +55,10 @@ def lab(colour: str, sight: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_causes_differ_for_everybody(sight: str) -> None:
-    seen = {cause: lab(colour, sight) for cause, colour in colours.causes(CAUSES).items()}
+    seen = {
+        cause: lab(colour, sight)
+        for cause, colour in [(cause, ink[1]) for cause, ink in colours.inks(CAUSES, 256).items()]
+    }
     for one, other in itertools.combinations(CAUSES, 2):
         pairs = zip(seen[one], seen[other], strict=True)
         distance = sum((a - b) ** 2 for a, b in pairs) ** 0.5

@@ -12,7 +12,7 @@ import pytest
 
 import fake
 import pagewalk
-from pagewalk import colours, columns, native
+from pagewalk import causes, columns, native
 from pagewalk.result import Result
 from terminals import shown
 
@@ -62,12 +62,12 @@ def test_every_word_of_a_report_is_explained(result: Result) -> None:
     parts = "|".join(map(re.escape, columns.PARTS.values()))
     words = {re.sub(rf"(?<=\w) ({parts})$", "", word) for word in words} | {*columns.PARTS.values()}
     assert meant(words, set()) > 35
-    causes = {
+    kinds = {
         s["name"].rpartition(".")[2]
         for s in native.statistics()["statistics"]
         if ".slots." in s["name"]
     }
-    assert meant({colours.words(cause) for cause in causes}, set()) > 12
+    assert meant({causes.words(cause) for cause in kinds}, set()) > 12
     units = {"K", "M", "G", "KiB", "MiB", "GiB", "nJ", "uJ", "mJ", "J"}
     assert all("found" in native.explain(unit) for unit in units)
 

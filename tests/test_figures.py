@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import fake
+import pagewalk
+from pagewalk import native
 from pagewalk.errors import Failure, UserError
 from pagewalk.result import Result
 
@@ -95,6 +97,17 @@ def test_the_same_result_gives_the_same_file(kind: str, result: Result, tmp_path
         (("run", "--figure", "speedup=a.svg"), "one design has no speedup; use compare"),
         (("compare", "--figure", "speedup-in-time=a.svg"), "name several, as in --machine A,B"),
         (("run", "--figure", "ipc-over-time=a.svg"), "needs intervals; add --interval N"),
+        (
+            ("run", "--interval", "1M", "--figure", "l2p_entries-over-time=a.svg"),
+            "intervals have no l2p_entries; draw it of the whole run, as in l2p_entries=a.svg",
+        ),
+        (
+            (
+                *("compare", "--machine", "epyc-milan,mehpt-table3", "--interval", "1M"),
+                *("--figure", "seconds-over-time=a.svg"),
+            ),
+            "such as l2_tlb_mpki-over-time",
+        ),
         (("compare", "--figure", "no/folder/a.svg"), "there is no folder 'no/folder'"),
         (("compare", "--figure", "a.svg", "--figure", "energy=a.svg"), "both write 'a.svg'"),
         (("compare", "--figure", "a.svg", "--figure", "a.svg"), "both write 'a.svg'"),
@@ -111,6 +124,25 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(
     assert status == 2
     assert said in err
     assert engine.specs == []
+
+
+def test_of_a_mix_there_is_no_speedup_in_time(engine: fake.Engine, invoke: Invoke) -> None:
+    words = ("--mix", "gups,bfs", "--machine", "epyc-milan,mehpt-table3")
+    for designs, figure in (("radix,thp", "speedup-in-time=a.svg"), ("radix", "a.svg")):
+        status, _, err = invoke("compare", *words, "--designs", designs, "--figure", figure)
+        assert status == 2
+        assert "not defined for a mix" in err
+        assert "as in cycles=a.svg" in err
+    assert engine.specs == []
+
+
+def test_the_real_engine_s_intervals_lack_the_numbers_that_are_refused() -> None:
+    shared = ("gups:size=1MiB", "gups:size=2MiB")
+    arguments = {"instructions": "20K", "warmup": 0, "interval": "5K", "progress": False}
+    result = pagewalk.run("mehpt", mix=shared, **arguments)  # type: ignore[arg-type]
+    assert set(native.metrics(2)) - result.designs[0].intervals.values.keys() == set(
+        native.NOT_OF_INTERVALS
+    )
 
 
 def test_what_a_result_lacks_is_said_and_the_rest_is_written(

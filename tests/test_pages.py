@@ -17,7 +17,7 @@ import pytest
 import fake
 import live
 from browser import PROGRAM, Browser
-from pagewalk import labels, palette
+from pagewalk import causes, labels, palette
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.kept import Kept
@@ -250,7 +250,7 @@ def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
 
 def test_every_colour_stands_out_by_day_and_by_night() -> None:
     marks = {*palette.designs(30), palette.SLOWER}
-    marks |= set(palette.causes([*palette.CAUSES, "a", "b", "c", "d", "e"]).values())
+    marks |= set(palette.causes([*causes.CAUSES, "a", "b", "c", "d", "e"]).values())
     marks |= {palette.energy(group) for group in palette.ENERGY}
     for colour in marks:
         assert palette.contrast(colour, palette.LIGHT_PANEL) >= 3, colour

@@ -19,6 +19,7 @@ import pytest
 
 import fake
 import pagewalk
+from pagewalk.options import Arguments
 from pagewalk.result import Result
 
 ARGUMENTS: Any = {
@@ -157,7 +158,7 @@ def test_frames_of_several_runs_go_together_in_pandas(results: list[Result]) -> 
         ({"workload": "gups", "sample": 3}, "sample: 3 is not understood; expected LENGTH/PERIOD"),
         ({"workload": "gups", "machine": 3}, "machine: 3 is no machine; expected a name"),
         ({"workload": "gups", "roi": "no"}, "roi: 'no' is not understood; expected True or False"),
-        ({"workload": "gups", "translation_cost": "no"}, "translation-cost: 'no' is not underst"),
+        ({"workload": "gups", "translation_cost": "no"}, "translation_cost: 'no' is not underst"),
         ({"workload": "gups", "perfetto": 3}, "perfetto: 3 is not understood; expected the path"),
         ({"trace": 3}, "trace: 3 is not understood; expected the path of a trace"),
         ({"mix": 3}, "mix: 3 is no list of programs"),
@@ -172,6 +173,69 @@ def test_a_mistake_in_an_argument_names_it(given: dict[str, Any], message: str) 
         pagewalk.run("radix", **arguments)
 
 
+MIXES: tuple[Any, ...] = (
+    *("gups", "no.pwt", 3, ["gups", 3], ["gups:hot"], ["gups:threads=0", "bfs"]),
+    *([{}], [{"program": "ls"}], [{"trace": "t.pwt", "size": 1}]),
+)
+WRONG: dict[str, list[dict[str, Any]]] = {
+    "machine": [{"machine": "nowhere"}, {"machine": ["epyc-milan"] * 2}],
+    "settings": [{"settings": {"nothing": 1}}, {"settings": {"nobody:cores": 1}}],
+    "workload": [{"workload": None}, {"trace": "t.pwt"}],
+    "size": [{"size": "much"}, {"workload": None, "trace": os.devnull, "size": "1GiB"}],
+    "threads": [{"threads": 0}, {"workload": None, "mix": ["gups", "bfs"], "threads": 2}],
+    "params": [{"params": {"no": 1}}, {"workload": None, "mix": "gups,bfs", "params": {"no": 1}}],
+    "trace": [{"workload": None, "trace": "no.pwt"}],
+    "mix": [{"workload": None, "mix": mix} for mix in MIXES],
+    "program": [{"program": ["ls"]}],
+    "skip": [{"skip": "much"}],
+    "warmup": [{"warmup": "much"}],
+    "instructions": [{"instructions": 0}],
+    "skip_requests": [{"workload": "sysbench", "skip_requests": 1}],
+    "warmup_requests": [{"warmup_requests": "many"}],
+    "requests": [{"requests": 0}, {"workload": "bfs", "requests": 1}],
+    "roi": [{"roi": 3}],
+    "sample": [
+        *({"sample": "1M"}, {"sample": "999K/1M"}),
+        {"workload": None, "mix": "gups,bfs", "sample": "1K/1M"},
+    ],
+    "seed": [{"seed": -1}],
+    "jobs": [{"jobs": 0}],
+    "ignore_memory": [{"ignore_memory": 3}],
+    "translation_cost": [
+        *({"translation_cost": 3}, {"workload": None, "mix": "gups,bfs", "translation_cost": True}),
+    ],
+    "interval": [{"interval": 0}],
+    "perfetto": [{"perfetto": 3}],
+    "perfetto_walks": [{"perfetto_walks": 0}],
+    "mappings": [{"mappings": [(0, 4096)]}],
+}
+"""Of each keyword what cannot be, alone or beside others."""
+
+
+def test_every_keyword_has_mistakes() -> None:
+    assert WRONG.keys() == Arguments.__annotations__.keys() - {"progress"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [(name, given) for name, mistakes in WRONG.items() for given in mistakes],
+    ids=lambda part: part if isinstance(part, str) else str(list(part.values())),
+)
+def test_a_mistake_is_told_in_the_words_of_python(name: str, given: dict[str, Any]) -> None:
+    arguments = {"workload": "gups", "instructions": "10K", "warmup": 0, "progress": False, **given}
+    with pytest.raises(pagewalk.UserError) as raised:
+        pagewalk.compare(["radix"], **arguments)
+    said = str(raised.value)
+    assert "--" not in said
+    assert name.removesuffix("s") in said
+
+
+def test_a_mistake_in_a_parameter_is_told_in_the_words_of_python() -> None:
+    arguments = {**ARGUMENTS, "workload": "bfs", "params": {"direction": "optimizing"}}
+    with pytest.raises(pagewalk.UserError, match=r"add params=\{'symmetric': 'yes'\};"):
+        pagewalk.run("radix", **arguments)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -181,6 +245,9 @@ def test_a_mistake_in_an_argument_names_it(given: dict[str, Any], message: str) 
         (lambda: pagewalk.design(3), "design: 3 is no design"),  # type: ignore[arg-type]
         (lambda: pagewalk.machine(3), "machine: 3 is no machine"),  # type: ignore[arg-type]
         (lambda: pagewalk.design("radix", settings="a"), "settings: 'a' is no dictionary"),  # type: ignore[arg-type]
+        (lambda: pagewalk.design("nothing"), "^design nothing: there is no design of that name"),
+        (lambda: pagewalk.design("radix", "nowhere"), "^machine nowhere: there is no machine"),
+        (lambda: pagewalk.machine("nowhere"), "^machine nowhere: there is no machine"),
         (lambda: pagewalk.explain(3), "name: 3 is no name"),  # type: ignore[arg-type]
         (
             lambda: pagewalk.run(pagewalk.design("radix").copy("x" * 300), workload="gups"),

@@ -63,9 +63,9 @@ def clusters(data_bytes: float) -> int:
     return math.ceil(data_bytes / (CLUSTER * 4 * KB))
 
 
-def way_bytes(lines: float, first: int = 128) -> int:
+def way_bytes(lines: float) -> int:
     """The way of an ECPT that holds so many clusters: it doubles from 128 slots above 0.6."""
-    slots = first
+    slots = 128
     while lines > UPSIZE_AT * WAYS * slots:
         slots *= 2
     return slots * LINE

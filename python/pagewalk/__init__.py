@@ -26,7 +26,8 @@ if _TYPE_CHECKING:
     )
     from pagewalk.config import Config
     from pagewalk.custom import Block, Mapping, WorkloadError
-    from pagewalk.result import DesignResult, Result
+    from pagewalk.measured import DesignResult
+    from pagewalk.result import Result
 
     __version__: str
 
@@ -61,7 +62,7 @@ _HOME = {
     "Interrupted": "pagewalk.api",
     **dict.fromkeys(["Block", "Mapping", "WorkloadError"], "pagewalk.custom"),
     "Config": "pagewalk.config",
-    "DesignResult": "pagewalk.result",
+    "DesignResult": "pagewalk.measured",
     "Result": "pagewalk.result",
 }
 

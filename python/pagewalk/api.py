@@ -7,11 +7,12 @@ import os
 import shlex
 import signal
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import custom, native, options, scratch
+from pagewalk import custom, files, native, options, scratch
 from pagewalk import source as sources
 from pagewalk.config import Config, is_path, toml, variant
 from pagewalk.custom import Mapping
@@ -56,11 +57,12 @@ def design(
         text = f"{base}[{','.join(given)}]"
     on = None if machine is None else os.fspath(machine)
     base, inner = variant(text)
-    resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
-    original, label = resolved["config"], None
-    if inner:
-        original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
-        label = resolved["name"]
+    with _keywords():
+        resolved = native.resolve(on or options.DEFAULT_MACHINE, text)
+        original, label = resolved["config"], None
+        if inner:
+            original = native.resolve(on or options.DEFAULT_MACHINE, base)["config"]
+            label = resolved["name"]
     path = _path("designs", base)
     return Config(path.stem, path, resolved["config"], label, original=original, machine=on)
 
@@ -72,7 +74,18 @@ def machine(name: str | os.PathLike[str]) -> Config:
     """
     text = _named(name, "machine")
     path = _path("machines", text)
-    return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
+    with _keywords():
+        return Config(path.stem, path, native.resolve(text, sources.DEFAULT_DESIGN)["config"])
+
+
+@contextmanager
+def _keywords() -> Iterator[None]:
+    """What the engine says of options has the names that they have here."""
+    try:
+        yield
+    except PagewalkError as error:
+        error.args = (options.with_keywords(str(error)),)
+        raise
 
 
 def _path(kind: str, name: str) -> Path:
@@ -202,6 +215,7 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             trace=given["trace"],
             mix=given["mix"],
             program=_argv(given["program"]),
+            spelled=options.as_keyword,
         )
         if mappings is not None:
             raise UserError("mappings: only a program of your own needs them; drop the argument")
@@ -218,12 +232,12 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
         }
         if comparing:
             values = options.with_cost(values, source)
-        files = [
+        named = [
             _name_or_file(d, folder / f"designs-{i}", "designs" if comparing else "design")
             for i, d in enumerate(designs)
         ]
-        spec = options.specification(values, files, source)
-        with bar:
+        spec = options.specification(values, named, source, options.as_keyword)
+        with bar, _keywords():
             if streams is None:
                 return Result(native.run(spec, bar))
             result = Result(native.run_custom(spec, streams, bar))
@@ -375,19 +389,15 @@ def _streams(
     return custom.Streams(workload, mappings)
 
 
-_LONGEST = 200
-"""Bytes of a label: file systems end names at 255."""
-
-
 def _name_or_file(value: Named, folder: Path, what: str) -> str:
     """What the engine finds a design or machine by; a changed one is written to a file."""
     if not isinstance(value, Config):
         return _named(value, what)
     if value.name == value.base and not value.changes:
         return str(value.path)
-    if "/" in value.name or "\0" in value.name or not 0 < len(value.name.encode()) <= _LONGEST:
+    if not files.can_name(value.name):
         raise UserError(
-            f"label: {shown(value.name)} cannot name a file; expected 1 to {_LONGEST} bytes "
+            f"label: {shown(value.name)} cannot name a file; expected 1 to {files.LONGEST} bytes "
             "without '/'"
         )
     folder.mkdir()

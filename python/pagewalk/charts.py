@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from pagewalk import colours, histograms, labels, palette
+from pagewalk import causes, labels, palette
 from pagewalk.energy import GROUPS
 from pagewalk.palette import FAINT, GRID, INK
 from pagewalk.quantities import significant
@@ -47,7 +46,7 @@ COLUMN = Look(320, 10.5)
 """A column of a paper: 3.33 inches at 96 pixels an inch, letters of 8 points."""
 
 
-def config(look: Look = WIDE) -> Json:
+def config(look: Look) -> Json:
     """How every chart looks."""
     return {
         "font": FONT,
@@ -110,14 +109,15 @@ def harmless(specification: Any) -> Any:
     return visible(specification) if isinstance(specification, str) else specification
 
 
-def _whole(chart: alt.TopLevelMixin, look: Look) -> Json:
+def whole(chart: alt.TopLevelMixin, look: Look) -> Json:
+    """The specification of a chart, with how every chart looks."""
     specification: Json = chart.to_dict()
     specification["config"] = config(look)
     return specification
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """A row a design: its name beside its bar where there is room, else above it."""
 
     names: list[str]
@@ -125,6 +125,7 @@ class _Rows:
 
     @property
     def beside(self) -> bool:
+        """Whether names stand beside their bars."""
         return self._longest <= 0.3 * self.look.width
 
     @property
@@ -153,6 +154,7 @@ class _Rows:
 
     @property
     def size(self) -> Json:
+        """Of the plot, with a step for each row."""
         step = self.bar + self._text + (0.75 if self.beside else 1) * self.look.font
         return {"width": self.width, "height": alt.Step(round(step))}
 
@@ -163,6 +165,7 @@ class _Rows:
 
     @property
     def y(self) -> alt.Y:
+        """The axis of the designs."""
         return alt.Y("design:N", sort=self.names, title=None, **({} if self.beside else _BARE))
 
     def layers(self) -> list[alt.Chart]:
@@ -220,7 +223,7 @@ def _bars(
     one: bool = False,
 ) -> Json:
     """A bar a design, with its value behind it; those that are `slower` in another colour."""
-    place = _Rows([row[0] for row in rows], look)
+    place = Rows([row[0] for row in rows], look)
     longest = max(labels.width(row[2], look.font) for row in rows) + 8
     most = max(row[1] for row in rows) or 1.0
     scale = alt.Scale(domain=[0, most * place.width / (place.width - longest)], nice=False)
@@ -246,7 +249,7 @@ def _bars(
             .mark_rule(color=FAINT, strokeDash=[4, 3])
             .encode(x="x:Q"),
         )
-    return _whole(alt.layer(*layers).properties(**place.size), look)
+    return whole(alt.layer(*layers).properties(**place.size), look)
 
 
 def cycles(result: Result, look: Look = WIDE) -> Json | None:
@@ -256,7 +259,7 @@ def cycles(result: Result, look: Look = WIDE) -> Json | None:
     )
     order = list(shown)
     rows = [
-        (d.name, colours.words(s.cause), s.cycles / work, order.index(s.cause))
+        (d.name, causes.words(s.cause), s.cycles / work, order.index(s.cause))
         for d in result.designs
         if (work := d.get(f"{result.speedup_by}s"))
         for s in d.cycle_stack
@@ -264,7 +267,7 @@ def cycles(result: Result, look: Look = WIDE) -> Json | None:
     ]
     if not rows:
         return None
-    pairs = {colours.words(cause): colour for cause, colour in palette.causes(order).items()}
+    pairs = {causes.words(cause): colour for cause, colour in palette.causes(order).items()}
     return _stacked(rows, pairs, f"cycles {result.per}", look)
 
 
@@ -290,7 +293,7 @@ def _stacked(
 
     Each part has its share written on it where there is room, each bar its sum behind it.
     """
-    place = _Rows(list(dict.fromkeys(row[0] for row in rows)), look)
+    place = Rows(list(dict.fromkeys(row[0] for row in rows)), look)
     sums = {name: sum(row[2] for row in rows if row[0] == name) for name in place.names}
     texts = {name: significant(total) for name, total in sums.items()}
     longest = max(labels.width(text, look.font) for text in texts.values()) + 8
@@ -343,7 +346,7 @@ def _stacked(
         .encode(y=place.y, x="sum:Q", text="text:N")
     )
     layers = alt.layer(drawn, shares, totals, *place.layers())
-    return _whole(layers.properties(**place.size), look)
+    return whole(layers.properties(**place.size), look)
 
 
 _THIN = 0.6
@@ -394,9 +397,9 @@ def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> 
     )
     top = labels.nice(most)
     y = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False))
-    colour = _of_designs(order, None if at_ends else look)
+    colour = of_designs(order, None if at_ends else look)
     base = alt.Chart(frame).encode(
-        x=x, y=y, detail="piece:N", strokeDash=_dashes(order), **({} if len(order) < 2 else colour)
+        x=x, y=y, detail="piece:N", strokeDash=dashes(order), **({} if len(order) < 2 else colour)
     )
     single = {"color": palette.designs(1)[0]} if len(order) < 2 else {}
     lines = base.transform_filter("datum.complete").mark_line(strokeWidth=1.8, **single)
@@ -413,10 +416,10 @@ def interval_lines(result: Result, name: str, title: str, look: Look = WIDE) -> 
             font=look.font,
             colour=colour["color"],
         )
-    return _whole(alt.layer(*layers).properties(width=round(plot), height=height), look)
+    return whole(alt.layer(*layers).properties(width=round(plot), height=height), look)
 
 
-def _of_designs(order: list[str], look: Look | None) -> Json:
+def of_designs(order: list[str], look: Look | None) -> Json:
     """A colour for each design, with a legend where there is a look for it."""
     legend = None
     if look is not None and len(order) > 1:
@@ -429,135 +432,7 @@ def _of_designs(order: list[str], look: Look | None) -> Json:
     return {"color": alt.Color("design:N", sort=None, scale=scale, legend=legend)}
 
 
-def _dashes(order: list[str]) -> alt.StrokeDash:
+def dashes(order: list[str]) -> alt.StrokeDash:
+    """A pattern of its line for each design."""
     scale = alt.Scale(domain=order, range=palette.dashes(len(order)))
     return alt.StrokeDash("design:N", sort=None, scale=scale, legend=None)
-
-
-_PER_OCTAVE = 4
-"""Steps of a histogram's drawing in a doubling of the value."""
-_FEW = 4
-"""Designs whose distributions can be told apart in one drawing."""
-_MARKS = 6
-"""Marks of an axis of magnitudes, at most about."""
-_ZERO = 0.5
-"""Where 0 lies on a logarithmic axis."""
-
-
-def about_times(result: Result) -> str:
-    """What `times` draws, in a sentence."""
-    if len(result.designs) <= _FEW:
-        return "The share of the values at each length; both axes favour what is small and rare."
-    return (
-        "The dot is the median: half of the values are at most as long. 90 % are at most as long "
-        "as the mark behind it says, and 99 % as the line's end."
-    )
-
-
-def times(result: Result, look: Look = WIDE) -> Json | None:
-    """A small drawing a histogram: the share of the values over their magnitude.
-
-    Of more than a few designs, whose lines would hide each other, a row each with the
-    percentiles. Histograms of nothing but zeros are left out.
-    """
-    drawn: dict[str, list[tuple[str, histograms.Histogram]]] = {}
-    for d in result.designs:
-        for h in histograms.told(d.histograms):
-            drawn.setdefault(histograms.label(h), []).append((d.name, h))
-    drawn = {name: of for name, of in drawn.items() if any(h.largest for _, h in of)}
-    if not drawn:
-        return None
-    order = [d.name for d in result.designs]
-    columns = 2 if look.width > 500 else 1
-    each = Look(round((look.width - 1.5 * look.font) / columns), look.font)
-    single = _distribution if len(order) <= _FEW else _percentiles
-    charts = [single(name, of, order, each) for name, of in drawn.items()]
-    return _whole(alt.concat(*charts, columns=columns), look)
-
-
-def _magnitude(title: str, values: Sequence[float]) -> alt.X:
-    """A logarithmic axis over all of them, with a place for 0."""
-    low, high = min(values), max(values)
-    first, last = math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9)
-    step = max(1, math.ceil((last - first + 1) / _MARKS))
-    marks = [2.0**power for power in range(last, first - 1, -step)]
-    if low <= _ZERO:
-        marks = [*(mark for mark in marks if mark > _ZERO * 2 ** (step / 2)), _ZERO]
-    return alt.X(
-        "value:Q",
-        title=title,
-        scale=alt.Scale(type="log", base=2, nice=False, domain=[low, high]),
-        axis=alt.Axis(values=marks, labelExpr="datum.value < 1 ? '0' : format(datum.value, ',~r')"),
-    )
-
-
-def _distribution(
-    name: str, of: list[tuple[str, histograms.Histogram]], order: list[str], look: Look
-) -> alt.Chart:
-    rows = [(design, at, share) for design, h in of for at, share in _steps(h)]
-    drawn: alt.Chart = (
-        alt.Chart(pl.DataFrame(rows, schema=["design", "value", "share"], orient="row"))
-        .mark_line(interpolate="step-after", strokeWidth=1.5)
-        .encode(
-            x=_magnitude(of[0][1].unit, [row[1] for row in rows]),
-            y=alt.Y(
-                "share:Q",
-                title="share",
-                scale=alt.Scale(type="sqrt"),
-                axis=alt.Axis(format="~p", tickCount=5),
-            ),
-            strokeDash=_dashes(order),
-            **_of_designs(order, look),
-        )
-        .properties(width=round(look.width - 5 * look.font), height=130, title=name)
-    )
-    return drawn
-
-
-def _percentiles(
-    name: str, of: list[tuple[str, histograms.Histogram]], _order: list[str], look: Look
-) -> alt.LayerChart:
-    place = _Rows([design for design, _ in of], look)
-    parts = ("p50", "p90", "p99")
-    rows = [
-        (design, part, max(_ZERO, float(getattr(h, part) or 0)))
-        for design, h in of
-        for part in parts
-    ]
-    ends = [(d, *(value for one, _, value in rows if one == d)) for d in place.names]
-    values = [row[2] for row in rows]
-    x = _magnitude(of[0][1].unit, [min(values) / 1.3, *values, 1.5 * max(values)])
-    colour = palette.designs(1)[0]
-    spans = (
-        alt.Chart(pl.DataFrame(ends, schema=["design", "value", "p90", "p99"], orient="row"))
-        .mark_rule(color=colour, strokeWidth=2, yOffset=place.shift)
-        .encode(x=x, x2="p99:Q", y=place.y)
-    )
-    base = alt.Chart(pl.DataFrame(rows, schema=["design", "part", "value"], orient="row"))
-    at: Json = {"x": x, "y": place.y}
-    dots = base.transform_filter("datum.part == 'p50'").mark_point(
-        filled=True, color=colour, opacity=1, size=55, yOffset=place.shift
-    )
-    marks = base.transform_filter("datum.part == 'p90'").mark_tick(
-        color=colour, thickness=2, size=0.7 * place.bar, yOffset=place.shift
-    )
-    drawn: alt.LayerChart = alt.layer(
-        spans, dots.encode(**at), marks.encode(**at), *place.layers()
-    ).properties(**place.size, title=name)
-    return drawn
-
-
-def _steps(histogram: histograms.Histogram) -> list[tuple[float, float]]:
-    """Where each step of the drawing begins, and the share of the values in it."""
-    shares: dict[int, float] = {}
-    for low, _, count in histogram.buckets:
-        step = -_PER_OCTAVE if low == 0 else math.floor(math.log2(low) * _PER_OCTAVE + 1e-9)
-        shares[step] = shares.get(step, 0.0) + count / histogram.count
-    # 0 fills its whole octave, and is none of it below.
-    zeros = shares.get(-_PER_OCTAVE, 0.0)
-    first = -_PER_OCTAVE if zeros else min(shares) - 1
-    # An empty step before and after, so that the first and the last have two sides.
-    return [
-        (2 ** (step / _PER_OCTAVE), zeros if step < 0 else shares.get(step, 0.0))
-        for step in range(first, max(shares) + 2)
-    ]

@@ -112,7 +112,8 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     spec = options.specification(values, designs, source)
     machines = len(spec["machine"]) if isinstance(spec["machine"], list) else 1
     drawn = figures.asked(
-        flags["figure"] or [], len(designs), machines, interval=bool(spec["interval"])
+        flags["figure"] or [],
+        figures.Run(len(designs), machines, interval=bool(spec["interval"]), mix="mix" in source),
     )
     outputs = [
         ("--json", flags["json_file"]),

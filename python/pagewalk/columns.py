@@ -16,7 +16,8 @@ from pagewalk.quantities import COUNTS, JOULES, NANOSECONDS, SIZES, Scale, signi
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, ProgramResult, Result
+    from pagewalk.measured import DesignResult, ProgramResult
+    from pagewalk.result import Result
 
 Row = TypeVar("Row")
 

@@ -36,17 +36,26 @@ class Wanted:
     path: str
 
 
-def asked(texts: Sequence[str], designs: int, machines: int = 1, *, interval: bool) -> list[Wanted]:
+@dataclass(frozen=True)
+class Run:
+    """What is known of a result before the run."""
+
+    designs: int
+    machines: int
+    interval: bool
+    mix: bool
+
+
+def asked(texts: Sequence[str], run: Run) -> list[Wanted]:
     """Reads ``[CHART=]FILE`` of ``--figure``; without a chart it is the speedup, or the cycles.
 
-    Raises `UserError` for what cannot be drawn of so many designs on so many machines, with or
-    without intervals.
+    Raises `UserError` for what cannot be drawn of such a run.
     """
     wanted = []
     for text in texts:
         match = _CHART.fullmatch(text)
-        chart, path = match.groups() if match else (_usual(designs, machines), text)
-        _check(chart, path, designs, machines, interval=interval)
+        chart, path = match.groups() if match else (_usual(run.designs, run.machines), text)
+        _check(chart, path, run)
         wanted.append(Wanted(chart, path))
     return wanted
 
@@ -57,43 +66,55 @@ def _usual(designs: int, machines: int) -> str:
     return _IN_TIME if machines > 1 else "cycles"
 
 
-def _check(chart: str, path: str, designs: int, machines: int, *, interval: bool) -> None:
+def _check(chart: str, path: str, run: Run) -> None:
     if Path(path).suffix.lower() not in _KINDS:
         raise UserError(
             f"--figure: '{path}' does not say what to write; expected a name that ends in "
             ".svg, .pdf or .png"
         )
-    if chart == "speedup" and designs < 2:
+    if chart == "speedup" and run.designs < 2:
         raise UserError(
             "--figure: one design has no speedup; use compare, or draw another chart, as in "
             f"cycles={path}"
         )
-    if chart == _IN_TIME and machines < 2:
+    if chart == _IN_TIME and run.machines < 2:
         raise UserError(
             f"--figure: {_IN_TIME} compares machines; name several, as in --machine A,B"
+        )
+    if chart == _IN_TIME and run.mix:
+        raise UserError(
+            f"--figure: {_IN_TIME} is not defined for a mix, whose sums are of speeds alone on "
+            f"each machine; draw another chart, as in cycles={path}"
         )
     if chart in _NAMED:
         return
     name = chart.removesuffix(_OVER_TIME)
-    if name not in native.metrics(machines):
+    if name not in native.metrics(run.machines):
         raise UserError(
             f"--figure: there is no chart '{chart}'; expected {', '.join(_NAMED)}, a number of "
             f"the summary such as l2_tlb_mpki, or one with {_OVER_TIME}"
         )
-    if name != chart and not interval:
+    if name == chart:
+        return
+    if name in native.NOT_OF_INTERVALS:
+        raise UserError(
+            f"--figure: intervals have no {name}; draw it of the whole run, as in {name}={path}, "
+            f"or another number over time, such as l2_tlb_mpki{_OVER_TIME}"
+        )
+    if not run.interval:
         raise UserError(f"--figure: {chart} needs intervals; add --interval N, as in 1M")
 
 
 def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
     """The Vega-Lite specification of a chart; None where the result has nothing to draw."""
-    from pagewalk import charts
+    from pagewalk import charts, distributions
 
     drawings: dict[str, Callable[[Result, charts.Look], Json | None]] = {
         "speedup": charts.speedups,
         _IN_TIME: partial(charts.speedups, in_time=True),
         "cycles": charts.cycles,
         "energy": charts.energies,
-        "times": charts.times,
+        "times": distributions.times,
     }
     if chart in drawings:
         return drawings[chart](result, look)

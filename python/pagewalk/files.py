@@ -12,6 +12,14 @@ from typing import BinaryIO
 from pagewalk.errors import Failure, UserError
 from pagewalk.output import OutputLost, lose, reason
 
+LONGEST = 200
+"""Bytes of a name of which a file's is made: file systems end those of files at 255."""
+
+
+def can_name(text: str) -> bool:
+    """Whether a text of somebody's, with an ending behind it, names a file in a folder."""
+    return "/" not in text and "\0" not in text and 0 < len(text.encode()) <= LONGEST
+
 
 def check_writable(path: str, flag: str) -> None:
     """Refuses a place where nothing can be written, before a long run starts."""

@@ -154,6 +154,11 @@ def statistics() -> Definitions:
 
 _OF_MACHINES = ("seconds", "walk_cycles_per_instruction")
 """Numbers that only results of several machines have."""
+NOT_OF_INTERVALS = (
+    *_OF_MACHINES,
+    *("table_resizes", "table_reinsertions_mean", "l2p_entries"),
+)
+"""Numbers of the summary that no interval has: those above, and what tables count since boot."""
 
 
 def metrics(machines: int) -> list[str]:

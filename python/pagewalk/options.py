@@ -9,6 +9,7 @@ types: a type checker reads only what is written out.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -274,14 +275,45 @@ OPTIONS = [
 
 BY_NAME = {option.name: option for option in OPTIONS}
 
+Spelling = Callable[[str], str]
+"""How messages write the name of an option."""
+
+
+def as_flag(name: str) -> str:
+    """As on the command line: ``--skip-requests``."""
+    return BY_NAME[name].spelled
+
+
+def as_keyword(name: str) -> str:
+    """As in Python: ``skip_requests``."""
+    return name
+
+
+_FLAGS = {
+    **{option.spelled: option.name for option in OPTIONS if option.python},
+    **{"--design": "design", "--designs": "designs"},
+}
+_FLAG = re.compile(r"(?<![\w-])--[a-z-]*[a-z]")
+_PARAMS = re.compile(r"--param [^\s=]+=[^\s;]+(?: --param [^\s=]+=[^\s;]+)*")
+
+
+def with_keywords(message: str) -> str:
+    """A message of the engine, which names options as flags, for a caller in Python."""
+
+    def params(found: re.Match[str]) -> str:
+        pairs = (one.split("=", 1) for one in found[0].removeprefix("--param ").split(" --param "))
+        return f"params={dict(pairs)!r}"
+
+    message = _PARAMS.sub(params, message)
+    return _FLAG.sub(lambda found: _FLAGS.get(found[0], found[0]), message)
+
 
 def read(name: str, value: Any) -> Any:
     """What the engine gets for a value of an option. Raises `UserError` for what is none."""
-    option = BY_NAME[name]
-    return option.read(value, option.spelled)
+    return BY_NAME[name].read(value, as_flag(name))
 
 
-def with_an_end(values: Mapping[str, Any], programs: int = 1) -> Json:
+def with_an_end(values: Mapping[str, Any], programs: int) -> Json:
     """The values for so many programs without an end: so much of each, if nothing is said."""
     if values.get("instructions") is not None:
         return dict(values)
@@ -301,13 +333,21 @@ def with_cost(values: Mapping[str, Any], source: Json | None) -> Json:
     return {**values, "translation_cost": True}
 
 
-def specification(values: Mapping[str, Any], designs: Sequence[str], source: Json | None) -> Json:
-    """What the engine's `run` reads; options that have no value get their defaults."""
+def specification(
+    values: Mapping[str, Any],
+    designs: Sequence[str],
+    source: Json | None,
+    spelled: Spelling = as_flag,
+) -> Json:
+    """What the engine's `run` reads; options that have no value get their defaults.
+
+    Raises `UserError` for a value that makes no sense, whose option it writes as `spelled` does.
+    """
     spec: Json = {"designs": list(designs), "source": source}
     for option in OPTIONS:
         if not option.place:
             continue
-        value = option.read(values.get(option.name, option.default), option.spelled)
+        value = option.read(values.get(option.name, option.default), spelled(option.name))
         if value is None and option.optional:
             continue
         *tables, key = option.place

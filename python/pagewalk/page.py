@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import charts, columns, histograms, pictures
+from pagewalk import charts, columns, distributions, histograms, pictures
 from pagewalk.energy import GROUPS
 from pagewalk.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
+from pagewalk.result import OF_MIXES
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, Result
+    from pagewalk.measured import DesignResult
+    from pagewalk.result import Result
 
 Json = dict[str, Any]
 
@@ -115,7 +117,13 @@ def _charts(result: Result) -> str:
             charts.energies,
             _energies(result),
         ),
-        ("times", "How long it took", charts.about_times(result), charts.times, _times(result)),
+        (
+            "times",
+            "How long it took",
+            distributions.about_times(result),
+            distributions.times,
+            _times(result),
+        ),
         (
             "ipc-over-time",
             "Instructions a cycle over time",
@@ -311,18 +319,9 @@ def _summary(result: Result) -> str:
     return summary
 
 
-_OF_MIXES = {
-    "weighted_speedup": "weighted speedup",
-    "harmonic_speedup": "harmonic speedup",
-    "antt": "ANTT",
-}
-
-
 def _programs(result: Result) -> str:
     """One row a program of a mix: alone, and in each design's company of the others."""
-    machines: list[str | None] = [*result.machines] or [None]
-    on_each = [[d for d in result.designs if d.machine == machine] for machine in machines]
-    return "".join(_company(designs) for designs in on_each) + _met(result)
+    return "".join(_company(designs) for designs in result.on_each) + _met(result)
 
 
 def _met(result: Result) -> str:
@@ -355,7 +354,7 @@ def _company(designs: list[DesignResult]) -> str:
             own = design.programs[number]
             cells += [_shown(own.ipc), _ratio(own.speedup)]
         body.append(cells)
-    for name, title in _OF_MIXES.items():
+    for name, title in OF_MIXES.items():
         if any(getattr(d, name) is not None for d in designs):
             sums = [cell for d in designs for cell in ("", _ratio(getattr(d, name)))]
             body.append([title, "", *sums])

@@ -7,6 +7,8 @@ as WCAG 2.2 asks (1.4.11, 1.4.3).
 
 from __future__ import annotations
 
+from pagewalk.causes import CAUSES, each
+
 LIGHT_PANEL, DARK_PANEL = "#ffffff", "#1b1e24"
 """What charts and tables lie on."""
 
@@ -26,27 +28,6 @@ can be, also for readers who lack one kind of cone."""
 _SHADES = ((0, 0.45, 255, 0.5), (110, 0.55, 150, 0.5))
 """Behind the last of them the same, mixed with a grey: which and how much, on light and on dark."""
 
-CAUSES = {
-    "base": ("#868e96", "#7d858d"),
-    "compute": ("#5c636a", "#b4bcc5"),
-    # What data waits for, farther from the background the farther away.
-    "l1d": ("#4a94dc", "#4580bd"),
-    "l2": ("#2f7fd1", "#5a9fe0"),
-    "l3": ("#1c64b4", "#86bff5"),
-    "remote": ("#0c8599", "#3bc9db"),
-    "dram": ("#123f7a", "#b9dcff"),
-    "dram_queue": ("#0a5566", "#8fe3ef"),
-    "miss_register": ("#6573e0", "#8f9bff"),
-    # What translation costs.
-    "tlb": ("#d97706", "#ffc078"),
-    "walker": ("#b05a00", "#ff922b"),
-    "walk": ("#c9340a", "#f2651f"),
-    "kernel": ("#a61e4d", "#e64980"),
-    "branch": ("#5c8f0a", "#a9e34b"),
-    "fetch": ("#2b7a36", "#51cf66"),
-    "store_queue": ("#8455d9", "#b197fc"),
-    "idle": ("#a08a78", "#85776b"),
-}
 _OTHERS = [
     ("#a67c00", "#fcc419"), ("#be4bdb", "#da77f2"), ("#0f8f6a", "#38d9a9"),
     ("#d6528f", "#faa2c1"), ("#5c7cfa", "#91a7ff"),
@@ -81,16 +62,13 @@ def dashes(count: int) -> list[list[int]]:
 
 def causes(names: list[str]) -> dict[str, str]:
     """A colour for each cause of cycles."""
-    unknown = [name for name in names if name not in CAUSES]
-    return {
-        name: CAUSES[name][0] if name in CAUSES else _OTHERS[unknown.index(name) % len(_OTHERS)][0]
-        for name in names
-    }
+    light = {name: cause.light for name, cause in CAUSES.items()}
+    return each(names, light, [colour for colour, _ in _OTHERS])
 
 
 def energy(group: str) -> str:
     """The colour of a kind of part that takes energy."""
-    return CAUSES[ENERGY[group]][0]
+    return CAUSES[ENERGY[group]].light
 
 
 def on(colour: str) -> str:
@@ -142,7 +120,7 @@ DARK: dict[str, str] = {
     SLOWER: "#ff7b72",
     **dict(_ON),
     **dict(_OTHERS),
-    **dict(CAUSES.values()),
+    **{cause.light: cause.dark for cause in CAUSES.values()},
     **dict(_EVERY),
 }
 """Of each colour of a chart, what it is on a dark background."""

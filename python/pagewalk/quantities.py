@@ -141,17 +141,20 @@ def size(value: float) -> str:
     return SIZES.own(value)
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits, never in exponent form."""
+_DIGITS = 3
+
+
+def significant(value: float) -> str:
+    """A number with three significant digits, never in exponent form."""
     if not math.isfinite(value):
         return "–"
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
-    places = max(0, min(6, digits - 1 - magnitude))
+    places = max(0, min(6, _DIGITS - 1 - magnitude))
     text = f"{value:.{places}f}"
     # 9.996 has one digit before the point, its rounding 10.00 two.
-    if places and len(text.replace("-", "").replace(".", "").lstrip("0")) > digits:
+    if places and len(text.replace("-", "").replace(".", "").lstrip("0")) > _DIGITS:
         text = f"{value:.{places - 1}f}"
     return text
 

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from pagewalk import colours, columns, histograms, native
-from pagewalk.columns import ALWAYS, Column, Filled
+from pagewalk import causes, colours, columns, histograms, made_of
+from pagewalk.columns import Column, Filled
 from pagewalk.names import shortened
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
-from pagewalk.terminal import Settings, colours_of, grid, label, line, names, numbers, words
+from pagewalk.result import OF_MIXES
+from pagewalk.tabular import print_columns, print_flow, print_meanings, print_table
+from pagewalk.terminal import colours_of, grid, label, line, names, words
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, Result, Share
-
-Json = dict[str, Any]
-Row = TypeVar("Row")
+    from pagewalk.measured import DesignResult, Share
+    from pagewalk.result import Result
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 22
 """Columns of a bar's label, and of a design's name where there is no room for all of it."""
 _MINIMUM_SHARE = 0.002
-_PROSE = 30
-"""Columns below which what a number means stands under it, not beside it."""
 
 
 def heading(result: Result) -> RenderableType:
@@ -49,90 +45,6 @@ def heading(result: Result) -> RenderableType:
 def notes(result: Result) -> list[RenderableType]:
     """What a reader has to know before using the numbers."""
     return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
-
-
-def flattened(config: Json, path: str = "") -> dict[str, Any]:
-    """A configuration as dotted keys; a table without keys stands for itself."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(value, dict) and value:
-            flat.update(flattened(value, here))
-        else:
-            flat[here] = {} if isinstance(value, dict) else value
-    return flat
-
-
-def settings(flat: dict[str, Any]) -> str:
-    """Dotted keys with values on one line; a key that only is there needs no value."""
-    return ", ".join(
-        key if value == {} else f"{key}={_value(value)}" for key, value in flat.items()
-    )
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list):
-        return "+".join(_value(v) for v in value)
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-_COMPOSED = ("placement", "page_table", "engine", "in_memory_tlb", "shortcut")
-_OWN = (*_COMPOSED, "virtual")
-
-
-def _kind(key: str) -> str:
-    """The kind of a part that a key is of: `page_table.radix`, `mmu.prefetcher.next_page`."""
-    names = key.split(".")
-    if names[0] == "mmu":
-        chosen = (
-            2 if names[1] == "prefetcher" else 4 if names[3:4] == ["replacement"] else len(names)
-        )
-        return ".".join(names[: chosen + 1]) if len(names) > chosen else ""
-    first = names.index("virtual") + 1 if names[0] == "virtual" else 0
-    found = names[first : first + 1]
-    return ".".join(names[: first + 2]) if found and found[0] in _COMPOSED else ""
-
-
-def _made_of(flat: dict[str, Any], usual: dict[str, Any], beside: dict[str, Any]) -> str:
-    """What a design is made of, as far as it is not as usual, or not as `beside`."""
-    shown = {k: v for k, v in flat.items() if v != (beside if k in beside else usual).get(k)}
-    known = {_kind(key) for key in beside}
-    kinds: dict[str, Any] = {
-        kind: {}
-        for kind in dict.fromkeys(map(_kind, flat))
-        if kind and kind not in known and not any(f"{k}.".startswith(f"{kind}.") for k in shown)
-    }
-    return settings({**kinds, **shown})
-
-
-def _on_each(result: Result) -> list[list[DesignResult]]:
-    """The designs of each machine."""
-    machines: list[str | None] = [*result.machines] or [None]
-    return [[d for d in result.designs if d.machine == machine] for machine in machines]
-
-
-def resolved(result: Result, short: dict[str, str]) -> Table:
-    """What each design is: the first by what it is made of, the others by what is different.
-
-    What is as it is when a file says nothing is left out. Each of several machines has a first. A
-    name that is `short` below stands whole before it.
-    """
-    usual = {key["path"]: key.get("default") for key in native.config_keys()}
-    rows = []
-    for first, *others in _on_each(result):
-        base = flattened(first.config)
-        own = {k: v for k, v in base.items() if k.split(".")[0] in _OWN}
-        rows.append((first.name, _made_of(own, usual, {})))
-        for design in others:
-            different = _made_of(flattened(design.config), usual, base)
-            rows.append((design.name, different or f"as {first.name}"))
-    table = grid()
-    names(table, "cyan")
-    words(table, "dim")
-    for name, text in rows:
-        whole = "" if short[name] == visible(name) else f"{name}: "
-        table.add_row(short[name], Settings(whole + text))
-    return table
 
 
 def footer(result: Result) -> RenderableType:
@@ -162,7 +74,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
     design = result.designs[0]
     out.print(heading(result))
     out.print(line((design.name, "bold cyan"), "  ", design.description))
-    _print_design(design, out)
+    made_of.print_design(design, out)
     out.print()
     _print_quantities(design, out, wide=wide)
     if design.sampling:
@@ -186,7 +98,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
 def compare(result: Result, out: Console, *, wide: bool = False) -> None:
     """Many designs: a table, speedups and cycles side by side; `wide` is as for `run`."""
     out.print(heading(result))
-    out.print(Padding(resolved(result, _short(result, out)), (0, 0, 0, 2), expand=False))
+    out.print(Padding(made_of.resolved(result, _short(result, out)), (0, 0, 0, 2), expand=False))
     out.print()
     _print_designs(columns.comparison(result), result.designs, result, out, wide=wide)
     _print_programs(result, out, wide=wide)
@@ -200,10 +112,10 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
 
 def _short(result: Result, out: Console) -> dict[str, str]:
     """The designs' names as bars and tables have them: whole where nothing is narrow."""
-    names = [d.name for d in result.designs]
+    whole = [d.name for d in result.designs]
     width = max(_LABEL, out.width // 4) if out.is_terminal else out.width // 2
-    short = shortened((visible(name) for name in names), width)
-    return {name: short[visible(name)] for name in names}
+    short = shortened((visible(name) for name in whole), width)
+    return {name: short[visible(name)] for name in whole}
 
 
 def _label_width(short: dict[str, str]) -> int:
@@ -236,9 +148,9 @@ def _print_quantities(design: DesignResult, out: Console, *, wide: bool) -> None
         (q.name, with_unit(q.value, q.unit), _clause(q.meaning) if brief else q.meaning)
         for q in design.told
     ]
-    _print_meanings(rows, out)
+    print_meanings(rows, out)
     if brief:
-        _print_flow(["'pagewalk explain NAME' says the whole;", "so does --wide"], " ", out)
+        print_flow(["'pagewalk explain NAME' says the whole;", "so does --wide"], " ", out)
 
 
 _CLAUSE = re.compile(r"[.;:](?=\s)| \(")
@@ -246,24 +158,6 @@ _CLAUSE = re.compile(r"[.;:](?=\s)| \(")
 
 def _clause(meaning: str) -> str:
     return _CLAUSE.split(meaning)[0]
-
-
-def _print_meanings(rows: Sequence[tuple[str, str, str]], out: Console) -> None:
-    name_width, number_width = (max((cell_len(r[i]) for r in rows), default=0) for i in (0, 1))
-    if out.width - 2 - name_width - 2 - number_width - 2 >= _PROSE:
-        table = grid()
-        names(table)
-        numbers(table, style="bold")
-        words(table, "dim")
-        for row in rows:
-            table.add_row(*row)
-        out.print(Padding(table, (0, 0, 0, 2), expand=False))
-        return
-    name_width = max(1, min(name_width, out.width - 2 - 2 - number_width))
-    for name, number, meaning in rows:
-        head = label(name, name_width) + line("  ", (number.rjust(number_width), "bold"))
-        out.print(Padding(head, (0, 0, 0, 2)))
-        out.print(Padding(line(meaning, style="dim"), (0, 0, 0, 6)))
 
 
 def _print_designs(
@@ -277,102 +171,7 @@ def _print_designs(
     """A row a design; below it what the words above the numbers mean."""
     short = _short(result, out)
     heads = [_title(d, short[d.name]) for d in designs]
-    _print_columns("design", heads, designs, listed, out, wide=wide)
-
-
-def _print_columns(
-    first: str,
-    heads: Sequence[Text],
-    rows: Sequence[Row],
-    listed: Sequence[Column[Row]],
-    out: Console,
-    *,
-    wide: bool,
-) -> None:
-    """A table of declared columns, without those that have no number.
-
-    Where it is too narrow for all, the less important ones are left out and named below,
-    unless it is `wide` or no terminal.
-    """
-    filled = [(column, column.filled(rows)) for column in listed]
-    filled = [(c, f) for c, f in filled if f.known or c.importance == ALWAYS]
-    every = [f for _, f in filled]
-    room = out.width - 2 - max(cell_len(first), *(head.cell_len for head in heads))
-    shown = every if wide or not out.is_terminal else _fitting(every, room)
-    _print_table(first, heads, shown, out)
-    used = [column for column, f in filled if f in shown]
-    terms = columns.legend(used, [f.title for f in shown])
-    _print_flow([f"{term}: {meaning}" for term, meaning in terms], " · ", out)
-    if left := columns.together([column for column, f in filled if f not in shown]):
-        named = ", ".join(left).split(" ")
-        _print_flow(["not shown:", *named, "(--wide shows all)"], " ", out)
-
-
-def _fitting(every: Sequence[Filled], room: int) -> list[Filled]:
-    """Those that stand side by side in `room` cells, by importance; at least one."""
-    shown = list(every)
-    while len(shown) > 1 and sum(2 + _width(f) for f in shown) > room:
-        least = max(f.importance for f in shown)
-        if least == ALWAYS:
-            break
-        shown.remove([f for f in shown if f.importance == least][-1])
-    return shown
-
-
-def _print_flow(parts: Sequence[str], between: str, out: Console) -> None:
-    """Parts on as few lines as hold them, broken between two where one has the room."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and 2 + cell_len(f"{lines[-1]}{between}{part}") <= out.width:
-            lines[-1] += f"{between}{part}"
-        else:
-            lines.append(part)
-    for text in lines:
-        out.print(Padding(line(text, style="dim"), (0, 0, 0, 2), expand=False))
-
-
-def _width(column: Filled) -> int:
-    return max(cell_len(text) for text in [*column.title.split("\n"), *column.cells])
-
-
-def _print_table(first: str, heads: Sequence[Text], filled: Sequence[Filled], out: Console) -> None:
-    """A table of names and numbers; in several blocks, each with the names, if it is wide."""
-    room = out.width - 2
-    widths = [_width(column) for column in filled]
-    widest = max(cell_len(first), *(head.cell_len for head in heads))
-    # A name may be long as a file's name; it is folded to leave the numbers room.
-    for_names = min(widest, max(room // 3, room - sum(2 + width for width in widths)))
-    blocks = _blocks(widths, room - for_names)
-    # No block is left with a single column where the ones before it are full.
-    narrower = room - for_names
-    while narrower > max(widths) and len(tighter := _blocks(widths, narrower)) == len(blocks):
-        blocks, narrower = tighter, narrower - 1
-    for number, block in enumerate(blocks):
-        if number:
-            out.print()
-        table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-        table.add_column(first, vertical="bottom", overflow="fold", width=for_names)
-        # Units stand on one line, and so do the last words of titles.
-        height = max(filled[i].title.count("\n") for i in block)
-        for i in block:
-            title = filled[i].title
-            numbers(table, "\n" * (height - title.count("\n")) + title)
-        for row, head in enumerate(heads):
-            table.add_row(head, *(filled[i].cells[row] for i in block))
-        out.print(Padding(table, (0, 0, 0, 2), expand=False))
-
-
-def _blocks(widths: list[int], room: int) -> list[list[int]]:
-    """The columns that stand together in each block of at most `room` cells."""
-    blocks: list[list[int]] = [[]]
-    used = 0
-    for i, width in enumerate(widths):
-        if blocks[-1] and used + 2 + width > room:
-            blocks.append([])
-            used = 0
-        blocks[-1].append(i)
-        used += 2 + width
-    return blocks
+    print_columns("design", heads, designs, listed, out, wide=wide)
 
 
 def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None:
@@ -383,7 +182,7 @@ def _print_histograms(design: DesignResult, out: Console, *, wide: bool) -> None
     units = dict.fromkeys(h.unit for h in shown)
     _print_title(f"How long it took ({', '.join(units)})", out)
     heads = [line(histograms.label(h), style="cyan") for h in shown]
-    _print_columns("", heads, shown, columns.histogram(), out, wide=wide)
+    print_columns("", heads, shown, columns.histogram(), out, wide=wide)
 
 
 def _print_times(result: Result, out: Console, *, wide: bool) -> None:
@@ -399,19 +198,13 @@ _PROGRAM = 28
 """Columns of a program's name beside its numbers."""
 _HEAD = 16
 """Columns of a design's name above its numbers; a longer one takes several lines."""
-_OF_MIXES = {
-    "weighted speedup": "weighted_speedup",
-    "harmonic speedup": "harmonic_speedup",
-    "ANTT": "antt",
-}
-"""What is told of a mix as a whole."""
 
 
 def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
     """The programs of a mix: their speeds, and what each met."""
     if not result.designs[0].programs:
         return
-    for designs in _on_each(result):
+    for designs in result.on_each:
         _print_company(result, designs, out)
     listed = columns.programs(result.designs)
     if not listed:
@@ -427,13 +220,13 @@ def _print_programs(result: Result, out: Console, *, wide: bool) -> None:
         for d, p in rows
     ]
     _print_title("What each program met", out)
-    _print_columns("program", heads, [p for _, p in rows], listed, out, wide=wide)
+    print_columns("program", heads, [p for _, p in rows], listed, out, wide=wide)
 
 
 def _programs(listed: Sequence[str]) -> dict[str, str]:
     """What programs are called beside their numbers, without arguments that need not be told."""
-    words = [name.split(" ")[0] for name in listed]
-    first = words if len(set(words)) == len(words) else listed
+    bare = [name.split(" ")[0] for name in listed]
+    first = bare if len(set(bare)) == len(bare) else listed
     short = shortened(first, _PROGRAM)
     return {name: short[word] for name, word in zip(listed, first, strict=True)}
 
@@ -444,8 +237,9 @@ def _print_company(result: Result, designs: Sequence[DesignResult], out: Console
     several = len(result.designs) > 1
     short = _short(result, out)
     heads = [chop_cells(short[d.name], _HEAD) if several else [] for d in designs]
-    whole = [k for k, v in _OF_MIXES.items() if any(getattr(d, v) is not None for d in designs)]
-    names_of = [line(name, style="cyan") for name in (*(p.name for p in first.programs), *whole)]
+    whole = [name for name in OF_MIXES if any(getattr(d, name) is not None for d in designs)]
+    rows = (*(p.name for p in first.programs), *(OF_MIXES[name] for name in whole))
+    names_of = [line(name, style="cyan") for name in rows]
     blank = [""] * len(whole)
     filled = [
         Filled("IPC\nalone", [*(_cell(p.ipc_alone, significant) for p in first.programs), *blank])
@@ -456,36 +250,15 @@ def _print_company(result: Result, designs: Sequence[DesignResult], out: Console
         speeds = [p.speedup if several else _share(p.ipc, p.ipc_alone) for p in design.programs]
         ipcs = [*(_cell(p.ipc, significant) for p in design.programs), *blank]
         filled.append(Filled(f"{over}IPC", ipcs))
-        of_mix = [getattr(design, _OF_MIXES[name]) for name in whole]
+        of_mix = [getattr(design, name) for name in whole]
         ratios = [_cell(speed, columns.ratio) for speed in (*speeds, *of_mix)]
         filled.append(Filled(f"{over}{'speedup' if several else 'of alone'}", ratios))
     _print_title(f"Programs of the mix (alone: on {first.name})", out)
-    _print_table("program", names_of, filled, out)
+    print_table("program", names_of, filled, out)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
-
-
-def _print_design(design: DesignResult, out: Console) -> None:
-    table = grid()
-    names(table)
-    words(table, "dim")
-    for key in (*_OWN, "mmu"):
-        if table_of := design.config.get(key):
-            for path, values in _tables(key, table_of):
-                table.add_row(path, Settings(settings(values)))
-    out.print(Padding(table, (0, 0, 0, 2), expand=False))
-
-
-def _tables(path: str, config: Json) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each table of a configuration with its own values."""
-    own = {k: v for k, v in config.items() if not isinstance(v, dict)}
-    inner = {k: v for k, v in config.items() if isinstance(v, dict)}
-    if own or not inner:
-        yield path, own
-    for key, value in inner.items():
-        yield from _tables(f"{path}.{key}", value)
 
 
 def _print_end(result: Result, out: Console) -> None:
@@ -571,7 +344,7 @@ def _print_stack(design: DesignResult, out: Console) -> None:
             continue
         out.print(
             line("  ")
-            + label(colours.words(share.cause), _LABEL)
+            + label(causes.words(share.cause), _LABEL)
             + line((bar(share.share / most, width), style[share.cause][1]), _percent(share))
         )
 
@@ -589,10 +362,10 @@ def _print_stacks(result: Result, out: Console) -> None:
     short = _short(result, out)
     room = _label_width(short)
     width = max(10, min(60, out.width - room - 12))
-    causes = dict.fromkeys(
+    shown = dict.fromkeys(
         s.cause for d, _ in known for s in d.cycle_stack if s.share >= _MINIMUM_SHARE
     )
-    ink = colours.inks(list(causes), colours_of(out))
+    ink = colours.inks(list(shown), colours_of(out))
     _print_title(f"Where the cycles went (cycles {result.per})", out)
     for design, cycles in known:
         row = line("  ") + label(short[design.name], room, "cyan")
@@ -600,7 +373,7 @@ def _print_stacks(result: Result, out: Console) -> None:
         out.print(row + line(f" {significant(cycles)}"))
     legend = line("  ")
     for cause, (fill, style) in ink.items():
-        entry = line((f"{fill} ", style), colours.words(cause), "   ")
+        entry = line((f"{fill} ", style), causes.words(cause), "   ")
         if legend.cell_len + entry.cell_len - 3 > out.width:
             out.print(legend)
             legend = line("  ")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pagewalk.config import listed
 from pagewalk.errors import UserError
-from pagewalk.options import whole, with_an_end
+from pagewalk.options import Spelling, as_flag, whole, with_an_end
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.visible import shown
 
@@ -26,6 +26,15 @@ def machines(text: str) -> list[str]:
     return [text] if Path(text).is_file() else listed(text)
 
 
+_AS_FLAGS = {
+    "workload": "--workload NAME",
+    "trace": "--trace FILE",
+    "mix": "--mix A,B,…",
+    "program": "-- PROGRAM ARGS…",
+}
+"""What says what runs."""
+
+
 def source(
     *,
     workload: str | None = None,
@@ -35,46 +44,49 @@ def source(
     trace: str | os.PathLike[str] | None = None,
     mix: str | Sequence[str | Mapping[str, Any]] | None = None,
     program: list[str] | None = None,
+    spelled: Spelling = as_flag,
 ) -> Json:
-    """What runs: exactly one of a built-in program, a trace, a mix and a program."""
-    given = [
-        name
-        for name, value in (
-            ("--workload NAME", workload),
-            ("--trace FILE", trace),
-            ("--mix A,B,…", mix),
-            ("-- PROGRAM ARGS…", program),
-        )
-        if value
-    ]
+    """What runs: exactly one of a built-in program, a trace, a mix and a program.
+
+    Raises `UserError` for a mistake, with the names of options as `spelled` writes them.
+    """
+    by_flag = spelled is as_flag
+    runs = _AS_FLAGS if by_flag else {name: name for name in _AS_FLAGS}
+    said = {"workload": workload, "trace": trace, "mix": mix, "program": program}
+    given = [runs[name] for name, value in said.items() if value]
     if len(given) != 1:
         found = " and ".join(given) if given else "none"
+        *others, last = runs.values()
+        lists = "'pagewalk workloads'" if by_flag else "pagewalk.workloads()"
         raise UserError(
-            f"what to run: expected exactly one of --workload NAME, --trace FILE, --mix A,B,… and "
-            f"-- PROGRAM ARGS…, found {found}; 'pagewalk workloads' lists the built-in programs"
+            f"what to run: expected exactly one of {', '.join(others)} and {last}, found {found}; "
+            f"{lists} lists the built-in programs"
         )
     if workload is None:
         own = (
-            ("--size", size, "gups:size=4GiB"),
-            ("--threads", threads, "bfs:threads=2"),
-            ("--param", params, "bfs:scale=16"),
+            ("size", size, "gups:size=4GiB"),
+            ("threads", threads, "bfs:threads=2"),
+            ("params", params, "bfs:scale=16"),
         )
-        for flag, value, written in own:
+        for name, value, written in own:
+            option = spelled(name)
             if value and mix:
                 raise UserError(
-                    f"{flag} belongs to a single program; in a mix write it behind the program's "
-                    f"name, as {written}"
+                    f"{option} belongs to a single program; in a mix write it behind the "
+                    f"program's name, as {written}"
                 )
             if value:
                 raise UserError(
-                    f"{flag} belongs to a built-in program; add --workload NAME or drop {flag}"
+                    f"{option} belongs to a built-in program; add {runs['workload']} or drop "
+                    f"{option}"
                 )
     if workload:
-        return _built_in(workload, size, threads, params or {})
+        where = {name: spelled(name) for name in ("size", "threads")}
+        return _built_in(workload, size, threads, params or {}, where)
     if trace:
-        return {"trace": {"path": _existing_trace(trace)}}
+        return {"trace": {"path": _existing_trace(trace, spelled("trace"))}}
     if mix:
-        return {"mix": {"programs": _mix(mix)}}
+        return {"mix": {"programs": _mix(mix, spelled("mix"))}}
     assert program is not None
     return {"program": {"argv": _existing_program(program)}}
 
@@ -91,17 +103,17 @@ def _built_in(
     size: str | int | None,
     threads: int | None,
     params: dict[str, Any],
-    where: str = "--",
+    where: Mapping[str, str],
 ) -> Json:
-    """A built-in program; `where` precedes the names of its options in messages."""
+    """A built-in program; `where` has what its options are called in messages."""
     if threads is not None:
-        threads = whole(threads, f"{where}threads", "1 or more")
+        threads = whole(threads, where["threads"], "1 or more")
         if not 1 <= threads < 2**32:
-            raise UserError(f"{where}threads: {threads} is not possible; expected 1 or more")
+            raise UserError(f"{where['threads']}: {threads} is not possible; expected 1 or more")
     return {
         "workload": {
             "name": name,
-            "size": None if size is None else exact_bytes(parse_bytes(size, f"{where}size")),
+            "size": None if size is None else exact_bytes(parse_bytes(size, where["size"])),
             "threads": 1 if threads is None else threads,
             "params": params,
         }
@@ -114,80 +126,83 @@ TRACES = (".pwt", ".champsim", ".champsimtrace", ".trace", ".xz", ".gz", ".zst")
 _FORM = "NAME[:KEY=VALUE]… or the path of a trace, and no comma or colon in a value"
 
 
-def _mix(mix: str | Sequence[str | Mapping[str, Any]]) -> list[Json]:
-    """The programs of a mix: texts of one or more, separated by commas, or dictionaries."""
+def _mix(mix: str | Sequence[str | Mapping[str, Any]], option: str) -> list[Json]:
+    """The programs of a mix: texts of one or more, separated by commas, or dictionaries.
+
+    `option` is what messages call it.
+    """
     programs = []
     if not isinstance(mix, (str, Mapping, Sequence)):
         raise UserError(
-            f"--mix: {shown(mix)} is no list of programs; expected texts, or dictionaries"
+            f"{option}: {shown(mix)} is no list of programs; expected texts, or dictionaries"
         )
     for one in [mix] if isinstance(mix, (str, Mapping)) else mix:
         if isinstance(one, Mapping):
-            programs.append(_listed(dict(one)))
+            programs.append(_listed(dict(one), option))
         elif isinstance(one, str):
-            programs += [_written(text.strip()) for text in one.split(",")]
+            programs += [_written(text.strip(), option) for text in one.split(",")]
         else:
             raise UserError(
-                f"--mix: {shown(one)} is no program of a mix; expected a text or a dictionary"
+                f"{option}: {shown(one)} is no program of a mix; expected a text or a dictionary"
             )
     return programs
 
 
-def _written(text: str) -> Json:
+def _written(text: str, option: str) -> Json:
     """A program of a mix as it is written on the command line."""
     name, *pairs = text.split(":")
     if "/" in name or name.endswith(TRACES):
-        return {"trace": {"path": _existing_trace(text, "--mix")}}
+        return {"trace": {"path": _existing_trace(text, option)}}
     if not _NAME.fullmatch(name):
-        raise UserError(f"--mix: '{text}' names no program; expected {_FORM}")
-    options: Json = {}
+        raise UserError(f"{option}: '{text}' names no program; expected {_FORM}")
+    own: Json = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--mix {name}: '{pair}' is not understood; expected {_FORM}")
-        options[key.strip()] = value.strip()
-    return _member(name, options)
+            raise UserError(f"{option} {name}: '{pair}' is not understood; expected {_FORM}")
+        own[key.strip()] = value.strip()
+    return _member(name, own, option)
 
 
-def _listed(options: Json) -> Json:
+def _listed(own: Json, option: str) -> Json:
     """A program of a mix as a dictionary."""
-    if "program" in options:
+    if "program" in own:
         raise UserError(
-            "--mix: a live program cannot start again; record it and give the trace, "
+            f"{option}: a live program cannot start again; record it and give the trace, "
             'as {"trace": "prog.pwt"}'
         )
-    if "trace" in options:
-        path = options.pop("trace")
-        if options:
-            raise UserError(f"--mix {path}: a trace has no '{next(iter(options))}'; drop the key")
-        return {"trace": {"path": _existing_trace(path, "--mix")}}
-    name = options.pop("workload", None)
+    if "trace" in own:
+        path = own.pop("trace")
+        if own:
+            raise UserError(f"{option} {path}: a trace has no '{next(iter(own))}'; drop the key")
+        return {"trace": {"path": _existing_trace(path, option)}}
+    name = own.pop("workload", None)
     if not isinstance(name, str):
         raise UserError(
-            '--mix: a dictionary without a name; expected {"workload": "gups", …} '
+            f'{option}: a dictionary without a name; expected {{"workload": "gups", …}} '
             'or {"trace": "prog.pwt"}'
         )
-    return _member(name, options)
+    return _member(name, own, option)
 
 
-def _member(name: str, options: Json) -> Json:
-    where = f"--mix {name}: "
-    size, threads = options.pop("size", None), options.pop("threads", None)
+def _member(name: str, own: Json, option: str) -> Json:
+    where = {key: f"{option} {name}: {key}" for key in ("size", "threads")}
+    size, threads = own.pop("size", None), own.pop("threads", None)
     if threads is not None:
-        threads = parse_count(threads, f"{where}threads")
-    return _built_in(name, size, threads, {k: str(v) for k, v in options.items()}, where)
+        threads = parse_count(threads, where["threads"])
+    return _built_in(name, size, threads, {k: str(v) for k, v in own.items()}, where)
 
 
-def _existing_trace(trace: str | os.PathLike[str], flag: str = "--trace") -> str:
+def _existing_trace(trace: str | os.PathLike[str], option: str) -> str:
     if not isinstance(trace, (str, os.PathLike)):
-        raise UserError(f"{flag}: {shown(trace)} is not understood; expected the path of a trace")
+        raise UserError(f"{option}: {shown(trace)} is not understood; expected the path of a trace")
     path = Path(trace)
     if not path.exists():
-        raise UserError(f"{flag}: there is no file '{path}'; check the name")
+        raise UserError(f"{option}: there is no file '{path}'; check the name")
     if path.is_dir():
-        raise UserError(f"{flag}: '{path}' is a folder; give a trace file")
+        raise UserError(f"{option}: '{path}' is a folder; give a trace file")
     if not os.access(path, os.R_OK):
-        raise UserError(f"{flag}: '{path}' may not be read; check its permissions")
+        raise UserError(f"{option}: '{path}' may not be read; check its permissions")
     return str(path)
 
 

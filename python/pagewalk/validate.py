@@ -15,7 +15,8 @@ from pagewalk.quantities import significant
 from pagewalk.terminal import console, grid, line, numbers, words
 
 if TYPE_CHECKING:
-    from pagewalk.result import DesignResult, Result
+    from pagewalk.measured import DesignResult
+    from pagewalk.result import Result
 
 Json = dict[str, Any]
 

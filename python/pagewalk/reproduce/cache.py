@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from pagewalk import files
 from pagewalk.errors import Failure
 from pagewalk.histograms import TOLD
+from pagewalk.measured import DesignResult
 from pagewalk.output import reason
-from pagewalk.result import DesignResult
 
 Json = dict[str, Any]
 
@@ -31,7 +31,6 @@ class Outcome:
     key: str
     data: Json | None
     error: str | None = None
-    fresh: bool = field(default=False, compare=False)
 
     @property
     def why(self) -> str:

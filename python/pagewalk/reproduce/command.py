@@ -19,7 +19,7 @@ from pagewalk.reproduce.cache import Cache
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.plan import Runs
-from pagewalk.reproduce.report import Finished, Reproduction, difference, ours, printed
+from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
 from pagewalk.terminal import console, line, names, numbers
@@ -34,7 +34,6 @@ def reproduce(
     jobs: int | None = None,
     fresh: bool = False,
     seeds: int | None = None,
-    progress: bool = True,
 ) -> Reproduction:
     """Simulates what the named figures (or all) need, with each seed, and makes them."""
     figures = paper.figures(chosen)
@@ -44,7 +43,7 @@ def reproduce(
     }
     needed = {name: [each.runs_of(fig) for each in papers[name]] for name, fig in figures.items()}
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
-    with Bar(sys.stderr, visible=progress) as bar:
+    with Bar(sys.stderr) as bar:
         results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
@@ -83,10 +82,9 @@ def _finished(
 class Bar:
     """How far all runs are together: an estimate before they start, a bar while they run."""
 
-    def __init__(self, stream: TextIO, *, visible: bool = True) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._out = console(stream)
-        self._visible = visible
-        self._live = visible and stream.isatty()
+        self._live = stream.isatty()
         self._start = time.monotonic()
         self._missing = 0
         self._work = 0.0
@@ -104,8 +102,6 @@ class Bar:
     def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
         """Says what is to come."""
         self._missing, self._work = missing, work
-        if not self._visible:
-            return
         if missing == 0:
             if there:
                 self._out.print(f"all {there} runs are there from before")
@@ -114,7 +110,7 @@ class Bar:
         self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
 
     def damaged(self, paths: list[Path]) -> None:
-        """Says once that kept runs are of no use; also where nothing else is shown."""
+        """Says once that kept runs are of no use."""
         what = (
             f"the kept run {paths[0]} cannot be read, and counts as not there"
             if len(paths) == 1
@@ -153,7 +149,7 @@ class Bar:
 
     def _line(self, work: float, done: str, left: float | None) -> None:
         tenths = int(10 * work / self._work) if self._work else 10
-        if self._visible and self._tenths < tenths < 10 and left is not None:
+        if self._tenths < tenths < 10 and left is not None:
             self._tenths = tenths
             self._out.print(f"{done} done, about {duration(left)} left")
 
@@ -187,9 +183,8 @@ def _show_figure(finished: Finished, out: Console) -> None:
         numbers(table, title)
     names(table)
     for row in rows:
-        label = ", ".join(part for part in (row.panel, row.group, row.series, row.part) if part)
         table.add_row(
-            label,
+            label(row),
             "cannot finish" if row.value is None and row.failed else ours(row),
             printed(row),
             difference(row),

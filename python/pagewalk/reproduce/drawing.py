@@ -304,12 +304,12 @@ def _averages(rows: list[Row], series: list[str], width: int) -> list[alt.Chart]
         .mark_rule(strokeDash=[5, 3], strokeWidth=1.4)
         .encode(y=alt.Y("paper:Q"), color=_colours("series", series, width))
     )
-    labels = (
+    printed = (
         alt.Chart(_labelled(given, largest))
         .mark_text(align="left", dx=5, fontSize=11, color=palette.INK)
         .encode(x=alt.value(width), y=alt.Y("paper:Q"), text="text:N")
     )
-    return [lines, labels]
+    return [lines, printed]
 
 
 def _labelled(given: list[Row], largest: float) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native
+from pagewalk import files, native
 from pagewalk.config import parse
 from pagewalk.errors import UserError
 from pagewalk.quantities import integer, parse_bytes, parse_count
@@ -22,39 +22,44 @@ Json = dict[str, Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-LONGEST = 200
-"""Bytes of a name: file systems end those of files at 255."""
 
 
 def name(given: str, kind: str) -> str:
     """A name of which files and folders are made. Raises `UserError` for one with separators."""
-    if not _NAME.fullmatch(given) or len(given) > LONGEST:
-        raise UserError(
-            f"{kind} cannot be called {shown(given)}; expected letters, digits, '-', '_' and '.', "
-            "beginning with none of '-' and '.'"
-        )
-    return given
+    return _naming(
+        given,
+        _NAME.fullmatch(given),
+        f"{kind} cannot be called {shown(given)}; expected letters, digits, '-', '_' and '.', "
+        "beginning with none of '-' and '.'",
+    )
 
 
 def _module(given: str, where: str) -> str:
-    if not _MODULE.fullmatch(given) or len(given) > LONGEST:
-        raise UserError(
-            f"{where}: {shown(given)} is no name of a figure; expected that of its file without "
-            ".py: letters, digits, '-' and '_'"
-        )
-    return given
+    return _naming(
+        given,
+        _MODULE.fullmatch(given),
+        f"{where}: {shown(given)} is no name of a figure; expected that of its file without "
+        ".py: letters, digits, '-' and '_'",
+    )
 
 
 def label(given: str, what: str) -> str:
     """What a design is called in figures; its file has that name.
 
     Raises `UserError` for a separator of paths, for control characters and for more than
-    `LONGEST` bytes.
+    `files.LONGEST` bytes.
     """
-    if "/" in given or not given.isprintable() or not 0 < len(given.encode()) <= LONGEST:
-        raise UserError(
-            f"{what} cannot be called {shown(given)}; expected 1 to {LONGEST} bytes without '/'"
-        )
+    return _naming(
+        given,
+        given.isprintable(),
+        f"{what} cannot be called {shown(given)}; expected 1 to {files.LONGEST} bytes without '/'",
+    )
+
+
+def _naming(given: str, fits: object, refusal: str) -> str:
+    """What names a file. Raises `UserError` with the refusal where it does not fit or cannot."""
+    if not (fits and files.can_name(given)):
+        raise UserError(refusal)
     return given
 
 

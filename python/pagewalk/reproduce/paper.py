@@ -203,7 +203,7 @@ class Paper:
             return Run(
                 program, design, machine, None, warmup, self.seed, skip=skip,
                 requests=scale.requests * threads,
-                warmup_requests=(scale.warmup_requests or 0) * threads,
+                warmup_requests=scale.warmup_requests * threads,
             )  # fmt: skip
         instructions = (scale.instructions or 0) * threads
         return Run(program, design, machine, instructions, warmup, self.seed, skip=skip)

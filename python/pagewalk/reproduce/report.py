@@ -103,13 +103,13 @@ class Reproduction:
         """A row a number: figure, panel, group, series, part, ours, the paper's, difference."""
         import polars
 
-        text, number = polars.String(), polars.Float64()
+        text, real = polars.String(), polars.Float64()
         schema: dict[str, polars.DataType] = {
             "figure": text, "panel": text, "group": text, "series": text, "part": text,
-            "average": polars.Boolean(), "value": number, "low": number, "high": number,
-            "seeds": polars.Int64(), "paper": number, "up_to": number, "bound": text,
-            "difference": number,
-            "ratio": number, "unit": text, "status": text, "by_construction": text,
+            "average": polars.Boolean(), "value": real, "low": real, "high": real,
+            "seeds": polars.Int64(), "paper": real, "up_to": real, "bound": text,
+            "difference": real,
+            "ratio": real, "unit": text, "status": text, "by_construction": text,
             "deviation": text, "place": text, "note": text, "failed": text, "scale": text,
         }  # fmt: skip
         rows = [
@@ -123,21 +123,21 @@ class Reproduction:
 
     def write(self, folder: Path) -> None:
         """Pictures, tables, the page, and the numbers as JSON, CSV and Parquet."""
-        pictures = folder / "figures"
+        drawn = folder / "figures"
         try:
-            pictures.mkdir(parents=True, exist_ok=True)
+            drawn.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Failure(f"could not make the folder '{pictures}': {error.strerror}") from None
+            raise Failure(f"could not make the folder '{drawn}': {error.strerror}") from None
         for finished in self.figures:
             if finished.picture is not None:
                 files.write(
-                    str(pictures / f"{finished.name}.svg"), drawing.svg(finished.picture).encode()
+                    str(drawn / f"{finished.name}.svg"), drawing.svg(finished.picture).encode()
                 )
-                files.write(str(pictures / f"{finished.name}.png"), drawing.png(finished.picture))
+                files.write(str(drawn / f"{finished.name}.png"), drawing.png(finished.picture))
         frame = self.frame()
         for name in frame["figure"].unique(maintain_order=True):
-            table = frame.filter(frame["figure"] == name).drop("figure").write_csv()
-            files.write(str(pictures / f"{name}.csv"), table.encode())
+            rows = frame.filter(frame["figure"] == name).drop("figure")
+            files.write(str(drawn / f"{name}.csv"), rows.write_csv().encode())
         files.write(str(folder / "results.json"), self.to_json().encode())
         files.write(str(folder / "results.csv"), frame.write_csv().encode())
         self.write_parquet(str(folder / "results.parquet"))
@@ -205,10 +205,10 @@ def _figure_json(finished: Finished) -> Json:
     }
 
 
-def _averages(whole: Reproduction) -> str:
+def _averages(reproduction: Reproduction) -> str:
     rows = [
         (finished.name, row)
-        for finished in whole.figures
+        for finished in reproduction.figures
         for row in finished.rows
         if row.average and row.paper is not None
     ]
@@ -218,7 +218,7 @@ def _averages(whole: Reproduction) -> str:
         [
             f'<a href="#{escape(name)}">{escape(name)}</a>',
             f"<td class=text>{escape(label(row))}</td>",
-            *_numbers(row, whole.paper.deviations),
+            *_numbers(row, reproduction.paper.deviations),
         ]
         for name, row in rows
     ]
@@ -256,8 +256,8 @@ def _section(finished: Finished, deviations: str) -> str:
     else:
         # The page has its title above it.
         plain = drawing.svg({key: value for key, value in picture.items() if key != "title"})
-        label = f"{shown}; its numbers are in the table below"
-        chart = pictures.embedded(plain, label, "wide", finished.name, least=0.75)
+        told = f"{shown}; its numbers are in the table below"
+        chart = pictures.embedded(plain, told, "wide", finished.name, least=0.75)
         parts.append(
             f'<figure class=scroll tabindex=0 role=region aria-label="{escape(shown)}">{chart}'
             f"</figure>{_files(finished.name)}"

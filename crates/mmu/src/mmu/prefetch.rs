@@ -76,7 +76,7 @@ impl Prefetching {
     fn train(&mut self, lookup: &Lookup, lent: &Lent<'_, impl Sized>, counted: bool) -> Pages {
         let &Lookup { asid, va, .. } = lookup;
         // Whoever had the translation knew the size of its page.
-        let size = foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
+        let size = &|| foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
         self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
     }
 

@@ -41,7 +41,7 @@ struct Stride {
 }
 
 impl Prefetcher for Stride {
-    fn train(&mut self, miss: &TlbMiss, _counted: bool) -> Pages {
+    fn train(&mut self, miss: &TlbMiss<'_>, _counted: bool) -> Pages {
         let (asid, page) = (miss.asid, miss.page());
         let (whose, last) = std::mem::replace(&mut self.last, (asid, page));
         let distance = if whose == asid {

@@ -89,6 +89,8 @@ struct Queue {
     blocked: bool,
     /// The last item is the thread's end.
     ended: bool,
+    /// Its process has ended on a machine.
+    gone: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
     /// every machine comes as far as it would alone.
     error: Option<ProgramError>,
@@ -107,6 +109,13 @@ impl Queue {
         let slowest = self.next.iter().copied().min().unwrap_or(end).min(end);
         self.items.drain(..(slowest - self.base) as usize);
         self.base = slowest;
+    }
+
+    /// `machine` takes nothing more from it; whether none does.
+    fn leave(&mut self, machine: usize) -> bool {
+        self.next[machine] = u64::MAX;
+        self.trim();
+        self.is_over()
     }
 
     /// Whether no machine takes anything from it any more.
@@ -342,9 +351,8 @@ impl Hub {
         let Some(queue) = state.threads.get_mut(&thread) else {
             return;
         };
-        queue.next[machine] = u64::MAX;
-        queue.trim();
-        if !queue.is_over() {
+        queue.gone = true;
+        if !queue.leave(machine) {
             return;
         }
         state.threads.remove(&thread);
@@ -352,15 +360,24 @@ impl Hub {
         lock(&self.program).gone(thread);
     }
 
-    /// `machine` wants nothing more: the others need not wait for it.
+    /// `machine` wants nothing more: the others need not wait for it. It may have been the last one
+    /// that had not heard of a process's end: the program is told.
     pub(crate) fn finish(&self, machine: usize) {
         let mut state = lock(&self.state);
         state.progress[machine] = u64::MAX;
-        for queue in state.threads.values_mut() {
-            queue.next[machine] = u64::MAX;
-            queue.trim();
-        }
+        let mut gone = Vec::new();
+        state.threads.retain(|&thread, queue| {
+            let over = queue.leave(machine);
+            if over && queue.gone {
+                gone.push(thread);
+            }
+            !over
+        });
         drop(state);
+        if !gone.is_empty() {
+            let mut program = lock(&self.program);
+            gone.into_iter().for_each(|thread| program.gone(thread));
+        }
         self.changes.tell();
     }
 
@@ -660,32 +677,34 @@ mod tests {
         );
     }
 
+    /// Every thread starts the next one and ends.
+    #[derive(Clone, Default)]
+    struct Chain {
+        started: Arc<Mutex<Vec<ThreadId>>>,
+        gone: Arc<Mutex<Vec<ThreadId>>>,
+    }
+
+    impl Program for Chain {
+        fn facts(&self) -> Facts {
+            Facts::default()
+        }
+        fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+            batch.ops.clear();
+            let mut started = self.started.lock().unwrap();
+            if started.contains(&me) {
+                return Ok(End::Exit);
+            }
+            started.push(me);
+            let event = Event::Spawn { thread: me + 1 };
+            Ok(End::Event { event, ticket: 0 })
+        }
+        fn gone(&mut self, thread: ThreadId) {
+            self.gone.lock().unwrap().push(thread);
+        }
+    }
+
     #[test]
     fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
-        /// Every thread starts the next one and ends.
-        #[derive(Clone, Default)]
-        struct Chain {
-            started: Arc<Mutex<Vec<ThreadId>>>,
-            gone: Arc<Mutex<Vec<ThreadId>>>,
-        }
-        impl Program for Chain {
-            fn facts(&self) -> Facts {
-                Facts::default()
-            }
-            fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-                batch.ops.clear();
-                let mut started = self.started.lock().unwrap();
-                if started.contains(&me) {
-                    return Ok(End::Exit);
-                }
-                started.push(me);
-                let event = Event::Spawn { thread: me + 1 };
-                Ok(End::Event { event, ticket: 0 })
-            }
-            fn gone(&mut self, thread: ThreadId) {
-                self.gone.lock().unwrap().push(thread);
-            }
-        }
         let program = Chain::default();
         let hub = hub(program.clone(), 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
@@ -711,6 +730,33 @@ mod tests {
                 .copied()
                 .eq((0..100).step_by(3))
         );
+    }
+
+    #[test]
+    fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done_with() {
+        let program = Chain::default();
+        let hub = hub(program.clone(), 2);
+        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
+        for thread in 0..30 {
+            assert!(item(hub.next(1, thread)));
+            if thread % 3 == 0 {
+                hub.gone(1, thread);
+            } else {
+                assert!(item(hub.next(1, thread)));
+            }
+            // The other comes less far.
+            assert!(thread > 10 || item(hub.next(0, thread)));
+        }
+        let kept = || lock(&hub.state).threads.keys().copied().collect::<Vec<_>>();
+        assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
+        hub.finish(0);
+        assert_eq!(kept(), [30], "the thread that goes on");
+        let told = || lock(&program.gone).clone();
+        let ended: Vec<ThreadId> = (0..30).step_by(3).collect();
+        assert_eq!(told(), ended, "their processes have ended");
+        // The end of the run is no process's.
+        hub.finish(1);
+        assert_eq!((kept(), told()), (vec![], ended));
     }
 
     /// Asks in each batch, and tells what it was answered in the pc of the next op.

@@ -1,6 +1,8 @@
 //! The numbers that answer the question, each with unit and definition,
 //! computed from the counters.
 
+use pagewalk_mmu::{Beside, l2_tlb_misses};
+use pagewalk_os::page_faults;
 use pagewalk_stats::Tree;
 use pagewalk_tables::table_metrics;
 use serde::Serialize;
@@ -101,12 +103,10 @@ impl Counted<'_> {
     fn core(&self, name: &str) -> f64 {
         self.tree.sum(name, is_core) as f64
     }
-    /// Translations that no TLB of a core had: walks, and hits of an in-memory TLB or of
-    /// an STLT's buffer of translations.
+    /// Translations that no TLB of a core had.
     fn l2_tlb_misses(&self) -> f64 {
-        let beside = ["mmu.in_memory_tlb", "mmu.stb", "mmu.prefetch_buffer"];
-        let served: f64 = beside.iter().map(|part| self.sum(part, "hits")).sum();
-        self.mmu("walks") + served
+        let hits = |beside: Beside| self.sum(&format!("mmu.{}", beside.name()), "hits");
+        l2_tlb_misses(self.mmu("walks"), hits)
     }
     fn os(&self, name: &str) -> f64 {
         self.tree.sum(name, |p| p == "os") as f64
@@ -220,11 +220,7 @@ const GENERAL: &[MetricDefinition] = &[
         name: "page_faults",
         unit: "faults",
         meaning: "Page faults in the measured part: first touches, copy-on-write, and those that another thread had answered meanwhile",
-        value: Value::Measured(|c| {
-            let first = c.os("faults_4kb") + c.os("faults_2mb") + c.os("faults_1gb");
-            let others = c.os("cow_faults") + c.os("spurious_faults");
-            Some(first + others - c.os("populated_pages"))
-        }),
+        value: Value::Measured(|c| Some(page_faults(|name, _| c.os(name)))),
     },
     MetricDefinition {
         name: "fault_cycles",

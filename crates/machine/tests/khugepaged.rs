@@ -1,4 +1,4 @@
-//! khugepaged in whole runs: heaps that grow step by step.
+//! Kernel threads in whole runs: khugepaged on heaps that grow step by step, and what moves pages.
 
 mod common;
 
@@ -129,6 +129,22 @@ fn every_kind_of_page_table_gains_when_memory_is_settled() {
         assert!(
             metric(&settled, "cycles") < metric(&off, "cycles"),
             "{design}"
+        );
+    }
+}
+
+/// A pass takes several times its interval, on whichever core.
+#[test]
+fn a_program_goes_on_however_often_its_pages_move() {
+    for core in ["own", "stolen"] {
+        let set = format!("os.migration={{interval_us=0.5,pages=2,core=\"{core}\"}}");
+        let d = one(MACHINE, "radix", "gups 16MB", 400_000, &[&set]);
+        let row = (d.stats.iter()).find(|s| s.path == "os.migration" && s.name == "passes");
+        let passes = row.expect("it migrates").value;
+        let intervals = metric(&d, "cycles") / (0.5 * 2900.0);
+        assert!(
+            passes > 10 && passes as f64 <= intervals,
+            "{core}: {passes}"
         );
     }
 }

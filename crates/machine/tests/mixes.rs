@@ -186,17 +186,15 @@ fn what_makes_no_sense_in_a_mix_is_refused() {
 fn counted(d: &DesignResult) -> Account {
     let core = |p: &str| p.strip_prefix("core.").is_some_and(|n| !n.contains('.'));
     let mmu = |p: &str| p.strip_suffix(".mmu").is_some_and(core);
-    let beside = ["mmu.in_memory_tlb", "mmu.stb", "mmu.prefetch_buffer"];
-    let hits =
-        (d.stats.iter()).filter(|s| s.name == "hits" && beside.iter().any(|b| s.path.ends_with(b)));
-    let walks = common::sum(d, "walks", mmu);
+    let instructions = common::sum(d, "instructions", core);
+    let per_kilo = metric(d, "l2_tlb_mpki");
     Account {
-        instructions: common::sum(d, "instructions", core),
+        instructions,
         core_cycles: common::sum(d, "cycles", core),
         l1d_tlb_misses: common::sum(d, "l1d_misses", mmu),
         l1i_tlb_misses: common::sum(d, "l1i_misses", mmu),
-        l2_tlb_misses: walks + hits.map(|s| s.value).sum::<u64>(),
-        walks,
+        l2_tlb_misses: (per_kilo * instructions as f64 / 1000.0).round() as u64,
+        walks: common::sum(d, "walks", mmu),
         walk_cycles: common::sum(d, "walk_cycles", mmu),
         page_faults: metric(d, "page_faults") as u64,
         fault_cycles: common::sum(d, "fault_cycles", |p| p == "os"),

@@ -56,9 +56,9 @@ fn pages_that_move_and_pages_that_go_are_never_answered_from() {
         threads: 2,
         ..Store::default()
     };
-    let own = json!({"interval_us": 20.0, "pages": 4});
-    let stolen = json!({"interval_us": 20.0, "pages": 4, "core": "stolen"});
-    let swap = json!({"interval_us": 20.0, "pages": 4, "latency_us": 5.0});
+    let own = json!({"interval_us": 10.0, "pages": 4});
+    let stolen = json!({"interval_us": 10.0, "pages": 4, "core": "stolen"});
+    let swap = json!({"interval_us": 10.0, "pages": 4, "latency_us": 5.0});
     for (mover, set) in [
         ("os.migration", own),
         ("os.migration", stolen),

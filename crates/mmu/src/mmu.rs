@@ -19,6 +19,7 @@ use pagewalk_structures::{Occupancy, Tiers};
 use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
+pub use self::aside::{Beside, l2_tlb_misses};
 use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
@@ -499,8 +500,11 @@ impl Mmu {
     /// Translations that none of its TLBs had: walks, and hits of what is looked into
     /// beside or before them.
     pub fn misses(&self) -> u64 {
-        let in_memory = self.in_memory.as_ref().map_or(0, |unit| unit.stats().hits);
-        self.stats.walks + in_memory + self.stb_hits() + self.prefetch_buffer_hits()
+        l2_tlb_misses(self.stats.walks, |beside| match beside {
+            Beside::InMemoryTlb => self.in_memory_hits(),
+            Beside::Stb => self.stb_hits(),
+            Beside::PrefetchBuffer => self.prefetch_buffer_hits(),
+        })
     }
 
     /// The largest values that [`Mmu::report`] tells are those from now on.

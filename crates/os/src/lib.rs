@@ -51,7 +51,7 @@ pub use crate::placement::{HashOf, HashedTables, ThpMode};
 pub use crate::price::Prices;
 pub use crate::spec::{CompactionSpec, FragmentationSpec, InferredPages, OsSpec, PriceSpec};
 use crate::stats::FAULT_COST;
-pub use crate::stats::OsStats;
+pub use crate::stats::{OsStats, page_faults};
 pub use crate::stlt::{INVALID_PAGES, StltGuardStats, StltStats};
 pub use crate::virtual_spec::VirtualSpec;
 
@@ -418,9 +418,7 @@ impl Os {
     /// without what the laboratory touched for the program.
     pub fn page_faults(&self) -> (u64, Cycle) {
         let s = &self.kernel.stats;
-        let first = s.faults_4kb + s.faults_2mb + s.faults_1gb;
-        let faults = first + s.cow_faults + s.spurious_faults - s.populated_pages;
-        (faults, s.fault_cycles)
+        (page_faults(|_, of| of(s)), s.fault_cycles)
     }
 
     /// Bytes that all processes together have mapped.

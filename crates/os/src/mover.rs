@@ -85,6 +85,17 @@ impl Pace {
         }
     }
 
+    fn is_due(&self) -> bool {
+        self.next <= self.now
+    }
+
+    /// It is at work for `cycles`, and sleeps the longer: as kernel threads do (kcompactd, kswapd,
+    /// khugepaged, kdamond), it begins an interval after it has ended, so that one pass never
+    /// is the cause of the next, however long it takes.
+    fn works(&mut self, cycles: Cycle) {
+        self.next = self.next.saturating_add(cycles);
+    }
+
     /// What work of `cycles` takes from the program.
     fn takes(&self, cycles: Cycle) -> Cycle {
         match self.core {
@@ -256,10 +267,11 @@ fn swap_out(space: &mut Space, k: &mut Kernel, page: Page<VirtAddr>, fx: &mut Ef
 }
 
 impl Os {
-    /// Simulated time goes on by `cycles`, in which `which` does its work, if the kernel has it.
-    /// `fx.cycles` is what it takes from the core whose turn it is; each request to forget is a
-    /// shootdown, of which [`Os::interrupted_by`] is to be told. In a virtual machine it is the host's
-    /// kernel. Error: memory for page tables ran out in between, and the run cannot go on.
+    /// Simulated time goes on by `cycles`, and `which` takes pages once if it is time, and if the
+    /// kernel has it. `fx.cycles` is what it takes from the core whose turn it is; each request to
+    /// forget is a shootdown, of which [`Os::interrupted_by`] is to be told: it is a part of the work.
+    /// Then it may be time again ([`Os::mover_is_due`]). In a virtual machine it is the host's kernel.
+    /// Error: memory for page tables ran out in between, and the run cannot go on.
     pub fn move_pages(
         &mut self,
         which: PageMover,
@@ -275,7 +287,7 @@ impl Os {
         if let Some(pace) = movers.pace(which) {
             pace.now = pace.now.saturating_add(cycles);
         }
-        while done.is_ok() && movers.pace(which).is_some_and(|p| p.next <= p.now) {
+        if movers.pace(which).is_some_and(|p| p.is_due()) {
             done = self.pass(&mut movers, which, fx);
         }
         self.movers = movers;
@@ -316,6 +328,7 @@ impl Os {
         }
         if let Some(pace) = movers.pace(which) {
             fx.cycles += pace.takes(own.cycles);
+            pace.works(own.cycles);
             pace.next = pace.next.saturating_add(pace.interval);
         }
         Ok(())
@@ -382,6 +395,11 @@ impl Os {
         }
     }
 
+    /// Whether it is time for `which` to take pages.
+    pub fn mover_is_due(&mut self, which: PageMover) -> bool {
+        self.movers().pace(which).is_some_and(|p| p.is_due())
+    }
+
     /// Whether the core whose turn it is does the work of `which`: then it is not interrupted.
     pub fn mover_is_stolen(&mut self, which: PageMover) -> bool {
         let pace = self.movers().pace(which);
@@ -389,9 +407,10 @@ impl Os {
     }
 
     /// A request of [`Os::move_pages`] to forget has interrupted `cores`: what it takes from the core
-    /// whose turn it is, beside the interrupts.
-    pub fn interrupted_by(&mut self, which: PageMover, cores: u32) -> Cycle {
+    /// whose turn it is, beside the interrupts and the kernel's `other` work for it.
+    pub fn interrupted_by(&mut self, which: PageMover, cores: u32, other: Cycle) -> Cycle {
         let cycles = self.kernel.prices.shootdown(cores);
+        let answer = self.kernel.prices.shootdown_remote;
         let movers = self.movers();
         match which {
             PageMover::Migration => {
@@ -407,7 +426,13 @@ impl Os {
                 }
             }
         }
-        movers.pace(which).map_or(0, |p| p.takes(cycles))
+        let Some(pace) = movers.pace(which) else {
+            return 0;
+        };
+        // It waits until all have answered.
+        let waits = if cores > 0 { cycles.max(answer) } else { 0 };
+        pace.works(waits + other);
+        pace.takes(cycles)
     }
 
     /// Cycles of simulated time until a thread of the kernel's own goes on: khugepaged, migration or

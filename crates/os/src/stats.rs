@@ -1,5 +1,7 @@
 //! What the kernel counts.
 
+use std::ops::{Add, Sub};
+
 use pagewalk_stats::{Definition, histogram};
 
 /// What page faults take.
@@ -63,5 +65,42 @@ pagewalk_stats::counters! {
         gauge set_aside_bytes: "bytes", "Physical memory that the kernel keeps, that other programs hold since boot, movable frames that fragment it, and what is set aside for an in-memory TLB and for an STLT";
         gauge free_2mb_blocks: "blocks", "2 MB blocks of free memory";
         gauge unusable_free_permille: "permille", "Share of the free memory that does not lie in free 2 MB blocks (unusable-free index at order 9)";
+    }
+}
+
+/// Page faults as results count them: without what the laboratory touched for the program. `count`
+/// says what a counter of [`OsStats`] has counted, by its name or by reading it.
+pub fn page_faults<N>(count: impl Fn(&'static str, fn(&OsStats) -> u64) -> N) -> N
+where
+    N: Add<Output = N> + Sub<Output = N>,
+{
+    let first = count("faults_4kb", |s| s.faults_4kb)
+        + count("faults_2mb", |s| s.faults_2mb)
+        + count("faults_1gb", |s| s.faults_1gb);
+    let others =
+        count("cow_faults", |s| s.cow_faults) + count("spurious_faults", |s| s.spurious_faults);
+    first + others - count("populated_pages", |s| s.populated_pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OsStats, page_faults};
+    use pagewalk_stats::Tree;
+
+    #[test]
+    fn page_faults_are_the_same_by_the_counters_names_and_by_their_values() {
+        let s = OsStats {
+            faults_4kb: 1000,
+            faults_2mb: 200,
+            faults_1gb: 30,
+            cow_faults: 7,
+            spurious_faults: 2,
+            populated_pages: 500,
+            ..OsStats::default()
+        };
+        let mut tree = Tree::default();
+        tree.add("os", &s);
+        let named = page_faults(|name, _| tree.get("os", name).expect("a counter of that name"));
+        assert_eq!((named, page_faults(|_, of| of(&s))), (739, 739));
     }
 }

@@ -42,6 +42,14 @@ fn mapped(os: &mut Os, pages: u64, backing: Backing) -> Pid {
     pid
 }
 
+/// Time goes by until it has taken pages so many times.
+fn passes(os: &mut Os, which: PageMover, times: u32, fx: &mut Effects) {
+    for _ in 0..times {
+        let until = os.until_kernel_thread().expect("it has such a thread");
+        os.move_pages(which, until, fx).expect("memory");
+    }
+}
+
 fn frame(os: &Os, pid: Pid, page: u64) -> Option<u64> {
     let View::Native(table) = os.view(pid) else {
         panic!("one dimension");
@@ -82,8 +90,7 @@ fn each_page_that_moves_has_another_frame_and_is_shot_down() {
     assert_eq!(os.stats().free_bytes, free, "as much memory as before");
     // On a core of its own it takes nothing from the program.
     assert_eq!(fx.cycles, 0);
-    os.move_pages(PageMover::Migration, 99 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Migration, 99, &mut fx);
     let stats = os.mover_stats().0.expect("it migrates");
     assert_eq!((stats.passes, stats.taken, stats.moved), (100, 400, 400));
     assert_eq!(stats.copied_bytes, 400 * 4096);
@@ -99,16 +106,41 @@ fn work_on_the_programs_core_costs_what_its_parts_do() {
     let mut os = migrating(3, true);
     let _ = mapped(&mut os, 600, Backing::Anonymous);
     let mut fx = Effects::default();
-    os.move_pages(PageMover::Migration, 10 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Migration, 10, &mut fx);
     let prices = os.prices();
     let a_page = prices.scan(1) + prices.copy(4096);
     // No table is emptied or made: each region keeps pages.
     assert_eq!(fx.cycles, 10 * (prices.context_switch + 3 * a_page));
-    let shot = os.interrupted_by(PageMover::Migration, 2);
+    let shot = os.interrupted_by(PageMover::Migration, 2, 0);
     assert_eq!(shot, os.prices().shootdown(2));
     let stats = os.mover_stats().0.expect("it migrates");
     assert_eq!((stats.cycles, stats.shootdowns), (fx.cycles + shot, 2));
+}
+
+#[test]
+fn it_sleeps_an_interval_when_its_work_is_done_however_long_that_took() {
+    for (stolen, other) in [(true, 0), (true, 5000), (false, 0), (false, 5000)] {
+        let mut os = migrating(64, stolen);
+        let _ = mapped(&mut os, 600, Backing::Anonymous);
+        let mut fx = Effects::default();
+        passes(&mut os, PageMover::Migration, 1, &mut fx);
+        // What the program's core is kept from it by the pass and by what comes of it.
+        let mut kept = fx.cycles;
+        for _ in fx.invalidate.drain(..) {
+            kept += os.interrupted_by(PageMover::Migration, 1, other) + other;
+            kept += if stolen {
+                0
+            } else {
+                os.prices().shootdown_remote
+            };
+        }
+        assert!(kept > 20 * INTERVAL, "{kept}");
+        os.move_pages(PageMover::Migration, kept, &mut fx)
+            .expect("memory");
+        assert_eq!(os.mover_stats().0.expect("it migrates").passes, 1);
+        let left = os.until_kernel_thread().expect("it migrates");
+        assert!(left == INTERVAL || !stolen && left > INTERVAL, "{left}");
+    }
 }
 
 #[test]
@@ -117,8 +149,7 @@ fn shared_pages_stay_where_they_are() {
     let pid = mapped(&mut os, 100, Backing::Shared);
     let before: Vec<_> = (0..100).map(|p| frame(&os, pid, p)).collect();
     let mut fx = Effects::default();
-    os.move_pages(PageMover::Migration, 50 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Migration, 50, &mut fx);
     let after: Vec<_> = (0..100).map(|p| frame(&os, pid, p)).collect();
     assert_eq!(before, after);
     let stats = os.mover_stats().0.expect("it migrates");
@@ -127,8 +158,7 @@ fn shared_pages_stay_where_they_are() {
     let mut os = migrating(8, false);
     let pid = mapped(&mut os, 100, Backing::Anonymous);
     os.fork(pid, &mut fx).expect("memory");
-    os.move_pages(PageMover::Migration, 50 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Migration, 50, &mut fx);
     let stats = os.mover_stats().0.expect("it migrates");
     assert_eq!((stats.moved, stats.skipped), (0, 400));
 }
@@ -139,8 +169,7 @@ fn a_page_that_was_swapped_out_comes_back_in_the_devices_time() {
     let pid = mapped(&mut os, 600, Backing::Anonymous);
     let free = os.stats().free_bytes;
     let mut fx = Effects::default();
-    os.move_pages(PageMover::Swap, 20 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Swap, 20, &mut fx);
     let stats = os.mover_stats().1.expect("it swaps");
     assert_eq!((stats.passes, stats.taken, stats.swapped_out), (20, 80, 80));
     assert_eq!(fx.invalidate.len(), 80);
@@ -173,8 +202,7 @@ fn what_is_swapped_out_moves_is_copied_and_goes_with_its_mapping() {
     let mut os = swapping(64);
     let pid = mapped(&mut os, 64, Backing::Anonymous);
     let mut fx = Effects::default();
-    os.move_pages(PageMover::Swap, 20 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Swap, 20, &mut fx);
     let out = os.mover_stats().1.expect("it swaps").swapped_out;
     assert_eq!(out, 64, "all of them");
     // mremap: at their new place they are read back.
@@ -217,8 +245,7 @@ fn a_huge_page_over_what_was_swapped_out_reads_all_of_it() {
     os.advise(pid, at, bytes, Advice::NoHugePage, &mut fx)
         .expect("mapped");
     os.populate(pid, at, 16 * 4096, &mut fx).expect("memory");
-    os.move_pages(PageMover::Swap, 100 * INTERVAL, &mut fx)
-        .expect("memory");
+    passes(&mut os, PageMover::Swap, 100, &mut fx);
     assert_eq!(os.mover_stats().1.expect("it swaps").swapped_out, 16);
     os.advise(pid, at, bytes, Advice::HugePage, &mut fx)
         .expect("mapped");

@@ -61,6 +61,13 @@ fn spread(os: &mut Os, fx: &mut Effects) -> u64 {
     all.iter().map(|what| os.stlt_invalidate(what).0).sum()
 }
 
+/// An interval and what a pass takes goes by, so many times.
+fn passes(os: &mut Os, which: PageMover, times: u32, fx: &mut Effects) {
+    for _ in 0..times {
+        drop(os.move_pages(which, 2_100_000, fx));
+    }
+}
+
 fn page_gone(os: &Os, pid: Pid, number: u64) -> Invalidation {
     Invalidation::Page {
         asid: os.asid(pid),
@@ -143,9 +150,9 @@ fn no_translation_that_is_handed_out_is_out_of_date() {
                 15 => drop(os.populate(pid, at, bytes, &mut fx)),
                 16 => drop(os.elapse(20_000_000, &mut fx)),
                 // 40 pages: more than the array holds.
-                19 if n < 2 => drop(os.move_pages(PageMover::Migration, 10_000_000, &mut fx)),
+                19 if n < 2 => passes(&mut os, PageMover::Migration, 5, &mut fx),
                 20 if n < 2 && random.random_range(0..4u8) == 0 => {
-                    drop(os.move_pages(PageMover::Swap, 2_000_000, &mut fx));
+                    passes(&mut os, PageMover::Swap, 1, &mut fx);
                 }
                 17 if pids.len() < 4 => pids.push(os.fork(pid, &mut fx).expect("memory")),
                 18 if pids.len() > 1 && random.random_range(0..4u8) == 0 => {

@@ -99,12 +99,13 @@ fn left_in(folder: &str, text: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     };
     let most = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    // Version 1 counts those of the groups below on a line of their own, behind the group's.
     let files = text(&format!("{folder}/memory.stat")).and_then(|t| {
-        let line = t.lines().find_map(|l| {
-            l.strip_prefix("total_inactive_file ")
-                .or_else(|| l.strip_prefix("inactive_file "))
-        })?;
-        line.trim().parse::<u64>().ok()
+        let of = |name: &str| {
+            let line = t.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse::<u64>().ok()
+        };
+        of("total_inactive_file ").or_else(|| of("inactive_file "))
     });
     Some(most.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
 }
@@ -168,11 +169,18 @@ mod tests {
                 "/g/memory.current" => "700\n",
                 "/g/memory.stat" => "anon 400\ninactive_file 200\n",
                 "/h/memory.max" => "max\n",
+                // Version 1: of what is used 300 are files' of the groups below.
+                "/v1/memory.limit_in_bytes" => "1000\n",
+                "/v1/memory.usage_in_bytes" => "700\n",
+                "/v1/memory.stat" => {
+                    "cache 350\ninactive_file 50\ntotal_cache 650\ntotal_inactive_file 350\n"
+                }
                 _ => return None,
             };
             Some(text.to_owned())
         };
         assert_eq!(left_in("/g", &files), Some(500));
         assert_eq!(left_in("/h", &files), None);
+        assert_eq!(left_in("/v1", &files), Some(650));
     }
 }

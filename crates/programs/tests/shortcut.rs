@@ -73,7 +73,7 @@ fn play(
                         }
                         let moved = machine == Machine::Forgets && draw < 8;
                         let wrong = machine == Machine::Stale && rng.random::<bool>();
-                        let fits = |other: u64| !identified || (other ^ integer) % 16 == 0;
+                        let fits = |other: u64| !identified || (other ^ integer).is_multiple_of(16);
                         let other = ever.iter().filter(|e| wrong && fits(*e.1)).choose(&mut rng);
                         Some(match (other, table.get(&integer)) {
                             (Some((va, _)), _) => *va,

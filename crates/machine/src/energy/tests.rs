@@ -6,14 +6,11 @@ use std::path::Path;
 use pagewalk_memory::{CacheStats, DramStats};
 use pagewalk_mmu::TlbStats;
 use pagewalk_stats::{Counters, Tree};
-use pagewalk_stream::Facts;
 use pagewalk_units::Cycle;
 
 use super::account::Account;
 use super::{EnergyResult, Prices, Totals};
 use crate::config::{Config, DataDir, Shipped};
-use crate::machine::Machine;
-use crate::options::{Design, Options};
 
 fn config(machine: &str, design: &str, set: &[&str]) -> Config {
     let data = DataDir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
@@ -32,20 +29,7 @@ fn shipped(kind: Shipped) -> Vec<String> {
 
 /// What such a machine counts, before it has done anything.
 fn tree_of(config: &Config) -> Tree {
-    let design = Design {
-        name: "design".to_owned(),
-        description: String::new(),
-        config: config.clone(),
-        shortcut: None,
-        beside: false,
-        on: None,
-    };
-    let facts = Facts {
-        deterministic: true,
-        ..Facts::default()
-    };
-    let built = Machine::new(&design, &Options::default(), &facts).expect("it was resolved");
-    built.tree()
+    crate::explain::tree_of(config.clone()).expect("it was resolved")
 }
 
 /// All shipped machines with a design, and a machine with all shipped designs, of two

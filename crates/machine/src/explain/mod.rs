@@ -7,6 +7,7 @@ mod glossary;
 use std::collections::BTreeMap;
 
 use pagewalk_programs::WorkloadInfo;
+use pagewalk_stats::Tree;
 use pagewalk_stream::Facts;
 use pagewalk_units::distance;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 pub use self::files::FileSetting;
 use self::glossary::TERMS;
-use crate::config::{DataDir, Shipped, keys};
+use crate::config::{Config, DataDir, Shipped, keys};
 use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
@@ -59,6 +60,26 @@ pub(crate) const IN_NO_FILE: [&str; 4] = [
     "os.swap.pages=8",
 ];
 
+/// What such a machine counts, before it has done anything.
+///
+/// # Errors
+/// There can be no such machine.
+pub(crate) fn tree_of(config: Config) -> Result<Tree, String> {
+    let design = Design {
+        name: "design".to_owned(),
+        description: String::new(),
+        config,
+        shortcut: None,
+        beside: false,
+        on: None,
+    };
+    let facts = Facts {
+        deterministic: true,
+        ..Facts::default()
+    };
+    Ok(Machine::new(&design, &Options::default(), &facts)?.tree())
+}
+
 /// Every statistic that a machine reports: path with `N` for a core or channel
 /// number, definition, unit. Found by building a small machine.
 ///
@@ -77,20 +98,7 @@ pub fn statistics(data: &DataDir) -> Result<Vec<Explanation>, String> {
     for (machine, design) in all.chain(designs.iter().map(|d| (first, d.as_str()))) {
         let set = IN_NO_FILE.map(str::to_owned);
         let resolved = data.resolve(machine, design, &set);
-        let design = Design {
-            name: design.to_owned(),
-            description: String::new(),
-            config: resolved.map_err(|e| e.to_string())?.config,
-            shortcut: None,
-            beside: false,
-            on: None,
-        };
-        let facts = Facts {
-            deterministic: true,
-            ..Facts::default()
-        };
-        let built = Machine::new(&design, &Options::default(), &facts)?;
-        let tree = built.tree();
+        let tree = tree_of(resolved.map_err(|e| e.to_string())?.config)?;
         let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
         let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
         for (path, definition) in rows.chain(spreads) {

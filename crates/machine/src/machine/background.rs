@@ -52,8 +52,15 @@ impl Machine {
         let mut done = self.os.elapse(passed, &mut fx);
         self.shoot_down(core, None, &mut fx);
         for mover in PageMover::ALL {
-            done = done.and_then(|()| self.os.move_pages(mover, passed, &mut fx));
-            self.shoot_down(core, Some(mover), &mut fx);
+            let mut passed = passed;
+            loop {
+                done = done.and_then(|()| self.os.move_pages(mover, passed, &mut fx));
+                self.shoot_down(core, Some(mover), &mut fx);
+                if done.is_err() || !self.os.mover_is_due(mover) {
+                    break;
+                }
+                passed = 0;
+            }
         }
         self.effects = fx;
         done.map_err(|e| self.os_error(&e))
@@ -81,7 +88,8 @@ impl Machine {
             };
             let here = stolen.then_some(core);
             let mut interrupted = 0;
-            cycles += self.forget(&what);
+            let forgetting = self.forget(&what);
+            cycles += forgetting;
             for c in 0..self.cores.len() {
                 let runs = self.on_core[c].map(|id| {
                     let process = self.threads[&id].process;
@@ -96,7 +104,7 @@ impl Machine {
             }
             cycles += match by {
                 None => self.os.shot_down(&what, interrupted),
-                Some(mover) => self.os.interrupted_by(mover, interrupted),
+                Some(mover) => self.os.interrupted_by(mover, interrupted, forgetting),
             };
         }
         fx.cycles += cycles;

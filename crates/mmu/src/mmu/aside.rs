@@ -1,6 +1,8 @@
 //! What lies beside the TLBs: translations in buffers, which are asked where no TLB has one
 //! and fill the TLBs, and walks that no lookup waits for.
 
+use std::ops::Add;
+
 use pagewalk_memory::Below;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, VirtAddr};
@@ -11,6 +13,37 @@ use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::tlb::key;
 use crate::walk::{LEVELS, Missing, Physical, Walked, Warming, foresee};
+
+/// What may have a translation that no TLB of the core has, so that nothing walks for it. Each
+/// counts its `hits`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// The TLB that is a part of memory.
+    InMemoryTlb,
+    /// The STLT's buffer of translations.
+    Stb,
+    /// The prefetcher's buffer.
+    PrefetchBuffer,
+}
+
+impl Beside {
+    /// All of them.
+    pub const ALL: [Beside; 3] = [Beside::InMemoryTlb, Beside::Stb, Beside::PrefetchBuffer];
+
+    /// Where it is in the statistics, below the MMU.
+    pub fn name(self) -> &'static str {
+        match self {
+            Beside::InMemoryTlb => "in_memory_tlb",
+            Beside::Stb => "stb",
+            Beside::PrefetchBuffer => "prefetch_buffer",
+        }
+    }
+}
+
+/// Translations that no TLB of a core had: its walks, and the `hits` of what lies beside its TLBs.
+pub fn l2_tlb_misses<N: Add<Output = N>>(walks: N, hits: impl Fn(Beside) -> N) -> N {
+    Beside::ALL.into_iter().map(hits).fold(walks, N::add)
+}
 
 /// A translation in a buffer.
 #[derive(Clone, Copy)]

@@ -10,6 +10,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::{InMemoryTlbSpec, PomEntry, PomTlb, View};
 use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
 
+use super::aside::Beside;
 use super::miss::Missed;
 use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source, side};
 use crate::level::Arrival;
@@ -273,10 +274,16 @@ impl Mmu {
         tlb.insert(asid, va.0, size, entry, 0);
     }
 
+    /// Translations that the TLB in memory had.
+    pub(super) fn in_memory_hits(&self) -> u64 {
+        self.in_memory.as_ref().map_or(0, |unit| unit.stats().hits)
+    }
+
     /// Adds what this core counted of the in-memory TLB below `path`.
     pub(super) fn report_in_memory(&self, path: &str, tree: &mut Tree) {
         if let Some(unit) = &self.in_memory {
-            tree.add(&format!("{path}.in_memory_tlb"), &unit.stats());
+            let name = Beside::InMemoryTlb.name();
+            tree.add(&format!("{path}.{name}"), &unit.stats());
         }
     }
 }

@@ -8,7 +8,7 @@ use pagewalk_stats::Tree;
 use pagewalk_tables::Invalidation;
 use pagewalk_units::{Access, Asid, Cycle, PageSize, VirtAddr};
 
-use super::aside::Held;
+use super::aside::{Beside, Held};
 use super::miss::Missed;
 use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source};
 use crate::TlbPrefetcherSpec;
@@ -76,7 +76,7 @@ impl Prefetching {
     fn train(&mut self, lookup: &Lookup, lent: &Lent<'_, impl Sized>, counted: bool) -> Pages {
         let &Lookup { asid, va, .. } = lookup;
         // Whoever had the translation knew the size of its page.
-        let size = foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
+        let size = &|| foresee(lent.view, va).map_or(PageSize::K4, |walked| walked.size);
         self.prefetcher.train(&TlbMiss { asid, va, size }, counted)
     }
 
@@ -373,7 +373,8 @@ impl Mmu {
         tree.add(&format!("{path}.prefetcher"), &stats);
         p.prefetcher.report(path, tree);
         if p.capacity > 0 {
-            tree.add(&format!("{path}.prefetch_buffer"), &p.buffer_stats);
+            let name = Beside::PrefetchBuffer.name();
+            tree.add(&format!("{path}.{name}"), &p.buffer_stats);
         }
     }
 }

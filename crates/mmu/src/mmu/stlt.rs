@@ -13,7 +13,7 @@ use pagewalk_structures::{Occupancy, Slot};
 use pagewalk_tables::{Invalidation, StltPage, Unit};
 use pagewalk_units::{Asid, Cycle, PhysAddr, VirtAddr};
 
-use super::aside::Held;
+use super::aside::{Beside, Held};
 use super::miss::Missed;
 use super::{Answer, Lent, Lookup, Mmu, Source};
 use crate::mapping::Mapping;
@@ -302,7 +302,7 @@ impl Mmu {
         tree.add(&format!("{path}.stlt"), &stlt.stats);
         tree.add(&format!("{path}.insertion_buffer"), &stlt.insertions);
         if stlt.translations {
-            tree.add(&format!("{path}.stb"), &stlt.stb_stats);
+            tree.add(&format!("{path}.{}", Beside::Stb.name()), &stlt.stb_stats);
             tree.add(&format!("{path}.ipb"), &stlt.ipb);
         }
     }

@@ -1,5 +1,6 @@
 //! What all prefetchers of translations promise.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use pagewalk_stats::Tree;
@@ -29,16 +30,31 @@ fn cases() -> Vec<TlbPrefetcherSpec> {
     ]
 }
 
-fn miss(asid: u16, page: u64, size: PageSize) -> TlbMiss {
-    TlbMiss {
-        asid: Asid(asid),
-        va: VirtAddr((page << 12) + 123),
-        size,
+/// A miss, and what the MMU says of it when it is asked.
+#[derive(Clone, Copy, Debug)]
+struct Missed {
+    asid: u16,
+    page: u64,
+    size: PageSize,
+}
+
+impl Missed {
+    fn train(&self, prefetcher: &mut dyn Prefetcher, counted: bool) -> Vec<u64> {
+        let miss = TlbMiss {
+            asid: Asid(self.asid),
+            va: VirtAddr((self.page << 12) + 123),
+            size: &|| self.size,
+        };
+        prefetcher.train(&miss, counted).to_vec()
     }
 }
 
+fn miss(asid: u16, page: u64, size: PageSize) -> Missed {
+    Missed { asid, page, size }
+}
+
 /// Misses that go by a few distances, of two address spaces, up to the last page there is.
-fn misses() -> impl Strategy<Value = Vec<TlbMiss>> {
+fn misses() -> impl Strategy<Value = Vec<Missed>> {
     let distance = prop_oneof![Just(1i64), Just(-3), Just(70), -5000i64..5000];
     let one = (0u8..20, distance, 0usize..3);
     let starts = prop_oneof![Just(1000), Just(0), Just(ADDRESSABLE - 1)];
@@ -53,9 +69,9 @@ fn misses() -> impl Strategy<Value = Vec<TlbMiss>> {
     })
 }
 
-fn trained(spec: &TlbPrefetcherSpec, misses: &[TlbMiss], counted: bool) -> Vec<Vec<u64>> {
+fn trained(spec: &TlbPrefetcherSpec, misses: &[Missed], counted: bool) -> Vec<Vec<u64>> {
     let mut prefetcher = spec.build();
-    let named = misses.iter().map(|m| prefetcher.train(m, counted).to_vec());
+    let named = misses.iter().map(|m| m.train(&mut *prefetcher, counted));
     named.collect()
 }
 
@@ -66,7 +82,7 @@ proptest! {
             for (miss, named) in misses.iter().zip(trained(&spec, &misses, true)) {
                 let pages: BTreeSet<u64> = named.iter().copied().collect();
                 prop_assert_eq!(pages.len(), named.len(), "{}", spec.name());
-                prop_assert!(!pages.contains(&miss.page()), "{}", spec.name());
+                prop_assert!(!pages.contains(&miss.page), "{}", spec.name());
                 prop_assert!(pages.iter().all(|&p| p < ADDRESSABLE), "{}", spec.name());
             }
         }
@@ -88,11 +104,11 @@ proptest! {
         for spec in cases() {
             let mut prefetcher = spec.build();
             for m in &misses {
-                prefetcher.train(m, true);
+                m.train(&mut *prefetcher, true);
             }
             let first = miss(7, page, PageSize::K4);
-            let named = prefetcher.train(&first, true);
-            prop_assert_eq!(named, spec.build().train(&first, true), "{}", spec.name());
+            let named = first.train(&mut *prefetcher, true);
+            prop_assert_eq!(named, first.train(&mut *spec.build(), true), "{}", spec.name());
         }
     }
 }
@@ -106,7 +122,7 @@ fn every_kind_has_a_case_and_what_it_counts_is_of_its_table() {
         assert_eq!(spec.check(), Ok(()), "{}", spec.name());
         let mut prefetcher: Box<dyn Prefetcher> = spec.build();
         for page in 0..10 {
-            prefetcher.train(&miss(1, page, PageSize::K4), false);
+            miss(1, page, PageSize::K4).train(&mut *prefetcher, false);
         }
         let mut tree = Tree::default();
         prefetcher.report("mmu", &mut tree);
@@ -117,4 +133,26 @@ fn every_kind_has_a_case_and_what_it_counts_is_of_its_table() {
         }
         assert_eq!(table.is_some(), !tree.rows.is_empty(), "{}", spec.name());
     }
+}
+
+#[test]
+fn the_size_of_a_page_is_looked_for_where_it_is_needed() {
+    let asked = |spec: &TlbPrefetcherSpec| {
+        let (mut prefetcher, asked) = (spec.build(), Cell::new(0));
+        for page in 0..10 {
+            let miss = TlbMiss {
+                asid: Asid(1),
+                va: VirtAddr(page << 12),
+                size: &|| {
+                    asked.set(asked.get() + 1);
+                    PageSize::K4
+                },
+            };
+            prefetcher.train(&miss, true);
+        }
+        asked.get()
+    };
+    let all = cases();
+    let all: Vec<_> = all.iter().map(|spec| (spec.name(), asked(spec))).collect();
+    assert_eq!(all, [("distance", 0), ("next_page", 10), ("stride", 0)]);
 }

@@ -122,7 +122,7 @@ impl Distances {
 
 impl Prefetcher for Distances {
     /// Misses of different address spaces have no distance, nor has one page from itself.
-    fn train(&mut self, miss: &TlbMiss, counted: bool) -> Pages {
+    fn train(&mut self, miss: &TlbMiss<'_>, counted: bool) -> Pages {
         let (asid, page) = (miss.asid, miss.page());
         let mut pages = Pages::new();
         let last = self.last.replace((asid, page));
@@ -182,7 +182,7 @@ mod tests {
         let miss = TlbMiss {
             asid: Asid(asid),
             va: VirtAddr(page << 12),
-            size: PageSize::K4,
+            size: &|| PageSize::K4,
         };
         t.train(&miss, true).to_vec()
     }

@@ -29,17 +29,18 @@ pub(crate) const ADDRESSABLE: u64 = 1 << 45;
 const MOST_ENTRIES: u32 = 1 << 16;
 
 /// A data translation that no TLB had, or the first use of one that was fetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TlbMiss {
+#[derive(Clone, Copy)]
+pub(crate) struct TlbMiss<'a> {
     /// Whose address it is.
     pub asid: Asid,
     /// The address.
     pub va: VirtAddr,
-    /// Of what size its page was found to be.
-    pub size: PageSize,
+    /// Of what size its page was found to be: takes the host a walk of the tables, which is
+    /// made for those that ask.
+    pub size: &'a dyn Fn() -> PageSize,
 }
 
-impl TlbMiss {
+impl TlbMiss<'_> {
     /// Its 4 KB page.
     pub fn page(&self) -> u64 {
         self.va.0 >> 12
@@ -50,7 +51,7 @@ impl TlbMiss {
 pub(crate) trait Prefetcher: Send + Sync {
     /// Learns of a miss that has been served, and names pages that will be missed next.
     /// `counted`: in its own statistics; what it names does not depend on it.
-    fn train(&mut self, miss: &TlbMiss, counted: bool) -> Pages;
+    fn train(&mut self, miss: &TlbMiss<'_>, counted: bool) -> Pages;
 
     /// Adds what it counted of its own below `path`.
     fn report(&self, _path: &str, _tree: &mut Tree) {}

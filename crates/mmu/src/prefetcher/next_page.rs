@@ -48,8 +48,9 @@ struct NextPage {
 }
 
 impl Prefetcher for NextPage {
-    fn train(&mut self, miss: &TlbMiss, _: bool) -> Pages {
-        let (shift, small) = (miss.size.shift(), miss.size.bytes() >> 12);
+    fn train(&mut self, miss: &TlbMiss<'_>, _: bool) -> Pages {
+        let size = (miss.size)();
+        let (shift, small) = (size.shift(), size.bytes() >> 12);
         let page = miss.va.0 >> shift;
         let next = (1..=self.degree).map(|n| (page + n) * small);
         next.filter(|&page| page < ADDRESSABLE).collect()
@@ -65,6 +66,7 @@ mod tests {
         let spec = NextPageSpec { degree, buffer: 0 };
         let (asid, va) = (Asid(1), VirtAddr(va));
         let mut prefetcher = spec.build();
+        let size = &|| size;
         prefetcher.train(&TlbMiss { asid, va, size }, true).to_vec()
     }
 

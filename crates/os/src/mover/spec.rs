@@ -10,7 +10,8 @@ use crate::khugepaged::KhugepagedCore;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MigrationSpec {
-    /// From one time to the next, microseconds of simulated time. Default 1000.
+    /// From the end of one time to the beginning of the next, microseconds of simulated time.
+    /// Default 1000.
     pub interval_us: f64,
     /// Pages taken at a time. Default 8.
     pub pages: u32,
@@ -34,7 +35,8 @@ impl Default for MigrationSpec {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwapSpec {
-    /// From one time to the next, microseconds of simulated time. Default 1000.
+    /// From the end of one time to the beginning of the next, microseconds of simulated time.
+    /// Default 1000.
     pub interval_us: f64,
     /// Pages taken at a time. Default 8.
     pub pages: u32,

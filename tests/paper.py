@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from asking import Invoke
 from pagewalk.reproduce import Run
 from pagewalk.reproduce.plan import keys
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 PAPER = """\
 title = "A paper"

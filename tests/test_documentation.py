@@ -12,19 +12,18 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from asking import Cli
 from pagewalk import report
 from pagewalk.reference import pages
 from pagewalk.result import Result
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROOT = DOCS.parent
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def blocks(page: str, language: str) -> list[str]:

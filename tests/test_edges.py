@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Cli
+from asking import Cli
 from live import needs_qemu
 
 COMMAND = [sys.executable, "-m", "pagewalk"]

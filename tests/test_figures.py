@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fake
+from asking import Invoke
 from pagewalk.errors import Failure, UserError
 from pagewalk.result import Result
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 GUPS = ("--workload", "gups")
 

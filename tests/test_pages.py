@@ -25,6 +25,7 @@ from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import Finished, Reproduction
 from pagewalk.result import Result
+from sight import SIGHT, seen, through
 
 ROOT = Path(__file__).parent.parent
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
@@ -292,36 +293,21 @@ def test_charts_are_saved_from_the_page(pages: Pages) -> None:
     assert browser.errors() == []
 
 
-SEEN = {
-    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "no red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
-               (-0.003882, -0.048116, 1.051998)),
-    "no green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
-                 (-0.011820, 0.042940, 0.968881)),
-    "no blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602),
-                (0.004733, 0.691367, 0.303900)),
-}  # fmt: skip
-"""What readers see of linear red, green and blue (Machado, Oliveira, Fernandes 2009, table 1)."""
-
-
-def oklab(colour: str, eyes: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+def oklab(colour: str, sight: str) -> tuple[float, ...]:
     """Where a colour lies for these eyes, by Ottosson's OKLab: distances are how it is seen."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    seen = [max(0.0, sum(a * b for a, b in zip(row, linear, strict=True))) for row in eyes]
     cones = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566),
              (0.0883024619, 0.2817188376, 0.6299787005))  # fmt: skip
-    roots = [sum(a * b for a, b in zip(row, seen, strict=True)) ** (1 / 3) for row in cones]
+    roots = tuple(part ** (1 / 3) for part in through(cones, seen(colour, sight)))
     to = ((0.2104542553, 0.7936177850, -0.0040720468), (1.9779984951, -2.4285922050, 0.4505937099),
           (0.0259040371, 0.7827717662, -0.8086757660))  # fmt: skip
-    return tuple(sum(a * b for a, b in zip(row, roots, strict=True)) for row in to)
+    return through(to, roots)
 
 
-@pytest.mark.parametrize("eyes", SEEN)
+@pytest.mark.parametrize("eyes", SIGHT)
 @pytest.mark.parametrize("dark", [False, True])
 def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
     colours = [palette.DARK[c] if dark else c for c in palette.designs(10)]
-    placed = [oklab(colour, SEEN[eyes]) for colour in colours]
+    placed = [oklab(colour, eyes) for colour in colours]
     least = min(math.dist(a, b) for a, b in itertools.combinations(placed, 2))
     # Without green, the nearest two of Okabe and Ito's eight are 0.076 apart, of Tableau's ten
     # 0.007.

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from asking import Invoke
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import Design
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.plan import keys, written
-from paper import Invoke, made, reproduce
+from paper import made, reproduce
 
 PAPER = """\
 title = "A paper"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
@@ -18,7 +19,7 @@ from pagewalk.reproduce.plan import keys
 from pagewalk.reproduce.report import difference, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
-from paper import Invoke, key, made, reproduce, results_of
+from paper import key, made, reproduce, results_of
 
 ROOT = Path(__file__).parent.parent
 FAILED = Outcome("", None, "no luck")

@@ -18,6 +18,7 @@ from typing import Any
 import polars
 import pytest
 
+from asking import Invoke
 from pagewalk.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import (
@@ -38,7 +39,7 @@ from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.plan import keys
 from pagewalk.reproduce.runner import Silent, batches, simulate
-from paper import PAPER, Invoke, arguments, finished, key, made, reproduce, results_of
+from paper import PAPER, arguments, finished, key, made, reproduce, results_of
 
 SIZES = """
 from pagewalk.reproduce import Bars, Figure, Panel, Row, mean

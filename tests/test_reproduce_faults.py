@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from asking import Invoke
 from pagewalk import scratch
 from pagewalk.reproduce.cache import Cache
-from paper import PAPER, Invoke, arguments, finished, made, reproduce
+from paper import PAPER, arguments, finished, made, reproduce
 
 SIZES = """
 from pagewalk.reproduce import Figure, Row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -54,7 +55,8 @@ def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Pat
             cwd=work, env=shell, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert answer.returncode == 0, f"{text}\n{answer.stderr}"
-        shown.append(answer.stdout)
+        # The report of a program of one's own is on standard error.
+        shown.append(answer.stdout + answer.stderr)
     if scripts:
         answer = subprocess.run(
             [sys.executable, "-W", "error", "-c", "\n".join(scripts)],
@@ -63,6 +65,14 @@ def test_a_page_can_be_followed(page: Path, shell: dict[str, str], tmp_path: Pat
         assert answer.returncode == 0, answer.stderr
         shown.append(answer.stdout)
     assert all(shown), "a step that shows nothing"
+    if page.stem == "phases":
+        (ipc, *_) = (
+            design["intervals"]["values"]["ipc"]
+            for design in json.loads((work / "phases.json").read_text())["designs"]
+        )
+        # At 2.6 M instructions it falls to half, and it rises again.
+        assert max(ipc[28:32]) < 0.55 * min(ipc[1:26])
+        assert min(ipc[-4:]) > 2 * max(ipc[28:32])
     if page.stem == "first-hour":
         held(page.read_text(), [speedups(text) for text in shown if SPEEDUPS in text])
     assert not list(work.glob("*.partial"))

@@ -263,8 +263,18 @@ def test_the_page_on_machines_shows_what_its_command_prints(cli: Cli, tmp_path: 
             arguments = [less[1] if word == less[0] else word for word in arguments]
         answer = cli(*arguments, "--json", path, cwd=tmp_path)
         assert answer.returncode == 0, answer.stderr
+    result = Result(json.loads(path.read_text()))
+    waits = {
+        design["machine"]: histogram["p50"]
+        for design in json.loads(path.read_text())["designs"]
+        for histogram in design["histograms"]
+        if design["design"] == "radix" and histogram["name"] == "walker_wait"
+    }
+    assert waits["epyc-milan"] == 0
+    page_text = " ".join((DOCS / page).read_text().split())
+    assert f"half of its walks wait {waits['mehpt-table3']} cycles and more" in page_text
     shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    report.compare(Result(json.loads(path.read_text())), shown)
+    report.compare(result, shown)
     assert isinstance(shown.file, io.StringIO)
     printed = [line.rstrip() for line in shown.file.getvalue().splitlines()]
     (table,) = blocks(page, "text")

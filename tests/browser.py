@@ -7,11 +7,11 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 Json = dict[str, Any]
@@ -61,28 +61,38 @@ class Browser:
         self._buffer = b""
         self._session: str | None = None
         self._events: list[Json] = []
+        try:
+            self._open()
+        except BaseException:
+            # Nobody has it who could close it.
+            self._kill()
+            raise
+
+    def _open(self) -> None:
+        """Makes the tab, and asks for what `errors` and `requests` tell."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         attached = self._ask("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._ask(f"{domain}.enable")
 
-    def __enter__(self) -> Browser:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Ends it and all that it has started, and removes what it has written."""
         try:
             self._session = None
             self._ask("Browser.close")
             self._process.wait(10)
         except (OSError, RuntimeError, subprocess.TimeoutExpired):
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
+            self._kill()
+        else:
+            self._leave()
+
+    def _kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._leave()
+
+    def _leave(self) -> None:
         os.close(self._in)
         os.close(self._out)
         shutil.rmtree(self._profile, ignore_errors=True)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 
 import fake
 import live
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+from asking import Cli, Completed, Invoke
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -26,7 +24,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> fake.Engine:
 
 
 @pytest.fixture
-def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def invoke(capfd: pytest.CaptureFixture[str]) -> Invoke:
     """Runs the command line in this process: status, output, error output."""
     from pagewalk.__main__ import main
 
@@ -45,7 +43,7 @@ def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, s
 def cli() -> Cli:
     """Runs the installed command line in a process of its own."""
 
-    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str | Path, **options: Any) -> Completed:
         options = {"capture_output": True, "text": True, "timeout": 600, **options}
         return subprocess.run(
             [sys.executable, "-m", "pagewalk", *map(str, arguments)], check=False, **options

@@ -13,39 +13,15 @@ import fake
 from pagewalk import causes, colours
 from pagewalk.report import compare
 from pagewalk.result import Result
+from sight import SIGHT, seen
 from terminals import shown
 
-# Linear RGB as those see it who lack a kind of cone wholly (Machado, Oliveira and Fernandes,
-# "A physiologically-based model for simulation of color vision deficiency", 2009, severity 1).
-SIGHT = {
-    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "no red": (
-        (0.152286, 1.052583, -0.204868),
-        (0.114503, 0.786281, 0.099216),
-        (-0.003882, -0.048116, 1.051998),
-    ),
-    "no green": (
-        (0.367322, 0.860646, -0.227968),
-        (0.280085, 0.672501, 0.047413),
-        (-0.011820, 0.042940, 0.968881),
-    ),
-    "no blue": (
-        (1.255528, -0.076749, -0.178779),
-        (-0.078411, 0.930809, 0.147602),
-        (0.004733, 0.691367, 0.303900),
-    ),
-}
 CAUSES = list(causes.CAUSES)
 
 
 def lab(colour: str, sight: str) -> tuple[float, float, float]:
     """CIE L*a*b* (D65) of a colour as it is seen."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    r, g, b = (
-        min(1.0, max(0.0, sum(m * p for m, p in zip(row, linear, strict=True))))
-        for row in SIGHT[sight]
-    )
+    r, g, b = (min(1.0, part) for part in seen(colour, sight))
     x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047
     y = 0.2126 * r + 0.7152 * g + 0.0722 * b
     z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883
@@ -55,12 +31,12 @@ def lab(colour: str, sight: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_causes_differ_for_everybody(sight: str) -> None:
-    seen = {
+    found = {
         cause: lab(colour, sight)
         for cause, colour in [(cause, ink[1]) for cause, ink in colours.inks(CAUSES, 256).items()]
     }
     for one, other in itertools.combinations(CAUSES, 2):
-        pairs = zip(seen[one], seen[other], strict=True)
+        pairs = zip(found[one], found[other], strict=True)
         distance = sum((a - b) ** 2 for a, b in pairs) ** 0.5
         # Two are just told apart; ten is told at a glance.
         assert distance > 10, (one, other, distance)

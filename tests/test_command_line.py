@@ -8,7 +8,6 @@ import re
 import signal
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import polars
 import pytest
 
 import fake
-
-Invoke = Callable[..., tuple[int, str, str]]
+from asking import Invoke, refused
 
 
 def test_flags_become_the_engines_specification(engine: fake.Engine, invoke: Invoke) -> None:
@@ -142,12 +140,7 @@ def test_the_programs_exit_status_is_ours(engine: fake.Engine, invoke: Invoke) -
 def test_a_users_mistake_is_one_sentence_and_status_2(
     engine: fake.Engine, invoke: Invoke, arguments: list[str], message: str
 ) -> None:
-    status, out, err = invoke("run", *arguments)
-    assert status == 2
-    assert out == ""
-    assert message in err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
+    assert message in refused(invoke, "run", *arguments)
 
 
 def test_a_trace_does_not_go_to_standard_output(engine: fake.Engine, invoke: Invoke) -> None:

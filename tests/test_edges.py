@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import pagewalk
-from conftest import Cli
+from asking import Cli
 from live import needs_qemu
 
 COMMAND = [sys.executable, "-m", "pagewalk"]

@@ -6,15 +6,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pagewalk
+from asking import Cli
 from live import needs, needs_qemu, newer_emulator
 
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Info = dict[str, int]
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]

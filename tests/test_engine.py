@@ -12,15 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Completed = subprocess.CompletedProcess[str]
-Cli = Callable[..., Completed]
+from asking import Cli, Completed
 
 GUPS = ["--workload", "gups", "--size", "64MiB", "--warmup", "100K", "--instructions", "300K"]
 LONG = ["--workload", "gups", "--size", "1GiB", "--warmup", "0", "--instructions", "100G"]

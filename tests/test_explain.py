@@ -5,18 +5,17 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import fake
 import pagewalk
+from asking import Invoke, told
 from pagewalk import causes, columns, native
 from pagewalk.result import Result
 from terminals import shown
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -119,27 +118,27 @@ def test_case_and_blanks_make_no_difference(words: str, name: str, invoke: Invok
 
 
 def test_a_key_has_default_unit_and_reader(invoke: Invoke) -> None:
-    _, out, _ = invoke("explain", "core.return_stack")
+    out = told(invoke, "explain", "core.return_stack")
     assert "expected: a whole number, entries\n" in out
     assert "default: 32\n" in out
     assert "read by: the out-of-order core\n" in out
-    _, out, _ = invoke("explain", "placement.thp.mode")
+    out = told(invoke, "explain", "placement.thp.mode")
     assert 'expected: one of "always", "madvise"\n' in out
-    _, out, _ = invoke("explain", "mmu.l2")
+    out = told(invoke, "explain", "mmu.l2")
     assert "mmu.l2.<name>.entries" in out
 
 
 def test_a_machine_a_design_and_a_paper_show_what_they_set(invoke: Invoke) -> None:
-    _, out, _ = invoke("explain", "epyc-milan")
+    out = told(invoke, "explain", "epyc-milan")
     assert re.search(r"core\.rob +256\n", out)
     assert re.search(r"mmu\.l2\.main\.ways +8  cpuid 0x80000006\n", out)
     assert re.search(r"frequency_ghz +3\.4  ours: boost clocks", out)
     every = [f"{path}" for path in paths(pagewalk.machine("epyc-milan").to_dict())]
     (machine,) = native.explain("epyc-milan")["found"]
     assert {s["key"] for s in machine["settings"]} <= set(every)
-    _, out, _ = invoke("explain", "thp-reservation")
+    out = told(invoke, "explain", "thp-reservation")
     assert re.search(r"placement\.reservation\.promotion_threshold +\S+", out)
-    _, out, _ = invoke("explain", "mehpt")
+    out = told(invoke, "explain", "mehpt")
     assert [line for line in out.splitlines() if line.startswith("mehpt  ")] == [
         "mehpt  design",
         "mehpt  paper",
@@ -165,16 +164,15 @@ def test_what_a_file_does_not_leave_at_its_default_is_told(invoke: Invoke) -> No
                 assert setting["default"] == keys[setting["key"]]
                 seen += 1
     assert seen > 10
-    _, out, _ = invoke("explain", "revelator")
+    out = told(invoke, "explain", "revelator")
     assert re.search(r"engine\.revelator\.filter +adaptive \(the default\)  section 5\.3\.2\n", out)
 
 
 def test_without_a_name_topics_are_listed(invoke: Invoke) -> None:
-    status, out, err = invoke("explain")
-    assert (status, err) == (0, "")
+    out = told(invoke, "explain")
     for word in ("speedup", "l2_tlb_mpki", "thp-reservation", "epyc-milan", "gups", "stlt", "mmu"):
         assert re.search(rf"\b{word}\b", out), word
-    _, out, _ = invoke("explain", "--json", "-")
+    out = told(invoke, "explain", "--json", "-")
     listed = json.loads(out)
     assert {"term", "metric", "design", "machine", "workload", "paper", "config"} == set(listed)
     assert native.explain(listed["term"][0]) == native.explain(listed["term"][0].upper())
@@ -192,4 +190,4 @@ def test_words_of_a_name_are_one_name(engine: fake.Engine, invoke: Invoke) -> No
     engine.explained = {
         "found": [{"kind": "term", "name": "a b", "text": "t", "unit": "", "source": ""}]
     }
-    assert invoke("explain", "a", "b")[1].startswith("a b  term\n")
+    assert told(invoke, "explain", "a", "b").startswith("a b  term\n")

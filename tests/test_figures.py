@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fake
 import pagewalk
+from asking import Invoke
 from pagewalk import native
 from pagewalk.errors import Failure, UserError
 from pagewalk.result import Result
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 GUPS = ("--workload", "gups")
 

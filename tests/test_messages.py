@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import typer.main
 
+from asking import Invoke
 from pagewalk.cli import app
 
 ROOT = Path(__file__).parent.parent
-Invoke = Callable[..., tuple[int, str, str]]
 # Not the properties of a style sheet.
 FLAG = re.compile(r"(?<![\w-])(?<!var\()--[a-z][a-z-]*[a-z]\b(?!-|:)")
 OTHERS = {

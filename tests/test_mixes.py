@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 
 import fake
 import pagewalk
+from asking import Invoke, refused, written
 from pagewalk.result import Result
-
-Invoke = Callable[..., tuple[int, str, str]]
 
 
 def built_in(name: str, size: str | None = None, threads: int = 1, **params: str) -> dict[str, Any]:
@@ -117,11 +115,7 @@ def test_requests_take_the_place_of_instructions(engine: fake.Engine, invoke: In
 def test_a_mistake_in_a_mix_is_one_sentence(
     engine: fake.Engine, invoke: Invoke, flags: list[str], message: str
 ) -> None:
-    status, out, err = invoke("run", *flags)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
+    assert message in refused(invoke, "run", *flags)
     assert engine.specs == []
 
 
@@ -143,11 +137,9 @@ def test_a_mistake_in_python_is_one_sentence(engine: fake.Engine, one: Any, mess
 def test_what_programs_did_is_in_frames_and_files(
     engine: fake.Engine, invoke: Invoke, tmp_path: Path
 ) -> None:
-    paths = [tmp_path / f"r.{kind}" for kind in ("json", "parquet", "html")]
-    flags = [f"--{path.suffix[1:]}={path}" for path in paths]
-    designs = ["--designs", "radix,thp"]
-    assert invoke("compare", "--mix", "gups,bfs", *designs, *flags)[0] == 0
-    result = Result(json.loads(paths[0].read_text()))
+    flags = ("--mix", "gups,bfs", "--designs", "radix,thp")
+    _, paths = written(invoke, tmp_path, "compare", *flags)
+    result = Result(json.loads(paths["json"].read_text()))
     own = (9, 0.5, None, 0.25, 3, 60, 20.0, 2, 500, 4096, 2 << 20, 0, 8192)
     rows = [
         (design, program, 10_000_000, 0, cycles, ipc, alone, speedup, *own)
@@ -171,7 +163,7 @@ def test_what_programs_did_is_in_frames_and_files(
     assert result["thp"].programs[0].mapped == 4096 + (2 << 20)
     assert result["thp"].programs[0].later["walks"] == 7
     assert polars.read_parquet(tmp_path / "r.programs.parquet").rows() == rows
-    for text in (paths[2].read_text(), result._repr_html_()):
+    for text in (paths["html"].read_text(), result._repr_html_()):
         assert "<th scope=row>bfs</th><td>0.312</td><td>0.250</td><td>1.000</td>" in text
         assert "<th scope=row>weighted speedup</th><td></td><td></td><td>1.600</td>" in text
         assert "<th scope=row>ANTT</th><td></td><td></td><td>1.250</td>" in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 
 import fake
 import pagewalk
+from asking import Invoke
 from pagewalk.options import OPTIONS, Arguments
 
-Invoke = Callable[..., tuple[int, str, str]]
 DOCS = Path(__file__).parent.parent / "docs"
 
 GIVEN: dict[str, tuple[str, Any, Any]] = {

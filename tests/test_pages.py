@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +25,25 @@ from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.report import Finished, Reproduction
 from pagewalk.result import Result
+from sight import SIGHT, seen, through
 
 ROOT = Path(__file__).parent.parent
 LOOKS = (Path(__file__).parent / "looks.js").read_text()
 WIDTHS = (360, 768, 1280)
+# Of a chart of one bar a row: what stands beside each, its length and the number at its end.
+BARS = """name => {
+  const svg = [...document.querySelectorAll(`figure[data-name="${name}"] svg`)]
+    .find(one => one.getClientRects().length > 0);
+  const all = what => [...svg.querySelectorAll(what)].map(element => {
+    const box = element.getBoundingClientRect();
+    return {text: element.textContent, width: box.width, at: box.top + box.height / 2};
+  });
+  const level = (bar, texts) => texts.filter(text => Math.abs(text.at - bar.at) < 5)
+    .map(text => text.text).join();
+  return all('.mark-rect.role-mark path').map(bar => [
+    level(bar, all('.role-axis-label text')), bar.width, level(bar, all('.role-mark text')),
+  ]);
+}"""
 needs_browser = live.needs(PROGRAM)
 
 HOSTILE = """<script>document.title='ran'</script><img src=x onerror="document.title='ran'">'"&"""
@@ -110,8 +127,48 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     paths = {name: folder / f"{name}.html" for name in made}
     for name, text in made.items():
         paths[name].write_text(text)
-    with Browser() as browser:
+    with closing(Browser()) as browser:
         yield Pages(browser, paths)
+
+
+def test_a_browser_that_cannot_be_asked_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It starts another process, as Chromium does.
+    started, program = tmp_path / "started", tmp_path / "program"
+    lines = ("sleep 300 &", f'echo $$ $! "$@" > {started}.part', f"mv {started}.part {started}")
+    program.write_text("\n".join(("#!/bin/sh", *lines, "wait\n")))
+    program.chmod(0o755)
+
+    def refuse(*_: object, **_parameters: object) -> None:
+        assert by_and_by(started.exists)
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr("browser.PROGRAM", str(program))
+    monkeypatch.setattr(Browser, "_ask", refuse)
+    with pytest.raises(RuntimeError, match="no answer"):
+        Browser()
+    first, second, *flags = started.read_text().split()
+    assert by_and_by(lambda: ended(first) and ended(second))
+    (profile,) = (flag.partition("=")[2] for flag in flags if "--user-data-dir=" in flag)
+    assert not Path(profile).exists()
+
+
+def by_and_by(told: Callable[[], bool]) -> bool:
+    """Whether something comes about before long."""
+    deadline = time.monotonic() + 30
+    while not told() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return told()
+
+
+def ended(process: str) -> bool:
+    """Whether a process is there no more, or only until somebody has asked for its status."""
+    try:
+        state = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
 
 
 @needs_browser
@@ -136,9 +193,33 @@ def test_pages_can_be_read_at_every_width_day_and_night(pages: Pages) -> None:
 
 @needs_browser
 def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
-    page = pages.paths["machines"].read_text()
-    assert "<b>2.00×</b><span>fastest: thp on epyc-milan</span>" in page
-    assert "thp on revelator-table1 gains most, 2.00 times as fast" in page
+    browser = pages.browser
+    browser.show(1280)
+    browser.load(pages.paths["machines"])
+    designs = machines().designs
+    for chart, expected in (
+        ("speedup", {d.name: d.speedup for d in designs}),
+        ("speedup-in-time", {d.name: d.speedup_in_time for d in designs}),
+    ):
+        bars = {name: (length, text) for name, length, text in browser.ask(f"({BARS})('{chart}')")}
+        assert {name: text for name, (_, text) in bars.items()} == {
+            name: f"{value:.3f}" for name, value in expected.items()
+        }
+        longest = max(length for length, _ in bars.values())
+        assert longest > 300
+        most = max(value for value in expected.values() if value is not None)
+        for name, value in expected.items():
+            assert value is not None
+            # To half a pixel at each end.
+            assert bars[name][0] == pytest.approx(longest * value / most, abs=1), (chart, name)
+    # No bar of the last chart is as long as that of the one that is called the fastest.
+    assert [name for name, (length, _) in bars.items() if length > longest - 1] == [
+        "thp on epyc-milan"
+    ]
+    tile = "[...document.querySelectorAll('.tile')].at(-1).innerText"
+    assert browser.ask(tile).split("\n") == ["2.00×", "fastest: thp on epyc-milan"]
+    about = browser.ask("document.querySelector('.about').innerText")
+    assert "thp on revelator-table1 gains most, 2.00 times as fast" in about
 
 
 @needs_browser
@@ -212,36 +293,21 @@ def test_charts_are_saved_from_the_page(pages: Pages) -> None:
     assert browser.errors() == []
 
 
-SEEN = {
-    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "no red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
-               (-0.003882, -0.048116, 1.051998)),
-    "no green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
-                 (-0.011820, 0.042940, 0.968881)),
-    "no blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602),
-                (0.004733, 0.691367, 0.303900)),
-}  # fmt: skip
-"""What readers see of linear red, green and blue (Machado, Oliveira, Fernandes 2009, table 1)."""
-
-
-def oklab(colour: str, eyes: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+def oklab(colour: str, sight: str) -> tuple[float, ...]:
     """Where a colour lies for these eyes, by Ottosson's OKLab: distances are how it is seen."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    seen = [max(0.0, sum(a * b for a, b in zip(row, linear, strict=True))) for row in eyes]
     cones = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566),
              (0.0883024619, 0.2817188376, 0.6299787005))  # fmt: skip
-    roots = [sum(a * b for a, b in zip(row, seen, strict=True)) ** (1 / 3) for row in cones]
+    roots = tuple(part ** (1 / 3) for part in through(cones, seen(colour, sight)))
     to = ((0.2104542553, 0.7936177850, -0.0040720468), (1.9779984951, -2.4285922050, 0.4505937099),
           (0.0259040371, 0.7827717662, -0.8086757660))  # fmt: skip
-    return tuple(sum(a * b for a, b in zip(row, roots, strict=True)) for row in to)
+    return through(to, roots)
 
 
-@pytest.mark.parametrize("eyes", SEEN)
+@pytest.mark.parametrize("eyes", SIGHT)
 @pytest.mark.parametrize("dark", [False, True])
 def test_ten_designs_are_told_apart(eyes: str, dark: bool) -> None:
     colours = [palette.DARK[c] if dark else c for c in palette.designs(10)]
-    placed = [oklab(colour, SEEN[eyes]) for colour in colours]
+    placed = [oklab(colour, eyes) for colour in colours]
     least = min(math.dist(a, b) for a, b in itertools.combinations(placed, 2))
     # Without green, the nearest two of Okabe and Ito's eight are 0.076 apart, of Tableau's ten
     # 0.007.

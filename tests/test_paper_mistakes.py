@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from asking import Invoke
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import Design
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.plan import keys, written
-
-Invoke = Callable[..., tuple[int, str, str]]
+from paper import made, reproduce
 
 PAPER = """\
 title = "A paper"
@@ -88,16 +87,7 @@ class Sizes(Figure):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "paper"
-    place.mkdir()
-    (place / "paper.toml").write_text(PAPER)
-    (place / "sizes.py").write_text(SIZES)
-    return place
-
-
-def _reproduce(invoke: Invoke, folder: Path, *more: str) -> tuple[int, str, str]:
-    out, cache = folder.parent / "out", folder.parent / "cache"
-    return invoke("reproduce", str(folder), "--out", str(out), "--cache", str(cache), *more)
+    return made(tmp_path, {"paper.toml": PAPER, "sizes.py": SIZES})
 
 
 def _line(text: str, part: str) -> int:
@@ -174,7 +164,7 @@ def test_a_mistake_in_paper_toml_is_told(
     text = PAPER.replace(old, new, 1)
     (folder / "paper.toml").write_text(text)
     # Also at another scale than that which has it.
-    status, out, err = _reproduce(invoke, folder)
+    status, out, err = reproduce(invoke, folder)
     assert (status, out) == (2, ""), err
     place = f"{folder}/paper.toml:{_line(text, at)}: " if at else f"{folder}/paper.toml: "
     assert err.startswith(f"error: {place}"), err
@@ -206,7 +196,7 @@ def test_a_mistake_in_a_figure_is_told_with_its_line(
     assert PAPER.count("sizes") and SIZES.count(old) >= 1
     (folder / "sizes.py").write_text(SIZES.replace(old, new, 1))
     (folder / "paper.toml").write_text(PAPER.replace("seeds = 2", "seeds = 1"))
-    status, out, err = _reproduce(invoke, folder)
+    status, out, err = reproduce(invoke, folder)
     assert (status, out) == (2, ""), err
     last = err.splitlines()[-1]
     assert last.startswith("error: ")
@@ -216,7 +206,7 @@ def test_a_mistake_in_a_figure_is_told_with_its_line(
 
 def test_a_figure_without_a_file_is_told(folder: Path, invoke: Invoke) -> None:
     (folder / "paper.toml").write_text(PAPER.replace('["sizes"]', '["size"]'))
-    status, _, err = _reproduce(invoke, folder)
+    status, _, err = reproduce(invoke, folder)
     assert status == 2
     assert f"there is no file '{folder}/size.py' for figure 'size'; did you mean 'sizes'?" in err
 
@@ -229,13 +219,13 @@ def test_a_class_of_the_paper_s_own_that_raises_is_told(folder: Path, invoke: In
         "        super().__init__(*arguments)\n"
         "        self.scales['no such']\n"
     )
-    status, _, err = _reproduce(invoke, folder)
+    status, _, err = reproduce(invoke, folder)
     assert (status, err) == (2, f"error: {folder}/paper.py:6: KeyError: 'no such'\n")
 
 
 @pytest.mark.parametrize("scale", ["../x", "a/b", "", "-x", ".", "x" * 300, "a\nb"])
 def test_a_scale_cannot_name_another_place(folder: Path, invoke: Invoke, scale: str) -> None:
-    status, _, err = _reproduce(invoke, folder, f"--scale={scale}")
+    status, _, err = reproduce(invoke, folder, f"--scale={scale}")
     assert status == 2
     assert "--scale: a scale cannot be called" in err
     # The default place of what comes out is made of it.
@@ -243,7 +233,7 @@ def test_a_scale_cannot_name_another_place(folder: Path, invoke: Invoke, scale: 
     (folder / "paper.toml").write_text(
         PAPER.replace("[scales.full]", f"[scales.{quoted}]").replace('"full"', quoted)
     )
-    status, _, err = _reproduce(invoke, folder)
+    status, _, err = reproduce(invoke, folder)
     assert status == 2
     assert f"{folder}/paper.toml:7: scales.{scale}"[:60].split("\n")[0] in err
 

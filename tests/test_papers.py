@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Bars, Figure, Lines, Outcome, Panel, Paper, Row, drawing
 from pagewalk.reproduce import paper as papers
@@ -19,8 +19,8 @@ from pagewalk.reproduce.plan import keys
 from pagewalk.reproduce.report import difference, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
+from paper import key, made, reproduce, results_of
 
-Invoke = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent
 FAILED = Outcome("", None, "no luck")
 
@@ -99,12 +99,8 @@ class Counts(Figure):
 @pytest.fixture
 def folder(tmp_path: Path, invoke: Invoke) -> Path:
     """A paper with two machines, a program, a trace and a mix."""
-    place = tmp_path / "paper"
-    place.mkdir()
-    (place / "paper.toml").write_text(PAPER)
-    (place / "counts.py").write_text(COUNTS)
-    text = (ROOT / "machines" / "epyc-milan.toml").read_text()
-    (place / "own.toml").write_text(text)
+    own = (ROOT / "machines" / "epyc-milan.toml").read_text()
+    place = made(tmp_path, {"paper.toml": PAPER, "counts.py": COUNTS, "own.toml": own})
     trace = str(place / "gups.pwt")
     program = ("--workload", "gups", "--size", "1MiB", "--instructions", "60K")
     assert invoke("record", *program, "-o", trace)[0] == 0
@@ -112,12 +108,9 @@ def folder(tmp_path: Path, invoke: Invoke) -> Path:
 
 
 def _reproduced(invoke: Invoke, folder: Path, *more: str) -> dict[str, Any]:
-    out, cache = folder.parent / "out", folder.parent / "cache"
-    where = ("--out", str(out), "--cache", str(cache))
-    status, shown, err = invoke("reproduce", str(folder), *where, *more)
+    status, shown, err = reproduce(invoke, folder, *more)
     assert status == 0, shown + err
-    data: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return data
+    return results_of(folder)
 
 
 def test_machines_traces_and_mixes_are_simulated_and_drawn(folder: Path, invoke: Invoke) -> None:
@@ -144,17 +137,12 @@ def test_machines_traces_and_mixes_are_simulated_and_drawn(folder: Path, invoke:
 
 def test_a_trace_is_known_by_what_is_in_it(folder: Path, tmp_path: Path, invoke: Invoke) -> None:
     paper = papers.load(str(folder), "tiny")
-
-    def key(app: str) -> str:
-        found, wrong = keys([paper.run(app, "A")], tmp_path / "designs")
-        assert not wrong
-        return next(iter(found.values()))
-
-    before = {app: key(app) for app in ("recorded", "pair")}
+    apps = ("recorded", "pair")
+    before = {app: key(paper.run(app, "A"), tmp_path / "designs") for app in apps}
     trace = folder / "gups.pwt"
     other = ("--workload", "gups", "--size", "2MiB", "--instructions", "60K")
     assert invoke("record", *other, "-o", str(trace))[0] == 0
-    assert all(key(app) != before[app] for app in before)
+    assert all(key(paper.run(app, "A"), tmp_path / "designs") != before[app] for app in apps)
     trace.unlink()
     _, wrong = keys([paper.run("recorded", "A")], tmp_path / "designs")
     assert "gups.pwt' cannot be read" in next(iter(wrong.values()))

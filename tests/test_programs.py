@@ -7,16 +7,14 @@ import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asking import Cli, Completed
 from live import needs_qemu
 
-Completed = subprocess.CompletedProcess[str]
-Cli = Callable[..., Completed]
 ROOT = Path(__file__).parent.parent
 
 pytestmark = pytest.mark.qemu

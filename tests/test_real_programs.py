@@ -10,15 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from asking import Cli
 from live import needs, needs_qemu
 
-Completed = subprocess.CompletedProcess[str]
-Cli = Callable[..., Completed]
 Numbers = dict[str, dict[str, float]]
 
 

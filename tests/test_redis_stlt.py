@@ -10,14 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from asking import Cli
 from live import needs, needs_qemu
 
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Answer = bytes | int | list["Answer"] | None
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +25,7 @@ PROGRAMS = ROOT / "validation" / "programs"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 SERVER = TARGET / "redis-stlt" / "redis-server"
 
+# Its source is downloaded and compiled, which takes minutes and a network: for those who ask.
 needs_server = pytest.mark.skipif(
     not SERVER.exists(), reason="SKIPPED: make redis-stlt builds the server first"
 )

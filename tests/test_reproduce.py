@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import polars
 import pytest
 
+from asking import Invoke
 from pagewalk.config import parse
 from pagewalk.errors import UserError
 from pagewalk.reproduce import (
@@ -39,45 +39,7 @@ from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.plan import keys
 from pagewalk.reproduce.runner import Silent, batches, simulate
-
-Invoke = Callable[..., tuple[int, str, str]]
-
-PAPER = """
-title = "A paper"
-source = "Nowhere 2026"
-machine = "epyc-milan"
-figures = ["sizes", "times"]
-full = "full"
-
-[scales.full]
-about = "as in the paper"
-instructions = "40K"
-warmup = "0"
-
-[scales.tiny]
-about = "2 thousand instructions, the paper has 40 thousand"
-instructions = "2K"
-warmup = "0"
-
-[designs.A]
-design = "radix"
-
-[designs.B]
-design = "thp"
-set = { "os.fragmentation" = "none" }
-
-[applications.small]
-workload = "gups"
-size = "64KiB"
-
-[applications.large]
-workload = "gups"
-size = "4MiB"
-
-[applications.long]
-workload = "gups"
-size = "4GiB"
-"""
+from paper import PAPER, arguments, finished, key, made, reproduce, results_of
 
 SIZES = """
 from pagewalk.reproduce import Bars, Figure, Panel, Row, mean
@@ -123,27 +85,17 @@ class Times(Figure):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A paper with two figures."""
-    place = tmp_path / "paper"
-    place.mkdir()
-    (place / "paper.toml").write_text(PAPER)
-    (place / "shared.py").write_text('UNIT = "KB"\n')
-    (place / "sizes.py").write_text(SIZES)
-    (place / "times.py").write_text(TIMES)
-    return place
-
-
-def _reproduce(invoke: Invoke, folder: Path, *more: str) -> tuple[int, str, str]:
-    out, cache = folder.parent / "out", folder.parent / "cache"
-    return invoke("reproduce", str(folder), "--out", str(out), "--cache", str(cache), *more)
+    files = {"paper.toml": PAPER, "shared.py": 'UNIT = "KB"\n'}
+    return made(tmp_path, {**files, "sizes.py": SIZES, "times.py": TIMES})
 
 
 def _numbers(folder: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((folder.parent / "out" / "results.json").read_text())
-    return {f["name"]: {(r["group"], r["series"]): r for r in f["rows"]} for f in data["figures"]}
+    figures = results_of(folder)["figures"]
+    return {f["name"]: {(r["group"], r["series"]): r for r in f["rows"]} for f in figures}
 
 
 def test_everything_of_a_paper_is_simulated_drawn_and_written(folder: Path, invoke: Invoke) -> None:
-    status, out, err = _reproduce(invoke, folder, "--scale", "tiny")
+    status, out, err = reproduce(invoke, folder, "--scale", "tiny")
     assert status == 0
     assert "5 runs to simulate: about" in err
     assert "A paper" in out
@@ -173,25 +125,22 @@ def test_everything_of_a_paper_is_simulated_drawn_and_written(folder: Path, invo
 
 
 def test_every_figure_says_the_scale(folder: Path, invoke: Invoke) -> None:
-    _reproduce(invoke, folder, "--scale", "tiny")
+    reproduce(invoke, folder, "--scale", "tiny")
     results = folder.parent / "out"
     page = (results / "index.html").read_text()
     assert page.count("scale tiny: 2 thousand instructions") >= 2  # the page's, the figure's
     assert "scale tiny: counted with all of the program's memory" in html.unescape(page)
     assert "all of the program's memory" in (results / "figures" / "sizes.svg").read_text()
-    assert all(
-        figure["scale"].startswith("scale tiny")
-        for figure in json.loads((results / "results.json").read_text())["figures"]
-    )
+    assert all(figure["scale"].startswith("scale tiny") for figure in results_of(folder)["figures"])
     # Nothing is fetched from elsewhere.
     assert "<script" not in page
     assert "://" not in page.replace("http://www.w3.org", "")
 
 
 def test_scales_change_what_is_timed_and_nothing_else(folder: Path, invoke: Invoke) -> None:
-    _reproduce(invoke, folder, "--scale", "tiny")
+    reproduce(invoke, folder, "--scale", "tiny")
     tiny = _numbers(folder)
-    _, _, err = _reproduce(invoke, folder)
+    _, _, err = reproduce(invoke, folder)
     full = _numbers(folder)
     assert "1 runs to simulate, 4 are there from before" in err
     assert tiny["sizes"] == full["sizes"]
@@ -230,7 +179,7 @@ def test_a_scale_of_requests_is_measured_in_requests(folder: Path) -> None:
 def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: Invoke) -> None:
     # Only the paper that needs it knows it.
     (folder / "paper.toml").write_text(PAPER + 'growth = { from = "3968MiB" }\n')
-    status, _, err = _reproduce(invoke, folder, "times")
+    status, _, err = reproduce(invoke, folder, "times")
     assert status == 2
     assert "applications.long.growth is unknown; there are workload, trace, mix, size" in err
     shutil.copy(papers.papers()["mehpt"] / "paper.py", folder)
@@ -239,7 +188,7 @@ def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: I
     code = TIMES.replace('["A"], timing=True', '["A"], growing=True')
     (folder / "times.py").write_text(code.replace('"cycles"', '"page_faults"'))
     for scale in ("tiny", "full"):
-        status, _, err = _reproduce(invoke, folder, "times", "--scale", scale)
+        status, _, err = reproduce(invoke, folder, "times", "--scale", scale)
         assert status == 0
         assert ("1 runs to simulate" if scale == "tiny" else "all 1 runs are there") in err
         # The last 128 MB page by page, and the page of the code.
@@ -250,38 +199,38 @@ def test_growth_is_timed_at_its_full_size_at_every_scale(folder: Path, invoke: I
         ("growth = { seconds = 1 }\n", "'from' is missing"),
     ):
         (folder / "paper.toml").write_text(text + growth)
-        status, _, err = _reproduce(invoke, folder, "times")
+        status, _, err = reproduce(invoke, folder, "times")
         assert status == 2
         assert message in err
 
 
 def test_finished_runs_are_not_repeated_unless_asked_for(folder: Path, invoke: Invoke) -> None:
-    _reproduce(invoke, folder, "sizes")
+    reproduce(invoke, folder, "sizes")
     first = _numbers(folder)
-    kept = {p: p.stat().st_mtime_ns for p in (folder.parent / "cache").rglob("*.gz")}
+    kept = {p: p.stat().st_mtime_ns for p in finished(folder)}
     assert len(kept) == 4
-    _, _, err = _reproduce(invoke, folder, "sizes")
+    _, _, err = reproduce(invoke, folder, "sizes")
     assert "all 4 runs are there from before" in err
-    assert {p: p.stat().st_mtime_ns for p in (folder.parent / "cache").rglob("*.gz")} == kept
-    _, _, err = _reproduce(invoke, folder, "sizes", "--fresh")
+    assert {p: p.stat().st_mtime_ns for p in finished(folder)} == kept
+    _, _, err = reproduce(invoke, folder, "sizes", "--fresh")
     assert "4 runs to simulate: about" in err
     assert all(p.stat().st_mtime_ns > before for p, before in kept.items())
     assert _numbers(folder) == first  # to the last digit
 
 
 def test_what_is_broken_in_the_cache_is_simulated_again(folder: Path, invoke: Invoke) -> None:
-    _reproduce(invoke, folder, "sizes")
+    reproduce(invoke, folder, "sizes")
     first = _numbers(folder)
-    paths = sorted((folder.parent / "cache").rglob("*.gz"))
+    paths = finished(folder)
     paths[0].write_bytes(b"")
     paths[1].write_bytes(paths[1].read_bytes()[:100])
-    _, _, err = _reproduce(invoke, folder, "sizes")
+    _, _, err = reproduce(invoke, folder, "sizes")
     assert "2 runs to simulate, 2 are there from before" in err
     assert _numbers(folder) == first
 
 
 def test_one_figure_simulates_what_it_needs(folder: Path, invoke: Invoke) -> None:
-    _, _, err = _reproduce(invoke, folder, "times", "--scale", "tiny")
+    _, _, err = reproduce(invoke, folder, "times", "--scale", "tiny")
     assert "1 runs to simulate" in err
     assert list(_numbers(folder)) == ["times"]
 
@@ -316,7 +265,7 @@ def test_a_design_that_cannot_finish_is_a_result(folder: Path, invoke: Invoke) -
     )
     text = text.replace('size = "4MiB"', 'size = "2GiB"')
     (folder / "paper.toml").write_text(text)
-    status, out, _ = _reproduce(invoke, folder, "sizes")
+    status, out, _ = reproduce(invoke, folder, "sizes")
     assert status == 0
     assert "cannot finish: gups 2GiB, B: " in out
     row = _numbers(folder)["sizes"]["large", "B"]
@@ -325,7 +274,7 @@ def test_a_design_that_cannot_finish_is_a_result(folder: Path, invoke: Invoke) -
     picture = (folder.parent / "out" / "figures" / "sizes.svg").read_text()
     assert "✗" in picture
     # It is kept like any other.
-    assert "all 4 runs are there" in _reproduce(invoke, folder, "sizes")[2]
+    assert "all 4 runs are there" in reproduce(invoke, folder, "sizes")[2]
 
 
 def test_a_run_that_is_impossible_does_not_take_the_others_along(
@@ -333,7 +282,7 @@ def test_a_run_that_is_impossible_does_not_take_the_others_along(
 ) -> None:
     text = PAPER.replace('size = "4MiB"', 'size = "5MiB"')  # no power of two
     (folder / "paper.toml").write_text(text)
-    status, out, _ = _reproduce(invoke, folder, "sizes")
+    status, out, _ = reproduce(invoke, folder, "sizes")
     assert status == 1
     assert out.count("no result: gups 5MiB") == 2
     numbers = _numbers(folder)["sizes"]
@@ -342,7 +291,7 @@ def test_a_run_that_is_impossible_does_not_take_the_others_along(
     assert "power" in numbers["large", "A"]["failed"]
 
     (folder / "paper.toml").write_text(PAPER.replace('"thp"', '"no-such-design"'))
-    status, out, _ = _reproduce(invoke, folder, "sizes")
+    status, out, _ = reproduce(invoke, folder, "sizes")
     assert status == 1
     assert "there is no design 'no-such-design'" in out
     assert _numbers(folder)["sizes"]["large", "A"]["value"] > 0
@@ -352,20 +301,18 @@ def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path
     # The timed run would take minutes; beside it the others finish.
     text = PAPER.replace('instructions = "40K"', 'instructions = "20G"')
     (folder / "paper.toml").write_text(text)
-    cache = tmp_path / "cache"
-    command = [sys.executable, "-m", "pagewalk", "reproduce", str(folder), "--jobs", "2"]
-    command += ["--out", str(tmp_path / "out"), "--cache", str(cache)]
+    command = [sys.executable, "-m", "pagewalk", *arguments(folder, "--jobs", "2")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         deadline = time.monotonic() + 60
-        while len(list(cache.rglob("[!.]*.gz"))) < 2 and time.monotonic() < deadline:
+        while len(finished(folder)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         run.send_signal(signal.SIGKILL)
-    done = len(list(cache.rglob("[!.]*.gz")))
+    done = len(finished(folder))
     assert 2 <= done <= 4
     assert not (tmp_path / "out").exists()
     # What it had started ends with it.
     time.sleep(1.0)
-    assert len(list(cache.rglob("[!.]*.gz"))) == done
+    assert len(finished(folder)) == done
     (folder / "paper.toml").write_text(PAPER)
     again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert again.returncode == 0
@@ -373,11 +320,6 @@ def test_a_killed_reproduction_goes_on_where_it_was(folder: Path, tmp_path: Path
 
 
 def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
-    def key(run: Run) -> str:
-        found, wrong = keys([run], tmp_path)
-        assert not wrong
-        return found[run.identity]
-
     run = Run(Program("gups", "4MiB"), Design("A", "radix"), "mehpt-table3", 1000)
     same = [
         run,
@@ -386,7 +328,7 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         # The default, spelled out.
         replace(run, design=Design("A", "radix", {"page_table.radix.levels": 4})),
     ]
-    assert len({key(r) for r in same}) == 1
+    assert len({key(r, tmp_path) for r in same}) == 1
     others = [
         run,
         replace(run, design=Design("A", "radix5")),
@@ -400,7 +342,7 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         replace(run, program=Program("gups", "4MiB", 2)),
         replace(run, program=Program("gups", "4MiB", params={"chunk": "7"})),
     ]
-    assert len({key(r) for r in others}) == len(others)
+    assert len({key(r, tmp_path) for r in others}) == len(others)
 
 
 def test_changes_add_up_and_alternatives_replace_each_other() -> None:
@@ -626,7 +568,7 @@ def test_the_paper_of_the_documentation_can_be_reproduced(tmp_path: Path, invoke
     for language, name in (("toml", "paper.toml"), ("python", "misses.py")):
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (place / name).write_text(block)
-    status, _, _ = _reproduce(invoke, place, "--scale", "smoke")
+    status, _, _ = reproduce(invoke, place, "--scale", "smoke")
     assert status == 0
     numbers = _numbers(place)["misses"]
     assert numbers["GUPS", "Radix"]["value"] > numbers["GUPS", "Huge pages"]["value"]
@@ -634,7 +576,7 @@ def test_the_paper_of_the_documentation_can_be_reproduced(tmp_path: Path, invoke
 
 def test_numbers_can_go_to_standard_output(folder: Path, invoke: Invoke) -> None:
     os.environ.pop("XDG_CACHE_HOME", None)
-    status, out, err = _reproduce(invoke, folder, "times", "--scale", "tiny", "--json", "-")
+    status, out, err = reproduce(invoke, folder, "times", "--scale", "tiny", "--json", "-")
     assert status == 0
     assert json.loads(out)["scale"]["name"] == "tiny"
     assert "A paper" in err

@@ -10,44 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from asking import Invoke
 from pagewalk import scratch
 from pagewalk.reproduce.cache import Cache
-
-Invoke = Callable[..., tuple[int, str, str]]
-
-PAPER = """
-title = "A paper"
-source = "Nowhere 2026"
-machine = "epyc-milan"
-figures = ["sizes"]
-full = "full"
-
-[scales.full]
-about = "as in the paper"
-instructions = "INSTRUCTIONS"
-warmup = "0"
-
-[designs.A]
-design = "radix"
-
-[designs.B]
-design = "thp"
-
-[applications.small]
-workload = "gups"
-size = "64KiB"
-
-[applications.large]
-workload = "gups"
-size = "4MiB"
-"""
+from paper import PAPER, arguments, finished, made, reproduce
 
 SIZES = """
 from pagewalk.reproduce import Figure, Row
@@ -68,22 +40,8 @@ class Sizes(Figure):
 
 
 def _paper(place: Path, instructions: str = "2K") -> Path:
-    folder = place / "paper"
-    folder.mkdir()
-    (folder / "paper.toml").write_text(PAPER.replace("INSTRUCTIONS", instructions))
-    (folder / "sizes.py").write_text(SIZES)
-    return folder
-
-
-def _kept(place: Path) -> list[Path]:
-    return sorted((place / "cache").rglob("[!.]*.gz"))
-
-
-def _arguments(place: Path) -> list[str]:
-    return [
-        *("reproduce", str(place / "paper"), "--out", str(place / "out")),
-        *("--cache", str(place / "cache")),
-    ]
+    paper = PAPER.replace(', "times"', "").replace('"40K"', f'"{instructions}"')
+    return made(place, {"paper.toml": paper, "sizes.py": SIZES})
 
 
 def _packed(data: Any) -> bytes:
@@ -102,9 +60,9 @@ def _without(data: dict[str, Any], *path: str) -> dict[str, Any]:
 def test_what_is_damaged_counts_as_not_there_and_is_said_once(
     tmp_path: Path, invoke: Invoke
 ) -> None:
-    _paper(tmp_path)
-    assert invoke(*_arguments(tmp_path))[0] == 0
-    first, second, third = _kept(tmp_path)
+    folder = _paper(tmp_path)
+    assert reproduce(invoke, folder)[0] == 0
+    first, second, third = finished(folder)
     before = (tmp_path / "out" / "results.csv").read_bytes()
     whole = json.loads(gzip.decompress(first.read_bytes()))
     key = first.name.removesuffix(".json.gz")
@@ -148,28 +106,28 @@ def test_what_is_damaged_counts_as_not_there_and_is_said_once(
     second.write_bytes(damaged["a text as design"])
     third.unlink()
     third.mkdir()
-    status, _, err = invoke(*_arguments(tmp_path))
+    status, _, err = reproduce(invoke, folder)
     # The folder in the third's place cannot be replaced.
     assert status == 1
     assert err.count("cannot be read, and count as not there") == 1
     assert "3 runs to simulate" in err
     third.rmdir()
-    status, _, err = invoke(*_arguments(tmp_path))
+    status, _, err = reproduce(invoke, folder)
     assert status == 0
     assert "1 runs to simulate, 2 are there from before" in err
     assert "cannot be read" not in err
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
 
 
-def _started(place: Path, scratch_folder: Path, **more: Any) -> subprocess.Popen[bytes]:
+def _started(folder: Path, scratch_folder: Path, **more: Any) -> subprocess.Popen[bytes]:
     """A reproduction one run of which takes for ever; the others are finished."""
-    command = [sys.executable, "-m", "pagewalk", *_arguments(place), "--jobs", "2"]
+    command = [sys.executable, "-m", "pagewalk", *arguments(folder, "--jobs", "2")]
     environment = {**os.environ, "TMPDIR": str(scratch_folder)}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more
     )
     deadline = time.monotonic() + 120
-    while len(_kept(place)) < 2 and time.monotonic() < deadline and process.poll() is None:
+    while len(finished(folder)) < 2 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     return process
 
@@ -205,12 +163,12 @@ def _gone(folder: Path) -> bool:
 def test_a_signal_leaves_finished_runs_and_nothing_else(
     tmp_path: Path, number: signal.Signals, said: str
 ) -> None:
-    _paper(tmp_path, "20G")
+    folder = _paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
     # A shell's background starts what runs in it with SIGINT ignored.
     process = _started(
-        tmp_path, place, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+        folder, place, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     )
     assert len(list(place.iterdir())) == 1
     process.send_signal(number)
@@ -220,17 +178,17 @@ def test_a_signal_leaves_finished_runs_and_nothing_else(
     assert b"Traceback" not in err
     assert list(place.iterdir()) == []
     assert _gone(place)
-    assert len(_kept(tmp_path)) == 2
+    assert len(finished(folder)) == 2
     assert not (tmp_path / "out").exists()
 
 
 def test_what_a_kill_has_left_goes_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _paper(tmp_path, "20G")
+    folder = _paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
-    process = _started(tmp_path, place)
+    process = _started(folder, place)
     (left,) = place.iterdir()
     process.kill()
     process.communicate()
@@ -243,14 +201,14 @@ def test_what_a_kill_has_left_goes_at_the_next_start(
         # Those in use stay, and so does what is not known to be ours.
         assert {*place.iterdir()} == {one, other, stranger}
     assert {*place.iterdir()} == {stranger}
-    assert len(_kept(tmp_path)) == 2
+    assert len(finished(folder)) == 2
 
 
 def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
-    _paper(tmp_path)
+    folder = _paper(tmp_path)
     most = 3000  # A design's file fits, a result does not.
     answer = subprocess.run(
-        [sys.executable, "-m", "pagewalk", *_arguments(tmp_path), "--json", "-"],
+        [sys.executable, "-m", "pagewalk", *arguments(folder, "--json", "-")],
         capture_output=True,
         text=True,
         check=False,
@@ -269,26 +227,26 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
     # Nothing half written, in the cache or elsewhere.
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "paper"]
     assert all(path.stat().st_size < most and not path.name.startswith(".") for path in left), left
-    assert not _kept(tmp_path)
+    assert not finished(folder)
 
 
 def test_a_worker_that_dies_in_a_message_is_told(
     tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _paper(tmp_path)
+    folder = _paper(tmp_path)
     worker = tmp_path / "worker"
     worker.write_text("#!/bin/sh\nprintf '{\"don'\nexit 3\n")
     worker.chmod(0o755)
     monkeypatch.setattr("pagewalk.reproduce.runner.sys", SimpleNamespace(executable=str(worker)))
-    status, out, err = invoke(*_arguments(tmp_path))
+    status, out, err = reproduce(invoke, folder)
     assert status == 1
     assert "ended with status 3" in out + err
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, invoke: Invoke) -> None:
-    _paper(tmp_path)
+    folder = _paper(tmp_path)
     (tmp_path / "cache").write_text("a file")
-    status, _, err = invoke(*_arguments(tmp_path))
+    status, _, err = reproduce(invoke, folder)
     assert status == 1
     assert f"error: could not make the folder '{tmp_path}/cache'" in err
     assert "name another --cache" in err

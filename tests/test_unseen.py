@@ -6,14 +6,12 @@ import json
 import os
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from asking import Cli
 from live import needs, needs_qemu
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = [pytest.mark.qemu, needs_qemu, needs("cc")]
 
@@ -84,6 +82,7 @@ def a_program_of_32_bits(path: Path) -> bool:
         return False
 
 
+# Without root `chroot` fails, so that no program can come to be where the emulator is not.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root directory")
 def test_children_under_another_root_are_named(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "root"
@@ -98,6 +97,8 @@ def test_children_under_another_root_are_named(cli: Cli, tmp_path: Path) -> None
 def test_children_of_another_architecture_are_named(cli: Cli, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     if not a_program_of_32_bits(foreign):
+        # Built without CONFIG_IA32_EMULATION, or told to refuse them as some containers are: then
+        # the shell cannot run the program either, and no process runs unseen.
         pytest.skip("this kernel runs no programs of 32 bits")
     expected = "1 process ran foreign unseen: not a 64-bit x86 program"
     output = check(cli, tmp_path, expected, "sh", "-c", f"{foreign}; echo $?")

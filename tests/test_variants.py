@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pagewalk
+from asking import Invoke
 from pagewalk.config import listed, variant
 from pagewalk.result import Result
 
-Invoke = Callable[..., tuple[int, str, str]]
 SIZES = {"workload": "gups", "size": "64MiB", "instructions": "50K", "warmup": "10K"}
 GUPS = ("--workload", "gups", "--size", "64MiB", "--instructions", "50K", "--warmup", "10K")
 GIANT = "thp[placement.thp.giant=true]"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from typing import Any
 
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+from asking import Cli
 
 RUN = ["run", "--workload", "kv-map", "--size", "64MiB", "--instructions", "300K", "--json", "-"]
 

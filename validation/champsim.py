@@ -12,7 +12,6 @@ Needs gcc, g++ and what `pagewalk doctor` asks for.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -20,9 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import asked
 import hardware
 import marked
 import pagewalk
+from marked import row
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "champsim.json"
@@ -109,7 +110,6 @@ def simulate(program: str, programs: Path) -> dict[str, dict[str, float]]:
 
 def tables(kept: Mapping[str, Any]) -> str:
     """IPC of both programs, and what each change makes of it."""
-    row = hardware.row
     titles = ("`maps hash`, alone", "up to here", "`gups` 1 GB, alone", "up to here")
     lines = [row("IPC of the first 4 M instructions", *titles), row("---", *["--:"] * 4)]
 
@@ -129,13 +129,7 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", default=",".join(PROGRAMS), help="programs, or - for none")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    chosen = [] if arguments.only == "-" else arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in PROGRAMS]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(PROGRAMS)}")
+    chosen, write = asked.again(__doc__, PROGRAMS)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         if chosen:
@@ -144,7 +138,7 @@ def main() -> int:
             kept[program] = simulate(program, Path(folder))
             KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     print(tables(kept))
-    if arguments.write:
+    if write:
         marked.write("champsim", tables(kept))
     return 0
 

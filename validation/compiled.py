@@ -31,7 +31,6 @@ docs/validation.md. The key-value programs have a script of their own, kv.py.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -47,8 +46,10 @@ from pathlib import Path
 
 import numpy
 
+import asked
 import graphbig
 import marked
+from marked import number, row
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "validation" / "programs"
@@ -517,16 +518,6 @@ FOLDERS = {
 }
 
 
-def number(value: float) -> str:
-    """Three digits."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
-
-
-def row(*cells: str) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
 def differences(real: dict[str, float], built: dict[str, float], over: float) -> Iterator[str]:
     """Of the built-in program from the real one, a cell a column; large ones in bold."""
     for name in COLUMNS + MISSES:
@@ -541,15 +532,12 @@ def differences(real: dict[str, float], built: dict[str, float], over: float) ->
 
 def main() -> int:
     """Runs, compares and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = asked.parser(__doc__)
     parser.add_argument("sources", type=Path, help="the folder with the sources")
     parser.add_argument("--only", default=",".join(CASES), help="programs, with commas")
     parser.add_argument("--machine", default="epyc-milan")
-    parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    names = given.only.split(",")
-    if unknown := [n for n in names if n not in CASES]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(CASES)}")
+    names = asked.names(parser, "--only", given.only, CASES)
     os.environ["GLIBC_TUNABLES"] = BLOCKS
     heads = [*COLUMNS, *(f"{m} misses" for m in MISSES)]
     lines = [row("program", "an operation", *heads), row("---", "---", *["--:"] * len(heads))]

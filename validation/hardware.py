@@ -15,7 +15,6 @@ Needs gcc, g++ and what `pagewalk doctor` asks for.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -25,8 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import asked
 import marked
 import pagewalk
+from marked import row
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "hardware.json"
@@ -218,11 +219,6 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.2f}"
 
 
-def row(*cells: str) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
 def rows(case: Case, found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """One program: measured, then simulated on each system."""
     m = case.measured
@@ -254,17 +250,10 @@ def tables(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    names = [case.name for case in CASES]
-    parser.add_argument("--only", default=",".join(names), help="programs, with commas; - for none")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    chosen = [] if arguments.only == "-" else arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in names]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(names)}")
+    chosen, write = asked.again(__doc__, (case.name for case in CASES))
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     run([case for case in CASES if case.name in chosen], kept)
-    if arguments.write:
+    if write:
         marked.write("hardware", tables(kept))
     return 0
 

@@ -29,8 +29,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import asked
 import marked
-from marked import row
+from marked import number, row
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "validation" / "programs"
@@ -242,11 +243,6 @@ def builtin(machine: str, name: str, keys: int, operations: int, distribution: s
         return simulation.result(operations)
 
 
-def number(value: float) -> str:
-    """Three digits."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
-
-
 def differences(real: Run, built: Run, columns: Iterable[str]) -> Iterator[str]:
     """Of the built-in program from the real one, a cell a column; large ones in bold."""
     for name in columns:
@@ -296,17 +292,15 @@ def pair(names: tuple[str, str], told: str, runs: tuple[Run, Run], of: Iterable[
 
 def command_line() -> argparse.Namespace:
     """What was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = asked.parser(__doc__)
     parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
     parser.add_argument("--cases", default=CASES, help="KEYS:DISTRIBUTION, with commas")
     parser.add_argument("--server-cases", default=SERVER_CASES, help="the same for redis")
     parser.add_argument("--server-runs", type=int, default=5, help="of which the median is taken")
     parser.add_argument("--operations", type=int, default=OPERATIONS)
     parser.add_argument("--machine", default="epyc-milan")
-    parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    if unknown := [p for p in arguments.only.split(",") if p not in REAL]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(REAL)}")
+    asked.names(parser, "--only", arguments.only, REAL)
     if arguments.server_runs < 1:
         parser.error(f"--server-runs {arguments.server_runs}: expected at least 1")
     return arguments

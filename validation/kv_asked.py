@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import asked
 import marked
 from marked import row
 
@@ -172,7 +173,7 @@ def cells(without: Design, table: Design) -> Iterator[str]:
 
 def command_line() -> argparse.Namespace:
     """What was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = asked.parser(__doc__)
     parser.add_argument("--only", default=",".join(REAL), help="programs, with commas")
     parser.add_argument("--containers", default=",".join(KINDS), help="with commas")
     parser.add_argument("--distributions", default=",".join(SETS), help="with commas")
@@ -180,12 +181,13 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--operations", type=int, default=20_000)
     parser.add_argument("--rows", type=int, default=1 << 18)
     parser.add_argument("--machine", default="stlt-table3")
-    parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    asked = (arguments.only, REAL), (arguments.containers, KINDS), (arguments.distributions, SETS)
-    for given, known in asked:
-        if unknown := [p for p in given.split(",") if p not in known]:
-            parser.error(f"{','.join(unknown)}: expected some of {', '.join(known)}")
+    for flag, given, known in (
+        ("--only", arguments.only, REAL),
+        ("--containers", arguments.containers, KINDS),
+        ("--distributions", arguments.distributions, SETS),
+    ):
+        asked.names(parser, flag, given, known)
     return arguments
 
 
@@ -198,8 +200,8 @@ def main() -> int:
     subprocess.run(["make", "-s", "-C", str(SOURCES), "kv_requests", *targets], check=True)
     lines = [row("program", "", *COLUMNS), row("---", "---", *["--:"] * len(COLUMNS))]
     print("\n".join(lines), flush=True)
-    asked = [(k, d, n) for k in kinds for d in arguments.distributions.split(",") for n in names]
-    for kind, distribution, name in asked:
+    cases = [(k, d, n) for k in kinds for d in arguments.distributions.split(",") for n in names]
+    for kind, distribution, name in cases:
         with tempfile.TemporaryDirectory() as folder:
             comparison = Comparison(Path(folder), arguments)
             real = cells(*comparison.real(name, distribution, kind))

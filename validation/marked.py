@@ -14,6 +14,11 @@ def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
+
+
 def part(name: str) -> str:
     """What lies between the marks of `name` now."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(), re.DOTALL)

@@ -9,13 +9,13 @@ puts the table of all that is kept into the page. A minute or two.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import asked
 import marked
 import pagewalk
 
@@ -100,22 +100,14 @@ def share(part: float, whole: float) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument(
-        "--only", default=",".join(PROGRAMS), help="programs, with commas; - for none"
-    )
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    chosen = [] if arguments.only == "-" else arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in PROGRAMS]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(PROGRAMS)}")
+    chosen, write = asked.again(__doc__, PROGRAMS)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     for name in chosen:
         kept[name] = run(name)
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
         print(f"{name}: done", file=sys.stderr)
     print(table(kept))
-    if arguments.write:
+    if write:
         marked.write(MARK, table(kept), PAGE)
     return 0
 

@@ -12,7 +12,6 @@ programs, `--write` puts the table of all that is kept into docs/validation.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -20,10 +19,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import asked
 import hardware
 import marked
 import pagewalk
-from hardware import CASES, MACHINE, Case, changed, number, row
+from hardware import CASES, MACHINE, Case, changed, number
+from marked import row
 
 KEPT = hardware.ROOT / "validation" / "wrong_paths.json"
 PROGRAMS = ("gups-64", "gups-1024", "maps-hash-1000000", "maps-tree-1000000")
@@ -125,14 +126,7 @@ def table(kept: Mapping[str, Any]) -> str:
 
 def main() -> int:
     """Runs, keeps and writes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    names = [*PROGRAMS, BUILT_IN]
-    parser.add_argument("--only", default=",".join(names), help="programs, with commas; - for none")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    chosen = [] if arguments.only == "-" else arguments.only.split(",")
-    if unknown := [name for name in chosen if name not in names]:
-        parser.error(f"--only {','.join(unknown)}: expected some of {', '.join(names)}")
+    chosen, write = asked.again(__doc__, [*PROGRAMS, BUILT_IN])
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         hardware.build(Path(folder))
@@ -144,7 +138,7 @@ def main() -> int:
             kept[name] = compared(result)
             KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
             print(table({name: kept[name]}), flush=True)
-    if arguments.write:
+    if write:
         marked.write("wrong-paths", table(kept))
     return 0
 

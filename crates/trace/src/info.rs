@@ -51,7 +51,7 @@ pub struct TraceInfo {
     pub mappings_inferred: bool,
     /// No register information: loads are taken as independent.
     pub no_dependences: bool,
-    /// There is a region of interest.
+    /// There is a region of interest: one was announced, or found.
     pub has_roi: bool,
     /// Why it is a part only, when that is known.
     pub partial: Option<String>,
@@ -59,8 +59,38 @@ pub struct TraceInfo {
     pub exit_status: Option<i32>,
     /// Programs of its processes that were not followed, a sentence each.
     pub unseen: Vec<String>,
-    /// What a `.pwt` says of itself.
-    pub header: Option<Header>,
+    /// What a `.pwt` says of itself beside all that.
+    pub made: Option<Made>,
+}
+
+/// How a `.pwt` was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Made {
+    /// Name of the program, as in [`pagewalk_stream::Facts`].
+    pub name: String,
+    /// What its requests are, if it counts any.
+    pub request: Option<String>,
+    /// It is of a live program.
+    pub live: bool,
+    /// Seed of the recorded run.
+    pub seed: u64,
+    /// What was recorded: a command line, a workload, another trace.
+    pub source: String,
+    /// Program and version that wrote it.
+    pub made_by: String,
+}
+
+impl From<Header> for Made {
+    fn from(header: Header) -> Self {
+        Made {
+            name: header.name,
+            request: header.request,
+            live: header.live,
+            seed: header.seed,
+            source: header.source,
+            made_by: header.made_by,
+        }
+    }
 }
 
 /// A file's name, which need not be UTF-8, for people.
@@ -103,10 +133,14 @@ impl Pages {
 /// # Errors
 /// What is wrong with the trace; see [`check_trace`] for how far it is good.
 pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, ProgramError> {
-    let (format, compression, header) = match opened(path, options.format)? {
+    let (format, compression, made) = match opened(path, options.format)? {
         Opened::Pwt => {
             let file = PwtFile::open(path, options.recover)?;
-            (Format::Pwt, Compression::None, Some(file.header))
+            (
+                Format::Pwt,
+                Compression::None,
+                Some(Made::from(file.header)),
+            )
         }
         Opened::Other(input, format) => (format, input.compression, None),
     };
@@ -137,7 +171,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
             .map(|n| format!("stopped by an interrupt after {n} instructions")),
         exit_status: None,
         unseen: Vec::new(),
-        header,
+        made,
     };
     let (mut data, mut code) = (Pages::default(), Pages::default());
     let mut threads = BTreeSet::new();
@@ -172,6 +206,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
                 Event::ProcessExit { status } if info.exit_status.is_none() => {
                     info.exit_status = Some(*status);
                 }
+                Event::RoiBegin => info.has_roi = true,
                 Event::Unseen(program) => unseen.push((**program).clone()),
                 _ => {}
             }

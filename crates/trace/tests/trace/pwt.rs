@@ -50,8 +50,32 @@ fn an_instruction_takes_less_than_three_bytes() {
         assert!(info.bytes_per_instruction < 1.0, "{name}: {info:?}");
         assert_eq!(info.threads, u64::from(threads));
         assert!(!info.mappings_inferred && info.mapping_events > 3);
-        assert_eq!(info.header.unwrap().source, "a test");
+        assert_eq!(info.made.unwrap().source, "a test");
     }
+}
+
+/// What a live program does is not known when its recording begins.
+#[test]
+fn a_region_of_interest_is_told_though_it_was_not_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.pwt");
+    let source = program("bfs", 1, &[("scale", "12"), ("roots", "1")]);
+    let header = Header {
+        has_roi: false,
+        ..Header::of(&source.facts(), 4, "a test")
+    };
+    let writer = TraceWriter::create(&path, &header).unwrap();
+    record(Recording::new(source, writer), None, |_| true).unwrap();
+    assert!(!opened(&path).facts().has_roi);
+    let has_roi = |path| {
+        let info = trace_info(path, &OpenOptions::default()).unwrap();
+        info.has_roi
+    };
+    assert!(has_roi(&path));
+    let other = dir.path().join("t.champsim");
+    let record = crate::champsim::champsim_record(0x1000, [3, 0], [3, 0, 0, 0], 0, 0x9000);
+    std::fs::write(&other, record.repeat(10)).unwrap();
+    assert!(!has_roi(&other));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,12 @@ import pytest
 import fake
 import live
 from asking import Cli, Completed, Invoke
+
+# Who runs the tests may have them ignored (nohup, a shell's background), and what is started here
+# would as well: by a handler they go on being ignored here, and only here.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

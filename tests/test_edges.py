@@ -108,10 +108,6 @@ def test_an_installation_in_a_folder_that_is_no_utf8_works(tmp_path: Path) -> No
         assert words in done.stdout
 
 
-def _hears_hangups() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 def _recording(out: Path, *source: str) -> subprocess.Popen[str]:
     """An endless recording that has written something."""
     process = subprocess.Popen(
@@ -119,8 +115,6 @@ def _recording(out: Path, *source: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests may have it ignored (nohup).
-        preexec_fn=_hears_hangups,  # noqa: PLW1509 - there are no threads
     )
     deadline = time.monotonic() + 120
     while not any(p.stat().st_size for p in out.parent.glob(f"{out.name}.*.partial")):

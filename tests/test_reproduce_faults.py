@@ -119,12 +119,12 @@ def test_what_is_damaged_counts_as_not_there_and_is_said_once(
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
 
 
-def _started(folder: Path, scratch_folder: Path, **more: Any) -> subprocess.Popen[bytes]:
+def _started(folder: Path, scratch_folder: Path) -> subprocess.Popen[bytes]:
     """A reproduction one run of which takes for ever; the others are finished."""
     command = [sys.executable, "-m", "pagewalk", *arguments(folder, "--jobs", "2")]
     environment = {**os.environ, "TMPDIR": str(scratch_folder)}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **more
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
     deadline = time.monotonic() + 120
     while len(finished(folder)) < 2 and time.monotonic() < deadline and process.poll() is None:
@@ -166,10 +166,7 @@ def test_a_signal_leaves_finished_runs_and_nothing_else(
     folder = _paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
-    # A shell's background starts what runs in it with SIGINT ignored.
-    process = _started(
-        folder, place, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
-    )
+    process = _started(folder, place)
     assert len(list(place.iterdir())) == 1
     process.send_signal(number)
     _, err = process.communicate(timeout=60)

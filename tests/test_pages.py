@@ -223,6 +223,16 @@ def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
 
 
 @needs_browser
+def test_of_equals_none_is_called_the_fastest() -> None:
+    pair = copy.deepcopy(result(["radix", "thp"]).data)
+    assert "fastest: thp" in Result(pair).to_html() or "fastest: radix" in Result(pair).to_html()
+    for design in pair["designs"]:
+        design["speedup"] = 1.0
+    page = Result(pair).to_html()
+    assert "all designs are equally fast" in page
+    assert "fastest:" not in page
+
+
 def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
     browser = pages.browser
     ask = "getComputedStyle(document.querySelector('section')).backgroundColor"

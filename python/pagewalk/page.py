@@ -73,8 +73,11 @@ def _tiles(result: Result) -> str:
         (_number(first, "walk_cycles_mean"), f"cycles a walk, on average{whose}"),
     ]
     if len(named) > 1:
-        best, name = max(named)
-        tiles.append((f"{best:.2f}×", f"fastest: {name}"))
+        best, name = max(named, key=lambda design: design[0])
+        fastest = f"fastest: {name}"
+        if all(speed == best for speed, _ in named):
+            fastest = "all designs are equally fast"
+        tiles.append((f"{best:.2f}×", fastest))
     shown = "".join(
         f"<div class=tile><b>{escape(value)}</b><span>{escape(label)}</span></div>"
         for value, label in tiles

@@ -330,6 +330,27 @@ def linear() -> str:
     return table(["instructions of gups 1 GiB", "seconds"], rows)
 
 
+def skipping() -> str:
+    """What another skipped instruction costs: a long skip less a short one."""
+    names = ("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis")
+    names += ("xsbench", "dlrm", "kmer", "mummer", "sysbench")
+    few, many = 1_000_000, 1_001_000_000
+    rows, rates = [], []
+    for name in names:
+
+        def seconds(skipped: int, name: str = name) -> float:
+            arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
+            start = time.perf_counter()
+            quiet("run", "--workload", name, *arguments)
+            return time.perf_counter() - start
+
+        taken = min(seconds(many) for _ in range(2)) - min(seconds(few) for _ in range(2))
+        rates.append((many - few) / 1e6 / taken)
+        rows.append([f"`{name}`", f"{rates[-1]:.0f}"])
+    rows.append(["geometric mean", f"**{statistics.geometric_mean(rates):.0f}**"])
+    return table(["skipped", "million instructions/s"], rows)
+
+
 def startup() -> str:
     """From the shell's call to the answer."""
 
@@ -362,6 +383,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
         populate,
         front_door,
         champsim,
+        skipping,
         memory,
         linear,
         startup,

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
 
+use crate::work::Work;
+
 /// A batch and why it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
@@ -132,6 +134,10 @@ struct State {
     /// Instructions handed to each machine; `u64::MAX` once it has finished.
     progress: Vec<u64>,
     pool: Vec<Batch>,
+    /// Instructions and requests of all batches that were made.
+    work: Work,
+    /// Requests are counted, too.
+    counts_requests: bool,
     /// Programs of the program's processes that are not followed.
     unseen: Vec<Unseen>,
 }
@@ -209,8 +215,13 @@ impl State {
             }
             _ => None,
         };
+        let instructions = batch.instructions();
+        self.work.instructions += instructions;
+        if self.counts_requests {
+            self.work.requests += batch.requests();
+        }
         queue.items.push_back(Item {
-            instructions: batch.instructions(),
+            instructions,
             batch: Arc::new(batch),
             end,
         });
@@ -236,6 +247,17 @@ fn plausible(end: End) -> Result<End, ProgramError> {
     }
 }
 
+/// Whether a program may pass over what all its machines skip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Passes {
+    /// They need every access of it.
+    Never,
+    /// What is skipped is told in instructions.
+    ByInstructions,
+    /// It is told in requests.
+    ByRequests,
+}
+
 /// The shared end of a program.
 pub(crate) struct Hub {
     state: Mutex<State>,
@@ -245,15 +267,17 @@ pub(crate) struct Hub {
     changes: Arc<Changes>,
     /// The only machine answers what the program asks.
     answers: bool,
+    /// The program may pass over what no machine looks at.
+    passes: bool,
 }
 
 impl Hub {
     /// A hub that feeds `machines` machines; `answers`: what the program asks is
-    /// answered by its only machine, through [`Hub::answer`].
+    /// answered by its only machine, through [`Hub::answer`]. All machines skip the same.
     pub(crate) fn new(
         program: Box<dyn Program>,
         machines: usize,
-        answers: bool,
+        (answers, passes): (bool, Passes),
         changes: Arc<Changes>,
     ) -> Self {
         debug_assert!(!answers || machines == 1);
@@ -268,10 +292,13 @@ impl Hub {
                 made: 1,
                 progress: vec![0; machines],
                 pool: Vec::new(),
+                work: Work::default(),
+                counts_requests: passes == Passes::ByRequests,
                 unseen: Vec::new(),
             }),
             changes,
             answers,
+            passes: passes != Passes::Never,
         }
     }
 
@@ -285,23 +312,38 @@ impl Hub {
         lock(&self.state).unseen.clone()
     }
 
-    /// The next item of `thread` for `machine`.
+    /// The next item of `thread` for `machine`, which skips until so much work is done since the
+    /// program began.
     ///
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
-    pub(crate) fn next(&self, machine: usize, thread: ThreadId) -> Result<Supply, ProgramError> {
+    pub(crate) fn next(
+        &self,
+        machine: usize,
+        thread: ThreadId,
+        until: Work,
+    ) -> Result<Supply, ProgramError> {
         if let Some(supply) = lock(&self.state).buffered(machine, thread) {
             return supply;
         }
         let mut program = lock(&self.program);
+        let mut passed = Work::default();
         let mut batch = {
             // Whoever had the program may have made what is asked for.
             let mut state = lock(&self.state);
             if let Some(supply) = state.buffered(machine, thread) {
                 return supply;
             }
+            // With several threads it depends on the machine which of them comes to the end of
+            // what is skipped, and where.
+            if self.passes && state.made == 1 {
+                passed = until.less(state.work);
+            }
             state.pool.pop().unwrap_or_default()
         };
+        if self.passes {
+            program.pass(passed.instructions, passed.requests);
+        }
         let made = program.fill(thread, &mut batch).and_then(plausible);
         if matches!(made, Ok(End::Ask(_))) && !self.answers {
             program.answer(thread, None);
@@ -403,10 +445,15 @@ mod tests {
         Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
     };
 
-    use super::{Changes, Hub, Supply, WINDOW, lock};
+    use super::{Changes, Hub, Passes, Supply, WINDOW, Work, lock};
 
     fn hub(program: impl Program + 'static, machines: usize) -> Hub {
-        Hub::new(Box::new(program), machines, false, Arc::default())
+        Hub::new(
+            Box::new(program),
+            machines,
+            (false, Passes::Never),
+            Arc::default(),
+        )
     }
 
     /// The unfinished machine that has come least far.
@@ -451,7 +498,7 @@ mod tests {
     fn drain(hub: &Hub, machine: usize, thread: ThreadId, n: usize) -> (Vec<u64>, Option<Supply>) {
         let mut seen = vec![];
         for _ in 0..n {
-            match hub.next(machine, thread).unwrap() {
+            match hub.next(machine, thread, Work::default()).unwrap() {
                 Supply::Item(item) => {
                     assert_eq!(item.instructions, item.batch.instructions());
                     seen.extend(item.batch.ops.iter().map(|o| o.pc));
@@ -519,7 +566,7 @@ mod tests {
         for _ in 0..100_000 {
             let m = slowest(&hub);
             let other = 1 - m as u32;
-            match hub.next(m, other).unwrap() {
+            match hub.next(m, other, Work::default()).unwrap() {
                 Supply::Item(item) => done[m] += item.batch.ops.len(),
                 Supply::Ahead => panic!("the slowest is never told that it is ahead"),
                 Supply::Empty => unreachable!(),
@@ -571,15 +618,15 @@ mod tests {
         };
         let hub = hub(program, 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0)));
-        assert!(matches!(hub.next(0, 0), Ok(Supply::Empty)));
+        assert!(item(hub.next(0, 0, Work::default())));
+        assert!(matches!(hub.next(0, 0, Work::default()), Ok(Supply::Empty)));
         std::thread::scope(|s| {
             s.spawn(|| hub.wait_for_program());
             waiting.recv().unwrap();
             // Buffered: at once, though the other one waits.
-            assert!(item(hub.next(1, 0)));
+            assert!(item(hub.next(1, 0, Work::default())));
             // Not made yet: once the other one has stopped waiting.
-            let asks = s.spawn(|| item(hub.next(1, 0)));
+            let asks = s.spawn(|| item(hub.next(1, 0, Work::default())));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!asks.is_finished());
             go.send(()).unwrap();
@@ -620,11 +667,13 @@ mod tests {
         };
         let hub = hub(program, 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0)) && item(hub.next(0, 0)));
+        assert!(item(hub.next(0, 0, Work::default())) && item(hub.next(0, 0, Work::default())));
         std::thread::scope(|s| {
-            let first = s.spawn(|| item(hub.next(0, 0)));
+            let first = s.spawn(|| item(hub.next(0, 0, Work::default())));
             making.recv().unwrap();
-            let second = s.spawn(|| item(hub.next(1, 0)) && item(hub.next(1, 0)));
+            let second = s.spawn(|| {
+                item(hub.next(1, 0, Work::default())) && item(hub.next(1, 0, Work::default()))
+            });
             for _ in 0..6000 {
                 if second.is_finished() {
                     break;
@@ -710,12 +759,12 @@ mod tests {
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
         for thread in 0..100 {
             for machine in [0, 1] {
-                assert!(item(hub.next(machine, thread)));
+                assert!(item(hub.next(machine, thread, Work::default())));
                 // Its process ends every third one.
                 if thread % 3 == 0 {
                     hub.gone(machine, thread);
                 } else {
-                    assert!(item(hub.next(machine, thread)));
+                    assert!(item(hub.next(machine, thread, Work::default())));
                 }
             }
             let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
@@ -738,14 +787,14 @@ mod tests {
         let hub = hub(program.clone(), 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
         for thread in 0..30 {
-            assert!(item(hub.next(1, thread)));
+            assert!(item(hub.next(1, thread, Work::default())));
             if thread % 3 == 0 {
                 hub.gone(1, thread);
             } else {
-                assert!(item(hub.next(1, thread)));
+                assert!(item(hub.next(1, thread, Work::default())));
             }
             // The other comes less far.
-            assert!(thread > 10 || item(hub.next(0, thread)));
+            assert!(thread > 10 || item(hub.next(0, thread, Work::default())));
         }
         let kept = || lock(&hub.state).threads.keys().copied().collect::<Vec<_>>();
         assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
@@ -790,7 +839,7 @@ mod tests {
         let hub = hub(program.clone(), 2);
         for machine in [0, 1] {
             for integer in 0..3 {
-                let Ok(Supply::Item(item)) = hub.next(machine, 0) else {
+                let Ok(Supply::Item(item)) = hub.next(machine, 0, Work::default()) else {
                     panic!("no item")
                 };
                 assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
@@ -806,11 +855,14 @@ mod tests {
         let hub = Hub::new(
             Box::new(program.clone()),
             1,
-            true,
+            (true, Passes::Never),
             Arc::new(Changes::default()),
         );
         for reply in [Some(5), Some(0)] {
-            assert!(matches!(hub.next(0, 0), Ok(Supply::Item(_))));
+            assert!(matches!(
+                hub.next(0, 0, Work::default()),
+                Ok(Supply::Item(_))
+            ));
             hub.answer(0, reply);
         }
         assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);

@@ -50,6 +50,12 @@ impl Design {
     pub fn replies(&self) -> bool {
         self.shortcut.is_some() || self.config.shortcut.is_some()
     }
+
+    /// Whether what is skipped leaves nothing behind but the pages that it touches: else each
+    /// access has to be seen.
+    pub fn skips_by_pages(&self) -> bool {
+        self.config.in_memory_tlb.is_none() && !self.config.core.wrong_path.enabled
+    }
 }
 
 /// The machines of a run by name or path: a text, or a list of several.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pagewalk_programs::available_memory;
 use pagewalk_stream::{Facts, Program, Unseen};
 
-use crate::hub::{Changes, Hub, lock};
+use crate::hub::{Changes, Hub, Passes, lock};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
@@ -92,7 +92,14 @@ pub fn run(
     let changes = Arc::new(Changes::default());
     let hubs = streams.into_iter().map(|s| {
         let answers = s.designs.iter().any(|&d| designs[d].replies());
-        Hub::new(s.program, s.designs.len(), answers, Arc::clone(&changes))
+        let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages());
+        let passes = match options.limits.skip_requests {
+            _ if !by_pages => Passes::Never,
+            0 => Passes::ByInstructions,
+            _ => Passes::ByRequests,
+        };
+        let changes = Arc::clone(&changes);
+        Hub::new(s.program, s.designs.len(), (answers, passes), changes)
     });
     let start = Instant::now();
     let workers = Workers {

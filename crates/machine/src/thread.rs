@@ -34,6 +34,8 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     /// The batch it is in.
     pub(crate) item: Option<Item>,
+    /// What the batch passes over is still to be skipped.
+    pub(crate) passes: bool,
     /// Next op of the batch.
     pub(crate) at: usize,
     /// What the batch touches of memory that counts as mapped before is mapped.
@@ -58,6 +60,7 @@ impl Thread {
             process,
             state: State::Ready,
             item: None,
+            passes: false,
             at: 0,
             mapped_ahead: false,
             ready_at,
@@ -71,6 +74,7 @@ impl Thread {
 
     /// Takes up a batch.
     pub(crate) fn begin(&mut self, item: Item) {
+        self.passes = item.batch.passed.ops > 0;
         self.item = Some(item);
         self.at = 0;
         self.mapped_ahead = false;

@@ -15,6 +15,7 @@ mod kmer;
 mod kv;
 mod layout;
 mod mummer;
+mod passing;
 mod program;
 mod registry;
 mod size;

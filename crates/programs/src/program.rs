@@ -14,12 +14,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError, ThreadId};
 
 use crate::heap::Heap;
+use crate::passing::Leave;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
 
-/// Emptied op arrays that are kept for later.
+/// Emptied batches that are kept for later.
 const SPARE: usize = 8;
 
 /// What one of several threads does over memory that the first of them initialises.
@@ -42,7 +43,9 @@ pub struct Code {
     threads: Vec<Slot>,
     /// Whose turn it is.
     turn: usize,
-    spare: Vec<Vec<Op>>,
+    spare: Vec<Batch>,
+    /// What may be passed over.
+    leave: Arc<Leave>,
 }
 
 struct Slot {
@@ -61,8 +64,8 @@ struct Slot {
 }
 
 struct Segment {
-    ops: Vec<Op>,
-    /// Ops that were given already.
+    batch: Batch,
+    /// Ops that were given already, after what was passed.
     given: usize,
     end: End,
 }
@@ -82,6 +85,7 @@ impl Code {
             threads: Vec::new(),
             turn: 0,
             spare: Vec::new(),
+            leave: Arc::default(),
         }
     }
 
@@ -94,7 +98,8 @@ impl Code {
     {
         let link = Arc::new(Mutex::new(Link::default()));
         let first = self.threads.is_empty();
-        let thread = Thread::new(link.clone(), stack, self.start, self.bulk.clone(), first);
+        let (bulk, leave) = (self.bulk.clone(), self.leave.clone());
+        let thread = Thread::new(link.clone(), stack, self.start, bulk, leave, first);
         self.threads.push(Slot {
             code: Some(Box::pin(code(thread))),
             link,
@@ -177,12 +182,16 @@ impl Code {
             slot.code = None;
         }
         let mut link = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
-        let ops = std::mem::replace(&mut link.ops, self.spare.pop().unwrap_or_default());
+        let batch = std::mem::replace(&mut link.batch, self.spare.pop().unwrap_or_default());
         let end = link.end.take().unwrap_or(End::More);
         let noted = std::mem::take(&mut link.noted);
         drop(link);
-        for (ops, end) in noted {
-            slot.ready.push_back(Segment { ops, given: 0, end });
+        for (batch, end) in noted {
+            slot.ready.push_back(Segment {
+                batch,
+                given: 0,
+                end,
+            });
         }
         if let End::Barrier { number } = end {
             slot.barrier = number;
@@ -196,7 +205,11 @@ impl Code {
             } => Some(*thread as usize),
             _ => None,
         };
-        slot.ready.push_back(Segment { ops, given: 0, end });
+        slot.ready.push_back(Segment {
+            batch,
+            given: 0,
+            end,
+        });
         if let Some(new) = begins.and_then(|t| self.threads.get_mut(t)) {
             new.started = true;
         }
@@ -209,7 +222,7 @@ impl Program for Code {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-        batch.ops.clear();
+        batch.clear();
         let at = thread as usize;
         if at >= self.threads.len() {
             return Err(ProgramError::new(format!(
@@ -221,36 +234,61 @@ impl Program for Code {
         self.run_for(at)?;
         let slot = &mut self.threads[at];
         let segment = &mut slot.ready[0];
-        let left = segment.ops.len() - segment.given;
+        let before = segment.batch.passed.ops as usize;
+        let left = before + segment.batch.ops.len() - segment.given;
         if left > BATCH_OPS {
-            let part = segment.given..segment.given + BATCH_OPS;
-            batch.ops.extend_from_slice(&segment.ops[part]);
-            segment.given += BATCH_OPS;
+            std::mem::swap(&mut batch.passed, &mut segment.batch.passed);
+            let to = segment.given + BATCH_OPS - before;
+            batch
+                .ops
+                .extend_from_slice(&segment.batch.ops[segment.given..to]);
+            segment.given = to;
             return Ok(End::More);
         }
         if segment.given == 0 {
-            std::mem::swap(&mut batch.ops, &mut segment.ops);
+            std::mem::swap(batch, &mut segment.batch);
         } else {
-            batch.ops.extend_from_slice(&segment.ops[segment.given..]);
+            batch
+                .ops
+                .extend_from_slice(&segment.batch.ops[segment.given..]);
         }
-        let Segment { mut ops, end, .. } = slot.ready.remove(0).unwrap_or(Segment {
-            ops: Vec::new(),
+        let Segment {
+            batch: mut used,
+            end,
+            ..
+        } = slot.ready.remove(0).unwrap_or(Segment {
+            batch: Batch::default(),
             given: 0,
             end: End::Exit,
         });
         if self.spare.len() < SPARE {
-            ops.clear();
-            self.spare.push(ops);
+            used.clear();
+            self.spare.push(used);
         }
         if end == End::Exit {
             // Never asked again, but a second answer must not run anything.
             slot.ready.push_back(Segment {
-                ops: Vec::new(),
+                batch: Batch::default(),
                 given: 0,
                 end: End::Exit,
             });
         }
         Ok(end)
+    }
+
+    fn pass(&mut self, instructions: u64, requests: u64) {
+        let (mut made, mut ended) = (0, 0);
+        if instructions > 0 && requests > 0 {
+            // Other threads were run ahead.
+            for segment in self.threads.iter().flat_map(|t| &t.ready) {
+                made += segment.batch.instructions();
+                ended += segment.batch.requests();
+            }
+        }
+        self.leave.give(
+            instructions.saturating_sub(made),
+            requests.saturating_sub(ended),
+        );
     }
 
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {

@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use pagewalk_stream::{Ask, BATCH_OPS, End, Event, Kind, Op, ThreadId, flags};
+use pagewalk_stream::{Ask, BATCH_OPS, Batch, End, Event, Kind, Op, ThreadId, flags};
 use pagewalk_units::VirtAddr;
 
 use crate::layout::CODE;
+use crate::passing::{Leave, Passing};
 
 /// The result of an op, or of plain instructions after it: what makes a later
 /// op wait.
@@ -91,10 +92,10 @@ impl From<Touch> for Start {
 /// What a thread has given and its program has not yet taken.
 #[derive(Default)]
 pub(super) struct Link {
-    pub ops: Vec<Op>,
+    pub batch: Batch,
     pub end: Option<End>,
     /// What [`Thread::note`] put before that.
-    pub noted: Vec<(Vec<Op>, End)>,
+    pub noted: Vec<(Batch, End)>,
     /// What the thread was told when it asked.
     pub reply: Option<u64>,
 }
@@ -136,11 +137,19 @@ pub fn page_touch(va: u64, more: bool) -> [Op; 2] {
 /// Instructions of [`page_touch`].
 pub const PAGE_TOUCH: u64 = 4;
 
+/// A turn begins: whether its ops may be passed over is looked up with the first one.
+const NOT_KNOWN: u64 = u64::MAX;
+
 /// See the module.
 pub struct Thread {
     ops: Vec<Op>,
     /// Ops before those in `ops`.
     given: u64,
+    /// Ops in `ops` with which a turn ends: [`FULL`] without those that were passed over.
+    most: usize,
+    /// Instructions that may be passed over in this turn, or [`NOT_KNOWN`].
+    passing: u64,
+    over: Box<Passing>,
     link: SharedLink,
     barriers: u64,
     start: Start,
@@ -194,11 +203,15 @@ impl Thread {
         stack: u64,
         start: Start,
         bulk: Arc<AtomicU64>,
+        leave: Arc<Leave>,
         first: bool,
     ) -> Self {
         Thread {
             ops: Vec::with_capacity(BATCH_OPS),
             given: 0,
+            most: FULL,
+            passing: NOT_KNOWN,
+            over: Box::new(Passing::new(leave)),
             link,
             barriers: 0,
             start,
@@ -213,7 +226,7 @@ impl Thread {
     /// of the algorithm.
     #[inline(always)]
     pub fn full(&self) -> bool {
-        self.ops.len() >= FULL
+        self.ops.len() >= self.most
     }
 
     /// Gives way, so that what was emitted is simulated.
@@ -223,6 +236,7 @@ impl Thread {
 
     /// Announces `event` after the ops so far.
     pub fn event(&mut self, event: Event) -> Pause {
+        self.over.change(&event);
         self.hand_over(End::Event { event, ticket: 0 })
     }
 
@@ -230,9 +244,13 @@ impl Thread {
     /// [`pause`](Self::pause), which hands the op over.
     #[inline(always)]
     pub fn request(&mut self) {
-        debug_assert!(!self.ops.is_empty(), "its last op is handed over");
         if let Some(last) = self.ops.last_mut() {
             last.flags |= flags::REQUEST;
+        } else {
+            debug_assert!(self.over.passed.ops > 0, "its last op is handed over");
+            if !self.over.request() {
+                self.passing = 0;
+            }
         }
     }
 
@@ -264,10 +282,20 @@ impl Thread {
     /// cannot wait. Rare events only, and none that starts a thread.
     pub fn note(&mut self, event: Event) {
         debug_assert!(!matches!(event, Event::Spawn { .. }));
+        self.over.change(&event);
+        self.part(End::Event { event, ticket: 0 });
+        self.most = FULL;
+    }
+
+    /// What there is goes out with this end, and the turn goes on.
+    fn part(&mut self, end: End) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         self.given += self.ops.len() as u64;
-        let ops = std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS));
-        link.noted.push((ops, End::Event { event, ticket: 0 }));
+        let batch = Batch {
+            passed: std::mem::take(&mut self.over.passed),
+            ops: std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS)),
+        };
+        link.noted.push((batch, end));
     }
 
     /// The first thing of the first thread. With initialisation by stores, all of
@@ -323,9 +351,15 @@ impl Thread {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(link.end.is_none(), "a pause that was not awaited");
         self.given += self.ops.len() as u64;
-        std::mem::swap(&mut link.ops, &mut self.ops);
+        std::mem::swap(&mut link.batch.ops, &mut self.ops);
+        std::mem::swap(&mut link.batch.passed, &mut self.over.passed);
         self.ops.clear();
+        self.over.passed.clear();
         link.end = Some(end);
+        if self.passing != NOT_KNOWN {
+            self.over.end(self.passing);
+        }
+        (self.most, self.passing) = (FULL, NOT_KNOWN);
         Pause(false)
     }
 
@@ -395,10 +429,36 @@ impl Thread {
     #[inline(always)]
     fn push(&mut self, op: Op) -> Value {
         self.ops.push(op);
+        if self.passing != 0 {
+            self.pass_last();
+        }
         Value {
             op: self.given + self.ops.len() as u64,
             after: 0,
         }
+    }
+
+    /// Passes over the op just pushed, if it may be: so that without leave it is written once, where
+    /// it goes.
+    #[inline(never)]
+    fn pass_last(&mut self) {
+        if self.passing == NOT_KNOWN {
+            self.passing = self.over.begin();
+        }
+        if self.passing == 0 {
+            return;
+        }
+        // What asks is to be answered.
+        let Some(op) = self.ops.pop_if(|op| op.kind != Kind::Ask) else {
+            return;
+        };
+        if self.over.passed.ops == BATCH_OPS as u64 {
+            self.part(End::More);
+        }
+        self.passing = self.passing.saturating_sub(u64::from(op.insns));
+        self.most = self.most.saturating_sub(1);
+        self.given += 1;
+        self.over.pass(&op);
     }
 
     /// Distances and latencies of the producers as the next op names them.
@@ -526,8 +586,12 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        link.ops = std::mem::take(&mut self.ops);
+        link.batch.ops = std::mem::take(&mut self.ops);
+        link.batch.passed = std::mem::take(&mut self.over.passed);
         link.end = Some(End::Exit);
+        if self.passing != NOT_KNOWN {
+            self.over.end(self.passing);
+        }
     }
 }
 

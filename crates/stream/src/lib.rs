@@ -11,7 +11,7 @@ mod unseen;
 
 pub use ended::Ended;
 pub use mix::{Mix, Opens};
-use pagewalk_units::VirtAddr;
+use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing};
 pub use unseen::{Unseen, Why};
 
@@ -96,16 +96,47 @@ pub const BATCH_OPS: usize = 4096;
 /// A stretch of one thread's stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// What comes before the ops, of which nobody needs more: empty unless the program was told
+    /// so ([`Program::pass`]).
+    pub passed: Passed,
     /// In program order; at most [`BATCH_OPS`].
     pub ops: Vec<Op>,
+}
+
+/// A stretch of one thread's stream without its ops.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Ops that are not there.
+    pub ops: u64,
+    /// Instructions of those.
+    pub instructions: u64,
+    /// How many of them end a request ([`flags::REQUEST`]).
+    pub requests: u64,
+    /// What they touch, in program order: of each page and kind at least the first access since
+    /// the program last changed its address space.
+    pub touched: Vec<(u64, Access)>,
+}
+
+impl Passed {
+    /// Nothing.
+    pub fn clear(&mut self) {
+        self.touched.clear();
+        (self.ops, self.instructions, self.requests) = (0, 0, 0);
+    }
 }
 
 impl Batch {
     /// An empty batch with room for [`BATCH_OPS`].
     pub fn new() -> Self {
         Batch {
+            passed: Passed::default(),
             ops: Vec::with_capacity(BATCH_OPS),
         }
+    }
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.passed.clear();
+        self.ops.clear();
     }
     /// Whether nothing more fits.
     pub fn is_full(&self) -> bool {
@@ -113,7 +144,13 @@ impl Batch {
     }
     /// Instructions in the batch.
     pub fn instructions(&self) -> u64 {
-        self.ops.iter().map(|o| u64::from(o.insns)).sum()
+        let ops = self.ops.iter().map(|o| u64::from(o.insns));
+        self.passed.instructions + ops.sum::<u64>()
+    }
+    /// Requests that end in the batch.
+    pub fn requests(&self) -> u64 {
+        let ends = |o: &&Op| o.flags & flags::REQUEST != 0;
+        self.passed.requests + self.ops.iter().filter(ends).count() as u64
     }
 }
 
@@ -181,7 +218,7 @@ impl Units {
     /// The same of a batch with so many instructions, which are not counted again.
     pub fn pass_counted(&mut self, batch: &Batch, instructions: u64, end: &End) {
         let ends = u64::from(!matches!(end, End::More | End::Empty));
-        self.ops += batch.ops.len() as u64 + ends;
+        self.ops += batch.passed.ops + batch.ops.len() as u64 + ends;
         self.instructions += instructions + ends;
     }
     /// How far that is.
@@ -423,6 +460,12 @@ pub trait Program: Send {
     fn facts(&self) -> Facts;
     /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError>;
+    /// Of the next so many instructions and requests, all threads together and whichever end first, nobody
+    /// needs more than what they touch, until this is said anew: a program may give them as
+    /// [`Batch::passed`]. Batches end where they would without.
+    fn pass(&mut self, instructions: u64, requests: u64) {
+        let _ = (instructions, requests);
+    }
     /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:
     /// no machine that runs the program has a shortcut, and it does without.
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {

@@ -36,6 +36,19 @@ impl TouchFilter {
 }
 
 impl Machine {
+    /// What the program has done when the machine no longer skips, as far as is known: nothing
+    /// if it does not now.
+    pub(super) fn skipped_until(&self) -> Work {
+        if !self.plan.phase.skips() {
+            return Work::default();
+        }
+        let mut until = self.plan.left;
+        let reach = |left: &mut u64, done| *left = left.saturating_add(done);
+        reach(&mut until.instructions, self.executed.instructions);
+        reach(&mut until.requests, self.executed.requests);
+        until
+    }
+
     /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.
     pub(super) fn skip(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
         let thread = self
@@ -51,6 +64,16 @@ impl Machine {
         let ops = &item.batch.ops;
         let left = self.plan.left;
         let mut done = Work::default();
+        if std::mem::take(&mut thread.passes) {
+            let passed = &item.batch.passed;
+            for (at, access) in &passed.touched {
+                self.touch(core, process, asid, *at, *access)?;
+            }
+            done = Work {
+                instructions: passed.instructions,
+                requests: passed.requests,
+            };
+        }
         let mut at = from;
         let mut pc_page = u64::MAX;
         while at < ops.len() && done.is_within(left) {

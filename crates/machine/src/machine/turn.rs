@@ -56,12 +56,13 @@ impl Machine {
         };
         self.run_background(core)?;
         let id = self.on_core[core].expect("next_core gives a core with a thread");
+        let until = self.skipped_until();
         let thread = self
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
         match &thread.item {
-            Some(item) if thread.at < item.batch.ops.len() => {}
+            Some(item) if thread.passes || thread.at < item.batch.ops.len() => {}
             Some(_) => {
                 let item = thread.item.take().expect("just seen");
                 let end = item.end.clone();
@@ -75,7 +76,7 @@ impl Machine {
                 return Ok(None);
             }
             None => {
-                match hub.next(me, id).map_err(program)? {
+                match hub.next(me, id, until).map_err(program)? {
                     Supply::Item(item) => {
                         thread.begin(item);
                         self.turn -= 1;
@@ -120,6 +121,7 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
+        debug_assert!(!thread.passes, "it was made for machines that skip");
         let (process, from) = (thread.process, thread.at);
         // Back when the core is: it may need a reply in between.
         let item: Item = thread.item.take().expect("checked by step");

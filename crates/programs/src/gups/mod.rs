@@ -33,6 +33,7 @@ mod check;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use pagewalk_stream::{
     BATCH_OPS, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
@@ -43,6 +44,7 @@ use rand::Rng as _;
 use crate::entry::{Entry, Values};
 use crate::info::{ParamInfo, REGION, WorkloadInfo};
 use crate::layout::{CODE, Layout};
+use crate::passing::{Leave, Passing};
 use crate::size::format_size;
 use crate::thread::{PAGE_TOUCH, Start, Touch, page_touch};
 
@@ -311,6 +313,8 @@ pub(crate) struct Gups {
     mask: u64,
     joined: bool,
     roi_ended: bool,
+    leave: Arc<Leave>,
+    over: Passing,
 }
 
 impl Gups {
@@ -340,7 +344,10 @@ impl Gups {
                 }
             })
             .collect();
+        let leave = Arc::<Leave>::default();
         Ok(Gups {
+            over: Passing::new(Arc::clone(&leave)),
+            leave,
             facts: wanted.facts("", INSTRUCTIONS_PER_UPDATE, INSTRUCTIONS_PER_ROUND),
             setup: wanted.setup(table, layout, values.options.threads),
             workers,
@@ -505,7 +512,24 @@ impl Program for Gups {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-        batch.ops.clear();
+        batch.clear();
+        let end = self.fill_whole(thread, batch)?;
+        if thread == 0 {
+            self.over.condense(batch);
+        }
+        Ok(end)
+    }
+
+    fn pass(&mut self, instructions: u64, requests: u64) {
+        // Of several each would need pages of its own.
+        let alone = self.workers.len() == 1;
+        self.leave
+            .give(if alone { instructions } else { 0 }, requests);
+    }
+}
+
+impl Gups {
+    fn fill_whole(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
         if thread == 0
             && let Some(step) = self.setup.pop_front()
         {

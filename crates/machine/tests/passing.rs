@@ -1,0 +1,167 @@
+//! What is skipped is made without its ops where that changes nothing: no result differs from that
+//! of a program that gives them all.
+
+mod common;
+
+use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_programs::{Options, build, workloads};
+use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Forwards leave to pass over, or keeps it for itself; counts what is passed over.
+struct Watched {
+    program: Box<dyn Program>,
+    forwards: bool,
+    passed: Arc<AtomicU64>,
+}
+
+impl Program for Watched {
+    fn facts(&self) -> Facts {
+        self.program.facts()
+    }
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        let end = self.program.fill(thread, batch)?;
+        self.passed.fetch_add(batch.passed.instructions, Relaxed);
+        Ok(end)
+    }
+    fn pass(&mut self, instructions: u64, requests: u64) {
+        if self.forwards {
+            self.program.pass(instructions, requests);
+        }
+    }
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.answer(thread, reply);
+    }
+    fn gone(&mut self, thread: ThreadId) {
+        self.program.gone(thread);
+    }
+}
+
+/// The program on `designs`, and the instructions that were passed over.
+fn run(
+    name: &str,
+    threads: u32,
+    params: &[(&str, &str)],
+    spec: &RunSpec,
+    forwards: bool,
+) -> (RunResult, u64) {
+    let options = Options {
+        size_bytes: ["gups", "kmer"].contains(&name).then_some(4 << 20),
+        threads,
+        seed: 3,
+        params: (params.iter())
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+    };
+    let passed = Arc::new(AtomicU64::new(0));
+    let program = Watched {
+        program: build(name, &options).unwrap(),
+        forwards,
+        passed: Arc::clone(&passed),
+    };
+    let result = common::installation()
+        .run_program(spec, Box::new(program), &mut |_| true)
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    (result, passed.load(Relaxed))
+}
+
+/// Everything but what the host took.
+fn text(mut result: RunResult) -> String {
+    for d in &mut result.designs {
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+    }
+    let mut value = serde_json::to_value(&result).unwrap();
+    value.as_object_mut().unwrap().remove("host");
+    value.to_string()
+}
+
+fn spec(designs: &[&str], limits: serde_json::Value, set: &[&str]) -> RunSpec {
+    serde_json::from_value(json!({
+        "machine": "epyc-milan", "designs": designs, "limits": limits, "set": set,
+    }))
+    .unwrap()
+}
+
+fn small(name: &str, group: &str) -> Vec<(&'static str, &'static str)> {
+    match group {
+        "graph" => vec![("scale", "12")],
+        _ if name.starts_with("kv-") => vec![("keys", "5000")],
+        _ => vec![],
+    }
+}
+
+#[test]
+fn results_are_those_of_a_program_that_gives_all_its_ops() {
+    for info in workloads() {
+        let params = small(info.name, info.group);
+        let limits = json!({"skip": 300_001, "warmup": 1000, "instructions": 20_000});
+        let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
+        let (full, none) = run(info.name, 1, &params, &spec, false);
+        let (result, passed) = run(info.name, 1, &params, &spec, true);
+        assert_eq!(none, 0);
+        // The op that ends it may be of several instructions.
+        assert!(
+            (300_001..300_100).contains(&passed),
+            "{}: {passed}",
+            info.name
+        );
+        assert_eq!(text(result), text(full), "{}", info.name);
+    }
+}
+
+#[test]
+fn requests_regions_and_changes_of_the_address_space_too() {
+    let skip = json!({"skip_requests": 777, "instructions": 20_000});
+    let roi = json!({"roi": true, "skip": 50_000, "instructions": 20_000});
+    let store = [
+        ("keys", "3000"),
+        ("sets", "40"),
+        ("deletes", "20"),
+        ("resize", "yes"),
+        ("populate", "timed"),
+    ];
+    let table = [("keys", "3000"), ("shortcut", "stlt")];
+    let churn = [("rounds", "3"), ("arena", "4KiB")];
+    for (name, params, limits, designs) in [
+        ("kv-hash", &store[..], &skip, &["radix", "thp"][..]),
+        ("kv-dense", &store, &skip, &["mehpt", "revelator"]),
+        ("kv-hash", &table, &skip, &["stlt"]),
+        ("gups", &[], &skip, &["radix"]),
+        ("gups", &[], &roi, &["thp"]),
+        ("bfs", &[("scale", "12")], &roi, &["radix", "revelator-thp"]),
+        (
+            "churn",
+            &churn,
+            &json!({"skip": 800_000, "instructions": 9000}),
+            &["radix", "thp"],
+        ),
+    ] {
+        let spec = spec(designs, limits.clone(), &[]);
+        let (full, _) = run(name, 1, params, &spec, false);
+        let (result, passed) = run(name, 1, params, &spec, true);
+        assert!(passed > 10_000, "{name} {params:?}: {passed}");
+        assert_eq!(text(result), text(full), "{name} {params:?}");
+    }
+}
+
+/// Which of several threads is where when skipping ends is the machine's affair; a TLB in memory,
+/// and a core that knows the wrong path, keep more of what is skipped than pages.
+#[test]
+fn nothing_is_passed_over_where_more_is_needed() {
+    let limits = json!({"skip": 300_000, "instructions": 20_000});
+    for (threads, design, set) in [
+        (2, "radix", &["cores=2"][..]),
+        (1, "pom-tlb", &[]),
+        (1, "radix", &["core.wrong_path.enabled=true"]),
+    ] {
+        let spec = spec(&[design], limits.clone(), set);
+        let params = [("scale", "12")];
+        let (full, _) = run("bfs", threads, &params, &spec, false);
+        let (result, passed) = run("bfs", threads, &params, &spec, true);
+        // One that starts others does so first.
+        assert!(passed < 100 * u64::from(threads), "{design}: {passed}");
+        assert_eq!(text(result), text(full), "{design}");
+    }
+}

@@ -1,0 +1,183 @@
+//! A program that is told that nobody looks: it gives what its ops would have touched and counted,
+//! ends batches where it would have, and is where it would be when somebody looks again.
+
+mod common;
+mod waits;
+
+use std::collections::HashMap;
+
+use common::options;
+use pagewalk_programs::{build, workloads};
+use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Passed, flags};
+use pagewalk_units::Access;
+
+/// What first touches pages: by page whether it was read, and written.
+#[derive(Default)]
+struct Pages(HashMap<u64, (bool, bool)>);
+
+impl Pages {
+    fn touch(&mut self, at: u64, access: Access, touched: &mut Vec<(u64, Access)>) {
+        let write = access == Access::Write;
+        let (read, written) = self.0.entry(at >> 12).or_default();
+        if !*(if write { &mut *written } else { &mut *read }) {
+            touched.push((at, access));
+        }
+        *read = true;
+        *written |= write;
+    }
+}
+
+/// What `batch` is when all of its ops are passed over.
+fn passed_over(batch: &Batch, pages: &mut Pages) -> Passed {
+    let mut passed = Passed {
+        ops: batch.ops.len() as u64,
+        instructions: batch.instructions(),
+        requests: batch.requests(),
+        touched: Vec::new(),
+    };
+    for op in &batch.ops {
+        // Fetching is a read: a page of code is looked at once.
+        pages.touch(op.pc, Access::Fetch, &mut passed.touched);
+        let access = match op.kind {
+            Kind::Load => Access::Read,
+            Kind::Store => Access::Write,
+            Kind::Compute | Kind::Branch | Kind::Ask => continue,
+        };
+        let last = op.va + u64::from(op.size.max(1)) - 1;
+        for at in [op.va, last] {
+            pages.touch(at, access, &mut passed.touched);
+        }
+    }
+    passed
+}
+
+fn takes_away(end: &End) -> bool {
+    let End::Event { event, .. } = end else {
+        return false;
+    };
+    !matches!(
+        event,
+        Event::Map { .. } | Event::Populate { .. } | Event::RoiBegin | Event::RoiEnd
+    )
+}
+
+/// Asks both of `name` for `batches` batches, one of them with leave to pass over `instructions`
+/// and `requests` from the beginning on.
+fn check(
+    name: &str,
+    params: &[(&str, &str)],
+    batches: usize,
+    (instructions, requests): (u64, u64),
+) {
+    let what = format!("{name} {params:?} {instructions} {requests}");
+    let size = match name {
+        "gups" => Some(8 << 20),
+        // Otherwise its arrays are populated for longer.
+        "kmer" => Some(1 << 20),
+        _ => None,
+    };
+    let make =
+        || build(name, &options(size, 1, 3, params)).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+    let (mut full, mut passing) = (make(), make());
+    let (mut one, mut other) = (Batch::new(), Batch::new());
+    let (mut pages, mut left) = (Pages::default(), (instructions, requests));
+    let mut skipped = 0;
+    for number in 0..batches {
+        let end = full.fill(0, &mut one).unwrap();
+        passing.pass(left.0, left.1);
+        assert_eq!(
+            passing.fill(0, &mut other).unwrap(),
+            end,
+            "{what}: {number}"
+        );
+        assert!(one.passed == Passed::default());
+        let count = other.passed.ops as usize;
+        assert!(count + other.ops.len() <= BATCH_OPS);
+        assert!(other.ops[..] == one.ops[count..], "{what}: {number}");
+        // Not a single op more, and none less but those that ask.
+        let before = |n: usize| {
+            (one.ops[..n].iter())
+                .map(|o| (u64::from(o.insns), u64::from(o.flags & flags::REQUEST != 0)))
+                .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        };
+        let within = |n: usize| before(n).0 < left.0 && before(n).1 < left.1;
+        assert!(count == 0 || within(count - 1), "{what}: {number}");
+        assert!(
+            count == one.ops.len() || one.ops[count].kind == Kind::Ask || !within(count),
+            "{what}: {number}"
+        );
+        if count > 0 {
+            let part = Batch {
+                ops: one.ops[..count].to_vec(),
+                ..Batch::default()
+            };
+            assert!(
+                other.passed == passed_over(&part, &mut pages),
+                "{what}: {number}"
+            );
+        }
+        skipped += count;
+        left.0 = left.0.saturating_sub(one.instructions());
+        left.1 = left.1.saturating_sub(one.requests());
+        if takes_away(&end) {
+            pages.0.clear();
+        }
+        if matches!(end, End::Ask(_)) {
+            full.answer(0, Some(0));
+            passing.answer(0, Some(0));
+        }
+        if end == End::Exit {
+            break;
+        }
+    }
+    assert!(skipped > 1000, "{what}: {skipped} were passed over");
+}
+
+/// Every program that there is, small.
+fn small(name: &str) -> Vec<(&'static str, &'static str)> {
+    let info = workloads().find(|w| w.name == name).unwrap();
+    match info.group {
+        "graph" => vec![("scale", "12")],
+        _ if name.starts_with("kv-") => vec![("keys", "2000")],
+        _ => vec![],
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_what_is_passed_over() {
+    for info in workloads() {
+        let params = small(info.name);
+        // All of it; so many instructions, in the middle of a batch; so many requests.
+        check(info.name, &params, 300, (u64::MAX, u64::MAX));
+        check(info.name, &params, 300, (123_457, u64::MAX));
+    }
+    for name in ["kv-hash", "kv-dense", "kv-btree", "gups", "dlrm"] {
+        check(name, &small(name), 300, (u64::MAX, 171));
+    }
+}
+
+/// Memory that is given back has to be touched again; what asks is answered.
+#[test]
+fn changes_and_questions_are_seen() {
+    for name in [
+        "kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-flat", "kv-redis",
+    ] {
+        let mut params = vec![
+            ("keys", "1000"),
+            ("sets", "40"),
+            ("deletes", "20"),
+            ("resize", "yes"),
+            ("populate", "timed"),
+        ];
+        check(name, &params, 400, (u64::MAX, u64::MAX));
+        params.push(("shortcut", "stlt"));
+        check(name, &params, 400, (u64::MAX, u64::MAX));
+    }
+    check("churn", &[("rounds", "3")], 400, (u64::MAX, u64::MAX));
+    check(
+        "churn",
+        &[("rounds", "3"), ("arena", "4KiB")],
+        400,
+        (2_000_000, u64::MAX),
+    );
+}

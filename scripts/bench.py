@@ -332,8 +332,10 @@ def linear() -> str:
 
 def skipping() -> str:
     """What another skipped instruction costs: a long skip less a short one."""
-    names = ("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis")
-    names += ("xsbench", "dlrm", "kmer", "mummer", "sysbench")
+    names = (
+        *("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis"),
+        *("xsbench", "dlrm", "kmer", "mummer", "sysbench"),
+    )
     few, many = 1_000_000, 1_001_000_000
     rows, rates = [], []
     for name in names:

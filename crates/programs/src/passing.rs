@@ -140,7 +140,7 @@ impl Passing {
     /// The op that was passed last ends a request; whether more may be passed.
     pub(super) fn request(&mut self) -> bool {
         self.passed.requests += 1;
-        self.requests -= 1;
+        self.requests = self.requests.saturating_sub(1);
         self.requests > 0
     }
 

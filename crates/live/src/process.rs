@@ -73,6 +73,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// One that has not brought its memory yet; `who` it is, if that is known.
     pub fn new(who: Option<Identity>) -> Process {
         Process {
             who,

@@ -136,8 +136,6 @@ struct State {
     pool: Vec<Batch>,
     /// Instructions and requests of all batches that were made.
     work: Work,
-    /// Requests are counted, too.
-    counts_requests: bool,
     /// Programs of the program's processes that are not followed.
     unseen: Vec<Unseen>,
 }
@@ -188,7 +186,7 @@ impl State {
     }
 
     /// Takes over what the program gave for `thread`; whether that was anything.
-    fn add(&mut self, thread: ThreadId, batch: Batch, end: End) -> bool {
+    fn add(&mut self, thread: ThreadId, batch: Batch, end: End, passes: Passes) -> bool {
         let Some(queue) = self.threads.get_mut(&thread) else {
             return false;
         };
@@ -216,10 +214,10 @@ impl State {
             _ => None,
         };
         let instructions = batch.instructions();
-        self.work.instructions += instructions;
-        if self.counts_requests {
-            self.work.requests += batch.requests();
-        }
+        self.work += Work {
+            instructions,
+            requests: passes.requests(&batch),
+        };
         queue.items.push_back(Item {
             instructions,
             batch: Arc::new(batch),
@@ -258,6 +256,16 @@ pub(crate) enum Passes {
     ByRequests,
 }
 
+impl Passes {
+    /// Requests that end in `batch`, counted only where they matter.
+    fn requests(self, batch: &Batch) -> u64 {
+        match self {
+            Passes::ByRequests => batch.requests(),
+            Passes::Never | Passes::ByInstructions => 0,
+        }
+    }
+}
+
 /// The shared end of a program.
 pub(crate) struct Hub {
     state: Mutex<State>,
@@ -267,8 +275,8 @@ pub(crate) struct Hub {
     changes: Arc<Changes>,
     /// The only machine answers what the program asks.
     answers: bool,
-    /// The program may pass over what no machine looks at.
-    passes: bool,
+    /// Whether the program may pass over what no machine looks at.
+    passes: Passes,
 }
 
 impl Hub {
@@ -293,12 +301,11 @@ impl Hub {
                 progress: vec![0; machines],
                 pool: Vec::new(),
                 work: Work::default(),
-                counts_requests: passes == Passes::ByRequests,
                 unseen: Vec::new(),
             }),
             changes,
             answers,
-            passes: passes != Passes::Never,
+            passes,
         }
     }
 
@@ -336,12 +343,12 @@ impl Hub {
             }
             // With several threads it depends on the machine which of them comes to the end of
             // what is skipped, and where.
-            if self.passes && state.made == 1 {
+            if self.passes != Passes::Never && state.made == 1 {
                 passed = until.less(state.work);
             }
             state.pool.pop().unwrap_or_default()
         };
-        if self.passes {
+        if self.passes != Passes::Never {
             program.pass(passed.instructions, passed.requests);
         }
         let made = program.fill(thread, &mut batch).and_then(plausible);
@@ -350,7 +357,7 @@ impl Hub {
         }
         let mut state = lock(&self.state);
         let added = match made {
-            Ok(end) => state.add(thread, batch, end),
+            Ok(end) => state.add(thread, batch, end, self.passes),
             Err(e) => {
                 if let Some(queue) = state.threads.get_mut(&thread) {
                     queue.error = Some(e);

@@ -2,15 +2,11 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
 use pagewalk_machine::{Account, DesignResult, RunError, RunResult};
-use pagewalk_stream::{
-    Backing, Batch, End, Event, Facts, Kind, Mix, Op, Opens, Program, ProgramError, ThreadId,
-};
-use pagewalk_units::VirtAddr;
+use pagewalk_stream::{Mix, Opens};
 use serde_json::{Value, json};
 
+use common::forks::Forks;
 use common::{ONE_CHANNEL, metric, run_spec};
 
 const N: u64 = 60_000;
@@ -341,57 +337,9 @@ fn one_program_has_no_accounts() {
     }
 }
 
-/// A process whose children store to a page and end as processes do.
-#[derive(Default)]
-struct Forks {
-    steps: BTreeMap<ThreadId, u32>,
-    children: u32,
-}
-
-impl Program for Forks {
-    fn facts(&self) -> Facts {
-        Facts::default()
-    }
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-        batch.ops.clear();
-        let step = self.steps.entry(thread).or_default();
-        *step += 1;
-        let first = *step == 1;
-        let event = |event| End::Event { event, ticket: 0 };
-        let data = 0x1000_0000;
-        if (thread, first) == (0, true) {
-            return Ok(event(Event::Map {
-                at: VirtAddr(data),
-                bytes: 1 << 20,
-                writable: true,
-                backing: Backing::Anonymous,
-            }));
-        }
-        batch.ops.extend((0..8).map(|page| Op {
-            pc: data,
-            va: data + 4096 * page,
-            insns: 1,
-            kind: Kind::Store,
-            size: 8,
-            ..Op::default()
-        }));
-        if thread > 0 {
-            return Ok(event(Event::ProcessExit { status: 0 }));
-        }
-        if self.children == 20 {
-            return Ok(End::Exit);
-        }
-        self.children += 1;
-        Ok(event(Event::Fork {
-            process: self.children,
-            thread: self.children,
-        }))
-    }
-}
-
 #[test]
 fn processes_of_a_program_end_without_the_others() {
-    let forks: Opens = Box::new(|| Ok(Box::new(Forks::default())));
+    let forks: Opens = Box::new(|| Ok(Box::new(Forks::new(20, false, |_| ()).0)));
     let gups: Opens = Box::new(|| {
         let options = pagewalk_programs::Options {
             size_bytes: Some(1 << 20),

@@ -2,11 +2,14 @@
 //! of a program that gives them all.
 
 mod common;
+#[path = "../../programs/tests/small/mod.rs"]
+mod small;
 
 use pagewalk_machine::{RunResult, RunSpec};
-use pagewalk_programs::{Options, build, workloads};
+use pagewalk_programs::{build, workloads};
 use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
 use serde_json::json;
+use small::small;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -47,14 +50,7 @@ fn run(
     spec: &RunSpec,
     forwards: bool,
 ) -> (RunResult, u64) {
-    let options = Options {
-        size_bytes: ["gups", "kmer"].contains(&name).then_some(4 << 20),
-        threads,
-        seed: 3,
-        params: (params.iter())
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect(),
-    };
+    let options = small(name, threads, params);
     let passed = Arc::new(AtomicU64::new(0));
     let program = Watched {
         program: build(name, &options).unwrap(),
@@ -84,22 +80,13 @@ fn spec(designs: &[&str], limits: serde_json::Value, set: &[&str]) -> RunSpec {
     .unwrap()
 }
 
-fn small(name: &str, group: &str) -> Vec<(&'static str, &'static str)> {
-    match group {
-        "graph" => vec![("scale", "12")],
-        _ if name.starts_with("kv-") => vec![("keys", "5000")],
-        _ => vec![],
-    }
-}
-
 #[test]
 fn results_are_those_of_a_program_that_gives_all_its_ops() {
     for info in workloads() {
-        let params = small(info.name, info.group);
         let limits = json!({"skip": 300_001, "warmup": 1000, "instructions": 20_000});
         let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
-        let (full, none) = run(info.name, 1, &params, &spec, false);
-        let (result, passed) = run(info.name, 1, &params, &spec, true);
+        let (full, none) = run(info.name, 1, &[], &spec, false);
+        let (result, passed) = run(info.name, 1, &[], &spec, true);
         assert_eq!(none, 0);
         // The op that ends it may be of several instructions.
         assert!(

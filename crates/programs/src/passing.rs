@@ -8,7 +8,7 @@ use pagewalk_stream::{Batch, Event, Kind, Op, Passed, flags};
 use pagewalk_units::Access;
 use rustc_hash::FxHashMap;
 
-/// What the threads of a program may still pass over together. One of them runs at a time.
+/// What a program may still pass over, and what its threads have changed.
 #[derive(Default)]
 pub(super) struct Leave {
     instructions: AtomicU64,
@@ -19,6 +19,7 @@ pub(super) struct Leave {
 }
 
 impl Leave {
+    /// So much may be passed over from now on.
     pub(super) fn give(&self, instructions: u64, requests: u64) {
         // Below what a thread has for "not known".
         self.instructions.store(instructions.min(1 << 62), Relaxed);

@@ -1,15 +1,14 @@
 //! A program that is told that nobody looks: it gives what its ops would have touched and counted,
 //! ends batches where it would have, and is where it would be when somebody looks again.
 
-mod common;
-mod waits;
+mod small;
 
 use std::collections::HashMap;
 
-use common::options;
 use pagewalk_programs::{build, workloads};
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Passed, flags};
 use pagewalk_units::Access;
+use small::small;
 
 /// What first touches pages: by page whether it was read, and written.
 #[derive(Default)]
@@ -70,14 +69,8 @@ fn check(
     (instructions, requests): (u64, u64),
 ) {
     let what = format!("{name} {params:?} {instructions} {requests}");
-    let size = match name {
-        "gups" => Some(8 << 20),
-        // Otherwise its arrays are populated for longer.
-        "kmer" => Some(1 << 20),
-        _ => None,
-    };
-    let make =
-        || build(name, &options(size, 1, 3, params)).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+    let options = small(name, 1, params);
+    let make = || build(name, &options).unwrap_or_else(|e| panic!("{what}: {e:?}"));
     let (mut full, mut passing) = (make(), make());
     let (mut one, mut other) = (Batch::new(), Batch::new());
     let (mut pages, mut left) = (Pages::default(), (instructions, requests));
@@ -133,26 +126,15 @@ fn check(
     assert!(skipped > 1000, "{what}: {skipped} were passed over");
 }
 
-/// Every program that there is, small.
-fn small(name: &str) -> Vec<(&'static str, &'static str)> {
-    let info = workloads().find(|w| w.name == name).unwrap();
-    match info.group {
-        "graph" => vec![("scale", "12")],
-        _ if name.starts_with("kv-") => vec![("keys", "2000")],
-        _ => vec![],
-    }
-}
-
 #[test]
 fn nothing_is_lost_of_what_is_passed_over() {
     for info in workloads() {
-        let params = small(info.name);
         // All of it; so many instructions, in the middle of a batch; so many requests.
-        check(info.name, &params, 300, (u64::MAX, u64::MAX));
-        check(info.name, &params, 300, (123_457, u64::MAX));
+        check(info.name, &[], 300, (u64::MAX, u64::MAX));
+        check(info.name, &[], 300, (123_457, u64::MAX));
     }
     for name in ["kv-hash", "kv-dense", "kv-btree", "gups", "dlrm"] {
-        check(name, &small(name), 300, (u64::MAX, 171));
+        check(name, &[], 300, (u64::MAX, 171));
     }
 }
 

@@ -78,6 +78,7 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
+/// What the engine told this process. It ends if it is asked before that.
 pub fn settings() -> &'static Settings {
     SETTINGS
         .get()
@@ -110,6 +111,7 @@ pub fn program() -> Option<&'static Path> {
     PROGRAM.get()?.as_deref()
 }
 
+/// The memory that this process shares with the engine.
 pub fn segment() -> &'static Segment {
     // SAFETY: set in `start` before QEMU can call anything, and never freed.
     unsafe { &*SEGMENT.load(Acquire) }

@@ -24,6 +24,10 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Reads QEMU's arguments for the plugin, `key=value` each.
+    ///
+    /// # Errors
+    /// One that is not known or makes no sense, or none that names the socket.
     pub fn parse<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Result<Settings, String> {
         let mut s = Settings {
             socket: String::new(),

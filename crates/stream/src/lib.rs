@@ -460,9 +460,10 @@ pub trait Program: Send {
     fn facts(&self) -> Facts;
     /// Clears `batch` and fills it with the next ops of `thread`, and says why it ended there.
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError>;
-    /// Of the next so many instructions and requests, all threads together and whichever end first, nobody
-    /// needs more than what they touch, until this is said anew: a program may give them as
-    /// [`Batch::passed`]. Batches end where they would without.
+    /// Of the next so many instructions and requests, whichever end first, nobody needs more than
+    /// what they touch, until this is said anew: a program may give them as [`Batch::passed`].
+    /// Batches end where they would without. Nothing may be passed over any more once a second
+    /// thread has started: which of them is where depends on the machine.
     fn pass(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
     }

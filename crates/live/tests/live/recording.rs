@@ -23,6 +23,7 @@ fn launch(options: LiveOptions, path: &Path) -> LiveRecording {
     .unwrap()
 }
 
+/// Runs `argv` and records it to `path`: what was written, and its exit status.
 pub fn recorded(argv: &[&str], path: &Path) -> (Written, Option<i32>) {
     let mut options = options(argv);
     options.stdio[1] = Some(tempfile::tempfile().unwrap());

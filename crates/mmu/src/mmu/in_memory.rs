@@ -50,6 +50,7 @@ pub(super) struct InMemory {
 }
 
 impl InMemory {
+    /// The core's part of such a TLB.
     pub fn new(spec: &InMemoryTlbSpec) -> Self {
         let InMemoryTlbSpec::Pom(spec) = spec;
         InMemory {
@@ -83,6 +84,7 @@ impl InMemory {
         self.stats.merged += u64::from(!walked);
     }
 
+    /// Its counters.
     pub fn stats(&self) -> InMemoryStats {
         let s = &self.stats;
         let reads = |level: Level| self.reads[level as usize];

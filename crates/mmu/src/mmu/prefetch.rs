@@ -60,6 +60,7 @@ pub(super) struct Prefetching {
 }
 
 impl Prefetching {
+    /// The prefetcher of `spec` with an empty buffer.
     pub fn new(spec: &TlbPrefetcherSpec) -> Self {
         let capacity = spec.buffer() as usize;
         Prefetching {
@@ -139,6 +140,7 @@ impl Prefetching {
         self.buffer.push_back(held);
     }
 
+    /// Forgets the translations in the buffer that `what` is about.
     pub fn invalidate(&mut self, what: &Invalidation) {
         self.buffer.retain(|k| !k.overlaps(what));
     }

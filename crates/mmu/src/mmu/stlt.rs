@@ -116,6 +116,7 @@ impl StltUnit {
         held.find_map(|h| h.answer(lookup, now, lent))
     }
 
+    /// Forgets the translations in the buffer that `what` is about.
     pub fn invalidate(&mut self, what: &Invalidation) {
         for kept in &mut self.stb {
             if kept.is_some_and(|k| k.overlaps(what)) {

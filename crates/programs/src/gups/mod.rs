@@ -521,10 +521,7 @@ impl Program for Gups {
     }
 
     fn pass(&mut self, instructions: u64, requests: u64) {
-        // Of several each would need pages of its own.
-        let alone = self.workers.len() == 1;
-        self.leave
-            .give(if alone { instructions } else { 0 }, requests);
+        self.leave.give(instructions, requests);
     }
 }
 

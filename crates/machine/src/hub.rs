@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
 
+use crate::plan::Needs;
 use crate::work::Work;
 
 /// A batch and why it ended.
@@ -319,8 +320,8 @@ impl Hub {
         lock(&self.state).unseen.clone()
     }
 
-    /// The next item of `thread` for `machine`, which skips until so much work is done since the
-    /// program began.
+    /// The next item of `thread` for `machine`, which needs no more of it than is said until so
+    /// much work is done since the program began.
     ///
     /// # Errors
     /// The program cannot go on; every machine that reaches this place is told.
@@ -328,7 +329,7 @@ impl Hub {
         &self,
         machine: usize,
         thread: ThreadId,
-        until: Work,
+        (needs, until): (Needs, Work),
     ) -> Result<Supply, ProgramError> {
         if let Some(supply) = lock(&self.state).buffered(machine, thread) {
             return supply;
@@ -348,8 +349,10 @@ impl Hub {
             }
             state.pool.pop().unwrap_or_default()
         };
-        if self.passes != Passes::Never {
-            program.pass(passed.instructions, passed.requests);
+        match needs {
+            _ if self.passes == Passes::Never => {}
+            Needs::Lines => program.follow(passed.instructions, passed.requests),
+            Needs::Pages | Needs::Ops => program.pass(passed.instructions, passed.requests),
         }
         let made = program.fill(thread, &mut batch).and_then(plausible);
         if matches!(made, Ok(End::Ask(_))) && !self.answers {
@@ -452,7 +455,16 @@ mod tests {
         Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
     };
 
-    use super::{Changes, Hub, Passes, Supply, WINDOW, Work, lock};
+    use super::{Changes, Hub, Needs, Passes, Supply, WINDOW, Work, lock};
+
+    /// A machine that needs all of its program.
+    const ALL: (Needs, Work) = (
+        Needs::Ops,
+        Work {
+            instructions: 0,
+            requests: 0,
+        },
+    );
 
     fn hub(program: impl Program + 'static, machines: usize) -> Hub {
         Hub::new(
@@ -505,7 +517,7 @@ mod tests {
     fn drain(hub: &Hub, machine: usize, thread: ThreadId, n: usize) -> (Vec<u64>, Option<Supply>) {
         let mut seen = vec![];
         for _ in 0..n {
-            match hub.next(machine, thread, Work::default()).unwrap() {
+            match hub.next(machine, thread, ALL).unwrap() {
                 Supply::Item(item) => {
                     assert_eq!(item.instructions, item.batch.instructions());
                     seen.extend(item.batch.ops.iter().map(|o| o.pc));
@@ -573,7 +585,7 @@ mod tests {
         for _ in 0..100_000 {
             let m = slowest(&hub);
             let other = 1 - m as u32;
-            match hub.next(m, other, Work::default()).unwrap() {
+            match hub.next(m, other, ALL).unwrap() {
                 Supply::Item(item) => done[m] += item.batch.ops.len(),
                 Supply::Ahead => panic!("the slowest is never told that it is ahead"),
                 Supply::Empty => unreachable!(),
@@ -625,15 +637,15 @@ mod tests {
         };
         let hub = hub(program, 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0, Work::default())));
-        assert!(matches!(hub.next(0, 0, Work::default()), Ok(Supply::Empty)));
+        assert!(item(hub.next(0, 0, ALL)));
+        assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Empty)));
         std::thread::scope(|s| {
             s.spawn(|| hub.wait_for_program());
             waiting.recv().unwrap();
             // Buffered: at once, though the other one waits.
-            assert!(item(hub.next(1, 0, Work::default())));
+            assert!(item(hub.next(1, 0, ALL)));
             // Not made yet: once the other one has stopped waiting.
-            let asks = s.spawn(|| item(hub.next(1, 0, Work::default())));
+            let asks = s.spawn(|| item(hub.next(1, 0, ALL)));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!asks.is_finished());
             go.send(()).unwrap();
@@ -674,12 +686,12 @@ mod tests {
         };
         let hub = hub(program, 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0, Work::default())) && item(hub.next(0, 0, Work::default())));
+        assert!(item(hub.next(0, 0, ALL)) && item(hub.next(0, 0, ALL)));
         std::thread::scope(|s| {
-            let first = s.spawn(|| item(hub.next(0, 0, Work::default())));
+            let first = s.spawn(|| item(hub.next(0, 0, ALL)));
             making.recv().unwrap();
             let second = s.spawn(|| {
-                item(hub.next(1, 0, Work::default())) && item(hub.next(1, 0, Work::default()))
+                item(hub.next(1, 0, ALL)) && item(hub.next(1, 0, ALL))
             });
             for _ in 0..6000 {
                 if second.is_finished() {
@@ -766,12 +778,12 @@ mod tests {
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
         for thread in 0..100 {
             for machine in [0, 1] {
-                assert!(item(hub.next(machine, thread, Work::default())));
+                assert!(item(hub.next(machine, thread, ALL)));
                 // Its process ends every third one.
                 if thread % 3 == 0 {
                     hub.gone(machine, thread);
                 } else {
-                    assert!(item(hub.next(machine, thread, Work::default())));
+                    assert!(item(hub.next(machine, thread, ALL)));
                 }
             }
             let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
@@ -794,14 +806,14 @@ mod tests {
         let hub = hub(program.clone(), 2);
         let item = |supply| matches!(supply, Ok(Supply::Item(_)));
         for thread in 0..30 {
-            assert!(item(hub.next(1, thread, Work::default())));
+            assert!(item(hub.next(1, thread, ALL)));
             if thread % 3 == 0 {
                 hub.gone(1, thread);
             } else {
-                assert!(item(hub.next(1, thread, Work::default())));
+                assert!(item(hub.next(1, thread, ALL)));
             }
             // The other comes less far.
-            assert!(thread > 10 || item(hub.next(0, thread, Work::default())));
+            assert!(thread > 10 || item(hub.next(0, thread, ALL)));
         }
         let kept = || lock(&hub.state).threads.keys().copied().collect::<Vec<_>>();
         assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
@@ -846,7 +858,7 @@ mod tests {
         let hub = hub(program.clone(), 2);
         for machine in [0, 1] {
             for integer in 0..3 {
-                let Ok(Supply::Item(item)) = hub.next(machine, 0, Work::default()) else {
+                let Ok(Supply::Item(item)) = hub.next(machine, 0, ALL) else {
                     panic!("no item")
                 };
                 assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
@@ -867,7 +879,7 @@ mod tests {
         );
         for reply in [Some(5), Some(0)] {
             assert!(matches!(
-                hub.next(0, 0, Work::default()),
+                hub.next(0, 0, ALL),
                 Ok(Supply::Item(_))
             ));
             hub.answer(0, reply);

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Periodic sampling: of every `period` instructions the last `length` are
-/// measured, the others only warm caches, TLBs and predictors.
+/// Sampling: of every `period` instructions `length` are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -11,6 +10,23 @@ pub struct Sample {
     pub length: u64,
     /// Instructions from the start of one period to the next.
     pub period: u64,
+    /// What comes before a sample. `None`: the last `length` of a period are measured, and all
+    /// others warm caches, TLBs and predictors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warming: Option<Warming>,
+}
+
+/// What comes before each sample, which lies anywhere in its period. What lies further back is
+/// passed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warming {
+    /// Instructions of which those lines alone warm caches and TLBs that were not used a moment
+    /// before.
+    pub followed: u64,
+    /// Instructions right before the sample all of whose accesses and branches warm caches, TLBs
+    /// and predictors.
+    pub warmed: u64,
 }
 
 /// What is skipped, what warms and what is measured, in instructions or requests
@@ -100,6 +116,7 @@ mod tests {
             sample: Some(Sample {
                 length: 10,
                 period: 20,
+                warming: None,
             }),
             ..Limits::default()
         };

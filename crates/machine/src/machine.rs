@@ -7,6 +7,7 @@ mod asks;
 mod background;
 mod before;
 mod events;
+mod follow;
 mod kernel;
 mod parts;
 mod phases;
@@ -23,9 +24,9 @@ use pagewalk_memory::{Private, Report, Shared};
 use pagewalk_mmu::{Mmu, WalkRecord};
 use pagewalk_os::{Effects, InferredPages, Os, Pid};
 use pagewalk_stats::Tree;
-use pagewalk_stream::{Ended, Facts, ProcessId, ThreadId};
+use pagewalk_stream::{Ended, Facts, Lines, ProcessId, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
-use pagewalk_units::{Cycle, PhysAddr};
+use pagewalk_units::{Access, Cycle, PhysAddr};
 
 pub use self::accounts::Account;
 use self::background::Background;
@@ -108,6 +109,10 @@ pub(crate) struct Machine {
     /// Instructions skipped on each core: keeps cores in step while no time passes.
     skipped: Vec<u64>,
     touched: TouchFilter,
+    /// Lines that each core used a moment ago, while the machine follows.
+    lines: Vec<Lines>,
+    /// Accesses that are to be followed.
+    to_follow: Vec<(u64, Access)>,
     /// What it may take of the host's memory, where that is looked after.
     pub(crate) room: Option<Room>,
     background: Background,
@@ -195,7 +200,7 @@ impl Machine {
         let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
         let plan = if parts.list.is_empty() {
-            Plan::new(limits, facts.request.is_none())
+            Plan::new(limits, facts.request.is_none(), seed)
         } else {
             Plan::of_mix(limits)?
         };
@@ -226,6 +231,8 @@ impl Machine {
             slice_end: vec![0; n],
             skipped: vec![0; n],
             touched: TouchFilter::new(),
+            lines: vec![Lines::default(); n],
+            to_follow: Vec::new(),
             room: None,
             background: Background::default(),
             mapped_ahead: (facts.infer_mappings

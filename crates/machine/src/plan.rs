@@ -1,5 +1,8 @@
 //! From phase to phase: what is skipped, warmed and measured, by counting work.
 
+use pagewalk_units::{Rng, rng};
+use rand::RngExt;
+
 use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample};
 use crate::work::Work;
 
@@ -14,6 +17,10 @@ pub(crate) enum Phase {
     Warmup,
     /// Timed and measured.
     Measure,
+    /// Between samples: passed over.
+    SampleSkip,
+    /// Between samples: lines that were not used a moment before.
+    SampleFollow,
     /// Between samples: state only.
     SampleWarm,
     /// Before a sample: timed, not measured.
@@ -31,7 +38,7 @@ impl Phase {
             Phase::UntilRoi | Phase::Skip => "skip",
             Phase::Warmup => "warm-up",
             Phase::Measure | Phase::SampleMeasure | Phase::SampleLeadIn => "measure",
-            Phase::SampleWarm => "between samples",
+            Phase::SampleSkip | Phase::SampleFollow | Phase::SampleWarm => "between samples",
             Phase::Done => "done",
         }
     }
@@ -43,20 +50,125 @@ impl Phase {
 
     /// Whether the clock runs by what the program does.
     pub(crate) fn takes_time(self) -> bool {
-        !self.skips() && self != Phase::SampleWarm
+        !self.skips() && !self.is_gap() && self != Phase::SampleWarm
+    }
+
+    /// Between samples, at the rate of the last one, without looking at most of the program.
+    pub(crate) fn is_gap(self) -> bool {
+        matches!(self, Phase::SampleSkip | Phase::SampleFollow)
+    }
+
+    /// What of the program the machine needs.
+    pub(crate) fn needs(self) -> Needs {
+        match self {
+            Phase::UntilRoi | Phase::Skip | Phase::SampleSkip => Needs::Pages,
+            Phase::SampleFollow => Needs::Lines,
+            _ => Needs::Ops,
+        }
     }
 
     /// Whether it lies behind skipping and warm-up.
     fn is_measured_part(self) -> bool {
         matches!(
             self,
-            Phase::Measure | Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure
+            Phase::Measure
+                | Phase::SampleSkip
+                | Phase::SampleFollow
+                | Phase::SampleWarm
+                | Phase::SampleLeadIn
+                | Phase::SampleMeasure
         )
     }
 
     /// Whether statistics count.
     pub(crate) fn measures(self) -> bool {
         matches!(self, Phase::Measure | Phase::SampleMeasure)
+    }
+}
+
+/// What a machine needs of its program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Needs {
+    /// Which pages it touches.
+    Pages,
+    /// Which lines it uses that it did not use a moment before.
+    Lines,
+    /// All of it.
+    #[default]
+    Ops,
+}
+
+/// Where samples lie in their periods, and what comes before each.
+#[derive(Clone, Debug)]
+struct Samples {
+    sample: Sample,
+    draws: Rng,
+    /// Instructions of the measured part before its present period, and before what comes now.
+    period: u64,
+    done: u64,
+    /// What comes now and then, the last one first.
+    next: Vec<(Phase, u64)>,
+}
+
+impl Samples {
+    fn new(sample: Sample, seed: u64) -> Self {
+        Samples {
+            sample,
+            draws: rng(seed, "samples"),
+            period: 0,
+            done: 0,
+            next: Vec::new(),
+        }
+    }
+
+    /// The next part of the run and its length.
+    fn next(&mut self) -> (Phase, u64) {
+        loop {
+            if self.next.is_empty() {
+                self.lay_out();
+            }
+            if let Some((phase, length)) = self.next.pop()
+                && length > 0
+            {
+                self.done += length;
+                return (phase, length);
+            }
+        }
+    }
+
+    /// Another sample, and what comes before it.
+    fn lay_out(&mut self) {
+        let Sample {
+            length,
+            period,
+            warming,
+        } = self.sample;
+        let at = match warming {
+            None => period - length,
+            // Each place of the period is as likely as any other, so that no rhythm of the
+            // program's own decides what is seen of it. The first has its lead-in before it.
+            Some(_) => {
+                let first = if self.period == 0 { SAMPLE_LEAD_IN } else { 0 };
+                self.draws.random_range(first..=period - length)
+            }
+        };
+        let mut gap = self.period + at - self.done;
+        let mut take = |most: u64| {
+            let taken = most.min(gap);
+            gap -= taken;
+            taken
+        };
+        let lead_in = take(SAMPLE_LEAD_IN);
+        let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
+        let followed = take(warming.map_or(0, |w| w.followed));
+        self.next = vec![
+            (Phase::SampleMeasure, length),
+            (Phase::SampleLeadIn, lead_in),
+            (Phase::SampleWarm, warmed),
+            (Phase::SampleFollow, followed),
+            (Phase::SampleSkip, gap),
+        ];
+        self.period += period;
     }
 }
 
@@ -71,19 +183,21 @@ pub(crate) struct Plan {
     pub(crate) left: Work,
     /// What of the measured part no sample, or stretch before one, has been given yet.
     part_left: Work,
+    samples: Option<Samples>,
     /// Between two regions of interest: the phase that the next one goes on with.
     outside: Option<(Phase, Work)>,
 }
 
 impl Plan {
-    /// `regions`: each region of interest that ends is a request.
-    pub(crate) fn new(limits: Limits, regions: bool) -> Self {
+    /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
+    pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
         let mut plan = Plan {
             limits,
             regions,
             phase: Phase::UntilRoi,
             left: Work::FOREVER,
             part_left: Work::FOREVER,
+            samples: limits.sample.map(|s| Samples::new(s, seed)),
             outside: None,
         };
         if !limits.roi {
@@ -106,7 +220,7 @@ impl Plan {
             roi: true,
             ..limits
         };
-        Ok(Plan::new(endless, false))
+        Ok(Plan::new(endless, false, 0))
     }
 
     /// The measured part is complete.
@@ -135,39 +249,35 @@ impl Plan {
     fn settle(&mut self) {
         let limits = self.limits;
         while self.left.is_over() && self.phase != Phase::Done {
-            (self.phase, self.left) = match (self.phase, limits.sample) {
-                (Phase::UntilRoi, _) => (Phase::Skip, self.skipped()),
-                (Phase::Skip, _) => (
+            (self.phase, self.left) = match self.phase {
+                Phase::UntilRoi => (Phase::Skip, self.skipped()),
+                Phase::Skip => (
                     Phase::Warmup,
                     Self::amount(limits.warmup, limits.warmup_requests),
                 ),
-                (Phase::Warmup, sample) => {
+                Phase::Warmup => {
                     self.part_left = Work::first_of(limits.instructions, limits.requests);
-                    match sample {
+                    match self.samples {
                         None => (Phase::Measure, self.part_left),
-                        Some(s) => self.sample_part(Phase::SampleWarm, s),
+                        Some(_) => self.sample_part(),
                     }
                 }
-                (Phase::SampleMeasure, Some(s)) => self.sample_part(Phase::SampleWarm, s),
-                (Phase::SampleWarm, Some(s)) => self.sample_part(Phase::SampleLeadIn, s),
-                (Phase::SampleLeadIn, Some(s)) => self.sample_part(Phase::SampleMeasure, s),
-                (Phase::Measure | Phase::Done, _)
-                | (Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure, None) => {
-                    (Phase::Done, Work::FOREVER)
-                }
+                Phase::SampleSkip
+                | Phase::SampleFollow
+                | Phase::SampleWarm
+                | Phase::SampleLeadIn
+                | Phase::SampleMeasure => self.sample_part(),
+                Phase::Measure | Phase::Done => (Phase::Done, Work::FOREVER),
             };
         }
     }
 
-    fn sample_part(&mut self, phase: Phase, s: Sample) -> (Phase, Work) {
-        if self.part_left.is_over() {
+    fn sample_part(&mut self) -> (Phase, Work) {
+        let over = self.part_left.is_over();
+        let Some(samples) = self.samples.as_mut().filter(|_| !over) else {
             return (Phase::Done, Work::FOREVER);
-        }
-        let length = match phase {
-            Phase::SampleLeadIn => SAMPLE_LEAD_IN,
-            Phase::SampleMeasure => s.length,
-            _ => s.period - s.length - SAMPLE_LEAD_IN,
         };
+        let (phase, length) = samples.next();
         let left = Work {
             instructions: length.min(self.part_left.instructions),
             ..self.part_left
@@ -249,7 +359,7 @@ mod tests {
     use super::{Limits, Phase, Plan, Sample, Work};
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
-        let mut plan = Plan::new(limits, false);
+        let mut plan = Plan::new(limits, false, 1);
         let mut out: Vec<(Phase, u64)> = vec![];
         let mut done = 0;
         while done < n && plan.phase != Phase::Done {
@@ -287,6 +397,7 @@ mod tests {
                 ..Limits::default()
             },
             false,
+            1,
         );
         let mut seen = vec![];
         while p.phase != Phase::Done {
@@ -307,6 +418,7 @@ mod tests {
                     ..Limits::default()
                 },
                 false,
+            1,
             );
             let mut done = 0;
             while p.phase != Phase::Done {
@@ -325,10 +437,12 @@ mod tests {
                 sample: Some(Sample {
                     length: 1000,
                     period: 5000,
+                    warming: None,
                 }),
                 ..Limits::default()
             },
             false,
+            1,
         );
         let mut requests = 0;
         while p.phase != Phase::Done {
@@ -345,7 +459,7 @@ mod tests {
             requests: Some(2),
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true);
+        let mut p = Plan::new(limits, true, 1);
         let region = Work {
             instructions: 0,
             requests: 1,
@@ -387,6 +501,7 @@ mod tests {
             sample: Some(Sample {
                 length: 1000,
                 period: 10_000,
+                warming: None,
             }),
             instructions: Some(20_000),
             ..Limits::default()
@@ -406,7 +521,7 @@ mod tests {
             skip: 5,
             ..Limits::default()
         };
-        let mut p = Plan::new(limits, true);
+        let mut p = Plan::new(limits, true, 1);
         assert!(p.phase.skips());
         assert!(!p.advance(instructions(1_000_000)));
         assert!(p.roi_begin());

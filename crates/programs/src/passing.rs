@@ -2,9 +2,9 @@
 //! touch for the first time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use pagewalk_stream::{Batch, Event, Kind, Op, Passed, flags};
+use pagewalk_stream::{Batch, Event, Kind, Lines, Op, Passed, flags};
 use pagewalk_units::Access;
 use rustc_hash::FxHashMap;
 
@@ -13,14 +13,17 @@ use rustc_hash::FxHashMap;
 pub(super) struct Leave {
     instructions: AtomicU64,
     requests: AtomicU64,
+    /// Lines are wanted, not pages alone.
+    lines: AtomicBool,
     /// Changes of the address space after which a page that was touched may have to be touched
     /// again.
     changes: AtomicU64,
 }
 
 impl Leave {
-    /// So much may be passed over from now on.
-    pub(super) fn give(&self, instructions: u64, requests: u64) {
+    /// So much may be passed over from now on; `lines`: those that it uses are wanted.
+    pub(super) fn give(&self, instructions: u64, requests: u64, lines: bool) {
+        self.lines.store(lines, Relaxed);
         // Below what a thread has for "not known".
         self.instructions.store(instructions.min(1 << 62), Relaxed);
         self.requests.store(requests, Relaxed);
@@ -95,6 +98,9 @@ pub(super) struct Passing {
     /// In this turn.
     pub(super) passed: Passed,
     pages: Pages,
+    /// Where lines are wanted: those of a moment ago.
+    lines: Lines,
+    follows: bool,
     /// Changes that `pages` knows of.
     changes: u64,
     /// The page that was executed last.
@@ -108,6 +114,8 @@ impl Passing {
             requests: 0,
             passed: Passed::default(),
             pages: Pages::new(),
+            lines: Lines::default(),
+            follows: false,
             changes: 0,
             code: u64::MAX,
         }
@@ -121,6 +129,11 @@ impl Passing {
             self.changes = changes;
             self.forget();
         }
+        let follows = self.leave.lines.load(Relaxed);
+        if self.follows != follows {
+            self.follows = follows;
+            self.lines.forget();
+        }
         match self.requests {
             0 => 0,
             _ => self.leave.instructions.load(Relaxed),
@@ -129,6 +142,7 @@ impl Passing {
 
     fn forget(&mut self) {
         self.pages.clear();
+        self.lines.forget();
         self.code = u64::MAX;
     }
 
@@ -136,6 +150,10 @@ impl Passing {
     pub(super) fn end(&mut self, left: u64) {
         self.leave.instructions.store(left, Relaxed);
         self.leave.requests.store(self.requests, Relaxed);
+        if left == 0 || self.requests == 0 {
+            // What is followed next is another stretch.
+            self.lines.forget();
+        }
     }
 
     /// The op that was passed last ends a request; whether more may be passed.
@@ -168,23 +186,7 @@ impl Passing {
 
     /// The program's address space changes.
     pub(super) fn change(&mut self, event: &Event) {
-        let takes_away = match event {
-            Event::Unmap { .. }
-            | Event::Remap { .. }
-            | Event::Protect { .. }
-            | Event::Advise { .. }
-            | Event::Fork { .. }
-            | Event::Exec
-            | Event::ProcessExit { .. } => true,
-            Event::Map { .. }
-            | Event::Populate { .. }
-            | Event::KernelTouch { .. }
-            | Event::Spawn { .. }
-            | Event::Unseen(_)
-            | Event::RoiBegin
-            | Event::RoiEnd => false,
-        };
-        if takes_away {
+        if event.takes_away() {
             self.changes = self.leave.changes.fetch_add(1, Relaxed) + 1;
             self.forget();
         }
@@ -195,6 +197,10 @@ impl Passing {
     pub(super) fn pass(&mut self, op: &Op) {
         self.passed.ops += 1;
         self.passed.instructions += u64::from(op.insns);
+        if self.follows {
+            let touched = &mut self.passed.touched;
+            return self.lines.pass(op, |at, access| touched.push((at, access)));
+        }
         if op.pc >> 12 != self.code {
             self.code = op.pc >> 12;
             self.touch(op.pc, Access::Fetch);

@@ -277,7 +277,11 @@ impl Program for Code {
     }
 
     fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests);
+        self.leave.give(instructions, requests, false);
+    }
+
+    fn follow(&mut self, instructions: u64, requests: u64) {
+        self.leave.give(instructions, requests, true);
     }
 
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {

@@ -6,10 +6,12 @@
 //! control flow, together with the plain instructions right before it.
 
 mod ended;
+mod lines;
 mod mix;
 mod unseen;
 
 pub use ended::Ended;
+pub use lines::Lines;
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing};
@@ -113,7 +115,8 @@ pub struct Passed {
     /// How many of them end a request ([`flags::REQUEST`]).
     pub requests: u64,
     /// What they touch, in program order: of each page and kind at least the first access since
-    /// the program last changed its address space.
+    /// the program last changed its address space; of lines, where they are followed
+    /// ([`Program::follow`]), at least what [`Lines`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 
@@ -378,6 +381,28 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether pages that were touched before it may have to be touched again.
+    pub fn takes_away(&self) -> bool {
+        match self {
+            Event::Unmap { .. }
+            | Event::Remap { .. }
+            | Event::Protect { .. }
+            | Event::Advise { .. }
+            | Event::Fork { .. }
+            | Event::Exec
+            | Event::ProcessExit { .. } => true,
+            Event::Map { .. }
+            | Event::Populate { .. }
+            | Event::KernelTouch { .. }
+            | Event::Spawn { .. }
+            | Event::Unseen(_)
+            | Event::RoiBegin
+            | Event::RoiEnd => false,
+        }
+    }
+}
+
+impl Event {
     /// One that changes nothing: it only takes its ticket, and its place among the
     /// ends of its thread.
     pub const NOTHING: Event = Event::Advise {
@@ -465,6 +490,12 @@ pub trait Program: Send {
     /// Batches end where they would without. Nothing may be passed over any more once a second
     /// thread has started: which of them is where depends on the machine.
     fn pass(&mut self, instructions: u64, requests: u64) {
+        let _ = (instructions, requests);
+    }
+    /// The same, but each access is needed that [`Lines`] lets through, which is applied from now on
+    /// until so much is done, and forgets when the program changes its address space.
+    /// [`Program::pass`] and this take each other's place.
+    fn follow(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
     }
     /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:

@@ -24,9 +24,7 @@ impl Core {
         mut outside: Outside<'_, B>,
     ) -> Ran {
         let outside = &mut outside;
-        self.empty();
-        self.done.fill(0);
-        self.stores.forget();
+        self.begin_warming();
         let before = self.warmed;
         let limit = limit.saturating_sub(self.rob.count);
         if let Some(w) = &mut self.wrong {
@@ -59,14 +57,49 @@ impl Core {
         if let Some(w) = &mut self.wrong {
             w.end(ops, at);
         }
-        self.warm_rest += (self.warmed - before) * cpi_milli;
+        self.run_clock(self.warmed - before, cpi_milli);
+        self.fault_at = 0;
+        Ran { at, stop }
+    }
+
+    /// The window empties, and what comes after depends on nothing before.
+    fn begin_warming(&mut self) {
+        self.empty();
+        self.done.fill(0);
+        self.stores.forget();
+    }
+
+    /// The window empties, and the clock runs on as over so many instructions of
+    /// `cpi_milli`/1000 cycles each.
+    pub fn pass_time(&mut self, instructions: u64, cpi_milli: u64) {
+        self.begin_warming();
+        self.run_clock(instructions, cpi_milli);
+    }
+
+    fn run_clock(&mut self, instructions: u64, cpi_milli: u64) {
+        self.warm_rest += instructions * cpi_milli;
         let slots = self.warm_rest / 1000 * self.width;
         self.warm_rest %= 1000;
         self.warm_slots += slots;
         self.next += slots;
         self.rob.empty_until(self.next);
-        self.fault_at = 0;
-        Ran { at, stop }
+    }
+
+    /// TLBs and caches as `accesses` leave them, which come from nowhere in particular of the
+    /// program; how many of them, and the fault that the next one meets, if one does.
+    pub fn warm_lines<B: Below>(
+        &mut self,
+        accesses: &[(u64, Access)],
+        mut outside: Outside<'_, B>,
+    ) -> (usize, Option<Fault>) {
+        self.begin_warming();
+        self.line = NO_LINE;
+        for (at, &(va, access)) in accesses.iter().enumerate() {
+            if let Err(fault) = self.warm_line(va, access, 0, &mut outside) {
+                return (at, Some(fault));
+            }
+        }
+        (accesses.len(), None)
     }
 
     #[inline]

@@ -8,7 +8,6 @@ use pagewalk_tables::Looked;
 
 use super::{Machine, Outcome};
 use crate::hub::Item;
-use crate::plan::Phase;
 
 /// The reply to a system call of a process about its table: whether it was done. Its time is
 /// the kernel's, also where there are no tables and the call fails.
@@ -87,7 +86,7 @@ impl Machine {
             in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
         };
         let c = &mut self.cores[core];
-        if self.plan.phase == Phase::SampleWarm {
+        if !self.plan.phase.takes_time() {
             c.warm_ask(op, looked.as_ref(), self.cpi_milli, outside);
         } else {
             c.ask(op, looked.as_ref(), outside);

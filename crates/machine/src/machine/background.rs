@@ -125,7 +125,11 @@ impl Machine {
     pub(super) fn settle_memory(&mut self) -> Result<(), Outcome> {
         let begins = match self.plan.phase {
             Phase::Warmup | Phase::Measure => true,
-            Phase::SampleWarm | Phase::SampleLeadIn | Phase::SampleMeasure => {
+            Phase::SampleSkip
+            | Phase::SampleFollow
+            | Phase::SampleWarm
+            | Phase::SampleLeadIn
+            | Phase::SampleMeasure => {
                 !std::mem::replace(&mut self.background.in_samples, true)
             }
             Phase::UntilRoi | Phase::Skip | Phase::Done => false,

@@ -1,7 +1,7 @@
 //! What the end of a batch and the events of a program do.
 
 use pagewalk_os::{Effects, OsError};
-use pagewalk_stream::{End, Event, ProcessId, ThreadId};
+use pagewalk_stream::{End, Event, Lines, ProcessId, ThreadId};
 
 use super::{Machine, Outcome};
 use crate::hub::Hub;
@@ -84,6 +84,9 @@ impl Machine {
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
+        if event.takes_away() {
+            self.lines.iter_mut().for_each(Lines::forget);
+        }
         let result = match event {
             Event::Map {
                 at,

@@ -1,7 +1,9 @@
 //! From phase to phase: what is measured, and how a run ends.
 
+use pagewalk_stream::Lines;
+
 use super::{Machine, Outcome};
-use crate::plan::Phase;
+use crate::plan::{Needs, Phase};
 use crate::work::Work;
 
 impl Machine {
@@ -12,6 +14,9 @@ impl Machine {
         if let Err(outcome) = self.settle_memory() {
             self.stop(outcome);
             return;
+        }
+        if self.plan.phase == Phase::SampleFollow {
+            self.lines.iter_mut().for_each(Lines::forget);
         }
         if self.plan.phase.measures() {
             self.begin_parts();
@@ -37,7 +42,7 @@ impl Machine {
     /// Work was done: intervals and phases end where they were asked to.
     pub(super) fn count(&mut self, done: Work) {
         self.executed += done;
-        if !self.plan.phase.skips() {
+        if self.plan.phase.needs() == Needs::Ops {
             self.simulated += done.instructions;
         }
         if self.measured.until_interval(self.executed.instructions) == 0 {

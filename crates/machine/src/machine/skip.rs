@@ -5,6 +5,7 @@ use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
 use super::{Machine, Outcome};
+use crate::plan::Needs;
 use crate::work::Work;
 
 /// The pages that a machine has seen mapped: direct-mapped.
@@ -36,17 +37,18 @@ impl TouchFilter {
 }
 
 impl Machine {
-    /// What the program has done when the machine no longer skips, as far as is known: nothing
-    /// if it does not now.
-    pub(super) fn skipped_until(&self) -> Work {
-        if !self.plan.phase.skips() {
-            return Work::default();
+    /// What of the program the machine needs, and what it has done when it needs more, as far
+    /// as is known: nothing if it needs all now.
+    pub(super) fn passes_until(&self) -> (Needs, Work) {
+        let needs = self.plan.phase.needs();
+        if needs == Needs::Ops {
+            return (needs, Work::default());
         }
         let mut until = self.plan.left;
         let reach = |left: &mut u64, done| *left = left.saturating_add(done);
         reach(&mut until.instructions, self.executed.instructions);
         reach(&mut until.requests, self.executed.requests);
-        until
+        (needs, until)
     }
 
     /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.
@@ -108,7 +110,11 @@ impl Machine {
             .get_mut(&id)
             .expect("a thread on a core exists")
             .at = at;
-        self.skipped[core] += done.instructions.max(1);
+        if self.plan.phase.is_gap() {
+            self.pass_time(core, done);
+        } else {
+            self.skipped[core] += done.instructions.max(1);
+        }
         self.count(done);
         Ok(())
     }

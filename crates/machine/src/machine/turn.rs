@@ -6,7 +6,7 @@ use pagewalk_stream::ThreadId;
 use super::waits::program;
 use super::{Machine, Outcome, Pause};
 use crate::hub::{Hub, Item, Supply};
-use crate::plan::Phase;
+use crate::plan::{Needs, Phase};
 use crate::work::Work;
 
 /// What a core has done since the start.
@@ -56,7 +56,7 @@ impl Machine {
         };
         self.run_background(core)?;
         let id = self.on_core[core].expect("next_core gives a core with a thread");
-        let until = self.skipped_until();
+        let until = self.passes_until();
         let thread = self
             .threads
             .get_mut(&id)
@@ -91,11 +91,16 @@ impl Machine {
                 return Ok(None);
             }
         }
-        let faulted = if self.plan.phase.skips() {
-            self.skip(id, core)?;
-            false
-        } else {
-            self.simulate(id, core)?
+        let faulted = match self.plan.phase.needs() {
+            Needs::Pages => {
+                self.skip(id, core)?;
+                false
+            }
+            Needs::Lines => {
+                self.follow(id, core)?;
+                false
+            }
+            Needs::Ops => self.simulate(id, core)?,
         };
         // The core knows how much of the op that faulted is done.
         if !faulted {
@@ -111,12 +116,7 @@ impl Machine {
             self.map_ahead(id, core)?;
         }
         let until = self.until(core);
-        if self.shared.has_snoops(core as u8) {
-            self.shared.take_snoops(core as u8, &mut self.snoops);
-            for (at, exclusive) in self.snoops.drain(..) {
-                self.cores[core].private.snoop(at, exclusive);
-            }
-        }
+        self.take_snoops(core);
         let thread = self
             .threads
             .get_mut(&id)
@@ -184,5 +184,15 @@ impl Machine {
             Some(at) => self.host_fault(core, process, at)?,
         }
         Ok(true)
+    }
+
+    /// Does to the caches of `core` what others' writes and reads ask of them.
+    pub(super) fn take_snoops(&mut self, core: usize) {
+        if self.shared.has_snoops(core as u8) {
+            self.shared.take_snoops(core as u8, &mut self.snoops);
+            for (at, exclusive) in self.snoops.drain(..) {
+                self.cores[core].private.snoop(at, exclusive);
+            }
+        }
     }
 }

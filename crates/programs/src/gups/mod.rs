@@ -521,7 +521,11 @@ impl Program for Gups {
     }
 
     fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests);
+        self.leave.give(instructions, requests, false);
+    }
+
+    fn follow(&mut self, instructions: u64, requests: u64) {
+        self.leave.give(instructions, requests, true);
     }
 }
 

@@ -1,0 +1,96 @@
+//! Between samples: of what the program does, the lines that it did not use a moment before warm
+//! caches and TLBs.
+
+use pagewalk_cpu::Outside;
+use pagewalk_mmu::Fault;
+use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
+
+use super::{Machine, Outcome};
+use crate::work::Work;
+
+impl Machine {
+    /// Follows the batch of one core's thread up to the end of the phase.
+    pub(super) fn follow(&mut self, id: ThreadId, core: usize) -> Result<(), Outcome> {
+        let thread = self
+            .threads
+            .get_mut(&id)
+            .expect("a thread on a core exists");
+        let (process, from) = (thread.process, thread.at);
+        let item = thread.item.clone().expect("checked by step");
+        let ops = &item.batch.ops;
+        let left = self.plan.left;
+        let mut done = Work::default();
+        let mut accesses = std::mem::take(&mut self.to_follow);
+        let lines = &mut self.lines[core];
+        if std::mem::take(&mut thread.passes) {
+            let passed = &item.batch.passed;
+            accesses.extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
+            done = Work {
+                instructions: passed.instructions,
+                requests: passed.requests,
+            };
+        }
+        let mut at = from;
+        let mut asks = false;
+        while at < ops.len() && !asks && done.is_within(left) {
+            let op = &ops[at];
+            lines.pass(op, |at, access| accesses.push((at, access)));
+            done += Work {
+                instructions: u64::from(op.insns),
+                requests: u64::from(op.flags & flags::REQUEST != 0),
+            };
+            asks = op.kind == Kind::Ask;
+            at += 1;
+        }
+        thread.at = at;
+        let followed = self.warm_lines(core, process, &accesses);
+        accesses.clear();
+        self.to_follow = accesses;
+        followed?;
+        if asks {
+            self.answer(id, core, &item, at - 1)?;
+        }
+        let space = self.os.asid(self.processes[&process].pid);
+        self.cores[core].learn(space, &ops[from..at]);
+        self.pass_time(core, done);
+        self.count(done);
+        Ok(())
+    }
+
+    /// Warms TLBs and caches of `core` by what its process uses.
+    fn warm_lines(
+        &mut self,
+        core: usize,
+        process: ProcessId,
+        accesses: &[(u64, pagewalk_units::Access)],
+    ) -> Result<(), Outcome> {
+        self.take_snoops(core);
+        let mut at = 0;
+        while at < accesses.len() {
+            let pid = self.processes[&process].pid;
+            let view = self.os.view(pid);
+            let outside = Outside {
+                asid: self.os.asid(pid),
+                view: &view,
+                tiers: self.os.tiers(),
+                below: &mut self.shared,
+                in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
+            };
+            let (followed, fault) = self.cores[core].warm_lines(&accesses[at..], outside);
+            at += followed;
+            match fault {
+                None => {}
+                Some(Fault {
+                    host: Some(host), ..
+                }) => self.host_fault(core, process, host)?,
+                Some(Fault { va, access, .. }) => self.fault(core, process, va, access)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The clock of `core` runs on at the rate of the last sample.
+    pub(super) fn pass_time(&mut self, core: usize, done: Work) {
+        self.cores[core].pass_time(done.instructions, self.cpi_milli);
+    }
+}

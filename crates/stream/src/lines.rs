@@ -1,0 +1,123 @@
+//! Which accesses bring a line that was not used a moment ago.
+
+use pagewalk_units::{Access, LINE_SHIFT};
+
+use crate::{Kind, Op};
+
+/// Lines of data that are remembered; a power of two.
+const DATA: usize = 1 << 11;
+/// Lines of code.
+const CODE: usize = 1 << 8;
+
+/// Remembers lines by the lowest bits of a hash of their numbers, the last one each. What it lets
+/// through of a stream, it lets through again whatever it remembered before: so a program that
+/// passes over its ops may leave out what its own filter holds back, and a machine that applies one
+/// to what is left sees what it would have seen of all ops.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// Number of the line, shifted by one, and whether it was written.
+    data: Box<[u64; DATA]>,
+    code: Box<[u64; CODE]>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines {
+            data: Box::new([u64::MAX; DATA]),
+            code: Box::new([u64::MAX; CODE]),
+        }
+    }
+}
+
+#[inline(always)]
+fn slot(line: u64, slots: usize) -> usize {
+    (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (slots - 1)
+}
+
+impl Lines {
+    /// Nothing is remembered.
+    pub fn forget(&mut self) {
+        self.data.fill(u64::MAX);
+        self.code.fill(u64::MAX);
+    }
+
+    /// Whether an access brings a line that is not remembered, or is the first that writes it;
+    /// it is remembered from now on.
+    #[inline(always)]
+    pub fn is_new(&mut self, at: u64, access: Access) -> bool {
+        let line = at >> LINE_SHIFT;
+        let (seen, write) = match access {
+            Access::Fetch => (&mut self.code[slot(line, CODE)], 0),
+            Access::Read => (&mut self.data[slot(line, DATA)], 0),
+            Access::Write => (&mut self.data[slot(line, DATA)], 1),
+        };
+        if *seen >> 1 != line {
+            *seen = line << 1 | write;
+            return true;
+        }
+        let new = write > *seen & 1;
+        *seen |= write;
+        new
+    }
+
+    /// Gives `out` what of `op` is new, in program order.
+    #[inline(always)]
+    pub fn pass(&mut self, op: &Op, mut out: impl FnMut(u64, Access)) {
+        if self.is_new(op.pc, Access::Fetch) {
+            out(op.pc, Access::Fetch);
+        }
+        let access = match op.kind {
+            Kind::Load => Access::Read,
+            Kind::Store => Access::Write,
+            Kind::Compute | Kind::Branch | Kind::Ask => return,
+        };
+        if self.is_new(op.va, access) {
+            out(op.va, access);
+        }
+        let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
+        if last >> LINE_SHIFT != op.va >> LINE_SHIFT && self.is_new(last, access) {
+            out(last, access);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+    use pagewalk_units::{Access, rng};
+    use rand::RngExt;
+
+    /// What is left of a stream that another filter has seen less of is, seen through one that has
+    /// seen all of it, what that lets through of the whole stream.
+    #[test]
+    fn a_filter_before_a_filter_changes_nothing() {
+        let mut draw = rng(1, "lines");
+        for _ in 0..20 {
+            let (mut whole, mut behind, mut before) =
+                (Lines::default(), Lines::default(), Lines::default());
+            let (mut all, mut left) = (Vec::new(), Vec::new());
+            for n in 0..20_000 {
+                let at = draw.random_range(0..5000u64) << 5;
+                let access = [Access::Read, Access::Write, Access::Fetch][n % 3];
+                if whole.is_new(at, access) {
+                    all.push((at, access));
+                }
+                // The other is asked from some place on.
+                if (n < 3000 || before.is_new(at, access)) && behind.is_new(at, access) {
+                    left.push((at, access));
+                }
+            }
+            assert!(all == left && all.len() > 5000);
+        }
+    }
+
+    #[test]
+    fn a_line_is_new_once_and_once_more_when_it_is_written() {
+        let mut lines = Lines::default();
+        assert!(lines.is_new(0x1000, Access::Read) && !lines.is_new(0x103f, Access::Read));
+        assert!(lines.is_new(0x1008, Access::Write) && !lines.is_new(0x1010, Access::Write));
+        assert!(!lines.is_new(0x1000, Access::Read) && lines.is_new(0x1000, Access::Fetch));
+        lines.forget();
+        assert!(lines.is_new(0x1000, Access::Read));
+    }
+}

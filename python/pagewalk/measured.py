@@ -48,14 +48,38 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A number, and between which ends it lies with the confidence of its `Sampling`."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Sampling:
-    """What periodic sampling estimates, and how sure it is."""
+    """What sampling estimates, and how sure it is.
+
+    `metrics` has the interval of every number of the summary that does not grow with the length of
+    the run; `speedup` that of the design's speedup, None for the first design.
+    """
 
     samples: int
     ipc: float
     ipc_low: float
     ipc_high: float | None
     confidence: float
+    metrics: dict[str, Interval] = field(default_factory=dict, repr=False)
+    speedup: Interval | None = None
+
+    @classmethod
+    def read(cls, found: Json) -> Sampling:
+        """That of a result."""
+        speedup = found.get("speedup")
+        metrics = {name: Interval(**one) for name, one in found.get("metrics", {}).items()}
+        return cls(
+            **{**found, "metrics": metrics, "speedup": speedup and Interval(**speedup)},
+        )
 
 
 @dataclass(frozen=True)
@@ -198,7 +222,7 @@ class DesignResult:
             statistics=_statistics(data["stats"]),
             since_boot=_statistics(data.get("since_boot") or []),
             intervals=Intervals.from_json(data.get("intervals")),
-            sampling=Sampling(**data["sampling"]) if data.get("sampling") else None,
+            sampling=Sampling.read(data["sampling"]) if data.get("sampling") else None,
             speedup_by=data.get("speedup_by", "instruction"),
             programs=[ProgramResult(**p) for p in data.get("programs") or []],
             weighted_speedup=data.get("weighted_speedup"),

@@ -63,15 +63,31 @@ def _interval(value: str | int | None, flag: str) -> int | None:
     return parsed
 
 
+def _warming(text: str, flag: str) -> Json:
+    """Reads ``FOLLOWED+WARMED``, either of which may be left out of what is warmed at all."""
+    followed, plus, warmed = text.rpartition("+")
+    if not warmed:
+        raise UserError(
+            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K or all+50K"
+        )
+    parsed: Json = {"warmed": parse_count(warmed, flag)}
+    if not plus:
+        parsed["followed"] = 0
+    elif followed != "all":
+        parsed["followed"] = parse_count(followed, flag)
+    return parsed
+
+
 def _sample(text: str | None, flag: str) -> Json | None:
-    """Reads ``LENGTH/PERIOD``."""
+    """Reads ``LENGTH/PERIOD[:WARMING]``."""
     if text is None:
         return None
     if not isinstance(text, str):
         raise UserError(
             f"{flag}: {shown(text)} is not understood; expected LENGTH/PERIOD, as 1M/20M"
         )
-    length, slash, period = text.partition("/")
+    lengths, colon, warming = text.partition(":")
+    length, slash, period = lengths.partition("/")
     if not slash:
         raise UserError(f"{flag}: '{text}' is not understood; expected LENGTH/PERIOD, as 1M/20M")
     parsed = {"length": parse_count(length, flag), "period": parse_count(period, flag)}
@@ -79,7 +95,25 @@ def _sample(text: str | None, flag: str) -> Json | None:
         raise UserError(
             f"{flag}: '{text}' is not possible; expected a LENGTH above 0 and below PERIOD"
         )
-    return parsed
+    return {**parsed, "warming": _warming(warming, flag)} if colon else parsed
+
+
+def _precision(text: str | float | None, flag: str) -> Json | None:
+    """Reads ``2%`` or ``2%:ipc,l2_tlb_mpki``; a number is a share."""
+    if text is None:
+        return None
+    share, _, metrics = str(text).partition(":")
+    percent = share.strip().removesuffix("%")
+    try:
+        within = float(percent) / (1 if percent == share.strip() else 100)
+    except ValueError:
+        within = 0.0
+    if isinstance(text, bool) or not 0 < within < 1:
+        raise UserError(
+            f"{flag}: {shown(text)} is not understood; expected a share between 0 and 100 %, as 2%, "
+            "or with the numbers that are meant, as 2%:ipc,walk_cycles_mean"
+        )
+    return {"within": within, "metrics": [name.strip() for name in metrics.split(",") if name]}
 
 
 def assignments(pairs: Iterable[str], flag: str) -> dict[str, str]:
@@ -226,7 +260,11 @@ OPTIONS = [
     ),
     Option(
         "sample", Text, "Measure LENGTH of every PERIOD instructions, warm the rest.",
-        "LENGTH/PERIOD", HOW_MUCH, place=("limits", "sample"), read=_sample,
+        "LENGTH/PERIOD[:WARMING]", HOW_MUCH, place=("limits", "sample"), read=_sample,
+    ),
+    Option(
+        "precision", Text, "Samples until IPC, L2 TLB MPKI and speedups are within so much.",
+        "2%[:METRICS]", HOW_MUCH, place=("precision",), read=_precision, optional=True,
     ),
     Option(
         "seed", int, "Of all random choices.", "N", HOW_MUCH,
@@ -383,6 +421,7 @@ class Arguments(TypedDict, total=False):
     requests: str | int | None
     roi: bool
     sample: str | None
+    precision: str | float | None
     seed: int
     jobs: int | None
     interval: str | int | None

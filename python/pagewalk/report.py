@@ -21,7 +21,7 @@ from pagewalk.terminal import colours_of, grid, label, line, names, words
 from pagewalk.visible import visible
 
 if TYPE_CHECKING:
-    from pagewalk.measured import DesignResult, Share
+    from pagewalk.measured import DesignResult, Interval, Share
     from pagewalk.result import Result
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -77,15 +77,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
     made_of.print_design(design, out)
     out.print()
     _print_quantities(design, out, wide=wide)
-    if design.sampling:
-        s = design.sampling
-        high = "any number" if s.ipc_high is None else significant(s.ipc_high)
-        sampled = (
-            f"sampled IPC {significant(s.ipc)}, with {s.confidence * 100:.0f} % confidence "
-            f"between {significant(s.ipc_low)} and {high} ({s.samples} samples)"
-        )
-        out.print()
-        out.print(Padding(line(sampled), (0, 0, 0, 2)))
+    _print_sampling(result, out)
     _print_histograms(design, out, wide=wide)
     _print_programs(result, out, wide=wide)
     _print_costs(result, out)
@@ -103,11 +95,37 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
     _print_designs(columns.comparison(result), result.designs, result, out, wide=wide)
     _print_programs(result, out, wide=wide)
     _print_speedups(result, out)
+    _print_sampling(result, out)
     _print_stacks(result, out)
     _print_costs(result, out)
     _print_times(result, out, wide=wide)
     _print_energies(result, out, wide=wide)
     _print_end(result, out)
+
+
+def _print_sampling(result: Result, out: Console) -> None:
+    """What samples estimate of each design, and between which ends it lies."""
+    sampled = [(d, d.sampling) for d in result.designs if d.sampling]
+    if not sampled:
+        return
+    confidence, samples = sampled[0][1].confidence, sampled[0][1].samples
+    _print_title(f"From {samples} samples, with {confidence * 100:.0f} % confidence", out)
+    several = len(result.designs) > 1
+    for design, found in sampled:
+        high = "any number" if found.ipc_high is None else significant(found.ipc_high)
+        told = [f"IPC {significant(found.ipc)} ({significant(found.ipc_low)} to {high})"]
+        misses = found.metrics.get("l2_tlb_mpki")
+        if misses:
+            told.append(f"L2 TLB misses/1000 instructions {_between(misses)}")
+        if found.speedup:
+            told.append(f"speedup {_between(found.speedup)}")
+        name = f"{design.name}: " if several else ""
+        out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
+
+
+def _between(interval: Interval) -> str:
+    low, high = significant(interval.low), significant(interval.high)
+    return f"{significant(interval.value)} ({low} to {high})"
 
 
 def _short(result: Result, out: Console) -> dict[str, str]:

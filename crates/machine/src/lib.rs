@@ -3,6 +3,7 @@
 
 pub mod config;
 mod energy;
+mod estimate;
 mod explain;
 mod hub;
 mod intervals;
@@ -13,6 +14,7 @@ mod options;
 mod os_text;
 mod perfetto;
 mod plan;
+mod precise;
 mod results;
 mod run;
 mod session;
@@ -21,21 +23,20 @@ mod thread;
 mod warnings;
 mod work;
 
+pub use estimate::{Interval, Sampling};
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
     OwnEnergy, PartEnergy,
 };
 pub use explain::{Explanation, FileSetting, explain, statistics, topics};
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
-pub use limits::{Limits, Sample};
+pub use limits::{Limits, Sample, Warming};
 pub use machine::{Account, Outcome};
-pub use options::{Design, Machines, NewShortcut, OnMachine, Options};
+pub use options::{Design, Machines, NewShortcut, OnMachine, Options, Precision};
 pub use os_text::OsText;
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
-pub use results::{
-    DesignResult, Host, ProgramResult, Reference, RunResult, Sampling, Source, Stat,
-};
+pub use results::{DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat};
 pub use run::{Progress, RunError, Stream, host_cores, run};
 pub use session::{Installation, RecordResult, RecordSpec, RunSpec, SourceSpec};
 pub use summary::{Definition, Metric, MetricDefinition, Share, metrics, program_metrics};

@@ -22,8 +22,9 @@ pub struct Sample {
 #[serde(deny_unknown_fields)]
 pub struct Warming {
     /// Instructions of which those lines alone warm caches and TLBs that were not used a moment
-    /// before.
-    pub followed: u64,
+    /// before; `None`: all since the last sample.
+    #[serde(default)]
+    pub followed: Option<u64>,
     /// Instructions right before the sample all of whose accesses and branches warm caches, TLBs
     /// and predictors.
     pub warmed: u64,

@@ -3,6 +3,7 @@
 use pagewalk_stats::{Row, Tree};
 use pagewalk_units::Cycle;
 
+use crate::estimate::SampleCounts;
 use crate::intervals::{Intervals, Stretch};
 use crate::work::Work;
 
@@ -27,9 +28,9 @@ pub(crate) struct Measured {
     pub(crate) cycles: Cycle,
     /// What all threads did in the measured phases.
     pub(crate) work: Work,
-    /// (instructions, cycles) of each sample of whole length: one that the end of
-    /// the measured part has cut is no sample of the same population.
-    pub(crate) samples: Vec<(u64, Cycle)>,
+    /// Of each sample of whole length: one that the end of the measured part has cut is no
+    /// sample of the same population.
+    pub(crate) samples: Vec<SampleCounts>,
     /// Interval statistics.
     pub(crate) intervals: Intervals,
     every: Option<u64>,
@@ -44,6 +45,8 @@ struct Open {
     times: Vec<Cycle>,
     /// What had been done before.
     executed: Work,
+    /// The counters then, if it is a sample.
+    first: Option<Tree>,
     /// Start of the interval that runs; of the phase, without intervals.
     last: Snapshot,
     /// Number of that interval in the phase.
@@ -82,6 +85,10 @@ impl Measured {
         self.open = Some(Open {
             times: now.times.clone(),
             executed: now.executed,
+            first: self.sample.map(|_| Tree {
+                rows: now.tree.rows.clone(),
+                spreads: vec![],
+            }),
             last: now,
             number: 0,
         });
@@ -106,8 +113,14 @@ impl Measured {
         if instructions == 0 {
             return None;
         }
-        if self.sample.is_some_and(|whole| instructions >= whole) {
-            self.samples.push((instructions, cycles));
+        if let (Some(whole), Some(first)) = (self.sample, &open.first)
+            && instructions >= whole
+        {
+            self.samples.push(SampleCounts {
+                work,
+                cycles,
+                values: now.tree.values_since(first),
+            });
         }
         Some(cycles as f64 / instructions as f64)
     }
@@ -159,40 +172,11 @@ impl Measured {
     }
 }
 
-/// Mean of cycles an instruction over samples, with the half width of its 95 %
-/// confidence interval (Student's t; the samples are taken at a fixed period,
-/// as in SMARTS, Wunderlich et al., ISCA 2003).
-pub(crate) fn confidence(samples: &[(u64, Cycle)]) -> Option<(f64, f64)> {
-    let n = samples.len();
-    if n < 2 {
-        return None;
-    }
-    let cpi: Vec<f64> = samples.iter().map(|&(i, c)| c as f64 / i as f64).collect();
-    let mean = cpi.iter().sum::<f64>() / n as f64;
-    let variance = cpi.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    Some((mean, t95(n - 1) * (variance / n as f64).sqrt()))
-}
-
-/// Two-sided 95 % quantile of Student's t.
-fn t95(freedom: usize) -> f64 {
-    const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-        2.052, 2.048, 2.045, 2.042,
-    ];
-    match freedom {
-        0 => f64::INFINITY,
-        f if f <= 30 => T[f - 1],
-        // Between 30 and infinity the quantile is close to linear in 1/f.
-        f => 1.960 + (2.042 - 1.960) * 30.0 / f as f64,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{Measured, Snapshot, confidence};
+    use super::{Measured, Snapshot};
     use crate::work::Work;
 
     fn at(time: u64, executed: Work) -> Snapshot {
@@ -201,20 +185,6 @@ mod tests {
             times: vec![time],
             executed,
         }
-    }
-
-    #[test]
-    fn equal_samples_leave_no_doubt() {
-        let (mean, half) = confidence(&[(100, 250), (100, 250), (100, 250)]).unwrap();
-        assert_eq!((mean, half), (2.5, 0.0));
-    }
-
-    #[test]
-    fn the_interval_is_the_textbook_one() {
-        // CPIs 1, 2, 3: s = 1, t(2) = 4.303.
-        let (mean, half) = confidence(&[(10, 10), (10, 20), (10, 30)]).unwrap();
-        assert!((mean - 2.0).abs() < 1e-12);
-        assert!((half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
     }
 
     #[test]
@@ -230,7 +200,8 @@ mod tests {
             };
             assert!(m.end(&at(time, executed)).is_some());
         }
-        assert_eq!(m.samples, [(100, 150), (103, 155)]);
+        let samples = m.samples.iter().map(|s| (s.work.instructions, s.cycles));
+        assert!(samples.eq([(100, 150), (103, 155)]));
         let done = Work {
             instructions: 204,
             requests: 3,
@@ -262,8 +233,4 @@ mod tests {
         assert_eq!(i.complete, [true, true, false, true, true, false]);
     }
 
-    #[test]
-    fn one_sample_gives_no_interval() {
-        assert!(confidence(&[(10, 10)]).is_none());
-    }
 }

@@ -84,6 +84,19 @@ impl Machines {
     }
 }
 
+/// How sure numbers have to be.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Precision {
+    /// Half of the width of their 95 % confidence intervals, as a share of them: 0.02. Of a number
+    /// of misses for 1000 instructions below 0.1, as a share of 0.1.
+    pub within: f64,
+    /// Which numbers of the summary, of each design; none: `ipc` and `l2_tlb_mpki`. Speedups
+    /// always.
+    #[serde(default)]
+    pub metrics: Vec<String>,
+}
+
 /// Makes the shortcut of a machine that has just booted, from the run's seed.
 pub type NewShortcut = fn(u64) -> Box<dyn Shortcut>;
 
@@ -96,6 +109,9 @@ pub struct Options {
     pub machine: Machines,
     /// What is measured.
     pub limits: Limits,
+    /// Take samples of the measured part until the numbers are as sure as this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
     /// Seed of the machine's and the program's random choices.
     pub seed: u64,
     /// Host threads; `None`: one for each host core, at most one a design.
@@ -123,6 +139,7 @@ impl Default for Options {
         Options {
             machine: Machines::default(),
             limits: Limits::default(),
+            precision: None,
             seed: DEFAULT_SEED,
             host_threads: None,
             interval: None,

@@ -160,7 +160,7 @@ impl Samples {
         };
         let lead_in = take(SAMPLE_LEAD_IN);
         let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
-        let followed = take(warming.map_or(0, |w| w.followed));
+        let followed = take(warming.map_or(0, |w| w.followed.unwrap_or(u64::MAX)));
         self.next = vec![
             (Phase::SampleMeasure, length),
             (Phase::SampleLeadIn, lead_in),

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::energy::{EnergyResult, Prices};
+use crate::estimate::{self, SampleCounts, Sampling};
 use crate::intervals::{HistogramResult, IntervalsResult, histograms};
 use crate::limits::Limits;
 use crate::machine::{Account, Machine, Outcome};
-use crate::measure::confidence;
 use crate::options::{Design, Machines, OnMachine, Options};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
@@ -175,6 +175,9 @@ pub struct DesignResult {
     pub intervals: Option<IntervalsResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
+    /// What that was made of.
+    #[serde(skip)]
+    samples: Vec<SampleCounts>,
     /// Number of its stream.
     #[serde(skip)]
     pub(crate) stream: usize,
@@ -339,21 +342,6 @@ pub struct Stat {
     pub value: u64,
 }
 
-/// What samples say of the whole.
-#[derive(Clone, Debug, Serialize)]
-pub struct Sampling {
-    /// How many.
-    pub samples: usize,
-    /// Instructions a cycle.
-    pub ipc: f64,
-    /// Lower end of the confidence interval.
-    pub ipc_low: f64,
-    /// Upper end.
-    pub ipc_high: f64,
-    /// Of the interval.
-    pub confidence: f64,
-}
-
 fn statistics(tree: &Tree) -> Vec<Stat> {
     let rows = tree.rows.iter().map(|r| Stat {
         path: r.path.clone(),
@@ -394,20 +382,6 @@ fn design_result(
         Some(Outcome::Program(e)) => ("program_error", Some(e.clone())),
         Some(Outcome::Fault(e)) => ("fault", Some(e.clone())),
     };
-    let sampling = (m.samples.len() > 1)
-        .then(|| confidence(&m.samples))
-        .flatten()
-        .map(|(cpi, half)| Sampling {
-            samples: m.samples.len(),
-            ipc: 1.0 / cpi,
-            ipc_low: 1.0 / (cpi + half),
-            ipc_high: if cpi > half {
-                1.0 / (cpi - half)
-            } else {
-                f64::INFINITY
-            },
-            confidence: 0.95,
-        });
     // A configuration that ran has passed this.
     let prices = Prices::new(&design.config).ok();
     let energy = prices.as_ref().filter(|_| m.tree.is_some()).map(|p| {
@@ -446,7 +420,8 @@ fn design_result(
         histograms: histograms(tree),
         mappings: mappings.then(|| machine.os.mappings()),
         intervals: m.intervals.result(prices.as_ref()),
-        sampling,
+        sampling: estimate::estimate(&m.samples, tree),
+        samples: m.samples.clone(),
         stream,
         impossible: summary::impossible(tree),
         simulated: machine.simulated,
@@ -605,6 +580,7 @@ fn compare(designs: &mut [DesignResult]) {
     for designs in by_machine(designs) {
         let [cycles, energy] =
             [CYCLES, ENERGY].map(|what| designs.first().and_then(|d| cost(d, what, by)));
+        compare_samples(designs, by);
         for d in designs {
             d.speedup_by = by;
             d.speedup = cycles
@@ -614,6 +590,20 @@ fn compare(designs: &mut [DesignResult]) {
             d.energy_ratio = energy
                 .zip(cost(d, ENERGY, by))
                 .map(|(base, own)| own / base);
+        }
+    }
+}
+
+/// Gives each design that was sampled the interval of its speed relative to the first.
+fn compare_samples(designs: &mut [DesignResult], by: &'static str) {
+    let Some((first, others)) = designs.split_first_mut() else {
+        return;
+    };
+    for d in others {
+        let paired = d.stream == first.stream;
+        let by_request = by == BY_REQUEST;
+        if let Some(s) = &mut d.sampling {
+            s.speedup = estimate::speedup(&first.samples, &d.samples, by_request, paired);
         }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::Map;
 use crate::config::{ConfigError, DataDir, DesignName, label};
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::os_text::{self, OsText};
+use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
 
@@ -395,6 +396,17 @@ impl Installation {
     /// # Errors
     /// A user's mistake, or a failure of ours.
     pub fn run(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        match &spec.options.precision {
+            None => self.run_once(spec, progress),
+            Some(wanted) => precise::run(spec, wanted, &mut |s| self.run_once(s, progress)),
+        }
+    }
+
+    fn run_once(
         &self,
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,

@@ -397,6 +397,28 @@ pub(crate) fn summarise(
         .collect()
 }
 
+/// The metrics of what a measured part counted, without its energy.
+pub(crate) fn measured_metrics() -> impl Iterator<Item = MetricDefinition> {
+    metrics().filter(|m| matches!(m.value, Value::Measured(_)))
+}
+
+/// Their values.
+pub(crate) fn measured(tree: &Tree, work: Work, cycles: u64) -> Vec<Option<f64>> {
+    let c = Counted {
+        tree,
+        instructions: work.instructions as f64,
+        requests: work.requests as f64,
+        cycles: cycles as f64,
+        energy: None,
+    };
+    measured_metrics()
+        .map(|m| match m.value {
+            Value::Measured(value) => value(&c),
+            Value::Tables(_) | Value::Across(_) => None,
+        })
+        .collect()
+}
+
 /// Where the cycles went: the parts of the cycle stack of all cores, adding up to the whole.
 pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
     let rows = tree

@@ -196,6 +196,16 @@ impl Tree {
         Tree { rows, spreads }
     }
 
+    /// The values of the rows of [`Tree::since`].
+    pub fn values_since(&self, earlier: &Tree) -> Vec<u64> {
+        let rows = Tree {
+            rows: self.rows.clone(),
+            spreads: vec![],
+        };
+        let part = rows.since(earlier).rows;
+        part.into_iter().map(|r| r.value).collect()
+    }
+
     /// Adds what happened next, in a later stretch: counts add up, of a gauge the
     /// later value remains.
     pub fn go_on(&mut self, later: &Tree) {

@@ -1,0 +1,267 @@
+//! What samples say of the whole run, and how sure that is.
+//!
+//! Each number is computed from the sums over all samples, and again without one of them at a time:
+//! how much that changes it gives its variance, whatever the number is (the jackknife: Efron and
+//! Stein, Annals of Statistics 1981). Designs on one stream are measured in the same places, so
+//! what they have in common goes out of their ratios (matched pairs: Ekman and Stenström, ISPASS
+//! 2005).
+
+use std::collections::BTreeMap;
+
+use pagewalk_stats::Tree;
+use serde::Serialize;
+
+use crate::summary::{self, MetricDefinition};
+use crate::work::Work;
+
+/// The confidence that all intervals have.
+const CONFIDENCE: f64 = 0.95;
+
+/// What was counted in one sample of whole length.
+#[derive(Clone, Debug)]
+pub(crate) struct SampleCounts {
+    pub(crate) work: Work,
+    pub(crate) cycles: u64,
+    /// The values of the rows of the tree of the measured part.
+    pub(crate) values: Vec<u64>,
+}
+
+/// A number, and between which ends it lies with a confidence of 95 %.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Half of its width.
+    pub(crate) fn half(self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
+/// What samples say of the whole.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sampling {
+    /// How many.
+    pub samples: usize,
+    /// Instructions a cycle.
+    pub ipc: f64,
+    /// Lower end of the confidence interval.
+    pub ipc_low: f64,
+    /// Upper end.
+    pub ipc_high: f64,
+    /// Of the interval.
+    pub confidence: f64,
+    /// Every number of the summary that does not grow with the length of the run, by name.
+    pub metrics: BTreeMap<&'static str, Interval>,
+    /// Of the design's speedup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup: Option<Interval>,
+}
+
+/// What `value` makes of sums over all of `n` samples but one, or over all.
+fn jackknife(n: usize, value: impl Fn(Option<usize>) -> Option<f64>) -> Option<Interval> {
+    let whole = value(None)?;
+    let without: Vec<f64> = (0..n).map(|i| value(Some(i))).collect::<Option<_>>()?;
+    let mean = without.iter().sum::<f64>() / n as f64;
+    let squares: f64 = without.iter().map(|x| (x - mean).powi(2)).sum();
+    let half = t95(n - 1) * (squares * (n - 1) as f64 / n as f64).sqrt();
+    Some(Interval {
+        value: whole,
+        low: whole - half,
+        high: whole + half,
+    })
+}
+
+/// Sums over samples.
+struct Sums {
+    work: Work,
+    cycles: u64,
+    values: Vec<u64>,
+}
+
+impl Sums {
+    fn of(samples: &[SampleCounts]) -> Self {
+        let mut sums = Sums {
+            work: Work::default(),
+            cycles: 0,
+            values: vec![0; samples.first().map_or(0, |s| s.values.len())],
+        };
+        for s in samples {
+            sums.work += s.work;
+            sums.cycles += s.cycles;
+            for (sum, value) in sums.values.iter_mut().zip(&s.values) {
+                *sum += value;
+            }
+        }
+        sums
+    }
+}
+
+/// What the samples of a design say of it; nothing of fewer than two. `tree`: its counters.
+pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling> {
+    let n = samples.len();
+    if n < 2 {
+        return None;
+    }
+    let sums = Sums::of(samples);
+    let cpi = jackknife(n, |out| {
+        let out = out.map(|i| &samples[i]);
+        let cycles = sums.cycles - out.map_or(0, |s| s.cycles);
+        let instructions = sums.work.instructions - out.map_or(0, |s| s.work.instructions);
+        (instructions > 0).then(|| cycles as f64 / instructions as f64)
+    })?;
+    let mut part = tree.clone();
+    let mut scaled = |out: Option<usize>, scale: u64| {
+        let out = out.map(|i| &samples[i]);
+        for (at, row) in part.rows.iter_mut().enumerate() {
+            let gone = out.map_or(0, |s| s.values[at]);
+            if !row.definition.gauge {
+                row.value = (sums.values[at] - gone) * scale;
+            }
+        }
+        let (gone, cycles) = out.map_or((Work::default(), 0), |s| (s.work, s.cycles));
+        let left = sums.work - gone;
+        let work = Work {
+            instructions: left.instructions * scale,
+            requests: left.requests * scale,
+        };
+        summary::measured(&part, work, (sums.cycles - cycles) * scale)
+    };
+    let (whole, twice) = (scaled(None, 1), scaled(None, 2));
+    // One row a sample that was left out.
+    let without: Vec<Vec<Option<f64>>> = (0..n).map(|i| scaled(Some(i), 1)).collect();
+    let names = summary::measured_metrics();
+    let metrics = names.enumerate().filter_map(|(m, definition)| {
+        let MetricDefinition { name, .. } = definition;
+        // A sum, as the cycles are, is none of the whole run.
+        if whole[m]? != twice[m]? {
+            return None;
+        }
+        let interval = jackknife(n, |out| out.map_or(whole[m], |i| without[i][m]))?;
+        Some((name, interval))
+    });
+    Some(Sampling {
+        samples: n,
+        ipc: 1.0 / cpi.value,
+        ipc_low: 1.0 / cpi.high,
+        ipc_high: if cpi.low > 0.0 {
+            1.0 / cpi.low
+        } else {
+            f64::INFINITY
+        },
+        confidence: CONFIDENCE,
+        metrics: metrics.collect(),
+        speedup: None,
+    })
+}
+
+/// How much faster the samples `other` are than those of `base`, for each instruction or, with
+/// `by_request`, each request. `paired`: they are of the same places of one stream.
+pub(crate) fn speedup(
+    base: &[SampleCounts],
+    other: &[SampleCounts],
+    by_request: bool,
+    paired: bool,
+) -> Option<Interval> {
+    let (first, second) = (Sums::of(base), Sums::of(other));
+    let cost = |sums: &Sums, out: Option<&SampleCounts>| {
+        let done = |w: Work| if by_request { w.requests } else { w.instructions };
+        let work = done(sums.work) - out.map_or(0, |s| done(s.work));
+        let cycles = sums.cycles - out.map_or(0, |s| s.cycles);
+        (work > 0 && cycles > 0).then(|| cycles as f64 / work as f64)
+    };
+    let few = base.len().min(other.len());
+    if few < 2 {
+        return None;
+    }
+    if paired && base.len() == other.len() {
+        return jackknife(few, |out| {
+            let base = cost(&first, out.map(|i| &base[i]))?;
+            Some(base / cost(&second, out.map(|i| &other[i]))?)
+        });
+    }
+    let base = jackknife(base.len(), |out| cost(&first, out.map(|i| &base[i])))?;
+    let other = jackknife(other.len(), |out| cost(&second, out.map(|i| &other[i])))?;
+    let value = base.value / other.value;
+    // Relative errors of what has nothing in common.
+    let half = value * (base.half() / base.value).hypot(other.half() / other.value);
+    Some(Interval {
+        value,
+        low: value - half,
+        high: value + half,
+    })
+}
+
+/// Two-sided 95 % quantile of Student's t.
+fn t95(freedom: usize) -> f64 {
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    match freedom {
+        0 => f64::INFINITY,
+        f if f <= 30 => T[f - 1],
+        // Between 30 and infinity the quantile is close to linear in 1/f.
+        f => 1.960 + (2.042 - 1.960) * 30.0 / f as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stats::Tree;
+
+    use super::{SampleCounts, estimate, speedup};
+    use crate::work::Work;
+
+    fn samples(counts: &[(u64, u64)]) -> Vec<SampleCounts> {
+        let one = |&(instructions, cycles): &(u64, u64)| SampleCounts {
+            work: Work {
+                instructions,
+                requests: instructions / 10,
+            },
+            cycles,
+            values: vec![],
+        };
+        counts.iter().map(one).collect()
+    }
+
+    #[test]
+    fn equal_samples_leave_no_doubt() {
+        let s = estimate(&samples(&[(100, 250); 3]), &Tree::default()).unwrap();
+        assert_eq!((s.ipc, s.ipc_low, s.ipc_high), (0.4, 0.4, 0.4));
+    }
+
+    #[test]
+    fn the_interval_of_a_mean_is_the_textbook_one() {
+        // Cycles an instruction 1, 2, 3: s = 1, t(2) = 4.303.
+        let s = estimate(&samples(&[(10, 10), (10, 20), (10, 30)]), &Tree::default()).unwrap();
+        assert!((s.ipc - 0.5).abs() < 1e-12);
+        let half = 4.303 / 3f64.sqrt();
+        assert!((1.0 / s.ipc_low - 2.0 - half).abs() < 1e-9);
+        assert!(s.ipc_high.is_infinite(), "below no cycles");
+    }
+
+    #[test]
+    fn one_sample_gives_no_interval() {
+        assert!(estimate(&samples(&[(10, 10)]), &Tree::default()).is_none());
+    }
+
+    #[test]
+    fn what_pairs_have_in_common_goes_out_of_their_ratio() {
+        let base = samples(&[(100, 200), (100, 400), (100, 100), (100, 300)]);
+        let other = samples(&[(100, 100), (100, 200), (100, 50), (100, 150)]);
+        let paired = speedup(&base, &other, false, true).unwrap();
+        assert!((paired.value - 2.0).abs() < 1e-12 && paired.half() < 1e-9);
+        let alone = speedup(&base, &other, false, false).unwrap();
+        assert!((alone.value - 2.0).abs() < 1e-12 && alone.half() > 0.5);
+        let requests = speedup(&base, &other, true, true).unwrap();
+        assert!((requests.value - 2.0).abs() < 1e-12);
+    }
+}

@@ -57,6 +57,20 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class WarmingError:
+    """How wrong samples may be because the program was passed over before them.
+
+    In cycles an instruction: what would go if all misses that might have been hits were, and come
+    if all hits that might have been misses were. `unknown` has both for 1000 instructions, hits
+    first, by what looked them up.
+    """
+
+    cpi_below: float
+    cpi_above: float
+    unknown: dict[str, list[float]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Sampling:
     """What sampling estimates, and how sure it is.
 
@@ -69,16 +83,22 @@ class Sampling:
     ipc_low: float
     ipc_high: float | None
     confidence: float
+    warming: WarmingError | None = None
     metrics: dict[str, Interval] = field(default_factory=dict, repr=False)
     speedup: Interval | None = None
 
     @classmethod
     def read(cls, found: Json) -> Sampling:
         """That of a result."""
-        speedup = found.get("speedup")
+        speedup, warming = found.get("speedup"), found.get("warming")
         metrics = {name: Interval(**one) for name, one in found.get("metrics", {}).items()}
         return cls(
-            **{**found, "metrics": metrics, "speedup": speedup and Interval(**speedup)},
+            **{
+                **found,
+                "metrics": metrics,
+                "speedup": speedup and Interval(**speedup),
+                "warming": warming and WarmingError(**warming),
+            },
         )
 
 

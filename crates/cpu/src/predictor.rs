@@ -1,6 +1,7 @@
 //! What the front end foresees of control flow.
 
 use pagewalk_stream::{Op, flags};
+use pagewalk_structures::Unknown;
 
 use crate::tage::{Departed, Tage};
 use crate::{CoreSpec, PredictorSpec};
@@ -57,9 +58,48 @@ pub(crate) struct Predictor {
     /// Where the last indirect jump was foretold to go that went elsewhere; 0: nowhere.
     foretold: u64,
     pub stats: PredictorStats,
+    /// Branches seen since something was passed over, if anything ever was.
+    seen: Option<Box<Seen>>,
+}
+
+/// Branches since a stretch of the program was passed over.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Addresses, by their lowest bits.
+    branches: Box<[u64; Seen::BRANCHES]>,
+    unknown: Unknown,
+}
+
+impl Seen {
+    const BRANCHES: usize = 1 << 12;
+
+    /// What is foreseen of a branch that was not seen since is not known to be what it would be.
+    fn see(&mut self, pc: u64, right: bool) {
+        let seen = &mut self.branches[pc as usize % Seen::BRANCHES];
+        if *seen != pc {
+            *seen = pc;
+            self.unknown.hits += u64::from(right);
+            self.unknown.misses += u64::from(!right);
+        }
+    }
 }
 
 impl Predictor {
+    /// A stretch of the program was passed over.
+    pub fn pass_over(&mut self) {
+        let none = Seen {
+            branches: Box::new([u64::MAX; Seen::BRANCHES]),
+            unknown: Unknown::default(),
+        };
+        let seen = self.seen.get_or_insert_with(|| Box::new(none));
+        seen.branches.fill(u64::MAX);
+    }
+
+    /// Branches that it was not known of, because of that, whether they would be foreseen.
+    pub fn unknown(&self) -> Unknown {
+        self.seen.as_ref().map_or(Unknown::default(), |s| s.unknown)
+    }
+
     /// One that has seen no branch: counters say weakly taken, tables are empty.
     /// `spec` was checked: tables of targets are a power of two.
     pub fn new(spec: &CoreSpec) -> Self {
@@ -77,6 +117,7 @@ impl Predictor {
             top: 0,
             held: 0,
             foretold: 0,
+            seen: None,
             stats: PredictorStats::default(),
         }
     }
@@ -84,6 +125,15 @@ impl Predictor {
     /// Whether the branch was foreseen; learns from it. `counted`: in the statistics.
     #[inline]
     pub fn foresees(&mut self, op: &Op, counted: bool) -> bool {
+        let right = self.foresees_it(op, counted);
+        if let Some(seen) = &mut self.seen {
+            seen.see(op.pc, right);
+        }
+        right
+    }
+
+    #[inline(always)]
+    fn foresees_it(&mut self, op: &Op, counted: bool) -> bool {
         let n = u64::from(counted);
         if op.flags & flags::CONDITIONAL != 0 {
             let taken = op.flags & flags::TAKEN != 0;

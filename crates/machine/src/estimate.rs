@@ -9,10 +9,25 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::Unknown;
 use serde::Serialize;
 
 use crate::summary::{self, MetricDefinition};
 use crate::work::Work;
+
+/// What it may be unknown of, because the program was passed over before a sample, whether it had
+/// what was asked of it: in this order in [`UnknownOf`].
+pub(crate) const UNKNOWN: [&str; 7] = ["l1i", "l1d", "l2", "tlb_l1", "tlb_l2", "branches", "l3"];
+/// The second level of TLBs among them.
+const SECOND_TLB: usize = 4;
+
+/// Of each of [`UNKNOWN`].
+pub(crate) type UnknownOf = [Unknown; UNKNOWN.len()];
+
+/// What was counted between the two.
+pub(crate) fn unknown_since(now: &UnknownOf, before: &UnknownOf) -> UnknownOf {
+    std::array::from_fn(|i| now[i] - before[i])
+}
 
 /// The confidence that all intervals have.
 const CONFIDENCE: f64 = 0.95;
@@ -24,6 +39,7 @@ pub(crate) struct SampleCounts {
     pub(crate) cycles: u64,
     /// The values of the rows of the tree of the measured part.
     pub(crate) values: Vec<u64>,
+    pub(crate) unknown: UnknownOf,
 }
 
 /// A number, and between which ends it lies with a confidence of 95 %.
@@ -38,6 +54,15 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// What lies below and above it may be its due as well.
+    fn widened(self, below: f64, above: f64) -> Interval {
+        Interval {
+            low: self.low - below,
+            high: self.high + above,
+            ..self
+        }
+    }
+
     /// Half of its width.
     pub(crate) fn half(self) -> f64 {
         (self.high - self.low) / 2.0
@@ -57,11 +82,57 @@ pub struct Sampling {
     pub ipc_high: f64,
     /// Of the interval.
     pub confidence: f64,
+    /// What of that is not the samples' but that of what is in TLBs, caches and predictors when one
+    /// begins; nothing where all that came before was warmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warming: Option<WarmingError>,
     /// Every number of the summary that does not grow with the length of the run, by name.
     pub metrics: BTreeMap<&'static str, Interval>,
     /// Of the design's speedup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speedup: Option<Interval>,
+}
+
+/// How wrong a sample may be because the program was passed over before it.
+#[derive(Clone, Debug, Serialize)]
+pub struct WarmingError {
+    /// Cycles an instruction that would go if all misses that might have been hits were.
+    pub cpi_below: f64,
+    /// Those that would come if all hits that might have been misses were.
+    pub cpi_above: f64,
+    /// Hits that might have been misses, and misses that might have been hits, for 1000
+    /// instructions, by what looked them up.
+    pub unknown: BTreeMap<&'static str, [f64; 2]>,
+}
+
+/// What of the samples is not known, each event at the price that the cycle stack says such
+/// events have had, and in misses of the second level of TLBs for 1000 instructions.
+fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingError, [f64; 2])> {
+    let mut sums = UnknownOf::default();
+    for s in samples {
+        for (sum, one) in sums.iter_mut().zip(s.unknown) {
+            *sum += one;
+        }
+    }
+    let instructions: u64 = samples.iter().map(|s| s.work.instructions).sum();
+    if sums == UnknownOf::default() || instructions == 0 {
+        return None;
+    }
+    let prices = summary::prices(tree);
+    let each = |n: u64| n as f64 / instructions as f64;
+    let mut error = WarmingError {
+        cpi_below: 0.0,
+        cpi_above: 0.0,
+        unknown: BTreeMap::new(),
+    };
+    for ((name, one), price) in UNKNOWN.into_iter().zip(sums).zip(prices) {
+        error.cpi_below += price * each(one.misses);
+        error.cpi_above += price * each(one.hits);
+        let told = [one.hits, one.misses].map(|n| 1000.0 * each(n));
+        error.unknown.insert(name, told);
+    }
+    let Unknown { hits, misses } = sums[SECOND_TLB];
+    Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
 }
 
 /// What `value` makes of sums over all of `n` samples but one, or over all.
@@ -146,17 +217,31 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
         let interval = jackknife(n, |out| out.map_or(whole[m], |i| without[i][m]))?;
         Some((name, interval))
     });
+    let mut metrics: BTreeMap<&'static str, Interval> = metrics.collect();
+    let (warming, misses) = warming(samples, tree).unzip();
+    let mut cpi = cpi;
+    if let (Some(warming), Some([fewer, more])) = (&warming, misses) {
+        cpi = cpi.widened(warming.cpi_below, warming.cpi_above);
+        if let Some(found) = metrics.get_mut("l2_tlb_mpki") {
+            *found = found.widened(fewer, more);
+        }
+    }
+    let ipc_high = if cpi.low > 0.0 {
+        1.0 / cpi.low
+    } else {
+        f64::INFINITY
+    };
+    if let Some(found) = metrics.get_mut("ipc") {
+        (found.low, found.high) = (1.0 / cpi.high, ipc_high.min(f64::MAX));
+    }
     Some(Sampling {
         samples: n,
         ipc: 1.0 / cpi.value,
         ipc_low: 1.0 / cpi.high,
-        ipc_high: if cpi.low > 0.0 {
-            1.0 / cpi.low
-        } else {
-            f64::INFINITY
-        },
+        ipc_high,
         confidence: CONFIDENCE,
-        metrics: metrics.collect(),
+        warming,
+        metrics,
         speedup: None,
     })
 }
@@ -171,7 +256,13 @@ pub(crate) fn speedup(
 ) -> Option<Interval> {
     let (first, second) = (Sums::of(base), Sums::of(other));
     let cost = |sums: &Sums, out: Option<&SampleCounts>| {
-        let done = |w: Work| if by_request { w.requests } else { w.instructions };
+        let done = |w: Work| {
+            if by_request {
+                w.requests
+            } else {
+                w.instructions
+            }
+        };
         let work = done(sums.work) - out.map_or(0, |s| done(s.work));
         let cycles = sums.cycles - out.map_or(0, |s| s.cycles);
         (work > 0 && cycles > 0).then(|| cycles as f64 / work as f64)
@@ -217,7 +308,7 @@ fn t95(freedom: usize) -> f64 {
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{SampleCounts, estimate, speedup};
+    use super::{SampleCounts, UnknownOf, estimate, speedup};
     use crate::work::Work;
 
     fn samples(counts: &[(u64, u64)]) -> Vec<SampleCounts> {
@@ -228,6 +319,7 @@ mod tests {
             },
             cycles,
             values: vec![],
+            unknown: UnknownOf::default(),
         };
         counts.iter().map(one).collect()
     }

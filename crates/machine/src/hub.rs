@@ -690,9 +690,7 @@ mod tests {
         std::thread::scope(|s| {
             let first = s.spawn(|| item(hub.next(0, 0, ALL)));
             making.recv().unwrap();
-            let second = s.spawn(|| {
-                item(hub.next(1, 0, ALL)) && item(hub.next(1, 0, ALL))
-            });
+            let second = s.spawn(|| item(hub.next(1, 0, ALL)) && item(hub.next(1, 0, ALL)));
             for _ in 0..6000 {
                 if second.is_finished() {
                     break;
@@ -878,10 +876,7 @@ mod tests {
             Arc::new(Changes::default()),
         );
         for reply in [Some(5), Some(0)] {
-            assert!(matches!(
-                hub.next(0, 0, ALL),
-                Ok(Supply::Item(_))
-            ));
+            assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Item(_))));
             hub.answer(0, reply);
         }
         assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);

@@ -23,11 +23,11 @@ mod thread;
 mod warnings;
 mod work;
 
-pub use estimate::{Interval, Sampling};
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
     OwnEnergy, PartEnergy,
 };
+pub use estimate::{Interval, Sampling, WarmingError};
 pub use explain::{Explanation, FileSetting, explain, statistics, topics};
 pub use intervals::{Buckets, Column, HistogramColumn, HistogramResult, IntervalsResult};
 pub use limits::{Limits, Sample, Warming};

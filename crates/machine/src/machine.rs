@@ -34,6 +34,7 @@ use self::parts::Parts;
 pub(crate) use self::room::Room;
 use self::skip::TouchFilter;
 use crate::config::Config;
+use crate::estimate::{UNKNOWN, UnknownOf};
 use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
 use crate::plan::Plan;
@@ -310,12 +311,25 @@ impl Machine {
             tree: self.tree(),
             times: self.times(),
             executed: self.executed,
+            unknown: self.unknown(),
         };
         for core in &mut self.cores {
             core.mark();
         }
         self.os.mark();
         snapshot
+    }
+
+    /// What is not known because something was passed over, of all cores together.
+    fn unknown(&self) -> UnknownOf {
+        let mut sum = UnknownOf::default();
+        for core in &self.cores {
+            for (sum, one) in sum.iter_mut().zip(core.unknown()) {
+                *sum += one;
+            }
+        }
+        sum[UNKNOWN.len() - 1] = self.shared.unknown();
+        sum
     }
 
     /// The counters of the operating system and of the page tables.

@@ -3,7 +3,7 @@
 use pagewalk_stats::{Row, Tree};
 use pagewalk_units::Cycle;
 
-use crate::estimate::SampleCounts;
+use crate::estimate::{SampleCounts, UnknownOf, unknown_since};
 use crate::intervals::{Intervals, Stretch};
 use crate::work::Work;
 
@@ -16,6 +16,8 @@ pub(crate) struct Snapshot {
     pub(crate) times: Vec<Cycle>,
     /// What all threads have done.
     pub(crate) executed: Work,
+    /// What is not known of it because something was passed over.
+    pub(crate) unknown: UnknownOf,
 }
 
 /// Collects what the measured phases count.
@@ -46,7 +48,7 @@ struct Open {
     /// What had been done before.
     executed: Work,
     /// The counters then, if it is a sample.
-    first: Option<Tree>,
+    first: Option<(Tree, UnknownOf)>,
     /// Start of the interval that runs; of the phase, without intervals.
     last: Snapshot,
     /// Number of that interval in the phase.
@@ -85,9 +87,10 @@ impl Measured {
         self.open = Some(Open {
             times: now.times.clone(),
             executed: now.executed,
-            first: self.sample.map(|_| Tree {
-                rows: now.tree.rows.clone(),
-                spreads: vec![],
+            first: self.sample.map(|_| {
+                let rows = now.tree.rows.clone();
+                let spreads = vec![];
+                (Tree { rows, spreads }, now.unknown)
             }),
             last: now,
             number: 0,
@@ -113,13 +116,14 @@ impl Measured {
         if instructions == 0 {
             return None;
         }
-        if let (Some(whole), Some(first)) = (self.sample, &open.first)
+        if let (Some(whole), Some((first, unknown))) = (self.sample, &open.first)
             && instructions >= whole
         {
             self.samples.push(SampleCounts {
                 work,
                 cycles,
                 values: now.tree.values_since(first),
+                unknown: unknown_since(&now.unknown, unknown),
             });
         }
         Some(cycles as f64 / instructions as f64)
@@ -176,7 +180,7 @@ impl Measured {
 mod tests {
     use pagewalk_stats::Tree;
 
-    use super::{Measured, Snapshot};
+    use super::{Measured, Snapshot, UnknownOf};
     use crate::work::Work;
 
     fn at(time: u64, executed: Work) -> Snapshot {
@@ -184,6 +188,7 @@ mod tests {
             tree: Tree::default(),
             times: vec![time],
             executed,
+            unknown: UnknownOf::default(),
         }
     }
 
@@ -232,5 +237,4 @@ mod tests {
         assert_eq!(i.cycles, [200, 200, 6, 200, 200, 6]);
         assert_eq!(i.complete, [true, true, false, true, true, false]);
     }
-
 }

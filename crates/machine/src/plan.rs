@@ -418,7 +418,7 @@ mod tests {
                     ..Limits::default()
                 },
                 false,
-            1,
+                1,
             );
             let mut done = 0;
             while p.phase != Phase::Done {

@@ -50,7 +50,8 @@ pub(crate) fn run(
         let is = |m: &MetricDefinition| m.name == name;
         if !summary::measured_metrics().any(|m| is(&m)) {
             let names = summary::measured_metrics().map(|m| m.name);
-            let like = nearest(name, names).map_or(String::new(), |n| format!("; did you mean {n}?"));
+            let like =
+                nearest(name, names).map_or(String::new(), |n| format!("; did you mean {n}?"));
             return Err(user(format!(
                 "--precision: there is no number {name} that is measured{like} Expected one such as ipc or l2_tlb_mpki"
             )));
@@ -128,13 +129,20 @@ fn worst(designs: &[DesignResult], wanted: &Precision) -> Option<(f64, String)> 
             }
         };
         let named = wanted.metrics.iter().map(String::as_str);
-        let defaults = METRICS.iter().copied().filter(|_| wanted.metrics.is_empty());
+        let defaults = METRICS
+            .iter()
+            .copied()
+            .filter(|_| wanted.metrics.is_empty());
         for name in named.chain(defaults) {
             // A mean over nothing has no meaning, and so no interval.
             let Some(interval) = sampling.metrics.get(name) else {
                 continue;
             };
-            let least = if name.ends_with("mpki") { FEW_MISSES } else { 0.0 };
+            let least = if name.ends_with("mpki") {
+                FEW_MISSES
+            } else {
+                0.0
+            };
             consider(interval, least, format!("{name} of {}", d.name));
         }
         if let Some(speedup) = &sampling.speedup {

@@ -95,7 +95,9 @@ pub fn run(
         let by_pages = s.designs.iter().all(|&d| designs[d].skips_by_pages());
         let passes = match options.limits.skip_requests {
             _ if !by_pages => Passes::Never,
-            0 if options.limits.sample.is_none() || options.limits.requests.is_none() => Passes::ByInstructions,
+            0 if options.limits.sample.is_none() || options.limits.requests.is_none() => {
+                Passes::ByInstructions
+            }
             _ => Passes::ByRequests,
         };
         let changes = Arc::clone(&changes);

@@ -419,6 +419,38 @@ pub(crate) fn measured(tree: &Tree, work: Work, cycles: u64) -> Vec<Option<f64>>
         .collect()
 }
 
+/// Cycles that a miss has cost, of what `estimate::UNKNOWN` names, as the cycle stack shares them
+/// out: one whose latency others hide costs little.
+pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
+    let c = Counted {
+        tree,
+        instructions: 0.0,
+        requests: 0.0,
+        cycles: 0.0,
+        energy: None,
+    };
+    let lost = |causes: &[&str]| causes.iter().map(|cause| c.sum("cycles", cause)).sum();
+    let price = |causes: &[&str], events: f64| ratio(lost(causes), events).unwrap_or(0.0);
+    let first = price(
+        &["l2", "fetch"],
+        c.sum("l1i", "misses") + c.sum("l1d", "misses"),
+    );
+    let wrong: f64 = ["conditional_wrong", "indirect_wrong", "returns_wrong"]
+        .map(|name| c.sum("predictor", name))
+        .iter()
+        .sum();
+    let reads = c.tree.sum("reads", |p| p.starts_with("dram")) as f64;
+    [
+        first,
+        first,
+        price(&["l3"], c.sum("l2", "misses")),
+        price(&["tlb"], c.mmu("l1d_misses") + c.mmu("l1i_misses")),
+        price(&["walk", "walker"], c.mmu("walks")),
+        price(&["branch"], wrong),
+        price(&["dram", "dram_queue"], reads),
+    ]
+}
+
 /// Where the cycles went: the parts of the cycle stack of all cores, adding up to the whole.
 pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
     let rows = tree

@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{Occupancy, RRPV_FILL, RRPV_MAX, prefetch};
+use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown, prefetch};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -24,6 +24,10 @@ pub(crate) const OWNED: u64 = 1 << 51;
 /// Fetched by this cache's prefetcher while warming, which nobody counts, and not used since.
 const WARMED: u64 = 1 << 55;
 const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
+/// In which stretch of the run the line was last used, in eight bits: one begins where something
+/// was passed over. 0 while nothing has been.
+const EPOCH_SHIFT: u32 = 56;
+const EPOCH: u64 = 0xff << EPOCH_SHIFT;
 /// Where the line came from, in three bits.
 const LEVEL_SHIFT: u32 = 52;
 
@@ -93,6 +97,9 @@ pub(crate) struct Lines {
     pub news: bool,
     pub kinds: KindCounts,
     pub counts: CacheStats,
+    /// Of what is used now, as in a tag word.
+    epoch: u64,
+    pub unknown: Unknown,
 }
 
 impl Lines {
@@ -134,6 +141,8 @@ impl Lines {
             news: false,
             kinds: KindCounts::default(),
             counts: CacheStats::default(),
+            epoch: 0,
+            unknown: Unknown::default(),
         })
     }
 
@@ -290,7 +299,7 @@ impl Lines {
         self.touch(at);
         let tag = self.tag(at);
         let ready = self.state.ready(at.base, at.way);
-        if ready & READY_MASK <= now && tag & GUESSED == 0 {
+        if ready & READY_MASK <= now && (tag ^ self.epoch) & (GUESSED | EPOCH) == 0 {
             self.kinds.hits[kind as usize] += 1;
             return Hit {
                 at: now + self.latency,
@@ -303,6 +312,7 @@ impl Lines {
     /// A hit on a line on its way, or on one that was fetched by a guess.
     #[inline(never)]
     fn unusual_hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
+        self.unknown.hits += u64::from(self.is_of_before(at));
         let pending = self.ready(at) > now;
         self.used(at, pending);
         if !pending {
@@ -335,11 +345,32 @@ impl Lines {
         ready
     }
 
-    /// A guess was right.
+    /// Whether the line at `at` was not used since something was passed over.
+    fn is_of_before(&self, at: Place) -> bool {
+        (self.tag(at) ^ self.epoch) & EPOCH != 0
+    }
+
+    /// Something was passed over: of what is here, nobody knows whether it still would be.
+    pub fn pass_over(&mut self) {
+        if self.epoch >> EPOCH_SHIFT == EPOCHS {
+            for set in 0..self.state.count() {
+                let base = self.state.base(set);
+                for way in 0..self.state.ways() {
+                    let way = self.state.way(way);
+                    *self.state.tag_mut(base, way) &= !EPOCH;
+                }
+            }
+            self.epoch = 0;
+        }
+        self.epoch += 1 << EPOCH_SHIFT;
+    }
+
+    /// A line of before is used, or a guess was right.
     fn used(&mut self, at: Place, pending: bool) {
+        let epoch = self.epoch;
         let tag = self.tag_mut(at);
         let was = *tag;
-        *tag &= !GUESSED;
+        *tag = *tag & !(GUESSED | EPOCH) | epoch;
         self.news |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
             self.counts.prefetches_useful += 1;
@@ -361,7 +392,7 @@ impl Lines {
     #[inline(always)]
     pub fn warm_hit(&mut self, at: Place) {
         self.touch(at);
-        if self.tag(at) & GUESSED != 0 {
+        if (self.tag(at) ^ self.epoch) & (GUESSED | EPOCH) != 0 {
             self.used(at, false);
         }
     }
@@ -422,6 +453,10 @@ impl Lines {
         let old = self.put(line, flags, from, ready | takes << READY_BITS);
         self.counts.fills += 1;
         self.counts.evictions += u64::from(old & LINE_MASK != EMPTY);
+        if (old ^ self.epoch) & EPOCH != 0 {
+            // What nobody asked for is no miss.
+            self.unknown.misses += u64::from(flags & GUESSED == 0);
+        }
         if (flags | old) & GUESSED != 0 {
             self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
             self.counts.speculative_issued += u64::from(flags & SPECULATIVE != 0);
@@ -443,6 +478,7 @@ impl Lines {
     /// Replaces the victim of the line's set; gives its tag word.
     #[inline(always)]
     fn put(&mut self, line: u64, flags: u64, from: Level, ready: u64) -> u64 {
+        let epoch = self.epoch;
         let base = self.base(line);
         let way = self.victim(base);
         let at = Place { base, way };
@@ -450,7 +486,7 @@ impl Lines {
         self.state.set_print(base, way, print(line));
         std::mem::replace(
             self.tag_mut(at),
-            line | flags | (from as u64) << LEVEL_SHIFT,
+            line | flags | (from as u64) << LEVEL_SHIFT | epoch,
         )
     }
 
@@ -463,9 +499,9 @@ impl Lines {
 
     /// Takes the line at `at` out; gives its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
-        let tag = self.tag_mut(at);
-        let old = *tag;
-        *tag = EMPTY;
+        // Known to be empty.
+        let empty = EMPTY | self.epoch;
+        let old = std::mem::replace(self.tag_mut(at), empty);
         self.gone(old);
         match self.replacement {
             Replacement::Lru => self.make_last(at),
@@ -473,7 +509,7 @@ impl Lines {
                 *self.state.order(at.base, at.way) = RRPV_EMPTY;
             }
         }
-        old & !LINE_MASK
+        old & !(LINE_MASK | EPOCH)
     }
 
     /// LRU: the way of `at` becomes the next victim.

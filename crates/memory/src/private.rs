@@ -1,6 +1,7 @@
 //! The caches of one core: L1I, L1D and the L2 behind both.
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::Unknown;
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
 use crate::lines::{DIRTY, Lines, OWNED, PREFETCHED, Place, SPECULATIVE};
@@ -72,6 +73,21 @@ impl Private {
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
         self
+    }
+
+    /// A stretch of the program was passed over, of which the L2 has seen the lines that the first
+    /// level did not have, if it was `followed`.
+    pub fn pass_over(&mut self, followed: bool) {
+        self.l1i.pass_over();
+        self.l1d.pass_over();
+        if !followed {
+            self.l2.pass_over();
+        }
+    }
+
+    /// Of lookups whose outcome is not known because of that: L1I, L1D, L2.
+    pub fn unknown(&self) -> [Unknown; 3] {
+        [&self.l1i, &self.l1d, &self.l2].map(|cache| cache.unknown)
     }
 
     /// Load-to-use of an L1D hit.

@@ -1,6 +1,7 @@
 //! What the cores share: the last-level cache, the directory, memory.
 
 use pagewalk_stats::Tree;
+use pagewalk_structures::Unknown;
 use pagewalk_units::{Cycle, LINE_SHIFT, PhysAddr};
 
 use crate::directory::{Directory, Met};
@@ -46,6 +47,21 @@ impl Shared {
     pub fn with_speculation(mut self) -> Self {
         self.speculates = true;
         self
+    }
+
+    /// A stretch of the program was passed over that the L3 has seen nothing of.
+    pub fn pass_over(&mut self) {
+        self.l3.pass_over();
+    }
+
+    /// Of lookups in the L3 whose outcome is not known because of that.
+    pub fn unknown(&self) -> Unknown {
+        self.l3.unknown
+    }
+
+    /// Load-to-use of an L3 hit.
+    pub fn l3_latency(&self) -> Cycle {
+        self.l3.latency()
     }
 
     /// Snoops that `core` has to take before its next access: (line, exclusive).

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use pagewalk_memory::{Below, Level, Private};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
-use pagewalk_structures::{Occupancy, Tiers};
+use pagewalk_structures::{Occupancy, Tiers, Unknown};
 use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet};
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
@@ -380,6 +380,36 @@ impl Mmu {
         for side in 0..2 {
             self.exceeds[side] = self.l1[side].latency.saturating_sub(load_to_use);
         }
+    }
+
+    /// A stretch of the program was passed over, of which the last level of TLBs has seen the pages
+    /// that the first did not have, if it was `followed`.
+    pub fn pass_over(&mut self, followed: bool) {
+        for s in 0..2 {
+            self.settle(s);
+            self.filter[s] = NO_PAGE;
+        }
+        let first = self.l1.iter_mut();
+        let second = self.l2.iter_mut().flatten().map(Box::as_mut);
+        let levels = first.chain(second.filter(|_| !followed));
+        for array in levels.flat_map(|level| &mut level.arrays) {
+            array.pass_over();
+        }
+    }
+
+    /// Of lookups whose outcome is not known because of that: first and second level.
+    pub fn unknown(&self) -> [Unknown; 2] {
+        let sum = |levels: &mut dyn Iterator<Item = &TlbLevel>| {
+            let mut sum = Unknown::default();
+            for array in levels.flat_map(|level| &level.arrays) {
+                sum += array.unknown;
+            }
+            sum
+        };
+        [
+            sum(&mut self.l1.iter()),
+            sum(&mut self.l2.iter().flatten().map(Box::as_ref)),
+        ]
     }
 
     /// Whether the walk behind the last answer, its own or the one that it waited for,

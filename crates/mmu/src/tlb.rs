@@ -1,6 +1,6 @@
 //! One TLB array: any number of sets, replaced by any policy.
 
-use pagewalk_structures::{equal_bytes, prefetch};
+use pagewalk_structures::{EPOCHS, Unknown, equal_bytes, prefetch};
 use pagewalk_units::{Asid, Cycle, PageSize, Rng};
 
 use crate::mapping::Mapping;
@@ -84,6 +84,8 @@ struct Slot {
     entry: Entry,
     set: u32,
     way: u16,
+    /// When it was last used, as the array's.
+    epoch: u16,
 }
 
 /// The array. Under LRU unused ways are last in the order of use, so that the way to be
@@ -118,6 +120,9 @@ pub(crate) struct Tlb {
     pub waits: u64,
     pub fills: u64,
     pub evictions: u64,
+    /// The stretch of the run since something was last passed over; 0 while nothing was.
+    epoch: u16,
+    pub unknown: Unknown,
 }
 
 impl Tlb {
@@ -151,6 +156,7 @@ impl Tlb {
                     entry: Entry::default(),
                     set: (slot / ways) as u32,
                     way: (slot % ways) as u16,
+                    epoch: 0,
                 })
                 .collect(),
             ranked: lru && ways <= RANKED,
@@ -162,7 +168,18 @@ impl Tlb {
             waits: 0,
             fills: 0,
             evictions: 0,
+            epoch: 0,
+            unknown: Unknown::default(),
         }
+    }
+
+    /// Something was passed over: of what is here, nobody knows whether it still would be.
+    pub fn pass_over(&mut self) {
+        if u64::from(self.epoch) == EPOCHS {
+            self.slots.iter_mut().for_each(|s| s.epoch = 0);
+            self.epoch = 0;
+        }
+        self.epoch += 1;
     }
 
     #[inline]
@@ -249,8 +266,14 @@ impl Tlb {
     /// Notes a use of `slot`.
     #[inline(always)]
     pub fn touch(&mut self, slot: usize) {
-        let Slot { set, way, .. } = self.slots[slot];
+        let Slot {
+            set, way, epoch, ..
+        } = self.slots[slot];
         let (set, way) = (set as usize, usize::from(way));
+        if epoch != self.epoch {
+            self.unknown.hits += 1;
+            self.slots[slot].epoch = self.epoch;
+        }
         if self.ranked {
             self.heads[set].ranks.used(way);
             return;
@@ -335,6 +358,10 @@ impl Tlb {
         let s = &mut self.slots[slot];
         let old = std::mem::replace(&mut s.key, key);
         s.entry = entry;
+        if s.epoch != self.epoch {
+            self.unknown.misses += 1;
+            s.epoch = self.epoch;
+        }
         if old != EMPTY {
             self.evictions += u64::from(counted);
             self.held[size_of_key(old)] -= 1;

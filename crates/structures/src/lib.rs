@@ -9,6 +9,7 @@ mod scan;
 mod set_assoc;
 mod tiered_hash;
 mod tiers;
+mod unknown;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, Slot};
@@ -19,3 +20,4 @@ pub use scan::{equal_bytes, first_byte_equal, most_of_first, prefetch, renew_ran
 pub use set_assoc::SetAssoc;
 pub use tiered_hash::{HashKey, MOST_TIERS, TieredHash, mix};
 pub use tiers::{Hashes, Large, Placed, Tiers};
+pub use unknown::{EPOCHS, Unknown};

@@ -3,6 +3,7 @@
 use pagewalk_memory::{Below, Kind as Ask, Request};
 use pagewalk_mmu::{Fault, Lent};
 use pagewalk_stream::{Kind, Op, flags};
+use pagewalk_structures::Unknown;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
 use super::access::bytes;
@@ -60,6 +61,21 @@ impl Core {
         self.run_clock(self.warmed - before, cpi_milli);
         self.fault_at = 0;
         Ran { at, stop }
+    }
+
+    /// A stretch of the program is passed over; `followed`: [`Core::warm_lines`] sees its lines.
+    pub fn pass_over(&mut self, followed: bool) {
+        self.mmu.pass_over(followed);
+        self.private.pass_over(followed);
+        self.predictor.pass_over();
+    }
+
+    /// Of lookups and branches whose outcome is not known because of that: the L1I, the L1D, the
+    /// L2, the first and the second level of TLBs, the branch predictor.
+    pub fn unknown(&self) -> [Unknown; 6] {
+        let [l1i, l1d, l2] = self.private.unknown();
+        let [first, second] = self.mmu.unknown();
+        [l1i, l1d, l2, first, second, self.predictor.unknown()]
     }
 
     /// The window empties, and what comes after depends on nothing before.

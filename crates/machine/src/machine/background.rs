@@ -129,9 +129,7 @@ impl Machine {
             | Phase::SampleFollow
             | Phase::SampleWarm
             | Phase::SampleLeadIn
-            | Phase::SampleMeasure => {
-                !std::mem::replace(&mut self.background.in_samples, true)
-            }
+            | Phase::SampleMeasure => !std::mem::replace(&mut self.background.in_samples, true),
             Phase::UntilRoi | Phase::Skip | Phase::Done => false,
         };
         if !begins {

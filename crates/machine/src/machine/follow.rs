@@ -24,7 +24,8 @@ impl Machine {
         let lines = &mut self.lines[core];
         if std::mem::take(&mut thread.passes) {
             let passed = &item.batch.passed;
-            accesses.extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
+            accesses
+                .extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
             done = Work {
                 instructions: passed.instructions,
                 requests: passed.requests,

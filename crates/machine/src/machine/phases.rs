@@ -15,8 +15,13 @@ impl Machine {
             self.stop(outcome);
             return;
         }
-        if self.plan.phase == Phase::SampleFollow {
-            self.lines.iter_mut().for_each(Lines::forget);
+        match self.plan.phase {
+            Phase::SampleSkip => self.pass_over(false),
+            Phase::SampleFollow => {
+                self.pass_over(true);
+                self.lines.iter_mut().for_each(Lines::forget);
+            }
+            _ => {}
         }
         if self.plan.phase.measures() {
             self.begin_parts();
@@ -26,6 +31,17 @@ impl Machine {
         self.harvest_walks();
         if self.plan.phase == Phase::Done && self.outcome.is_none() {
             self.outcome = Some(Outcome::Complete);
+        }
+    }
+
+    /// What was passed over leaves it unknown what is in TLBs and caches: in all of them, or where
+    /// lines are `followed`, in those that would have held back what is not.
+    fn pass_over(&mut self, followed: bool) {
+        for core in &mut self.cores {
+            core.pass_over(followed);
+        }
+        if !followed {
+            self.shared.pass_over();
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use pagewalk_stream::{End, Event, Kind, Op, ProgramError, ThreadId, flags};
+use pagewalk_stream::{End, Kind, Op, ProgramError, ThreadId, flags};
 use pagewalk_units::rng;
 use rand::RngExt;
 use rustc_hash::FxHashMap;
@@ -39,7 +39,7 @@ pub struct BlockVectors {
 pub struct Stretch {
     /// How many they are.
     pub instructions: u64,
-    /// Requests that end in it.
+    /// Requests that end in it, of a program that marks their ends.
     pub requests: u64,
     /// Shares of the instructions by basic block, projected.
     pub vector: [f64; DIMENSIONS],
@@ -69,14 +69,8 @@ pub fn block_vectors(
     let mut wanted = true;
     drive(program.as_mut(), &mut |thread, batch, end| {
         collector.ops(thread, &batch.ops);
-        match end {
-            End::Exit => drop(collector.open.remove(&thread)),
-            // Without requests of its own, a region of interest is one.
-            End::Event {
-                event: Event::RoiEnd,
-                ..
-            } if facts.request.is_none() => collector.requests += 1,
-            _ => {}
+        if *end == End::Exit {
+            collector.open.remove(&thread);
         }
         if collector.too_many {
             return Err(ProgramError::new(format!(

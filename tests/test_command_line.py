@@ -332,7 +332,7 @@ def test_a_misspelt_option_or_command_is_told_the_nearest(invoke: Invoke) -> Non
 
 COMMANDS = [
     *("run", "compare", "record", "validate", "reproduce", "explain", "workloads", "designs"),
-    *("machines", "doctor", "trace info", "trace check", "trace convert"),
+    *("machines", "doctor", "trace info", "trace check", "trace convert", "trace regions"),
 ]
 
 

@@ -15,10 +15,10 @@ import typer
 from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
-from pagewalk.errors import Failure, PagewalkError, UserError
-from pagewalk.flags import App, Jobs, JsonFile, ParquetFile, takes
+from pagewalk.errors import Failure, PagewalkError, Terminated, UserError
+from pagewalk.flags import App, Jobs, JsonFile, ParquetFile, Seed, takes
 from pagewalk.output import OutputLost
-from pagewalk.quantities import count
+from pagewalk.quantities import count, parse_count
 from pagewalk.visible import visible
 
 Answer = TypeVar("Answer")
@@ -306,6 +306,47 @@ def trace_convert(
 
     files.check_writable(out, "--out")
     pairs(native.trace_convert(_trace(path), out, keep_good=keep_good), sys.stdout, title=out)
+
+
+@trace_app.command("regions", epilog="Example: pagewalk trace regions prog.pwt -o regions.toml")
+def trace_regions(
+    path: Annotated[str, typer.Argument(metavar="FILE", help="The trace.")],
+    length: Annotated[
+        str, typer.Option(metavar="N", help="Instructions of a stretch, and so of a region.")
+    ] = "10M",
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Regions at most.")] = 30,
+    seed: Seed = 1,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The regions, as TOML.", show_default=False
+        ),
+    ] = None,
+    simpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX",
+            help="The regions as SimPoint writes them: PREFIX.simpoints and PREFIX.weights.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Find the regions that stand for a whole trace, by what code it executes."""
+    from pagewalk import regions, tables
+    from pagewalk.progress import Bar
+
+    pair = [f"{simpoint}.{ending}" for ending in ("simpoints", "weights") if simpoint is not None]
+    _check_outputs([("--out", out), *(("--simpoint", name) for name in pair)])
+    of_all = options.read("seed", seed)
+    parsed = parse_count(length, "--length")
+    with Bar(reports=False) as bar:
+        found = regions.find(_trace(path), length=parsed, most=most, seed=of_all, observer=bar)
+    if found is None:
+        raise Terminated(bar.stopped_by)
+    _write_and_show(
+        [(out, found.regions.write), (simpoint, found.regions.write_simpoint)],
+        lambda: tables.regions(found, path, sys.stderr if out == "-" else sys.stdout),
+    )
 
 
 def _trace(path: str) -> str:

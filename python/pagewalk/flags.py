@@ -80,6 +80,7 @@ Extra = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, flag("jobs")]
+Seed = Annotated[int, flag("seed")]
 JsonFile = Annotated[str | None, flag("json_file")]
 ParquetFile = Annotated[str | None, flag("parquet")]
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from pagewalk.errors import Failure, Terminated, UserError
 from pagewalk.visible import visible
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 P = ParamSpec("P")
+Answer = TypeVar("Answer")
 DATA = Path(__file__).parent / "_data"
 
 _ready = False
@@ -202,6 +203,19 @@ def trace_convert(source: str, target: str, *, keep_good: bool = False) -> Json:
     return answer
 
 
+def block_vectors(
+    path: str, length: int, seed: int, observer: Observer | None = None
+) -> Json | None:
+    """What a trace executes, stretch by stretch of so many instructions.
+
+    None where a signal asked for a stop.
+    """
+    answer: Json | None = _watched(
+        lambda progress: _asked(_engine.block_vectors, path, length, seed, progress), observer
+    )
+    return answer
+
+
 def doctor() -> Host:
     """What is present on this host."""
     answer: Host = _asked(_engine.doctor)
@@ -268,10 +282,10 @@ def record(spec: Json, out: str, observer: Observer | None = None) -> Json:
     return _watched(lambda progress: _asked(_engine.record, text, out, progress), observer)
 
 
-def _watched(work: Callable[[Callable[[str], bool]], Json], observer: Observer | None) -> Json:
+def _watched(work: Callable[[Callable[[str], bool]], Answer], observer: Observer | None) -> Answer:
     stop = threading.Event()
     done = threading.Event()
-    outcome: list[Json | BaseException] = []
+    outcome: list[Answer | BaseException] = []
 
     def progress(text: str) -> bool:
         if observer is not None:

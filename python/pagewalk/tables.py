@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Group
@@ -17,6 +18,7 @@ from pagewalk.terminal import Settings, console, grid, line, names, numbers, wor
 
 if TYPE_CHECKING:
     from pagewalk.answers import Explanation, Program, Sense, Setting, Shipped
+    from pagewalk.regions import Found
 
 Json = dict[str, Any]
 
@@ -100,6 +102,55 @@ def pairs(answer: Json, stream: TextIO, title: str | None = None) -> None:
             if part is not None and part != []:
                 table.add_row(name.replace("_", " "), _value(name, part))
     out.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+_SHORT = 10**10
+"""Instructions that are warmed in a few minutes."""
+_FAINT = 0.01
+"""A spread that does not matter much."""
+
+
+def regions(found: Found, trace: str, stream: TextIO) -> None:
+    """Regions that stand for a trace, how well they do, and what would do better."""
+    out = console(stream)
+    chosen = found.regions
+    each = chosen.regions
+    total, length = chosen.instructions or 0, chosen.length or 0
+    table = grid()
+    titles = ("region", "first instruction", "instructions", "weight", "stretches")
+    for title in titles:
+        numbers(table, style="bold" if title == "weight" else "")
+    table.add_row(*titles, style="dim")
+    for number, region in enumerate(each):
+        share = f"{significant(region.weight * 100)} %"
+        cells = (str(number), f"{region.at:,}", f"{region.instructions:,}", share)
+        table.add_row(*cells, str(region.stretches))
+    out.print(table)
+    inside = sum(region.instructions for region in each)
+    out.print(
+        f"{len(each)} of {found.stretches:,} stretches of {count(length)} instructions stand for "
+        f"{count(total)}, with {significant(100 * inside / total)} % of them."
+    )
+    spread, of_all = (chosen.spread or 0.0, chosen.spread_of_all or 0.0)
+    out.print(
+        f"Spread: stretches have {_percent(spread)} of their instructions in other blocks than the "
+        f"mean of their kind, {_percent(of_all)} in others than the mean of all."
+    )
+    if spread > _FAINT:
+        enough = next((n for n, left in enumerate(found.spreads, 1) if left <= _FAINT), None)
+        needs = f"it takes {enough}" if enough else f"{len(found.spreads)} are too few"
+        out.print(f"For a spread of {_percent(_FAINT)} {needs} regions.")
+    if found.stretches < 2 * len(found.spreads) + 2:
+        out.print(f"So few stretches hide phases; --length {max(length // 10, 1)} would make more.")
+    better = ", and is the better choice for a trace as short as this" if total < _SHORT else ""
+    out.print(
+        f"No error bound comes with regions. 'pagewalk run --trace {shlex.quote(trace)} --sample "
+        f"100K/10M' has one{better}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{significant(share * 100)} %"
 
 
 def _value(key: str, value: Any) -> str:

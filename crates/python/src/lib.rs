@@ -5,6 +5,7 @@ mod memory;
 
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
+use std::time::{Duration, Instant};
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
@@ -30,6 +31,9 @@ create_exception!(
     PyException,
     "Something failed that the user cannot mend."
 );
+
+/// Time between two calls of a callback.
+const REPORTS: Duration = Duration::from_millis(200);
 
 static DATA: RwLock<Option<PathBuf>> = RwLock::new(None);
 
@@ -328,6 +332,46 @@ fn trace_convert(
     dump(&done.map_err(user)?)
 }
 
+/// What a trace executes by stretches of `length` instructions; `null` if `progress` says no.
+#[pyfunction]
+#[pyo3(signature = (path, length, seed, progress = None))]
+fn block_vectors(
+    py: Python<'_>,
+    path: PathBuf,
+    length: u64,
+    seed: u64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    if length == 0 {
+        return Err(user("a stretch of 0 instructions; expected 1 or more"));
+    }
+    let mut callback = Callback {
+        function: progress,
+        error: None,
+    };
+    let start = Instant::now();
+    let mut next_report = start + REPORTS;
+    let result = py.detach(|| {
+        let options = OpenOptions::default();
+        pagewalk_trace::block_vectors(&path, &options, length, seed, &mut |done, total| {
+            let now = Instant::now();
+            if now < next_report {
+                return true;
+            }
+            next_report = now + REPORTS;
+            let seconds = (now - start).as_secs_f64();
+            callback.call(|| {
+                json!({"done": done, "total": total, "phase": "read", "seconds": seconds})
+                    .to_string()
+            })
+        })
+    });
+    if let Some(e) = callback.error {
+        return Err(e);
+    }
+    dump(&result.map_err(user)?)
+}
+
 /// A path as text, which alone JSON has.
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -355,7 +399,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     functions! {
         set_data_dir version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
-        explain topics nearest record trace_info trace_check trace_convert doctor
+        explain topics nearest record trace_info trace_check trace_convert block_vectors doctor
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use pagewalk_programs::{Options, build, parse_size};
 use pagewalk_stream::{Batch, End};
-use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter, open_trace, record};
+use pagewalk_trace::{
+    Header, OpenOptions, Recording, TraceWriter, block_vectors, open_trace, record,
+};
 
 fn replay(path: &std::path::Path) -> (u64, f64) {
     let mut program = open_trace(path, &OpenOptions::default()).unwrap();
@@ -18,11 +20,19 @@ fn replay(path: &std::path::Path) -> (u64, f64) {
     (instructions, begun.elapsed().as_secs_f64())
 }
 
+/// Instructions a second of the vectors that regions are chosen by.
+fn vectors(path: &std::path::Path) -> f64 {
+    let begun = Instant::now();
+    let options = OpenOptions::default();
+    let found = block_vectors(path, &options, 10_000_000, 1, &mut |_, _| true).unwrap();
+    found.unwrap().instructions as f64 / begun.elapsed().as_secs_f64()
+}
+
 fn main() {
     let dir = tempfile::tempdir().unwrap();
     println!(
-        "{:<28} {:>16} {:>16} {:>16}",
-        "trace", "record M insn/s", "replay M insn/s", "bytes/insn"
+        "{:<28} {:>16} {:>16} {:>16} {:>16}",
+        "trace", "record M insn/s", "replay M insn/s", "vectors M insn/s", "bytes/insn"
     );
     for (name, size, params) in [
         ("gups", "4GiB", vec![]),
@@ -49,10 +59,11 @@ fn main() {
         let (instructions, seconds) = replay(&path);
         assert_eq!(instructions, written.instructions);
         println!(
-            "{:<28} {:>16.1} {:>16.1} {:>16.3}",
+            "{:<28} {:>16.1} {:>16.1} {:>16.1} {:>16.3}",
             format!("{name} {size} {params:?}"),
             written.instructions as f64 / recorded / 1e6,
             instructions as f64 / seconds / 1e6,
+            vectors(&path) / 1e6,
             written.bytes as f64 / written.instructions as f64
         );
     }
@@ -61,10 +72,11 @@ fn main() {
         let bytes = std::fs::metadata(&path).unwrap().len();
         let (instructions, seconds) = replay(&path);
         println!(
-            "{:<28} {:>16} {:>16.1} {:>16.3}",
+            "{:<28} {:>16} {:>16.1} {:>16.1} {:>16.3}",
             path.file_name().unwrap().to_string_lossy(),
             "",
             instructions as f64 / seconds / 1e6,
+            vectors(&path) / 1e6,
             bytes as f64 / instructions as f64
         );
     }

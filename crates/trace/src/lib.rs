@@ -11,6 +11,7 @@ mod pump;
 mod pwt;
 mod record;
 mod registers;
+mod vectors;
 pub mod x86;
 
 pub use convert::{Converted, convert_trace};
@@ -24,3 +25,4 @@ pub use pwt::{
     Written,
 };
 pub use record::{Recording, record, record_into};
+pub use vectors::{BlockVectors, DIMENSIONS, MOST_STRETCHES, Stretch, block_vectors};

@@ -8,6 +8,7 @@ mod formats;
 mod lackey;
 mod pwt;
 mod steps;
+mod vectors;
 #[path = "../../../programs/tests/waits/mod.rs"]
 mod waits;
 

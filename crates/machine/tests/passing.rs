@@ -34,6 +34,11 @@ impl Program for Watched {
             self.program.pass(instructions, requests);
         }
     }
+    fn follow(&mut self, instructions: u64, requests: u64) {
+        if self.forwards {
+            self.program.follow(instructions, requests);
+        }
+    }
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
         self.program.answer(thread, reply);
     }
@@ -150,5 +155,47 @@ fn nothing_is_passed_over_where_more_is_needed() {
         // One that starts others does so first.
         assert!(passed < 100 * u64::from(threads), "{design}: {passed}");
         assert_eq!(text(result), text(full), "{design}");
+    }
+}
+
+/// Between samples, too: pages where that is skipped, lines where they are followed.
+#[test]
+fn samples_are_those_of_a_program_that_gives_all_its_ops() {
+    for info in workloads() {
+        let warming = json!({"followed": 30_000, "warmed": 2000});
+        let sample = json!({"length": 1000, "period": 60_000, "warming": warming});
+        let limits = json!({"skip": 50_001, "instructions": 400_000, "sample": sample});
+        let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
+        let (full, none) = run(info.name, 1, &[], &spec, false);
+        let (result, passed) = run(info.name, 1, &[], &spec, true);
+        assert_eq!(none, 0);
+        assert!(passed > 200_000, "{}: {passed}", info.name);
+        assert!(text(result) == text(full), "{}", info.name);
+    }
+}
+
+#[test]
+fn samples_of_changes_of_the_address_space_and_by_requests_too() {
+    let sample = json!({"length": 1000, "period": 30_000, "warming": {"warmed": 2000}});
+    let all = json!({"instructions": 400_000, "sample": sample});
+    let asked = json!({"requests": 2000, "instructions": 400_000, "sample": sample});
+    let store = [
+        ("keys", "3000"),
+        ("sets", "40"),
+        ("deletes", "20"),
+        ("resize", "yes"),
+    ];
+    let table = [("keys", "3000"), ("shortcut", "stlt")];
+    for (name, params, limits, design) in [
+        ("kv-hash", &store[..], &all, "radix"),
+        ("kv-dense", &store, &asked, "mehpt"),
+        ("kv-hash", &table, &all, "stlt"),
+        ("churn", &[("rounds", "3"), ("arena", "4KiB")], &all, "thp"),
+    ] {
+        let spec = spec(&[design], limits.clone(), &[]);
+        let (full, _) = run(name, 1, params, &spec, false);
+        let (result, passed) = run(name, 1, params, &spec, true);
+        assert!(passed > 10_000, "{name} {params:?}: {passed}");
+        assert!(text(result) == text(full), "{name} {params:?}");
     }
 }

@@ -32,6 +32,7 @@ impl Core {
         if let Some(w) = &mut self.wrong {
             w.begin(outside.asid, at);
         }
+        let mut look = at;
         let stop = loop {
             if self.warmed >= limit {
                 break Stop::Limit;
@@ -39,6 +40,9 @@ impl Core {
             let Some(op) = ops.get(at) else {
                 break Stop::NeedBatch;
             };
+            if at >= look {
+                look = self.look_out(ops, at, outside);
+            }
             if let Err(fault) = self.warm_op(op, outside) {
                 break Stop::Fault(fault);
             }

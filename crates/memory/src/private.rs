@@ -269,8 +269,9 @@ impl Private {
     }
 
     /// State only: tags, replacement, prefetcher training; no time and no
-    /// statistics, except that guesses counted before are still judged.
-    #[inline]
+    /// statistics, except that guesses counted before are still judged. Inlined as
+    /// [`Private::access`] is.
+    #[inline(always)]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
         match request.kind {
             Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(&request, 0, below),

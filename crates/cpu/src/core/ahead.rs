@@ -10,7 +10,7 @@ use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 use super::{Core, NO_LINE, Outside};
 
 /// Ops looked at in a step.
-pub(super) const STEP: usize = 32;
+pub(super) const STEP: usize = 16;
 /// Steps from an address to the last thing that it leads to.
 pub(super) const STEPS: usize = 4;
 /// Lines that were seen last, direct-mapped: as many as a first-level cache has, mostly those.

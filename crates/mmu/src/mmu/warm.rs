@@ -81,6 +81,7 @@ impl Mmu {
         self.warm_look_up(&lookup, &mut lent)
     }
 
+    #[inline(never)]
     fn warm_look_up<B: Below>(
         &mut self,
         lookup: &Lookup,

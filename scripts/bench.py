@@ -39,6 +39,10 @@ PROGRAMS = {
     "bfs uniform 1 GiB": ["--workload", "bfs", "--size", "1GiB", "--param", "graph=uniform"],
 }
 TABLES = ["radix", "ecpt", "mehpt", "hash-dont-cache", "level-hashing"]
+SKIPPED = (
+    *("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis"),
+    *("xsbench", "dlrm", "kmer", "mummer", "sysbench"),
+)
 SHIPPED = ["radix", "radix5", "thp", "thp-reservation", "l2tlb-128k", "perfect-tlb"]
 
 
@@ -332,13 +336,9 @@ def linear() -> str:
 
 def skipping() -> str:
     """What another skipped instruction costs: a long skip less a short one."""
-    names = (
-        *("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis"),
-        *("xsbench", "dlrm", "kmer", "mummer", "sysbench"),
-    )
     few, many = 1_000_000, 1_001_000_000
     rows, rates = [], []
-    for name in names:
+    for name in SKIPPED:
 
         def seconds(skipped: int, name: str = name) -> float:
             arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
@@ -351,6 +351,27 @@ def skipping() -> str:
         rows.append([f"`{name}`", f"{rates[-1]:.0f}"])
     rows.append(["geometric mean", f"**{statistics.geometric_mean(rates):.0f}**"])
     return table(["skipped", "million instructions/s"], rows)
+
+
+def warming() -> str:
+    """What another instruction costs that is simulated in time, and one that is warmed."""
+    skip = "run --no-translation-cost --warmup 0 --skip 100M --workload".split()
+    ways: dict[str, list[str]] = {"timed": [], "warmed": ["--sample", "1K/1M"]}
+    few, many = 2_000_000, 42_000_000
+    rows, ratios = [], []
+    for name in SKIPPED:
+        # As in `hashed`.
+        seconds = {(way, n): math.inf for way in ways for n in (few, many)}
+        for _ in range(REPEATS):
+            for (way, n), fastest in seconds.items():
+                run = [*skip, name, "--instructions", str(n), *ways[way]]
+                seconds[way, n] = min(fastest, processor(*run))
+        timed, warmed = (seconds[way, many] - seconds[way, few] for way in ways)
+        ratios.append(timed / warmed)
+        rates = [f"{(many - few) / 1e6 / taken:.1f}" for taken in (timed, warmed)]
+        rows.append([f"`{name}`", *rates, f"{ratios[-1]:.2f}"])
+    rows.append(["geometric mean", "", "", f"**{statistics.geometric_mean(ratios):.2f}**"])
+    return table(["million instructions/s", "timed", "warmed", "times"], rows)
 
 
 def startup() -> str:
@@ -386,6 +407,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
         front_door,
         champsim,
         skipping,
+        warming,
         memory,
         linear,
         startup,

@@ -1,6 +1,7 @@
 //! One core: the window over its MMU and its private caches.
 
 mod access;
+mod ahead;
 mod ask;
 mod execute;
 mod fetch;
@@ -17,6 +18,7 @@ use pagewalk_structures::{Ring, Tiers, prefetch};
 use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
+use self::ahead::Lookout;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
 use crate::rob::Rob;
@@ -239,6 +241,8 @@ pub struct Core {
     warm_slots: u64,
     /// Thousandths of a cycle that warming has not yet let pass.
     warm_rest: u64,
+    /// What the host is told before ops are warmed.
+    lookout: Box<Lookout>,
 }
 
 impl Core {
@@ -292,6 +296,7 @@ impl Core {
             warmed_requests: 0,
             warm_slots: 0,
             warm_rest: 0,
+            lookout: Box::new(Lookout::new()),
         })
     }
 

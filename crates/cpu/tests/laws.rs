@@ -485,3 +485,48 @@ fn impossible_cores_are_refused_by_key() {
         "core.predictor.bimodal.log_entries",
     );
 }
+
+/// Loads, stores and branches: far apart, one line after the other, and on both sides of lines
+/// and pages.
+fn wandering(n: usize) -> Vec<Op> {
+    let mut r = rng(1, "test.wandering");
+    let mut va = 0;
+    (0..n)
+        .map(|_| {
+            va = match r.random_range(0..8) {
+                0 => r.random_range(0..1u64 << 26),
+                1 => r.random_range(0..1u64 << 14),
+                2 => va + 4096,
+                _ => va + 40,
+            };
+            let pc = PC + 64 * r.random_range(0..900u64);
+            match r.random_range(0..6) {
+                0 => branch(pc, r.random()),
+                1 => compute(3, 1),
+                2 => Op { pc, ..store(va) },
+                _ => Op { pc, ..load(va) },
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn looking_ahead_of_warming_changes_nothing() {
+    let ops = wandering(40_000);
+    for mmu in [mmu(), perfect()] {
+        let (mut at_once, mut one_by_one) = (
+            Bench::with(&spec(), &mmu, 64),
+            Bench::with(&spec(), &mmu, 64),
+        );
+        for batch in ops.chunks(4096) {
+            at_once.warm(batch);
+            // Who is given one op knows of no other.
+            for op in batch {
+                one_by_one.warm(std::slice::from_ref(op));
+            }
+        }
+        let more = wandering(20_000);
+        assert_eq!(at_once.run(&more), one_by_one.run(&more));
+        assert_eq!(at_once.tree().rows, one_by_one.tree().rows);
+    }
+}

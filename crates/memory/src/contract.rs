@@ -98,6 +98,9 @@ pub trait Below {
     /// Tells the host, not the simulated machine, that this line will probably
     /// be asked for: where it is kept can be fetched meanwhile.
     fn announce(&self, _at: PhysAddr) {}
+    /// The same once that has been fetched, of what it led to: the line itself, or the one
+    /// that it will push out.
+    fn announce_place(&self, _at: PhysAddr) {}
     /// The same of a line that will probably be dropped, or written back if it is `_dirty`.
     fn announce_drop(&self, _at: PhysAddr, _dirty: bool) {}
     /// Whether several cores may hold a line, so that a store needs leave to

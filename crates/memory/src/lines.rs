@@ -1,6 +1,6 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown, prefetch};
+use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
 use crate::prefetch::Prefetcher;
@@ -192,12 +192,41 @@ impl Lines {
     /// Tells the host that `line`, which is not here, will be brought in: with
     /// LRU it is known which line has to go.
     #[inline(always)]
-    pub fn announce_fill(&mut self, line: u64) {
+    pub fn announce_fill(&self, line: u64) {
         if self.replacement == Replacement::Lru {
             let base = self.base(line);
             let last = (self.state.ways() - 1) as u8;
             if let Some(way) = self.state.first_with_order(base, last, 0) {
-                prefetch(self.state.tag_mut(base, way));
+                self.state.prefetch_tag(base, way);
+            }
+        }
+    }
+
+    /// Tells the host that `line` will be asked for, whose set is there by now: its tag, or
+    /// that of the line which has to go for it, will be needed.
+    #[inline]
+    pub fn announce_place(&self, line: u64) {
+        let base = self.base(line);
+        let way = match self.state.first_with_print(base, print(line)) {
+            Some(way) => Some(way),
+            None => self.next_way(base),
+        };
+        if let Some(way) = way {
+            self.state.prefetch_tag(base, way);
+        }
+    }
+
+    /// The way that makes room next.
+    #[inline(always)]
+    fn next_way(&self, base: Base) -> Option<Way> {
+        match self.replacement {
+            Replacement::Lru => {
+                let last = (self.state.ways() - 1) as u8;
+                self.state.first_with_order(base, last, 0)
+            }
+            Replacement::Srrip | Replacement::SrripFp => {
+                let (from, most) = (self.state.byte(base), self.state.most(base));
+                self.state.first_with_order(base, most, from)
             }
         }
     }
@@ -205,7 +234,7 @@ impl Lines {
     /// The line that has to go when `line`, which is not here, is brought in, if it is
     /// known: with LRU.
     #[inline(always)]
-    pub fn next_victim(&mut self, line: u64) -> Victim {
+    pub fn next_victim(&self, line: u64) -> Victim {
         if self.replacement != Replacement::Lru {
             return Victim(EMPTY);
         }

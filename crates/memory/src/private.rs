@@ -256,9 +256,38 @@ impl Private {
         below.announce(at);
     }
 
-    /// State only: tags, replacement, prefetcher training; no time and no
-    /// statistics, except that guesses counted before are still judged.
+    /// Looking ahead of [`Private::warm`], first step: the host is told of the set of the line
+    /// of `at` in the L2.
     #[inline]
+    pub fn look_ahead(&self, at: PhysAddr) {
+        self.l2.announce_ways(at.0 >> LINE_SHIFT);
+    }
+
+    /// The second step, when the host has had time for that: whether the line will probably be
+    /// asked for below the L2, and which line goes there for it, if one does. The host is told
+    /// of both.
+    #[inline]
+    pub fn look_below<B: Below>(&self, at: PhysAddr, below: &B) -> (bool, Option<PhysAddr>) {
+        let line = at.0 >> LINE_SHIFT;
+        if self.l2.find(line).is_some() {
+            return (false, None);
+        }
+        below.announce(at);
+        let victim = self.l2.next_victim(line);
+        let Some(line) = victim.line() else {
+            return (true, None);
+        };
+        let dirty = victim.dirty();
+        if dirty || below.coherent() {
+            below.announce_drop(address(line), dirty);
+        }
+        (true, dirty.then_some(address(line)))
+    }
+
+    /// State only: tags, replacement, prefetcher training; no time and no
+    /// statistics, except that guesses counted before are still judged. Inlined as
+    /// [`Private::access`] is.
+    #[inline(always)]
     pub fn warm<B: Below>(&mut self, request: Request, below: &mut B) {
         match request.kind {
             Kind::Load | Kind::Store | Kind::Prefetch => self.data::<false, B>(&request, 0, below),
@@ -332,8 +361,11 @@ impl Private {
         now: Cycle,
         below: &mut B,
     ) -> Done {
-        self.l2.announce_ways(line);
-        below.announce(request.at);
+        // Warming has looked ahead.
+        if TIMED {
+            self.l2.announce_ways(line);
+            below.announce(request.at);
+        }
         if below.coherent()
             && let Some(victim) = self.l1d.next_victim(line).line()
         {

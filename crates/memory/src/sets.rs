@@ -204,7 +204,16 @@ impl Sets {
 
     /// Chunk `n` of the orders of the set at `base`, padded.
     #[inline(always)]
-    fn orders(&mut self, base: Base, n: usize) -> &mut [u8; CHUNK] {
+    fn orders(&self, base: Base, n: usize) -> &[u8; CHUNK] {
+        debug_assert!(n < self.lanes / CHUNK);
+        let chunks = self.lanes / CHUNK;
+        // SAFETY: as in `prints`, of the `lanes` bytes behind those.
+        unsafe { &*self.at(base, 0).cast::<[u8; CHUNK]>().add(chunks + n) }
+    }
+
+    /// As `orders`, to change them.
+    #[inline(always)]
+    fn orders_mut(&mut self, base: Base, n: usize) -> &mut [u8; CHUNK] {
         debug_assert!(n < self.lanes / CHUNK);
         let chunks = self.lanes / CHUNK;
         // SAFETY: as in `prints`, of the `lanes` bytes behind those.
@@ -240,6 +249,23 @@ impl Sets {
         None
     }
 
+    /// The first way with this print, if there is one: it may be the right one.
+    #[inline(always)]
+    pub fn first_with_print(&self, base: Base, print: u8) -> Option<Way> {
+        (0..self.lanes / CHUNK).find_map(|n| {
+            let found = equal_bytes(self.prints(base, n), print);
+            let way = n * CHUNK + found.trailing_zeros() as usize;
+            (found != 0 && way < self.ways).then_some(Way(way))
+        })
+    }
+
+    /// Tells the host that the tag of `way` is going to be used.
+    #[inline(always)]
+    pub fn prefetch_tag(&self, base: Base, way: Way) {
+        // SAFETY: as in `tag`.
+        prefetch(unsafe { &*self.at(base, self.head + 2 * way.0) });
+    }
+
     /// Sets the print of a way.
     #[inline(always)]
     pub fn set_print(&mut self, base: Base, way: Way, print: u8) {
@@ -256,7 +282,7 @@ impl Sets {
 
     /// A bit for each way whose order is `order`.
     #[inline(always)]
-    fn with_order(&mut self, base: Base, order: u8) -> u64 {
+    fn with_order(&self, base: Base, order: u8) -> u64 {
         let with = if self.narrow() {
             u64::from(equal_bytes(self.orders(base, 0), order))
         } else {
@@ -266,7 +292,7 @@ impl Sets {
     }
 
     #[inline(never)]
-    fn with_order_of_many(&mut self, base: Base, order: u8) -> u64 {
+    fn with_order_of_many(&self, base: Base, order: u8) -> u64 {
         (0..self.lanes / CHUNK)
             .map(|n| u64::from(equal_bytes(self.orders(base, n), order)) << (n * CHUNK))
             .fold(0, |all, ways| all | ways)
@@ -274,7 +300,7 @@ impl Sets {
 
     /// The highest order of a way.
     #[inline(always)]
-    pub fn most(&mut self, base: Base) -> u8 {
+    pub fn most(&self, base: Base) -> u8 {
         let ways = self.ways;
         if self.narrow() {
             return most_of_first(self.orders(base, 0), ways);
@@ -289,7 +315,7 @@ impl Sets {
     pub fn age(&mut self, base: Base, by: u8) {
         let chunks = if self.narrow() { 1 } else { self.lanes / CHUNK };
         for n in 0..chunks {
-            for o in self.orders(base, n) {
+            for o in self.orders_mut(base, n) {
                 *o = o.wrapping_add(by);
             }
         }
@@ -299,7 +325,7 @@ impl Sets {
     #[inline(always)]
     pub fn renew(&mut self, base: Base, rank: u8) {
         if self.narrow() {
-            renew_rank(self.orders(base, 0), rank);
+            renew_rank(self.orders_mut(base, 0), rank);
         } else {
             self.renew_among_many(base, rank);
         }
@@ -308,7 +334,7 @@ impl Sets {
     #[inline(never)]
     fn renew_among_many(&mut self, base: Base, rank: u8) {
         for n in 0..self.lanes / CHUNK {
-            renew_rank(self.orders(base, n), rank);
+            renew_rank(self.orders_mut(base, n), rank);
         }
     }
 
@@ -333,7 +359,7 @@ impl Sets {
     /// The first way whose order is `order`, and of those the first from way
     /// `from` on, if there is one.
     #[inline(always)]
-    pub fn first_with_order(&mut self, base: Base, order: u8, from: usize) -> Option<Way> {
+    pub fn first_with_order(&self, base: Base, order: u8, from: usize) -> Option<Way> {
         let with = self.with_order(base, order);
         let behind = with & (u64::MAX << from);
         let ways = if behind != 0 { behind } else { with };

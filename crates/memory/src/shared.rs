@@ -282,6 +282,11 @@ impl Below for Shared {
     }
 
     #[inline]
+    fn announce_place(&self, at: PhysAddr) {
+        self.l3.announce_place(at.0 >> LINE_SHIFT);
+    }
+
+    #[inline]
     fn announce_drop(&self, at: PhysAddr, dirty: bool) {
         let line = at.0 >> LINE_SHIFT;
         if dirty {

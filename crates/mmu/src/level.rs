@@ -136,6 +136,24 @@ impl TlbLevel {
         self.search(asid, va, page)
     }
 
+    /// The translation of `va` by the entry that covers it, leaving all as it is; of a first
+    /// level only where that was found last.
+    #[inline]
+    pub fn peek(&self, asid: Asid, va: u64, first: bool) -> Option<Mapping> {
+        let page = key(asid, PageSize::K4, va);
+        let h = self.hints[self.hint_of(page)];
+        if h.page == page {
+            let (a, s) = (h.array as usize, h.slot as usize);
+            if self.arrays[a].key(s) == h.entry {
+                return Some(self.arrays[a].mapping(s));
+            }
+        }
+        if first {
+            return None;
+        }
+        (self.arrays.iter()).find_map(|t| Some(t.mapping(t.cover(asid, va)?)))
+    }
+
     #[inline(never)]
     fn search(&mut self, asid: Asid, va: u64, page: u64) -> Option<(usize, usize)> {
         let (a, s) = self

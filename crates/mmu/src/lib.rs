@@ -32,8 +32,8 @@ pub use engine::{
     MOST_GUESSES, Miss, Nested, Seen, SpecTlbStats, Step, Verdict, What,
 };
 pub use mmu::{
-    Answer, Asked, Beside, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats, PwcStats,
-    STB_ENTRIES, Source, l2_tlb_misses,
+    Ahead, Answer, Asked, Beside, Fault, INSERTIONS, InMemoryStats, Lent, Lookup, Mmu, MmuStats,
+    PwcStats, STB_ENTRIES, Source, l2_tlb_misses,
 };
 pub use prefetcher::DistanceStats;
 pub use prefetcher::registry::*;

@@ -25,6 +25,7 @@ pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
 use self::stlt::StltUnit;
 pub use self::stlt::{Asked, INSERTIONS, STB_ENTRIES};
+pub use self::warm::Ahead;
 use crate::engine::{Engine, Speculation};
 use crate::level::TlbLevel;
 use crate::mapping::Mapping;

@@ -337,6 +337,11 @@ pub trait Walk<In: Addr, Out: Addr> {
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out>;
     /// The answer at once, for oracles, perfect parts and tests.
     fn translate(&self, va: In) -> Option<Translation<Out>>;
+    /// Tells the host, not the simulated machine, that `va` will be translated soon: what
+    /// that reads can be fetched meanwhile. Whether [`Walk::translate`] is then little work.
+    fn announce(&self, _va: In) -> bool {
+        false
+    }
 }
 
 /// What the walker of one thread sees.
@@ -351,6 +356,17 @@ pub enum View<'a> {
         /// Guest physical to physical.
         host: &'a dyn Walk<GuestPhysAddr, PhysAddr>,
     },
+}
+
+impl View<'_> {
+    /// Tells the host that `va` will be translated soon, as far as the outer table goes:
+    /// [`Walk::announce`].
+    pub fn announce(&self, va: VirtAddr) -> bool {
+        match *self {
+            View::Native(table) => table.announce(va),
+            View::Nested { guest, .. } => guest.announce(va),
+        }
+    }
 }
 
 /// What every core has to forget before its next access.

@@ -398,6 +398,23 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
             level -= 1;
         }
     }
+
+    fn announce(&self, va: In) -> bool {
+        let va = va.raw();
+        let Some(mut node) = self.root else {
+            return false;
+        };
+        for level in (2..=self.levels).rev() {
+            let index = Self::index(va, level);
+            let e = self.entry(node, level, index);
+            if e == 0 || e & pte::HUGE != 0 {
+                return e != 0;
+            }
+            node = self.child(node, index);
+        }
+        prefetch(&self.leaves.node(node.slot())[Self::index(va, 1)]);
+        true
+    }
 }
 
 impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {

@@ -16,6 +16,8 @@ impl Core {
     /// that was warmed. The clock runs at `cpi_milli`/1000 cycles an instruction;
     /// nothing is counted but the instructions. A fault is as in [`Core::run`],
     /// with the time of the latest walk.
+    // Apart from timed execution, which would save and restore the registers that it needs.
+    #[inline(never)]
     pub fn warm<B: Below>(
         &mut self,
         ops: &[Op],
@@ -31,6 +33,7 @@ impl Core {
         if let Some(w) = &mut self.wrong {
             w.begin(outside.asid, at);
         }
+        let mut look = at;
         let stop = loop {
             if self.warmed >= limit {
                 break Stop::Limit;
@@ -38,6 +41,9 @@ impl Core {
             let Some(op) = ops.get(at) else {
                 break Stop::NeedBatch;
             };
+            if at >= look {
+                look = self.look_out(ops, at, outside);
+            }
             if let Err(fault) = self.warm_op(op, outside) {
                 break Stop::Fault(fault);
             }
@@ -131,25 +137,46 @@ impl Core {
                 self.target = NO_LINE;
             }
         }
-        let access = match op.kind {
-            Kind::Compute | Kind::Ask => return Ok(()),
+        match op.kind {
+            Kind::Compute | Kind::Ask => Ok(()),
             Kind::Branch => {
                 self.predictor.foresees(op, false);
                 self.redirect(op);
-                return Ok(());
+                Ok(())
             }
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-        };
+            // A copy of the way through MMU and caches for each.
+            Kind::Load => self.warm_data(op, Access::Read, outside),
+            Kind::Store => self.warm_data(op, Access::Write, outside),
+        }
+    }
+
+    #[inline(always)]
+    fn warm_data<B: Below>(
+        &mut self,
+        op: &Op,
+        access: Access,
+        outside: &mut Outside<'_, B>,
+    ) -> Result<(), Fault> {
         self.warm_line(op.va, access, op.pc, outside)?;
         if bytes(op).1 >= LINE_BYTES {
-            let va = (op.va | (LINE_BYTES - 1)) + 1;
-            self.warm_line(va, access, op.pc, outside)?;
+            self.warm_second(op, access, outside)?;
         }
         Ok(())
     }
 
-    #[inline]
+    /// The second line of an access to two.
+    #[cold]
+    fn warm_second<B: Below>(
+        &mut self,
+        op: &Op,
+        access: Access,
+        outside: &mut Outside<'_, B>,
+    ) -> Result<(), Fault> {
+        let va = (op.va | (LINE_BYTES - 1)) + 1;
+        self.warm_line(va, access, op.pc, outside)
+    }
+
+    #[inline(always)]
     pub(super) fn warm_line<B: Below>(
         &mut self,
         va: u64,

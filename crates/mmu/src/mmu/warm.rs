@@ -1,14 +1,62 @@
 //! State without time.
 
 use pagewalk_memory::Below;
+use pagewalk_tables::View;
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Lent, Lookup, Mmu, side};
+use super::{Fault, Lent, Lookup, Mmu, REMEMBERED, side};
 use crate::level::{Arrival, Presence};
 use crate::mapping::Mapping;
 use crate::tlb::key;
+use crate::walk::foresee;
+
+/// What [`Mmu::look_ahead`] knows of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Where it lies.
+    Known(PhysAddr),
+    /// A walk will tell; [`Mmu::look_through`] can tell before.
+    Walked,
+    /// A walk will tell, and to tell before would be as much work.
+    Unknown,
+}
 
 impl Mmu {
+    /// Looking ahead of [`Mmu::warm`]: where the data at `va` lie, if a TLB has that; else the
+    /// host is told of the walk. Changes nothing, and nothing depends on it.
+    #[inline]
+    pub fn look_ahead(&self, asid: Asid, va: VirtAddr, view: &View<'_>) -> Ahead {
+        let page = key(asid, PageSize::K4, va.0);
+        if self.perfect {
+            let (known, frame) = self.remembered[page as usize % REMEMBERED];
+            if known == page {
+                return Ahead::Known(PhysAddr(frame & !0xfff | va.0 & 0xfff));
+            }
+        } else {
+            let found = self.l1[0].peek(asid, va.0, true);
+            let second = || self.l2[0].as_ref()?.peek(asid, va.0, false);
+            if let Some(mapping) = found.or_else(second) {
+                return Ahead::Known(mapping.pa(va));
+            }
+        }
+        if let Some(level) = &self.l2[0] {
+            level.announce_fill(asid, va.0);
+        }
+        if view.announce(va) {
+            Ahead::Walked
+        } else {
+            Ahead::Unknown
+        }
+    }
+
+    /// The next step, when the host has had time for that: where the data at `va` lie, and the
+    /// entry of the page table that ends the walk.
+    #[inline]
+    pub fn look_through(&self, va: VirtAddr, view: &View<'_>) -> Option<[PhysAddr; 2]> {
+        let walked = foresee(view, va).ok()?;
+        Some([walked.pa(va), walked.leaf.at])
+    }
+
     /// State only: what [`Mmu::translate`] would leave behind, without time and
     /// without counting.
     #[inline]
@@ -33,6 +81,7 @@ impl Mmu {
         self.warm_look_up(&lookup, &mut lent)
     }
 
+    #[inline(never)]
     fn warm_look_up<B: Below>(
         &mut self,
         lookup: &Lookup,

@@ -110,6 +110,10 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
             leaf: Out::new(Self::entry(self.last(), raw)),
         })
     }
+
+    fn announce(&self, _: In) -> bool {
+        true
+    }
 }
 
 /// A memory that answers after `latency`, and a line every `gap` cycles.

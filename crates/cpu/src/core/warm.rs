@@ -109,15 +109,27 @@ impl Core {
 
     /// TLBs and caches as `accesses` leave them, which come from nowhere in particular of the
     /// program; how many of them, and the fault that the next one meets, if one does.
+    #[inline(never)]
     pub fn warm_lines<B: Below>(
         &mut self,
         accesses: &[(u64, Access)],
         mut outside: Outside<'_, B>,
     ) -> (usize, Option<Fault>) {
+        let outside = &mut outside;
         self.begin_warming();
         self.line = NO_LINE;
+        let mut look = 0;
         for (at, &(va, access)) in accesses.iter().enumerate() {
-            if let Err(fault) = self.warm_line(va, access, 0, &mut outside) {
+            if at >= look {
+                look = self.look_out(accesses, at, outside);
+            }
+            // A copy of the way through MMU and caches for each.
+            let warmed = match access {
+                Access::Read => self.warm_line(va, Access::Read, 0, outside),
+                Access::Write => self.warm_line(va, Access::Write, 0, outside),
+                Access::Fetch => self.warm_line(va, Access::Fetch, 0, outside),
+            };
+            if let Err(fault) = warmed {
                 return (at, Some(fault));
             }
         }

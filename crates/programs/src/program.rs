@@ -14,10 +14,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    BATCH_OPS, Batch, End, Event, Facts, Leave, Program, ProgramError, ThreadId,
+};
 
 use crate::heap::Heap;
-use crate::passing::Leave;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
 
 /// Emptied batches that are kept for later.

@@ -7,12 +7,14 @@
 
 mod ended;
 mod mix;
+mod passing;
 mod unseen;
 
 pub use ended::Ended;
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing};
+pub use passing::{Condenser, Leave, Passing};
 pub use unseen::{Unseen, Why};
 
 /// What an [`Op`]'s own instruction does.

@@ -36,7 +36,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
+    BATCH_OPS, Batch, End, Event, Facts, Kind, Leave, Op, Passing, Program, ProgramError, ThreadId,
+    flags,
 };
 use pagewalk_units::VirtAddr;
 use rand::Rng as _;
@@ -44,7 +45,6 @@ use rand::Rng as _;
 use crate::entry::{Entry, Values};
 use crate::info::{ParamInfo, REGION, WorkloadInfo};
 use crate::layout::{CODE, Layout};
-use crate::passing::{Leave, Passing};
 use crate::size::format_size;
 use crate::thread::{PAGE_TOUCH, Start, Touch, page_touch};
 

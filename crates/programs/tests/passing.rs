@@ -120,6 +120,14 @@ fn check(
         if takes_away(&end, &pages) {
             pages.0.clear();
         }
+        if let End::Event {
+            event: Event::Populate { at, bytes },
+            ..
+        } = &end
+        {
+            let populated = (at.0 >> 12..(at.0 + bytes) >> 12).map(|page| (page, (true, true)));
+            pages.0.extend(populated);
+        }
         if matches!(end, End::Ask(_)) {
             full.answer(0, Some(0));
             passing.answer(0, Some(0));

@@ -115,7 +115,7 @@ pub struct Passed {
     /// How many of them end a request ([`flags::REQUEST`]).
     pub requests: u64,
     /// What they touch, in program order: of each page and kind at least the first access since
-    /// the program last changed its address space.
+    /// the program last changed its address space, but for pages that it has populated since.
     pub touched: Vec<(u64, Access)>,
 }
 

@@ -27,6 +27,20 @@ impl Leave {
         self.instructions.store(instructions.min(1 << 62), Relaxed);
         self.requests.store(requests, Relaxed);
     }
+
+    /// Instructions and requests that may still be passed over.
+    pub fn left(&self) -> (u64, u64) {
+        (self.instructions.load(Relaxed), self.requests.load(Relaxed))
+    }
+
+    /// `passed` was passed over.
+    pub fn take(&self, passed: &Passed) {
+        let (instructions, requests) = self.left();
+        self.give(
+            instructions.saturating_sub(passed.instructions),
+            requests.saturating_sub(passed.requests),
+        );
+    }
 }
 
 /// Blocks of pages that are found without a search.
@@ -88,6 +102,22 @@ impl Pages {
             written[word] |= bit;
         }
         true
+    }
+
+    /// All pages between are touched.
+    fn add(&mut self, pages: Range<u64>) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let next = ((page | 511) + 1).min(pages.end);
+            self.look_up(page >> 9);
+            let bits = &mut self.bits[self.near[(page >> 9) as usize % NEAR].1 as usize];
+            for bit in page..next {
+                for kind in &mut *bits {
+                    kind[(bit >> 6 & 7) as usize] |= 1 << (bit & 63);
+                }
+            }
+            page = next;
+        }
     }
 
     /// Whether a page between was touched.
@@ -171,8 +201,12 @@ impl Condenser {
                 let end = at.0.saturating_add(*bytes).div_ceil(4096);
                 self.pages.holds_any(at.0 >> 12..end)
             }
-            Event::Populate { .. }
-            | Event::KernelTouch { .. }
+            Event::Populate { at, bytes } => {
+                let end = at.0.saturating_add(*bytes).div_ceil(4096);
+                self.pages.add(at.0 >> 12..end);
+                false
+            }
+            Event::KernelTouch { .. }
             | Event::Spawn { .. }
             | Event::Unseen(_)
             | Event::RoiBegin

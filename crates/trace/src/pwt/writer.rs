@@ -14,13 +14,16 @@ use pagewalk_stream::{End, Kind, Op, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
 use super::code::CodePart;
-use super::codec::{Encoder, Streams};
+use super::codec::{Encoder, Streams, put_varint};
 use super::marks::{Mark, put_mark};
+use super::skips::SkipMaker;
 use super::steps::StepPart;
 use crate::partial::PartialFile;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
+/// Bytes of what skipping needs that are written together.
+const SKIPS_FULL: usize = 1 << 16;
 /// For steps and code: recording shares the host's cores with the emulator.
 const STEP_LEVEL: i32 = 1;
 
@@ -104,6 +107,8 @@ pub struct TraceWriter {
     worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
     written: Written,
     stopped: Arc<AtomicBool>,
+    /// Of the first thread's ops.
+    skips: SkipMaker,
 }
 
 impl TraceWriter {
@@ -143,6 +148,7 @@ impl TraceWriter {
             worker: Some(worker),
             written: Written::default(),
             stopped,
+            skips: SkipMaker::default(),
         }
     }
 
@@ -168,6 +174,9 @@ impl TraceWriter {
             let (now, later) = rest.split_at(room.min(rest.len()));
             rest = later;
             open.encoder.encode(now, &mut open.streams);
+            if thread == 0 {
+                self.skips.ops(now);
+            }
             let mut instructions = 0;
             for op in now {
                 instructions += u64::from(op.insns);
@@ -191,6 +200,9 @@ impl TraceWriter {
         let open = self.threads.entry(thread).or_default();
         put_mark(&mut open.marks, open.streams.control.len() as u64, mark);
         open.mark_count += 1;
+        if thread == 0 {
+            self.skips.mark(mark);
+        }
         let gone = matches!(mark, Mark::End(End::Exit));
         if gone || open.marks.len() >= MARKS_FULL {
             self.seal(thread)?;
@@ -238,7 +250,12 @@ impl TraceWriter {
             streams.addresses,
             marks,
         ];
-        self.send(Sealed { header, columns })
+        let skip = (thread == 0 && !self.skips.is_over()).then(|| self.skips.seal(&[]));
+        self.send(Sealed {
+            header,
+            columns,
+            skip,
+        })
     }
 
     /// Appends the steps of a thread that has executed so many instructions before.
@@ -265,8 +282,11 @@ impl TraceWriter {
         };
         self.written.instructions += part.instructions;
         self.written.ops += part.ops;
-        let columns = part.columns;
-        self.send(Sealed { header, columns })
+        self.send(Sealed {
+            header,
+            columns: part.columns,
+            skip: None,
+        })
     }
 
     /// Appends code that steps may name from now on.
@@ -281,8 +301,11 @@ impl TraceWriter {
             lengths: [part.bytes.len() as u32, 0, 0, 0],
             ..BlockHeader::default()
         };
-        let columns = [part.bytes, vec![], vec![], vec![], vec![]];
-        self.send(Sealed { header, columns })
+        self.send(Sealed {
+            header,
+            columns: [part.bytes, vec![], vec![], vec![], vec![]],
+            skip: None,
+        })
     }
 
     fn send(&mut self, sealed: Sealed) -> Result<(), FileError> {
@@ -356,7 +379,74 @@ impl Sealed {
         Sealed {
             header: BlockHeader::default(),
             columns: Default::default(),
+            skip: None,
         }
+    }
+}
+
+/// What skipping over the first thread's blocks needs, until it is written.
+#[derive(Default)]
+struct Skips {
+    /// Number of the first block.
+    first: u64,
+    count: u32,
+    bytes: Vec<u8>,
+}
+
+impl Skips {
+    fn add(&mut self, skip: &[u8]) {
+        put_varint(&mut self.bytes, skip.len() as u64);
+        self.bytes.extend_from_slice(skip);
+        self.count += 1;
+    }
+
+    /// As a block of the file.
+    fn take(&mut self) -> Sealed {
+        let (before, ops) = (self.first, self.count);
+        (self.first, self.count) = (before + u64::from(ops), 0);
+        let bytes = std::mem::take(&mut self.bytes);
+        Sealed {
+            header: BlockHeader {
+                holds: Holds::Skips,
+                before,
+                ops,
+                lengths: [bytes.len() as u32, 0, 0, 0],
+                ..BlockHeader::default()
+            },
+            columns: [bytes, vec![], vec![], vec![], vec![]],
+            skip: None,
+        }
+    }
+}
+
+/// A file under way.
+struct Blocks {
+    out: Box<dyn Target>,
+    at: u64,
+    entries: Vec<(u64, BlockHeader)>,
+    /// For steps and code, and for all else.
+    compressors: [zstd::bulk::Compressor<'static>; 2],
+    raw: Vec<u8>,
+}
+
+impl Blocks {
+    fn write(&mut self, mut block: Sealed) -> std::io::Result<()> {
+        self.raw.clear();
+        for part in &block.columns {
+            self.raw.extend_from_slice(part);
+        }
+        let [steps, ops] = &mut self.compressors;
+        let payload = match block.header.holds {
+            Holds::Ops | Holds::Skips => ops.compress(&self.raw)?,
+            Holds::Steps | Holds::Code => steps.compress(&self.raw)?,
+        };
+        block.header.compressed = payload.len() as u32;
+        block.header.crc = crc32fast::hash(&payload);
+        self.entries.push((self.at, block.header));
+        self.out.write_all(&block.header.bytes())?;
+        self.out.write_all(&payload)?;
+        self.at += (block.header.bytes().len() + payload.len()) as u64;
+        Ok(())
     }
 }
 
@@ -367,35 +457,38 @@ fn write_all(
     stopped: &AtomicBool,
 ) -> std::io::Result<u64> {
     out.write_all(first)?;
-    let mut at = first.len() as u64;
-    let mut entries = Vec::new();
-    let mut ops = zstd::bulk::Compressor::new(LEVEL)?;
-    let mut steps = zstd::bulk::Compressor::new(STEP_LEVEL)?;
-    let mut raw = Vec::new();
+    let mut file = Blocks {
+        out,
+        at: first.len() as u64,
+        entries: Vec::new(),
+        compressors: [
+            zstd::bulk::Compressor::new(STEP_LEVEL)?,
+            zstd::bulk::Compressor::new(LEVEL)?,
+        ],
+        raw: Vec::new(),
+    };
+    let mut skips = Skips::default();
     for mut block in blocks {
         if block.header.ops == 0 && block.header.marks == 0 {
-            out.flush()?;
-            return Ok(at);
+            file.out.flush()?;
+            return Ok(file.at);
         }
-        raw.clear();
-        for part in &block.columns {
-            raw.extend_from_slice(part);
+        let skip = block.skip.take();
+        file.write(block)?;
+        if let Some(skip) = skip {
+            skips.add(&skip);
         }
-        let payload = match block.header.holds {
-            Holds::Ops => ops.compress(&raw)?,
-            Holds::Steps | Holds::Code => steps.compress(&raw)?,
-        };
-        block.header.compressed = payload.len() as u32;
-        block.header.crc = crc32fast::hash(&payload);
-        entries.push((at, block.header));
-        out.write_all(&block.header.bytes())?;
-        out.write_all(&payload)?;
-        at += (block.header.bytes().len() + payload.len()) as u64;
+        if skips.bytes.len() >= SKIPS_FULL {
+            file.write(skips.take())?;
+        }
     }
-    let index = index(&entries, at, stopped.load(Relaxed));
-    out.write_all(&index)?;
-    out.publish()?;
-    Ok(at + index.len() as u64)
+    if skips.count > 0 {
+        file.write(skips.take())?;
+    }
+    let index = index(&file.entries, file.at, stopped.load(Relaxed));
+    file.out.write_all(&index)?;
+    file.out.publish()?;
+    Ok(file.at + index.len() as u64)
 }
 
 #[cfg(test)]

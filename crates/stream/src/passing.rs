@@ -44,7 +44,9 @@ impl Leave {
 }
 
 /// Blocks of pages that are found without a search.
-const NEAR: usize = 1024;
+const NEAR: usize = 2048;
+/// In place of a block's bits: all of them are set.
+const ALL: u32 = u32::MAX;
 
 /// Pages that were touched, 512 in a block.
 struct Pages {
@@ -76,7 +78,7 @@ impl Pages {
     fn look_up(&mut self, block: u64) {
         let next = self.bits.len() as u32;
         let at = *self.blocks.entry(block).or_insert(next);
-        if at == next {
+        if at == next && at != ALL {
             self.bits.push([[0; 8]; 2]);
         }
         self.near[block as usize % NEAR] = (block, at);
@@ -91,6 +93,9 @@ impl Pages {
             self.look_up(block);
         }
         let near = &self.near[slot];
+        if near.1 == ALL {
+            return false;
+        }
         let [read, written] = &mut self.bits[near.1 as usize];
         let (word, bit) = ((page >> 6 & 7) as usize, 1 << (page & 63));
         let seen = if write { written[word] } else { read[word] };
@@ -109,14 +114,22 @@ impl Pages {
         let mut page = pages.start;
         while page < pages.end {
             let next = ((page | 511) + 1).min(pages.end);
-            self.look_up(page >> 9);
-            let bits = &mut self.bits[self.near[(page >> 9) as usize % NEAR].1 as usize];
-            for bit in page..next {
+            let block = page >> 9;
+            if next - page == 512 {
+                self.blocks.insert(block, ALL);
+            }
+            self.look_up(block);
+            let at = self.near[block as usize % NEAR].1;
+            let first = std::mem::replace(&mut page, next);
+            if at == ALL {
+                continue;
+            }
+            let bits = &mut self.bits[at as usize];
+            for bit in first..next {
                 for kind in &mut *bits {
                     kind[(bit >> 6 & 7) as usize] |= 1 << (bit & 63);
                 }
             }
-            page = next;
         }
     }
 
@@ -125,9 +138,12 @@ impl Pages {
         let page = |block: u64, bit: usize| (block << 9) + bit as u64;
         self.blocks.iter().any(|(&block, &at)| {
             let near = pages.start < page(block, 512) && page(block, 0) < pages.end;
+            if at == ALL || !near {
+                return near;
+            }
             let [read, _] = &self.bits[at as usize];
             let touched = |bit: &usize| read[bit >> 6] >> (bit & 63) & 1 != 0;
-            near && (0..512)
+            (0..512)
                 .filter(touched)
                 .any(|bit| pages.contains(&page(block, bit)))
         })
@@ -157,6 +173,35 @@ impl Condenser {
             Kind::Compute | Kind::Branch | Kind::Ask => return,
         };
         self.access(op.va, op.size, access);
+    }
+
+    /// Passes over `ops`, and counts requests. Whether one asks.
+    pub fn pass_all(&mut self, ops: &[Op]) -> bool {
+        let (mut instructions, mut all) = (0, 0);
+        let mut requests = 0;
+        // Pages that were read and written last: most accesses are to these.
+        let mut last = [u64::MAX; 2];
+        for op in ops {
+            instructions += u64::from(op.insns);
+            requests += u64::from(op.flags / flags::REQUEST & 1);
+            self.fetch(op.pc);
+            all |= 1 << op.kind as u8;
+            let (write, access) = match op.kind {
+                Kind::Load => (0, Access::Read),
+                Kind::Store => (1, Access::Write),
+                Kind::Compute | Kind::Branch | Kind::Ask => continue,
+            };
+            let end = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
+            if op.va >> 12 == last[write] && end >> 12 == last[write] {
+                continue;
+            }
+            last[write] = op.va >> 12;
+            self.access(op.va, op.size, access);
+        }
+        self.passed.ops += ops.len() as u64;
+        self.passed.instructions += instructions;
+        self.passed.requests += requests;
+        all & 1 << Kind::Ask as u8 != 0
     }
 
     /// An instruction at `pc` is executed.

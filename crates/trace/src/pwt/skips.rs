@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed, flags};
+use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed};
 use pagewalk_units::Access;
 
 use super::block::{BlockHeader, Holds, load};
@@ -83,11 +83,7 @@ impl SkipMaker {
             }
             let room = BATCH_OPS - self.open as usize;
             let (now, later) = ops.split_at(room.min(ops.len()));
-            for op in now {
-                self.condenser.pass(op);
-                self.condenser.passed.requests += u64::from(op.flags & flags::REQUEST != 0);
-                self.decoded |= op.kind == Kind::Ask;
-            }
+            self.decoded |= self.condenser.pass_all(now);
             self.open += now.len() as u64;
             // One that asks is in the batch of its mark.
             let asks = now.last().is_some_and(|op| op.kind == Kind::Ask);

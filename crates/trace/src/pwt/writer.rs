@@ -22,6 +22,8 @@ use crate::partial::PartialFile;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
+/// Ops that stay in the host's nearest cache while they are looked at several times.
+const PIECE: usize = 256;
 /// Bytes of what skipping needs that are written together.
 const SKIPS_FULL: usize = 1 << 16;
 /// For steps and code: recording shares the host's cores with the emulator.
@@ -173,14 +175,16 @@ impl TraceWriter {
             let room = BLOCK_OPS - open.streams.control.len();
             let (now, later) = rest.split_at(room.min(rest.len()));
             rest = later;
-            open.encoder.encode(now, &mut open.streams);
-            if thread == 0 {
-                self.skips.ops(now);
-            }
             let mut instructions = 0;
-            for op in now {
-                instructions += u64::from(op.insns);
-                open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+            for few in now.chunks(PIECE) {
+                open.encoder.encode(few, &mut open.streams);
+                if thread == 0 {
+                    self.skips.ops(few);
+                }
+                for op in few {
+                    instructions += u64::from(op.insns);
+                    open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+                }
             }
             open.instructions += instructions;
             self.written.instructions += instructions;

@@ -183,7 +183,7 @@ impl Condenser {
         let mut last = [u64::MAX; 2];
         for op in ops {
             instructions += u64::from(op.insns);
-            requests += u64::from(op.flags / flags::REQUEST & 1);
+            requests += u64::from(op.flags & flags::REQUEST != 0);
             self.fetch(op.pc);
             all |= 1 << op.kind as u8;
             let (write, access) = match op.kind {

@@ -20,6 +20,7 @@ use std::path::Path;
 use pagewalk_input::FileError;
 use serde::{Deserialize, Serialize};
 
+use super::code::Known;
 use super::codec::Cursors;
 use super::steps::{MOST_RECORDS, MOST_STEPS};
 
@@ -300,8 +301,10 @@ pub struct Sealed {
     pub header: BlockHeader,
     /// The parts of the payload.
     pub columns: [Vec<u8>; 5],
-    /// What skipping over it needs.
+    /// What skipping over it needs, of ops.
     pub skip: Option<Vec<u8>>,
+    /// Of code: the blocks, decoded.
+    pub known: Vec<Known>,
 }
 
 /// The bytes at an offset of a file.

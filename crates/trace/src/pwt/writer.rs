@@ -13,12 +13,13 @@ use pagewalk_input::FileError;
 use pagewalk_stream::{End, Kind, Op, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
-use super::code::CodePart;
+use super::code::{CodePart, Known};
 use super::codec::{Encoder, Streams, put_varint};
 use super::marks::{Mark, put_mark};
 use super::skips::SkipMaker;
-use super::steps::StepPart;
+use super::steps::{StepDecoder, StepPart};
 use crate::partial::PartialFile;
+use crate::pump::Stop;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
@@ -259,6 +260,7 @@ impl TraceWriter {
             header,
             columns,
             skip,
+            known: Vec::new(),
         })
     }
 
@@ -290,6 +292,7 @@ impl TraceWriter {
             header,
             columns: part.columns,
             skip: None,
+            known: Vec::new(),
         })
     }
 
@@ -309,6 +312,7 @@ impl TraceWriter {
             header,
             columns: [part.bytes, vec![], vec![], vec![], vec![]],
             skip: None,
+            known: part.known,
         })
     }
 
@@ -384,6 +388,7 @@ impl Sealed {
             header: BlockHeader::default(),
             columns: Default::default(),
             skip: None,
+            known: Vec::new(),
         }
     }
 }
@@ -419,7 +424,42 @@ impl Skips {
             },
             columns: [bytes, vec![], vec![], vec![], vec![]],
             skip: None,
+            known: Vec::new(),
         }
+    }
+}
+
+/// Steps of the first thread, looked at again: only ops and registers say what skipping needs.
+#[derive(Default)]
+struct Steps {
+    decoder: StepDecoder,
+    known: Vec<Known>,
+    skips: SkipMaker,
+    /// They made no sense: nothing is said of them.
+    failed: bool,
+}
+
+impl Steps {
+    /// What skipping over a block needs, which is `raw`.
+    fn skip(&mut self, header: &BlockHeader, raw: &[u8]) -> Option<Vec<u8>> {
+        if self.failed || self.skips.is_over() || header.thread != 0 {
+            return None;
+        }
+        let fault = |_: &str| Stop::Gone;
+        let (columns, counts) = (header.columns(raw), (header.ops, header.marks));
+        let skips = &mut self.skips;
+        let decoded =
+            self.decoder
+                .decode(columns, counts, &self.known, &fault, &mut |ops, mark| {
+                    skips.ops(ops);
+                    mark.iter().for_each(|mark| skips.mark(mark));
+                    Ok(())
+                });
+        self.failed = decoded.is_err();
+        if self.failed || self.skips.is_over() {
+            return None;
+        }
+        Some(self.skips.seal(&self.decoder.registers.bytes()))
     }
 }
 
@@ -471,14 +511,20 @@ fn write_all(
         ],
         raw: Vec::new(),
     };
-    let mut skips = Skips::default();
+    let (mut skips, mut steps) = (Skips::default(), Steps::default());
     for mut block in blocks {
         if block.header.ops == 0 && block.header.marks == 0 {
             file.out.flush()?;
             return Ok(file.at);
         }
-        let skip = block.skip.take();
+        let holds = block.header.holds;
+        let (header, made) = (block.header, block.skip.take());
+        steps.known.append(&mut block.known);
         file.write(block)?;
+        let skip = match holds {
+            Holds::Steps => steps.skip(&header, &file.raw),
+            Holds::Ops | Holds::Code | Holds::Skips => made,
+        };
         if let Some(skip) = skip {
             skips.add(&skip);
         }

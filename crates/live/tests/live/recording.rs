@@ -314,7 +314,8 @@ fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("passed.pwt");
-    let (_, written) = gups(&path, "1200000");
+    let program = compile("passed-gups", programs::GUPS);
+    let (written, _) = recorded(&[&program, "1200000"], &path);
     let check = check_trace(&path, None).unwrap();
     assert!(check.whole, "{check:?}");
     assert!(check.blocks > Some(6), "{check:?}");

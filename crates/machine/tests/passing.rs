@@ -306,7 +306,11 @@ fn what_maps_and_forks_is_passed_over_up_to_there() {
             pc: 0x40_0000 + 4 * (i % 100),
             va: at.0 + i * 7919 * 8 % (bytes - 8),
             insns: 2,
-            kind: if i % 3 == 0 { Kind::Store } else { Kind::Load },
+            kind: if i.is_multiple_of(3) {
+                Kind::Store
+            } else {
+                Kind::Load
+            },
             size: 8,
             ..Op::default()
         };

@@ -516,6 +516,9 @@ impl Program for Gups {
         let end = self.fill_whole(thread, batch)?;
         if thread == 0 {
             self.over.condense(batch);
+            if let End::Event { event, .. } = &end {
+                self.over.change(event);
+            }
         }
         Ok(end)
     }

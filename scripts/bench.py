@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -350,7 +351,31 @@ def skipping() -> str:
         rates.append((many - few) / 1e6 / taken)
         rows.append([f"`{name}`", f"{rates[-1]:.0f}"])
     rows.append(["geometric mean", f"**{statistics.geometric_mean(rates):.0f}**"])
-    return table(["skipped", "million instructions/s"], rows)
+    return table(["skipped", "million instructions/s"], rows + skipping_in_recordings())
+
+
+def skipping_in_recordings() -> list[list[str]]:
+    """Likewise of recordings: of a built-in program, and of a live one where QEMU is."""
+    live = "print(sum({i: i for i in range(4_000_000)}.values()))"
+    sources = {"`gups`, recorded": ["--workload", "gups"]}
+    if shutil.which("qemu-x86_64"):
+        sources["Python, recorded"] = ["--", sys.executable, "-c", live]
+    few, many = 1_000_000, 271_000_000
+    rows = []
+    for name, source in sources.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "t.pwt"))
+            quiet("record", "--out", path, "--instructions", "300M", *source)
+
+            def seconds(skipped: int, path: str = path) -> float:
+                arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
+                start = time.perf_counter()
+                quiet("run", "--trace", path, *arguments)
+                return time.perf_counter() - start
+
+            taken = min(seconds(many) for _ in range(2)) - min(seconds(few) for _ in range(2))
+        rows.append([name, f"{(many - few) / 1e6 / taken:.0f}"])
+    return rows
 
 
 def warming() -> str:

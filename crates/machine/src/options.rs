@@ -52,9 +52,12 @@ impl Design {
     }
 
     /// Whether what is skipped leaves nothing behind but the pages that it touches: else each
-    /// access has to be seen.
+    /// access has to be seen. A page that is swapped out is touched anew.
     pub fn skips_by_pages(&self) -> bool {
-        self.config.in_memory_tlb.is_none() && !self.config.core.wrong_path.enabled
+        let config = &self.config;
+        config.in_memory_tlb.is_none()
+            && !config.core.wrong_path.enabled
+            && config.os.swap.is_none()
     }
 }
 

@@ -7,9 +7,14 @@ mod small;
 
 use pagewalk_machine::{RunResult, RunSpec};
 use pagewalk_programs::{build, workloads};
-use pagewalk_stream::{Batch, End, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+};
+use pagewalk_trace::{Header, Mark, OpenOptions, Recording, TraceWriter, open_trace, record};
+use pagewalk_units::VirtAddr;
 use serde_json::json;
 use small::small;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -55,10 +60,20 @@ fn run(
     spec: &RunSpec,
     forwards: bool,
 ) -> (RunResult, u64) {
-    let options = small(name, threads, params);
+    let program = build(name, &small(name, threads, params)).unwrap();
+    run_of(program, name, spec, forwards)
+}
+
+/// `program` on designs, and the instructions that were passed over.
+fn run_of(
+    program: Box<dyn Program>,
+    name: &str,
+    spec: &RunSpec,
+    forwards: bool,
+) -> (RunResult, u64) {
     let passed = Arc::new(AtomicU64::new(0));
     let program = Watched {
-        program: build(name, &options).unwrap(),
+        program,
         forwards,
         passed: Arc::clone(&passed),
     };
@@ -147,6 +162,11 @@ fn nothing_is_passed_over_where_more_is_needed() {
         (2, "radix", &["cores=2"][..]),
         (1, "pom-tlb", &[]),
         (1, "radix", &["core.wrong_path.enabled=true"]),
+        (
+            1,
+            "radix",
+            &["os.swap={interval_us=10.0,pages=4,latency_us=5.0}"],
+        ),
     ] {
         let spec = spec(&[design], limits.clone(), set);
         let params = [("scale", "12")];
@@ -155,6 +175,186 @@ fn nothing_is_passed_over_where_more_is_needed() {
         // One that starts others does so first.
         assert!(passed < 100 * u64::from(threads), "{design}: {passed}");
         assert_eq!(text(result), text(full), "{design}");
+    }
+}
+
+/// `program`, recorded up to so many instructions.
+fn recorded(program: Box<dyn Program>, limit: u64) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let header = Header::of(&program.facts(), 0, "a test");
+    let writer = TraceWriter::create(file.path(), &header).unwrap();
+    record(Recording::new(program, writer), Some(limit), |_| true).unwrap();
+    file
+}
+
+fn opened(path: &Path) -> Box<dyn Program> {
+    open_trace(path, &OpenOptions::default()).unwrap()
+}
+
+#[test]
+fn so_it_is_with_recordings() {
+    let skip = json!({"skip": 1_234_567, "warmup": 1000, "instructions": 20_000});
+    let requests = json!({"skip_requests": 20_777, "instructions": 20_000});
+    let roi = json!({"roi": true, "skip": 900_000, "instructions": 20_000});
+    let store = [
+        ("keys", "3000"),
+        ("sets", "40"),
+        ("deletes", "20"),
+        ("resize", "yes"),
+        ("populate", "timed"),
+    ];
+    let churn = [("rounds", "30"), ("arena", "4KiB")];
+    for (name, threads, params, limits, designs, set, least) in [
+        (
+            "gups",
+            1,
+            &[][..],
+            &skip,
+            &["radix", "thp"][..],
+            &[][..],
+            1_234_567,
+        ),
+        (
+            "gups",
+            1,
+            &[("populate", "no")],
+            &skip,
+            &["mehpt"],
+            &[],
+            1_234_567,
+        ),
+        ("gups", 1, &[], &requests, &["radix"], &[], 300_000),
+        (
+            "bfs",
+            1,
+            &[("scale", "15")],
+            &roi,
+            &["radix", "revelator-thp"],
+            &[],
+            900_000,
+        ),
+        (
+            "kv-hash",
+            1,
+            &store,
+            &skip,
+            &["thp", "mehpt"],
+            &[],
+            1_234_567,
+        ),
+        ("churn", 1, &churn, &skip, &["radix", "thp"], &[], 1_234_567),
+        (
+            "bfs",
+            2,
+            &[("scale", "14")],
+            &roi,
+            &["radix"],
+            &["cores=2"],
+            0,
+        ),
+    ] {
+        let program = build(name, &small(name, threads, params)).unwrap();
+        let file = recorded(program, 2_500_000);
+        let spec = spec(designs, limits.clone(), set);
+        let (full, none) = run_of(opened(file.path()), name, &spec, false);
+        let (result, passed) = run_of(opened(file.path()), name, &spec, true);
+        assert_eq!(none, 0);
+        assert!(passed >= least, "{name} {params:?}: {passed}");
+        assert_eq!(text(result), text(full), "{name} {params:?}");
+    }
+}
+
+/// Of live programs, too, whose region begins in the middle of what they say.
+#[test]
+fn so_it_is_with_recordings_of_live_programs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data/steps4.pwt");
+    for limits in [
+        json!({"skip": 30_001, "instructions": 20_000}),
+        json!({"roi": true, "skip": 20_000, "instructions": 5000}),
+    ] {
+        let spec = spec(&["radix", "thp"], limits, &[]);
+        let (full, _) = run_of(opened(&path), "steps", &spec, false);
+        let (result, passed) = run_of(opened(&path), "steps", &spec, true);
+        assert!(passed > 20_000, "{passed}");
+        assert_eq!(text(result), text(full));
+    }
+}
+
+/// Memory that is unmapped and mapped again has to be touched again, and from a fork on there are
+/// several threads.
+#[test]
+fn what_maps_and_forks_is_passed_over_up_to_there() {
+    let at = VirtAddr(0x1000_0000);
+    let bytes = 4 << 20;
+    let map = Event::Map {
+        at,
+        bytes,
+        writable: true,
+        backing: Backing::Anonymous,
+    };
+    let half = Event::Unmap {
+        at,
+        bytes: bytes / 2,
+    };
+    let fork = Event::Fork {
+        process: 1,
+        thread: 1,
+    };
+    let code = Event::Map {
+        at: VirtAddr(0x40_0000),
+        bytes: 4096,
+        writable: false,
+        backing: Backing::File,
+    };
+    let ops = |n: u64| -> Vec<Op> {
+        let op = |i: u64| Op {
+            pc: 0x40_0000 + 4 * (i % 100),
+            va: at.0 + i * 7919 * 8 % (bytes - 8),
+            insns: 2,
+            kind: if i.is_multiple_of(3) {
+                Kind::Store
+            } else {
+                Kind::Load
+            },
+            size: 8,
+            ..Op::default()
+        };
+        (0..n).map(op).collect()
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = TraceWriter::create(file.path(), &Header::default()).unwrap();
+    let mark = |writer: &mut TraceWriter, thread, event| {
+        let end = End::Event { event, ticket: 0 };
+        writer.mark(thread, &Mark::End(end)).unwrap();
+    };
+    mark(&mut writer, 0, code);
+    mark(&mut writer, 0, map.clone());
+    writer.ops(0, &ops(100_000)).unwrap();
+    mark(&mut writer, 0, half.clone());
+    mark(&mut writer, 0, map.clone());
+    writer.ops(0, &ops(200_000)).unwrap();
+    // What is there is unmapped first.
+    mark(&mut writer, 0, map);
+    writer.ops(0, &ops(300_000)).unwrap();
+    mark(&mut writer, 0, fork);
+    for thread in [0, 1] {
+        writer.ops(thread, &ops(100_000)).unwrap();
+        mark(&mut writer, thread, Event::ProcessExit { status: 0 });
+        writer.mark(thread, &Mark::End(End::Exit)).unwrap();
+    }
+    writer.finish().unwrap();
+    for (skip, least) in [
+        (150_001, 150_001),
+        (500_000, 500_000),
+        (1_190_000, 1_190_000),
+        (1_250_000, 1_200_000),
+    ] {
+        let limits = json!({"skip": skip, "instructions": 20_000});
+        let spec = spec(&["radix", "thp", "mehpt"], limits, &["cores=2"]);
+        let (full, _) = run_of(opened(file.path()), "forks", &spec, false);
+        let (result, passed) = run_of(opened(file.path()), "forks", &spec, true);
+        assert!(passed >= least, "{skip}: {passed}");
+        assert_eq!(text(result), text(full), "{skip}");
     }
 }
 

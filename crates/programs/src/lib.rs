@@ -15,7 +15,6 @@ mod kmer;
 mod kv;
 mod layout;
 mod mummer;
-mod passing;
 mod program;
 mod registry;
 mod size;

@@ -14,10 +14,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Facts, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    BATCH_OPS, Batch, End, Event, Facts, Leave, Program, ProgramError, ThreadId,
+};
 
 use crate::heap::Heap;
-use crate::passing::Leave;
 use crate::thread::{Link, SharedLink, Start, Thread, Touch};
 
 /// Emptied batches that are kept for later.
@@ -277,11 +278,11 @@ impl Program for Code {
     }
 
     fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests, false);
+        self.leave.give(instructions, requests);
     }
 
     fn follow(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests, true);
+        self.leave.give_lines(instructions, requests);
     }
 
     fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {

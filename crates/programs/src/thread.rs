@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use pagewalk_stream::{Ask, BATCH_OPS, Batch, End, Event, Kind, Op, ThreadId, flags};
+use pagewalk_stream::{
+    Ask, BATCH_OPS, Batch, End, Event, Kind, Leave, Op, Passing, ThreadId, flags,
+};
 use pagewalk_units::VirtAddr;
 
 use crate::layout::CODE;
-use crate::passing::{Leave, Passing};
 
 /// The result of an op, or of plain instructions after it: what makes a later
 /// op wait.
@@ -247,7 +248,10 @@ impl Thread {
         if let Some(last) = self.ops.last_mut() {
             last.flags |= flags::REQUEST;
         } else {
-            debug_assert!(self.over.passed.ops > 0, "its last op is handed over");
+            debug_assert!(
+                self.over.condenser.passed.ops > 0,
+                "its last op is handed over"
+            );
             if !self.over.request() {
                 self.passing = 0;
             }
@@ -292,7 +296,7 @@ impl Thread {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         self.given += self.ops.len() as u64;
         let batch = Batch {
-            passed: std::mem::take(&mut self.over.passed),
+            passed: std::mem::take(&mut self.over.condenser.passed),
             ops: std::mem::replace(&mut self.ops, Vec::with_capacity(BATCH_OPS)),
         };
         link.noted.push((batch, end));
@@ -352,9 +356,9 @@ impl Thread {
         debug_assert!(link.end.is_none(), "a pause that was not awaited");
         self.given += self.ops.len() as u64;
         std::mem::swap(&mut link.batch.ops, &mut self.ops);
-        std::mem::swap(&mut link.batch.passed, &mut self.over.passed);
+        std::mem::swap(&mut link.batch.passed, &mut self.over.condenser.passed);
         self.ops.clear();
-        self.over.passed.clear();
+        self.over.condenser.passed.clear();
         link.end = Some(end);
         if self.passing != NOT_KNOWN {
             self.over.end(self.passing);
@@ -452,7 +456,7 @@ impl Thread {
         let Some(op) = self.ops.pop_if(|op| op.kind != Kind::Ask) else {
             return;
         };
-        if self.over.passed.ops == BATCH_OPS as u64 {
+        if self.over.condenser.passed.ops == BATCH_OPS as u64 {
             self.part(End::More);
         }
         self.passing = self.passing.saturating_sub(u64::from(op.insns));
@@ -587,7 +591,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         link.batch.ops = std::mem::take(&mut self.ops);
-        link.batch.passed = std::mem::take(&mut self.over.passed);
+        link.batch.passed = std::mem::take(&mut self.over.condenser.passed);
         link.end = Some(End::Exit);
         if self.passing != NOT_KNOWN {
             self.over.end(self.passing);

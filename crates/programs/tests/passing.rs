@@ -50,14 +50,19 @@ fn passed_over(batch: &Batch, pages: &mut Pages) -> Passed {
     passed
 }
 
-fn takes_away(end: &End) -> bool {
+/// Whether what was touched may have to be touched again.
+fn takes_away(end: &End, pages: &Pages) -> bool {
     let End::Event { event, .. } = end else {
         return false;
     };
-    !matches!(
-        event,
-        Event::Map { .. } | Event::Populate { .. } | Event::RoiBegin | Event::RoiEnd
-    )
+    match event {
+        Event::Map { at, bytes, .. } => {
+            let there = |page: &u64| (at.0..at.0 + bytes).contains(&(page << 12));
+            pages.0.keys().any(there)
+        }
+        Event::Populate { .. } | Event::RoiBegin | Event::RoiEnd => false,
+        _ => true,
+    }
 }
 
 /// Asks both of `name` for `batches` batches, one of them with leave to pass over `instructions`
@@ -112,8 +117,16 @@ fn check(
         skipped += count;
         left.0 = left.0.saturating_sub(one.instructions());
         left.1 = left.1.saturating_sub(one.requests());
-        if takes_away(&end) {
+        if takes_away(&end, &pages) {
             pages.0.clear();
+        }
+        if let End::Event {
+            event: Event::Populate { at, bytes },
+            ..
+        } = &end
+        {
+            let populated = (at.0 >> 12..(at.0 + bytes) >> 12).map(|page| (page, (true, true)));
+            pages.0.extend(populated);
         }
         if matches!(end, End::Ask(_)) {
             full.answer(0, Some(0));

@@ -8,6 +8,7 @@
 mod ended;
 mod lines;
 mod mix;
+mod passing;
 mod unseen;
 
 pub use ended::Ended;
@@ -15,6 +16,7 @@ pub use lines::Lines;
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing};
+pub use passing::{Condenser, Leave, Passing};
 pub use unseen::{Unseen, Why};
 
 /// What an [`Op`]'s own instruction does.
@@ -115,8 +117,8 @@ pub struct Passed {
     /// How many of them end a request ([`flags::REQUEST`]).
     pub requests: u64,
     /// What they touch, in program order: of each page and kind at least the first access since
-    /// the program last changed its address space; of lines, where they are followed
-    /// ([`Program::follow`]), at least what [`Lines`] lets through.
+    /// the program last changed its address space, but for pages that it has populated since; of
+    /// lines, where they are followed ([`Program::follow`]), at least what [`Lines`] lets through.
     pub touched: Vec<(u64, Access)>,
 }
 
@@ -381,28 +383,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether pages that were touched before it may have to be touched again.
-    pub fn takes_away(&self) -> bool {
-        match self {
-            Event::Unmap { .. }
-            | Event::Remap { .. }
-            | Event::Protect { .. }
-            | Event::Advise { .. }
-            | Event::Fork { .. }
-            | Event::Exec
-            | Event::ProcessExit { .. } => true,
-            Event::Map { .. }
-            | Event::Populate { .. }
-            | Event::KernelTouch { .. }
-            | Event::Spawn { .. }
-            | Event::Unseen(_)
-            | Event::RoiBegin
-            | Event::RoiEnd => false,
-        }
-    }
-}
-
-impl Event {
     /// One that changes nothing: it only takes its ticket, and its place among the
     /// ends of its thread.
     pub const NOTHING: Event = Event::Advise {
@@ -493,10 +473,11 @@ pub trait Program: Send {
         let _ = (instructions, requests);
     }
     /// The same, but each access is needed that [`Lines`] lets through, which is applied from now on
-    /// until so much is done, and forgets when the program changes its address space.
+    /// until so much is done, and forgets at each event.
     /// [`Program::pass`] and this take each other's place.
     fn follow(&mut self, instructions: u64, requests: u64) {
         let _ = (instructions, requests);
+        self.pass(0, 0);
     }
     /// The reply to the [`End::Ask`] of `thread`, before its next `fill`. `None`:
     /// no machine that runs the program has a shortcut, and it does without.

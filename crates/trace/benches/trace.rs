@@ -28,11 +28,34 @@ fn vectors(path: &std::path::Path) -> f64 {
     found.unwrap().instructions as f64 / begun.elapsed().as_secs_f64()
 }
 
+/// Milliseconds from the file's name to the first op after so many instructions.
+fn seek(path: &std::path::Path, skip: u64) -> f64 {
+    let begun = Instant::now();
+    let mut program = open_trace(path, &OpenOptions::default()).unwrap();
+    let (mut batch, mut left) = (Batch::new(), skip);
+    while batch.ops.is_empty() {
+        program.pass(left, u64::MAX);
+        program.fill(0, &mut batch).unwrap();
+        left = left.saturating_sub(batch.passed.instructions);
+    }
+    begun.elapsed().as_secs_f64() * 1e3
+}
+
+fn seeks(path: &std::path::Path, instructions: u64) -> String {
+    let at = |tenths| format!("{:.1}", seek(path, instructions * tenths / 10));
+    [1, 5, 9].map(at).join(" / ")
+}
+
 fn main() {
     let dir = tempfile::tempdir().unwrap();
     println!(
-        "{:<28} {:>16} {:>16} {:>16} {:>16}",
-        "trace", "record M insn/s", "replay M insn/s", "vectors M insn/s", "bytes/insn"
+        "{:<28} {:>16} {:>16} {:>16} {:>16} {:>24}",
+        "trace",
+        "record M insn/s",
+        "replay M insn/s",
+        "vectors M insn/s",
+        "bytes/insn",
+        "ms to 10 / 50 / 90 %"
     );
     for (name, size, params) in [
         ("gups", "4GiB", vec![]),
@@ -59,12 +82,13 @@ fn main() {
         let (instructions, seconds) = replay(&path);
         assert_eq!(instructions, written.instructions);
         println!(
-            "{:<28} {:>16.1} {:>16.1} {:>16.1} {:>16.3}",
+            "{:<28} {:>16.1} {:>16.1} {:>16.1} {:>16.3} {:>24}",
             format!("{name} {size} {params:?}"),
             written.instructions as f64 / recorded / 1e6,
             instructions as f64 / seconds / 1e6,
             vectors(&path) / 1e6,
-            written.bytes as f64 / written.instructions as f64
+            written.bytes as f64 / written.instructions as f64,
+            seeks(&path, instructions)
         );
     }
     if let Some(path) = std::env::var_os("PAGEWALK_TRACE") {
@@ -72,12 +96,13 @@ fn main() {
         let bytes = std::fs::metadata(&path).unwrap().len();
         let (instructions, seconds) = replay(&path);
         println!(
-            "{:<28} {:>16} {:>16.1} {:>16.1} {:>16.3}",
+            "{:<28} {:>16} {:>16.1} {:>16.1} {:>16.3} {:>24}",
             path.file_name().unwrap().to_string_lossy(),
             "",
             instructions as f64 / seconds / 1e6,
             vectors(&path) / 1e6,
-            bytes as f64 / instructions as f64
+            bytes as f64 / instructions as f64,
+            seeks(&path, instructions)
         );
     }
 }

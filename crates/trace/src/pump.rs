@@ -50,6 +50,8 @@ pub struct Sink<E> {
     used: Receiver<Vec<Op>>,
     ops: Vec<Op>,
     units: u64,
+    /// Ops that the first chunk lacks.
+    open: usize,
     /// Instructions still to leave out.
     skip: u64,
     /// Up to [`FARTHEST`].
@@ -63,6 +65,23 @@ impl<E: Send + 'static> Pump<E> {
         skip: u64,
         work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
     ) -> Self {
+        Self::run(skip, None, work)
+    }
+
+    /// Runs `work` in a thread of its own, which goes on where so many ops of a chunk are
+    /// known already.
+    pub fn go_on(
+        open: usize,
+        work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
+    ) -> Self {
+        Self::run(0, Some(open), work)
+    }
+
+    fn run(
+        skip: u64,
+        open: Option<usize>,
+        work: impl FnOnce(&mut Sink<E>) -> Result<(), Stop> + Send + 'static,
+    ) -> Self {
         let (chunks, receiver) = sync_channel(AHEAD);
         let (used, reuse) = sync_channel(AHEAD + 2);
         let worker = std::thread::Builder::new().name("trace-decode".into());
@@ -71,9 +90,11 @@ impl<E: Send + 'static> Pump<E> {
                 chunks,
                 used: reuse,
                 ops: Vec::with_capacity(BATCH_OPS),
-                units: 0,
+                // Without more ops, too, there is a chunk.
+                units: open.map_or(0, |o| o.min(1) as u64),
+                open: open.unwrap_or(0),
                 skip,
-                given: 0,
+                given: if open.is_some() { FARTHEST } else { 0 },
             };
             match work(&mut sink) {
                 Ok(()) => {
@@ -150,20 +171,25 @@ impl<E> Sink<E> {
             }
             self.forget_producers(&mut op);
         }
-        if self.ops.len() == BATCH_OPS {
+        if self.is_full() {
             self.flush()?;
         }
         self.ops.push(op);
-        if self.ops.len() == BATCH_OPS {
+        if self.is_full() {
             self.flush_if_full()?;
         }
         Ok(())
     }
 
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.ops.len() + self.open == BATCH_OPS
+    }
+
     /// One that asks waits for its mark: it is the last op of its batch.
     fn flush_if_full(&mut self) -> Result<(), Stop> {
         let asks = self.ops.last().is_some_and(|o| o.kind == Kind::Ask);
-        if self.ops.len() == BATCH_OPS && !asks {
+        if self.is_full() && !asks {
             self.flush()?;
         }
         Ok(())
@@ -173,10 +199,10 @@ impl<E> Sink<E> {
     pub fn extend(&mut self, mut ops: &[Op]) -> Result<(), Stop> {
         while let Some((first, rest)) = ops.split_first() {
             if self.skip == 0 && self.given >= FARTHEST {
-                if self.ops.len() == BATCH_OPS {
+                if self.is_full() {
                     self.flush()?;
                 }
-                let room = BATCH_OPS - self.ops.len();
+                let room = BATCH_OPS - self.open - self.ops.len();
                 let (now, later) = ops.split_at(room.min(ops.len()));
                 self.ops.extend_from_slice(now);
                 self.units += now.len() as u64;
@@ -231,6 +257,7 @@ impl<E> Sink<E> {
             units: std::mem::take(&mut self.units),
             end,
         };
+        self.open = 0;
         self.chunks.send(Ok(chunk)).map_err(|_| Stop::Gone)
     }
 }

@@ -305,6 +305,44 @@ fn a_recorded_program_does_what_it_does_live() {
     assert_eq!(instructions(&part), written.instructions);
 }
 
+/// What is passed over is not decoded, and behind it all is as it would be: registers, too, which
+/// say what waits for what.
+#[test]
+fn what_is_skipped_of_a_recording_leaves_the_rest_as_it_is() {
+    if !present() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("passed.pwt");
+    let program = compile("passed-gups", programs::GUPS);
+    let (written, _) = recorded(&[&program, "1200000"], &path);
+    let check = check_trace(&path, None).unwrap();
+    assert!(check.whole, "{check:?}");
+    assert!(check.blocks > Some(6), "{check:?}");
+    let total = written.instructions;
+    for skip in [total / 10, total / 2, total * 9 / 10] {
+        let (mut full, mut passing) = (opened(&path, 0, false), opened(&path, 0, false));
+        let (mut one, mut other) = (Batch::new(), Batch::new());
+        let (mut left, mut passed) = (skip, 0);
+        loop {
+            let end = full.fill(0, &mut one).unwrap();
+            passing.pass(left, u64::MAX);
+            assert_eq!(passing.fill(0, &mut other).unwrap(), end);
+            let count = other.passed.ops as usize;
+            assert_eq!(count + other.ops.len(), one.ops.len());
+            assert!(other.ops[..] == one.ops[count..]);
+            let over = instructions(&one.ops[..count]);
+            assert_eq!(other.passed.instructions, over);
+            passed += over;
+            left = left.saturating_sub(over);
+            if end == End::Exit {
+                break;
+            }
+        }
+        assert!((skip..skip + 20).contains(&passed), "{passed} of {skip}");
+    }
+}
+
 #[test]
 fn a_recording_that_is_cut_off_is_good_up_to_there() {
     if !present() {

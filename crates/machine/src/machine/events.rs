@@ -84,9 +84,7 @@ impl Machine {
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });
-        if event.takes_away() {
-            self.lines.iter_mut().for_each(Lines::forget);
-        }
+        self.lines.iter_mut().for_each(Lines::forget);
         let result = match event {
             Event::Map {
                 at,

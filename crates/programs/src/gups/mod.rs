@@ -36,7 +36,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
+    BATCH_OPS, Batch, End, Event, Facts, Kind, Leave, Op, Passing, Program, ProgramError, ThreadId,
+    flags,
 };
 use pagewalk_units::VirtAddr;
 use rand::Rng as _;
@@ -44,7 +45,6 @@ use rand::Rng as _;
 use crate::entry::{Entry, Values};
 use crate::info::{ParamInfo, REGION, WorkloadInfo};
 use crate::layout::{CODE, Layout};
-use crate::passing::{Leave, Passing};
 use crate::size::format_size;
 use crate::thread::{PAGE_TOUCH, Start, Touch, page_touch};
 
@@ -516,16 +516,19 @@ impl Program for Gups {
         let end = self.fill_whole(thread, batch)?;
         if thread == 0 {
             self.over.condense(batch);
+            if let End::Event { event, .. } = &end {
+                self.over.change(event);
+            }
         }
         Ok(end)
     }
 
     fn pass(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests, false);
+        self.leave.give(instructions, requests);
     }
 
     fn follow(&mut self, instructions: u64, requests: u64) {
-        self.leave.give(instructions, requests, true);
+        self.leave.give_lines(instructions, requests);
     }
 }
 

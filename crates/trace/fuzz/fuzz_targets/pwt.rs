@@ -53,7 +53,15 @@ fuzz_target!(|input: (u16, &[u8])| {
     };
     if let Ok(mut program) = open_trace(file.path(), &options) {
         let mut batch = Batch::new();
-        while matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {}
+        // What is passed over, and where, differs.
+        let mut left = u64::from(at as u16 & 15) * 1500;
+        loop {
+            program.pass(left, u64::MAX);
+            if !matches!(program.fill(0, &mut batch), Ok(end) if end != End::Exit) {
+                break;
+            }
+            left = left.saturating_sub(batch.instructions());
+        }
     }
     let _ = check_trace(file.path(), None);
 });

@@ -3,7 +3,8 @@
 //! ```text
 //! header   "PWTRACE\n", version u32, length u32, JSON, crc32 of all that
 //! blocks   64-byte header (see `BlockHeader`), zstd frame: ops of a thread, steps of
-//!          a thread, or the code that the steps in later blocks name
+//!          a thread, the code that the steps in later blocks name, or what skipping
+//!          over earlier blocks needs
 //! index    for each block: offset u64, its header
 //! trailer  index offset u64, number of blocks u32, crc32 of the index, "PWTEND\r\n", or
 //!          "PWTSTOP\n" of a recording that an interrupt has stopped
@@ -19,6 +20,7 @@ use std::path::Path;
 use pagewalk_input::FileError;
 use serde::{Deserialize, Serialize};
 
+use super::code::Known;
 use super::codec::Cursors;
 use super::steps::{MOST_RECORDS, MOST_STEPS};
 
@@ -28,8 +30,9 @@ pub const TRAILER_MAGIC: &[u8; 8] = b"PWTEND\r\n";
 /// the file for one that was cut off.
 pub const STOPPED_MAGIC: &[u8; 8] = b"PWTSTOP\n";
 /// What is written. Version 1 had blocks of ops only, version 2 nothing of what the
-/// kernel reads and writes, version 3 nothing of where batches end.
-pub const VERSION: u32 = 4;
+/// kernel reads and writes, version 3 nothing of where batches end, version 4 nothing of
+/// what skipping needs.
+pub const VERSION: u32 = 5;
 pub const HEADER_BYTES: usize = 64;
 pub const TRAILER_BYTES: usize = 24;
 pub const INDEX_ENTRY: usize = 8 + HEADER_BYTES;
@@ -45,6 +48,9 @@ pub const MOST_JSON: u32 = 1 << 20;
 /// Most bytes of code in a block.
 const MOST_CODE: u32 = 1 << 26;
 
+/// Most bytes of what skipping needs in a block.
+const MOST_SKIPS: u32 = 1 << 26;
+
 /// What a block holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holds {
@@ -55,16 +61,19 @@ pub enum Holds {
     Steps,
     /// Blocks of code.
     Code,
+    /// What skipping over blocks of ops or steps of the first thread needs.
+    Skips,
 }
 
 impl Holds {
-    const ALL: [Holds; 3] = [Holds::Ops, Holds::Steps, Holds::Code];
+    const ALL: [Holds; 4] = [Holds::Ops, Holds::Steps, Holds::Code, Holds::Skips];
 
     fn magic(self) -> u32 {
         u32::from_le_bytes(match self {
             Holds::Ops => *b"PWBK",
             Holds::Steps => *b"PWST",
             Holds::Code => *b"PWCO",
+            Holds::Skips => *b"PWSK",
         })
     }
 }
@@ -117,15 +126,16 @@ pub struct BlockHeader {
     pub holds: Holds,
     pub thread: u32,
     /// Instructions of the thread before this block; of code, the number of its
-    /// first block.
+    /// first block; of what skipping needs, the number of the first thread's block
+    /// that it begins with.
     pub before: u64,
     pub instructions: u64,
-    /// Ops, steps, or blocks of code.
+    /// Ops, steps, blocks of code, or blocks that can be skipped.
     pub ops: u32,
     pub marks: u32,
     /// Of ops: bytes of the side, producer, address and mark streams; the control
     /// stream has one byte an op. Of steps: bytes of the columns but the first, which
-    /// has a bit a step and one more. Of code: its bytes, and zeros.
+    /// has a bit a step and one more. Of the others: their bytes, and zeros.
     pub lengths: [u32; 4],
     pub compressed: u32,
     pub crc: u32,
@@ -215,6 +225,7 @@ impl BlockHeader {
                     && marks <= MOST_MARKS
             }
             Holds::Code => first <= MOST_CODE && [second, third, marks] == [0; 3],
+            Holds::Skips => first <= MOST_SKIPS && [second, third, marks] == [0; 3],
         };
         fits && u64::from(self.marks) * 2 <= u64::from(marks)
             && self.instructions <= u64::from(ops) * 0xffff
@@ -231,7 +242,7 @@ impl BlockHeader {
         match self.holds {
             Holds::Ops => self.ops as usize,
             Holds::Steps => (self.ops as usize + 1).div_ceil(8),
-            Holds::Code => 0,
+            Holds::Code | Holds::Skips => 0,
         }
     }
 
@@ -290,6 +301,10 @@ pub struct Sealed {
     pub header: BlockHeader,
     /// The parts of the payload.
     pub columns: [Vec<u8>; 5],
+    /// What skipping over it needs, of ops.
+    pub skip: Option<Vec<u8>>,
+    /// Of code: the blocks, decoded.
+    pub known: Vec<Known>,
 }
 
 /// The bytes at an offset of a file.
@@ -381,7 +396,7 @@ mod tests {
             0..=BLOCK_OPS as u32,
             any::<u32>(),
             0..=MOST_RECORDS as u32,
-            0..3usize,
+            0..4usize,
         )
             .prop_map(|(thread, before, ops, crc, operands, holds)| BlockHeader {
                 holds: Holds::ALL[holds],
@@ -389,10 +404,11 @@ mod tests {
                 before,
                 instructions: u64::from(ops) * 3,
                 ops,
-                marks: if holds == 2 { 0 } else { 2 },
+                marks: if holds >= 2 { 0 } else { 2 },
                 lengths: [
                     [ops / 2, ops, ops * 8, 17],
                     [ops * 4 + 4, operands.div_ceil(2), operands * 8, 17],
+                    [ops * 100, 0, 0, 0],
                     [ops * 100, 0, 0, 0],
                 ][holds],
                 compressed: ops / 9,
@@ -416,7 +432,7 @@ mod tests {
 
         /// Even with a right checksum no header makes a reader take much memory.
         #[test]
-        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..3usize) {
+        fn claims_are_bounded(words in prop::array::uniform15(any::<u32>()), holds in 0..4usize) {
             let mut bytes = [0; HEADER_BYTES];
             for (i, word) in words.iter().enumerate() {
                 bytes[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());

@@ -35,6 +35,8 @@ pub struct CodePart {
     pub count: u32,
     /// Length and bytes of each, as the plugin sends them.
     pub bytes: Vec<u8>,
+    /// The same, decoded.
+    pub known: Vec<Known>,
 }
 
 /// Decoded blocks of all processes by address, sizes and bytes: many run the same
@@ -80,6 +82,7 @@ impl Decoded {
             put_varint(&mut part.bytes, raw.len() as u64);
             part.bytes.extend_from_slice(&raw);
             part.count += 1;
+            part.known.push(known.clone());
         }
         self.known.insert(raw.into(), known.clone());
         Some(known)

@@ -14,6 +14,7 @@ use super::block::{
     TRAILER_BYTES, TRAILER_MAGIC, VERSION, read_at,
 };
 use super::code::CodeInFile;
+use super::skips::SkipsInFile;
 
 /// An opened trace: its header and where its blocks are.
 pub(crate) struct PwtFile {
@@ -66,6 +67,15 @@ impl PwtFile {
         let parts = parts.filter(|(_, (_, h))| h.holds == Holds::Code);
         let parts = parts.map(|(n, (offset, header))| (n, *offset, *header));
         CodeInFile::new(Arc::new(self.path.clone()), parts.collect())
+    }
+}
+
+impl PwtFile {
+    /// What it says of skipping.
+    pub fn skips(&self) -> SkipsInFile {
+        let parts = self.blocks.iter();
+        let parts = parts.filter(|(_, h)| h.holds == Holds::Skips).copied();
+        SkipsInFile::new(Arc::new(self.path.clone()), parts.collect())
     }
 }
 
@@ -193,7 +203,7 @@ fn scan(
                     let end = at + HEADER_BYTES as u64 + u64::from(header.compressed);
                     let mut none = header.before;
                     let expected = match header.holds {
-                        Holds::Code => &mut none,
+                        Holds::Code | Holds::Skips => &mut none,
                         Holds::Ops | Holds::Steps => before.entry(header.thread).or_default(),
                     };
                     if end > bytes {

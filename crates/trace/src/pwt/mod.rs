@@ -6,11 +6,13 @@ mod codec;
 pub(crate) mod file;
 mod marks;
 pub(crate) mod reader;
+mod skips;
 mod steps;
 mod writer;
 
 pub use block::Header;
 pub use code::{CodePart, Decoded, Known};
+pub(crate) use codec::{get_varint, put_varint};
 pub use marks::Mark;
 pub use steps::{Shape, StepEncoder, StepPart, Taken};
 pub use writer::{TraceWriter, Written};

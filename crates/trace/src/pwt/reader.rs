@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use pagewalk_input::FileError;
 use pagewalk_stream::{
-    BATCH_OPS, Batch, End, Ended, Facts, Kind, Op, Program, ProgramError, ThreadId,
+    BATCH_OPS, Batch, End, Ended, Event, Facts, Kind, Leave, Op, Passing, Program, ProgramError,
+    ThreadId,
 };
 
 use super::block::{BlockHeader, Holds, load};
@@ -15,8 +16,10 @@ use super::code::{CodeInFile, Known};
 use super::codec::Decoder;
 use super::file::PwtFile;
 use super::marks::{Give, Mark, get_mark};
+use super::skips::{SkipMaker, SkipsInFile, raw_skips};
 use super::steps::StepDecoder;
 use crate::pump::{Pump, Sink, Stop};
+use crate::x86::Registers;
 
 /// What a reading thread does with a block.
 #[derive(Clone, Copy)]
@@ -33,6 +36,10 @@ impl PwtFile {
             file: self,
             code: self.code(),
             decoding: Decoding::default(),
+            compares: self.blocks.iter().any(|(_, h)| h.holds == Holds::Skips),
+            skips: SkipMaker::default(),
+            made: Vec::new(),
+            blocks: 0,
         }
     }
 }
@@ -42,6 +49,13 @@ pub(crate) struct Verifier<'a> {
     file: &'a PwtFile,
     code: CodeInFile,
     decoding: Decoding,
+    /// The file says what skipping needs.
+    compares: bool,
+    skips: SkipMaker,
+    /// What skipping over the last of the first thread's blocks needs.
+    made: Vec<Vec<u8>>,
+    /// How many of these blocks there were.
+    blocks: u64,
 }
 
 impl Verifier<'_> {
@@ -57,13 +71,59 @@ impl Verifier<'_> {
             return self.code.before(number + 1, &mut self.decoding.known);
         }
         let mut file = File::open(path).map_err(io)?;
+        if header.holds == Holds::Skips {
+            return self.compare(&mut file, offset, &header);
+        }
         let at = (number, offset, &header);
+        let skips = &mut self.skips;
+        let first = self.compares && header.thread == 0;
         self.decoding
-            .block(path, &mut file, &self.code, at, &mut |_, _| Ok(()))
+            .block(path, &mut file, &self.code, at, &mut |ops, mark| {
+                if first {
+                    skips.ops(ops);
+                    mark.iter().for_each(|mark| skips.mark(mark));
+                }
+                Ok(())
+            })
             .map_err(|stop| match stop {
                 Stop::Fault(error) => FileError::at(path, offset, reason(path, error.message)),
                 Stop::Gone => unreachable!("nothing is sent"),
-            })
+            })?;
+        if first && !skips.is_over() {
+            let registers = self.decoding.registers(header.holds);
+            self.made.push(skips.seal(&registers));
+            self.blocks += 1;
+        }
+        Ok(())
+    }
+
+    /// What the file says of skipping has to be what its blocks hold.
+    fn compare(
+        &mut self,
+        file: &mut File,
+        offset: u64,
+        header: &BlockHeader,
+    ) -> Result<(), FileError> {
+        let path = &self.file.path;
+        let skips = raw_skips(path, file, offset, header)?;
+        let fault = |what: String| {
+            let what =
+                format!("{what} (in a block whose checksum is right: a defect of its writer)");
+            Err(FileError::at(path, offset, what))
+        };
+        let first = self.blocks - self.made.len() as u64;
+        if header.before != first || skips.len() > self.made.len() {
+            return fault("what skipping needs is not in the order of its blocks".to_owned());
+        }
+        for (number, (skip, made)) in skips.iter().zip(self.made.drain(..skips.len())).enumerate() {
+            if *skip != made {
+                return fault(format!(
+                    "what skipping over block {} of the first thread needs is not what it does",
+                    first + number as u64
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -86,6 +146,14 @@ struct Decoding {
 }
 
 impl Decoding {
+    /// What registers hold, where that is known.
+    fn registers(&self, holds: Holds) -> Vec<u8> {
+        match holds {
+            Holds::Steps => self.steps.registers.bytes(),
+            Holds::Ops | Holds::Code | Holds::Skips => Vec::new(),
+        }
+    }
+
     /// Gives the ops of a block, which is the file's with this number and lies
     /// there, with their marks in between.
     fn block(
@@ -173,10 +241,12 @@ fn read_thread(
     path: &Path,
     code: &CodeInFile,
     blocks: &[Planned],
+    registers: Registers,
     sink: &mut Sink<Mark>,
 ) -> Result<(), Stop> {
     let mut file = File::open(path).map_err(|e| FileError::io(path, "open the trace", &e))?;
     let mut decoding = Decoding::default();
+    decoding.steps.registers = registers;
     for planned in blocks {
         let header = &planned.header;
         let marks_only = match planned.use_ {
@@ -220,12 +290,172 @@ struct Planned {
     use_: Use,
 }
 
+/// Where a batch of the first thread begins.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// In this block of the thread.
+    block: usize,
+    /// Batches that end there before it.
+    batches: u64,
+}
+
+/// The first thread, of which whole batches can be given without a look at their ops.
+struct First {
+    blocks: Arc<[Planned]>,
+    skips: SkipsInFile,
+    leave: Arc<Leave>,
+    over: Passing,
+    /// Where the next batch begins, or began so many batches ago.
+    place: Place,
+    given: u64,
+    /// Another thread has started.
+    shared: bool,
+}
+
+impl First {
+    /// Whether anything may be passed over.
+    fn may_pass(&self) -> bool {
+        let (instructions, requests) = self.leave.left();
+        instructions > 0 && requests > 0 && !self.shared
+    }
+
+    /// Brings its place up to what was given. False: the file does not say where that is.
+    fn settle(&mut self) -> Result<bool, FileError> {
+        while self.given > 0 {
+            let Place { block, batches } = self.place;
+            let Some(skip) = self.skip(block)? else {
+                return Ok(false);
+            };
+            let here = skip.ends.saturating_sub(batches);
+            if self.given <= here {
+                self.place.batches += self.given;
+                self.given = 0;
+            } else {
+                self.given -= here;
+                self.place = Place {
+                    block: block + 1,
+                    batches: 0,
+                };
+            }
+        }
+        Ok(true)
+    }
+
+    /// What skipping over a block needs.
+    fn skip(&mut self, block: usize) -> Result<Option<Arc<super::skips::Skip>>, FileError> {
+        match self.blocks.get(block) {
+            None => Ok(None),
+            Some(planned) => self.skips.get(block, &planned.header),
+        }
+    }
+
+    /// Whether so much may be passed over that it pays to stop decoding.
+    fn jumps(&mut self) -> Result<bool, FileError> {
+        let (mut instructions, mut requests) = self.leave.left();
+        // Few enough to be below what two blocks have is most often seen without a look.
+        if instructions < BATCH_OPS as u64 || !self.settle()? {
+            return Ok(false);
+        }
+        for block in self.place.block..self.place.block + 2 {
+            let Some(work) = self.skip(block)?.and_then(|skip| skip.work()) else {
+                return Ok(false);
+            };
+            instructions = instructions.saturating_sub(work.0);
+            requests = requests.saturating_sub(work.1);
+        }
+        Ok(instructions > 0 && requests > 0)
+    }
+
+    /// Gives the next batch without its ops, if all of it may be passed over.
+    fn pass(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
+        let (instructions, requests) = self.leave.left();
+        let mut at = self.place;
+        let passed = &mut batch.passed;
+        loop {
+            if at.block == self.blocks.len() && passed.ops > 0 {
+                break;
+            }
+            let planned = self.blocks.get(at.block);
+            let skip = match planned {
+                Some(planned) => self.skips.get(at.block, &planned.header)?,
+                None => None,
+            };
+            let stretches = skip.as_ref().and_then(|skip| skip.stretches.as_ref());
+            let stretch = stretches.and_then(|all| all.get(usize::try_from(at.batches).ok()?));
+            let Some(stretch) = stretch else {
+                passed.clear();
+                return Ok(None);
+            };
+            passed.ops += stretch.passed.ops;
+            passed.instructions += stretch.passed.instructions;
+            passed.requests += stretch.passed.requests;
+            passed.touched.extend_from_slice(&stretch.passed.touched);
+            // With the last of them nothing more may be passed, so no op behind it.
+            if passed.instructions >= instructions || passed.requests >= requests {
+                passed.clear();
+                return Ok(None);
+            }
+            if let Some(mark) = &stretch.end {
+                at.batches += 1;
+                self.place = at;
+                self.leave.take(passed);
+                return Ok(Some(mark.clone()));
+            }
+            at = Place {
+                block: at.block + 1,
+                batches: 0,
+            };
+        }
+        self.place = at;
+        self.leave.take(passed);
+        Ok(Some(Mark::End(End::More)))
+    }
+
+    /// Goes on with what has to be decoded.
+    fn decode(
+        &mut self,
+        path: Arc<PathBuf>,
+        code: Arc<CodeInFile>,
+    ) -> Result<Pump<Mark>, FileError> {
+        // Not from a block of which nothing is missing.
+        while let Some(skip) = self.skip(self.place.block)?
+            && skip.ends == self.place.batches
+            && skip.open == 0
+        {
+            self.place = Place {
+                block: self.place.block + 1,
+                batches: 0,
+            };
+        }
+        let from = self.place.block;
+        if from > 0 && from == self.blocks.len() {
+            return Ok(Pump::start(0, |_| Ok(())));
+        }
+        let before = match from.checked_sub(1) {
+            Some(block) => self.skip(block)?,
+            None => None,
+        };
+        let blocks = Arc::clone(&self.blocks);
+        let Some(before) = before else {
+            return Ok(Pump::start(0, move |sink| {
+                read_thread(&path, &code, &blocks, Registers::default(), sink)
+            }));
+        };
+        // What is read of it has been checked.
+        let registers = Registers::parse(&before.registers).unwrap_or_default();
+        Ok(Pump::go_on(before.open as usize, move |sink| {
+            read_thread(&path, &code, &blocks[from..], registers, sink)
+        }))
+    }
+}
+
 /// A recorded program.
 pub(crate) struct PwtProgram {
     facts: Facts,
     path: Arc<PathBuf>,
     code: Arc<CodeInFile>,
     plans: BTreeMap<ThreadId, Plan>,
+    first: First,
     /// Threads that are being read.
     threads: BTreeMap<ThreadId, Pump<Mark>>,
     /// Those that were read to their ends.
@@ -243,7 +473,7 @@ impl PwtProgram {
         let mut before = 0u64;
         let code = Arc::new(file.code());
         for (number, (offset, header)) in file.blocks.iter().enumerate() {
-            if header.holds == Holds::Code {
+            if matches!(header.holds, Holds::Code | Holds::Skips) {
                 continue;
             }
             let plan = plans.entry(header.thread).or_default();
@@ -265,6 +495,24 @@ impl PwtProgram {
             });
             before = end;
         }
+        let leave = Arc::<Leave>::default();
+        // What touches pages first may be among what is left out.
+        let (blocks, skips) = match skip {
+            0 => {
+                let blocks = plans.remove(&0).unwrap_or_default().blocks;
+                (blocks, file.skips())
+            }
+            _ => (Vec::new(), SkipsInFile::new(Arc::default(), Vec::new())),
+        };
+        let first = First {
+            blocks: blocks.into(),
+            skips,
+            over: Passing::new(Arc::clone(&leave)),
+            leave,
+            place: Place::default(),
+            given: 0,
+            shared: false,
+        };
         PwtProgram {
             facts: Facts {
                 name: file.header.name.clone(),
@@ -281,17 +529,49 @@ impl PwtProgram {
             path: Arc::new(file.path),
             code,
             plans,
+            first,
             threads: BTreeMap::new(),
             ended: Ended::default(),
             replied: false,
         }
     }
 
-    fn start(&mut self, thread: ThreadId) {
-        let Plan { blocks, skip } = self.plans.remove(&thread).unwrap_or_default();
+    fn start(&mut self, thread: ThreadId) -> Result<(), ProgramError> {
         let (path, code) = (Arc::clone(&self.path), Arc::clone(&self.code));
-        let pump = Pump::start(skip, move |sink| read_thread(&path, &code, &blocks, sink));
+        let pump = match self.plans.remove(&thread) {
+            None if thread == 0 => {
+                let mut pump = self.first.decode(path, code)?;
+                let mut ops = Vec::new();
+                for _ in 0..self.first.place.batches {
+                    pump.next(&mut ops)?;
+                }
+                pump
+            }
+            plan => {
+                let Plan { blocks, skip } = plan.unwrap_or_default();
+                let registers = Registers::default();
+                Pump::start(skip, move |sink| {
+                    read_thread(&path, &code, &blocks, registers, sink)
+                })
+            }
+        };
         self.threads.insert(thread, pump);
+        Ok(())
+    }
+
+    /// Gives the next batch of the first thread without its ops, if that can be.
+    fn pass_batch(&mut self, batch: &mut Batch) -> Result<Option<Mark>, FileError> {
+        let first = &mut self.first;
+        if !first.may_pass() {
+            return Ok(None);
+        }
+        if self.threads.contains_key(&0) {
+            if !first.jumps()? {
+                return Ok(None);
+            }
+            self.threads.remove(&0);
+        }
+        first.pass(batch)
     }
 
     /// Nothing follows of it.
@@ -299,6 +579,25 @@ impl PwtProgram {
         self.plans.remove(&thread);
         self.threads.remove(&thread);
         self.ended.insert(thread);
+    }
+
+    /// The end of a batch that is given.
+    fn ends(&mut self, thread: ThreadId, mark: Option<Mark>) -> End {
+        let end = match mark {
+            None => End::More,
+            Some(Mark::Wait(until, counted)) => End::Wait { until, counted },
+            Some(Mark::End(end)) => end,
+        };
+        if end == End::Exit {
+            self.end(thread);
+        }
+        if let End::Event { event, .. } = &end
+            && thread == 0
+        {
+            self.first.shared |= matches!(event, Event::Spawn { .. } | Event::Fork { .. });
+            self.first.over.change(event);
+        }
+        end
     }
 }
 
@@ -308,7 +607,7 @@ impl Program for PwtProgram {
     }
 
     fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-        batch.ops.clear();
+        batch.clear();
         if self.replied {
             let path = self.path.display();
             return Err(ProgramError {
@@ -320,23 +619,30 @@ impl Program for PwtProgram {
         if self.ended.contains(thread) {
             return Ok(End::Exit);
         }
+        if thread == 0
+            && let Some(mark) = self.pass_batch(batch)?
+        {
+            return Ok(self.ends(thread, Some(mark)));
+        }
         if !self.threads.contains_key(&thread) {
-            self.start(thread);
+            self.start(thread)?;
         }
         let mine = self.threads.get_mut(&thread).expect("was started");
         let Some((_, mark)) = mine.next(&mut batch.ops)? else {
             self.end(thread);
             return Ok(End::Exit);
         };
-        Ok(match mark {
-            None => End::More,
-            Some(Mark::Wait(until, counted)) => End::Wait { until, counted },
-            Some(Mark::End(End::Exit)) => {
-                self.end(thread);
-                End::Exit
+        if thread == 0 {
+            self.first.given += 1;
+            if self.first.may_pass() {
+                self.first.over.condense(batch);
             }
-            Some(Mark::End(end)) => end,
-        })
+        }
+        Ok(self.ends(thread, mark))
+    }
+
+    fn pass(&mut self, instructions: u64, requests: u64) {
+        self.first.leave.give(instructions, requests);
     }
 
     fn gone(&mut self, thread: ThreadId) {

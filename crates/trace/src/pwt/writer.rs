@@ -13,14 +13,20 @@ use pagewalk_input::FileError;
 use pagewalk_stream::{End, Kind, Op, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
-use super::code::CodePart;
-use super::codec::{Encoder, Streams};
+use super::code::{CodePart, Known};
+use super::codec::{Encoder, Streams, put_varint};
 use super::marks::{Mark, put_mark};
-use super::steps::StepPart;
+use super::skips::SkipMaker;
+use super::steps::{StepDecoder, StepPart};
 use crate::partial::PartialFile;
+use crate::pump::Stop;
 
 /// Level 3 of zstd: about as fast as the encoder; higher ones gain a few percent.
 const LEVEL: i32 = 3;
+/// Ops that stay in the host's nearest cache while they are looked at several times.
+const PIECE: usize = 256;
+/// Bytes of what skipping needs that are written together.
+const SKIPS_FULL: usize = 1 << 16;
 /// For steps and code: recording shares the host's cores with the emulator.
 const STEP_LEVEL: i32 = 1;
 
@@ -104,6 +110,8 @@ pub struct TraceWriter {
     worker: Option<JoinHandle<Result<u64, std::io::Error>>>,
     written: Written,
     stopped: Arc<AtomicBool>,
+    /// Of the first thread's ops.
+    skips: SkipMaker,
 }
 
 impl TraceWriter {
@@ -143,6 +151,7 @@ impl TraceWriter {
             worker: Some(worker),
             written: Written::default(),
             stopped,
+            skips: SkipMaker::default(),
         }
     }
 
@@ -167,11 +176,16 @@ impl TraceWriter {
             let room = BLOCK_OPS - open.streams.control.len();
             let (now, later) = rest.split_at(room.min(rest.len()));
             rest = later;
-            open.encoder.encode(now, &mut open.streams);
             let mut instructions = 0;
-            for op in now {
-                instructions += u64::from(op.insns);
-                open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+            for few in now.chunks(PIECE) {
+                open.encoder.encode(few, &mut open.streams);
+                if thread == 0 {
+                    self.skips.ops(few);
+                }
+                for op in few {
+                    instructions += u64::from(op.insns);
+                    open.operands += u32::from(matches!(op.kind, Kind::Load | Kind::Store));
+                }
             }
             open.instructions += instructions;
             self.written.instructions += instructions;
@@ -191,6 +205,9 @@ impl TraceWriter {
         let open = self.threads.entry(thread).or_default();
         put_mark(&mut open.marks, open.streams.control.len() as u64, mark);
         open.mark_count += 1;
+        if thread == 0 {
+            self.skips.mark(mark);
+        }
         let gone = matches!(mark, Mark::End(End::Exit));
         if gone || open.marks.len() >= MARKS_FULL {
             self.seal(thread)?;
@@ -238,7 +255,13 @@ impl TraceWriter {
             streams.addresses,
             marks,
         ];
-        self.send(Sealed { header, columns })
+        let skip = (thread == 0 && !self.skips.is_over()).then(|| self.skips.seal(&[]));
+        self.send(Sealed {
+            header,
+            columns,
+            skip,
+            known: Vec::new(),
+        })
     }
 
     /// Appends the steps of a thread that has executed so many instructions before.
@@ -265,8 +288,12 @@ impl TraceWriter {
         };
         self.written.instructions += part.instructions;
         self.written.ops += part.ops;
-        let columns = part.columns;
-        self.send(Sealed { header, columns })
+        self.send(Sealed {
+            header,
+            columns: part.columns,
+            skip: None,
+            known: Vec::new(),
+        })
     }
 
     /// Appends code that steps may name from now on.
@@ -281,8 +308,12 @@ impl TraceWriter {
             lengths: [part.bytes.len() as u32, 0, 0, 0],
             ..BlockHeader::default()
         };
-        let columns = [part.bytes, vec![], vec![], vec![], vec![]];
-        self.send(Sealed { header, columns })
+        self.send(Sealed {
+            header,
+            columns: [part.bytes, vec![], vec![], vec![], vec![]],
+            skip: None,
+            known: part.known,
+        })
     }
 
     fn send(&mut self, sealed: Sealed) -> Result<(), FileError> {
@@ -356,7 +387,110 @@ impl Sealed {
         Sealed {
             header: BlockHeader::default(),
             columns: Default::default(),
+            skip: None,
+            known: Vec::new(),
         }
+    }
+}
+
+/// What skipping over the first thread's blocks needs, until it is written.
+#[derive(Default)]
+struct Skips {
+    /// Number of the first block.
+    first: u64,
+    count: u32,
+    bytes: Vec<u8>,
+}
+
+impl Skips {
+    fn add(&mut self, skip: &[u8]) {
+        put_varint(&mut self.bytes, skip.len() as u64);
+        self.bytes.extend_from_slice(skip);
+        self.count += 1;
+    }
+
+    /// As a block of the file.
+    fn take(&mut self) -> Sealed {
+        let (before, ops) = (self.first, self.count);
+        (self.first, self.count) = (before + u64::from(ops), 0);
+        let bytes = std::mem::take(&mut self.bytes);
+        Sealed {
+            header: BlockHeader {
+                holds: Holds::Skips,
+                before,
+                ops,
+                lengths: [bytes.len() as u32, 0, 0, 0],
+                ..BlockHeader::default()
+            },
+            columns: [bytes, vec![], vec![], vec![], vec![]],
+            skip: None,
+            known: Vec::new(),
+        }
+    }
+}
+
+/// Steps of the first thread, looked at again: only ops and registers say what skipping needs.
+#[derive(Default)]
+struct Steps {
+    decoder: StepDecoder,
+    known: Vec<Known>,
+    skips: SkipMaker,
+    /// They made no sense: nothing is said of them.
+    failed: bool,
+}
+
+impl Steps {
+    /// What skipping over a block needs, which is `raw`.
+    fn skip(&mut self, header: &BlockHeader, raw: &[u8]) -> Option<Vec<u8>> {
+        if self.failed || self.skips.is_over() || header.thread != 0 {
+            return None;
+        }
+        let fault = |_: &str| Stop::Gone;
+        let (columns, counts) = (header.columns(raw), (header.ops, header.marks));
+        let skips = &mut self.skips;
+        let decoded =
+            self.decoder
+                .decode(columns, counts, &self.known, &fault, &mut |ops, mark| {
+                    skips.ops(ops);
+                    mark.iter().for_each(|mark| skips.mark(mark));
+                    Ok(())
+                });
+        self.failed = decoded.is_err();
+        if self.failed || self.skips.is_over() {
+            return None;
+        }
+        Some(self.skips.seal(&self.decoder.registers.bytes()))
+    }
+}
+
+/// A file under way.
+struct Blocks {
+    out: Box<dyn Target>,
+    at: u64,
+    entries: Vec<(u64, BlockHeader)>,
+    /// For steps and code, and for all else.
+    compressors: [zstd::bulk::Compressor<'static>; 2],
+    raw: Vec<u8>,
+}
+
+impl Blocks {
+    fn write(&mut self, mut block: Sealed) -> std::io::Result<()> {
+        self.raw.clear();
+        for part in &block.columns {
+            self.raw.extend_from_slice(part);
+        }
+        let [steps, ops] = &mut self.compressors;
+        let payload = match block.header.holds {
+            Holds::Ops | Holds::Skips => ops.compress(&self.raw)?,
+            Holds::Steps | Holds::Code => steps.compress(&self.raw)?,
+        };
+        block.header.compressed = payload.len() as u32;
+        block.header.crc = crc32fast::hash(&payload);
+        self.entries.push((self.at, block.header));
+        self.out.write_all(&block.header.bytes())?;
+        self.out.write_all(&payload)?;
+        self.at += (block.header.bytes().len() + payload.len()) as u64;
+        Ok(())
     }
 }
 
@@ -367,35 +501,44 @@ fn write_all(
     stopped: &AtomicBool,
 ) -> std::io::Result<u64> {
     out.write_all(first)?;
-    let mut at = first.len() as u64;
-    let mut entries = Vec::new();
-    let mut ops = zstd::bulk::Compressor::new(LEVEL)?;
-    let mut steps = zstd::bulk::Compressor::new(STEP_LEVEL)?;
-    let mut raw = Vec::new();
+    let mut file = Blocks {
+        out,
+        at: first.len() as u64,
+        entries: Vec::new(),
+        compressors: [
+            zstd::bulk::Compressor::new(STEP_LEVEL)?,
+            zstd::bulk::Compressor::new(LEVEL)?,
+        ],
+        raw: Vec::new(),
+    };
+    let (mut skips, mut steps) = (Skips::default(), Steps::default());
     for mut block in blocks {
         if block.header.ops == 0 && block.header.marks == 0 {
-            out.flush()?;
-            return Ok(at);
+            file.out.flush()?;
+            return Ok(file.at);
         }
-        raw.clear();
-        for part in &block.columns {
-            raw.extend_from_slice(part);
-        }
-        let payload = match block.header.holds {
-            Holds::Ops => ops.compress(&raw)?,
-            Holds::Steps | Holds::Code => steps.compress(&raw)?,
+        let holds = block.header.holds;
+        let (header, made) = (block.header, block.skip.take());
+        steps.known.append(&mut block.known);
+        file.write(block)?;
+        let skip = match holds {
+            Holds::Steps => steps.skip(&header, &file.raw),
+            Holds::Ops | Holds::Code | Holds::Skips => made,
         };
-        block.header.compressed = payload.len() as u32;
-        block.header.crc = crc32fast::hash(&payload);
-        entries.push((at, block.header));
-        out.write_all(&block.header.bytes())?;
-        out.write_all(&payload)?;
-        at += (block.header.bytes().len() + payload.len()) as u64;
+        if let Some(skip) = skip {
+            skips.add(&skip);
+        }
+        if skips.bytes.len() >= SKIPS_FULL {
+            file.write(skips.take())?;
+        }
     }
-    let index = index(&entries, at, stopped.load(Relaxed));
-    out.write_all(&index)?;
-    out.publish()?;
-    Ok(at + index.len() as u64)
+    if skips.count > 0 {
+        file.write(skips.take())?;
+    }
+    let index = index(&file.entries, file.at, stopped.load(Relaxed));
+    file.out.write_all(&index)?;
+    file.out.publish()?;
+    Ok(file.at + index.len() as u64)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use pagewalk_ring::record::{ADDRESS_MASK, INDEX_SHIFT};
 use pagewalk_stream::{Ask, End, Kind, Op, flags};
 
 use super::{Block, CALL_ADDRESS, CALL_INTEGER, CALL_RESULT, Piece, REGISTERS};
+use crate::pwt::{get_varint, put_varint};
 
 /// Cycles of plain instructions after a producer, beyond which a `Compute` op takes
 /// their place: an op can name at most 255.
@@ -48,6 +49,38 @@ impl Default for Registers {
             next: 1 << 16,
             all: [Register(0); REGISTERS],
         }
+    }
+}
+
+impl Registers {
+    /// Their contents, for [`Registers::parse`].
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(3 * REGISTERS);
+        put_varint(&mut out, self.next);
+        for r in self.all {
+            // No op has number 0.
+            let distance = if r.op() == 0 { 0 } else { self.next - r.op() };
+            put_varint(&mut out, distance);
+            put_varint(&mut out, u64::from(r.extra()));
+        }
+        out
+    }
+
+    /// Registers with these contents; `None` when they are none.
+    pub(crate) fn parse(mut from: &[u8]) -> Option<Registers> {
+        let from = &mut from;
+        let mut registers = Registers {
+            next: get_varint(from).filter(|next| next >> 47 == 0)?,
+            ..Registers::default()
+        };
+        for r in &mut registers.all {
+            let op = match get_varint(from)? {
+                0 => 0,
+                distance => registers.next.checked_sub(distance)?,
+            };
+            *r = Register::new(op, u32::try_from(get_varint(from)?).ok()?);
+        }
+        from.is_empty().then_some(registers)
     }
 }
 

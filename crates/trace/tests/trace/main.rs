@@ -6,6 +6,7 @@ mod convert;
 mod damage;
 mod formats;
 mod lackey;
+mod passing;
 mod pwt;
 mod steps;
 mod vectors;

@@ -13,7 +13,7 @@ use crate::waits::Waits;
 use crate::{drain, instructions, opened, program, recorded, refused, try_drain};
 
 /// Name, threads, parameters.
-type Run = (&'static str, u32, &'static [(&'static str, &'static str)]);
+pub type Run = (&'static str, u32, &'static [(&'static str, &'static str)]);
 
 const RUNS: [Run; 4] = [
     ("gups", 1, &[("updates", "100000")]),
@@ -477,13 +477,13 @@ fn files_of_earlier_versions_are_read_and_those_of_later_ones_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), program("gups", 2, &[("updates", "9000")]), None);
     let (bytes, all) = (std::fs::read(&path).unwrap(), drain(opened(&path).as_mut()));
-    for earlier in [1, 2, 3] {
+    for earlier in [1, 2, 3, 4] {
         std::fs::write(&path, of_version(&bytes, earlier)).unwrap();
         assert!(drain(opened(&path).as_mut()) == all);
     }
-    std::fs::write(&path, of_version(&bytes, 5)).unwrap();
+    std::fs::write(&path, of_version(&bytes, 6)).unwrap();
     let message = refused(&path, &OpenOptions::default());
-    assert!(message.contains("version 5"), "{message}");
+    assert!(message.contains("version 6"), "{message}");
 }
 
 /// Where batches end says how the threads of a program take turns on a machine.

@@ -14,7 +14,7 @@ use crate::x86::{Piece, Registers};
 pub struct StepDecoder {
     model: Model,
     /// Carry dependences over the borders of blocks of the file.
-    registers: Registers,
+    pub registers: Registers,
     words: Vec<u64>,
     ops: Vec<Op>,
 }

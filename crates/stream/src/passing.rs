@@ -1,0 +1,389 @@
+//! What a program does while nobody looks at its ops: it counts them, and notes which pages they
+//! touch for the first time.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use pagewalk_units::Access;
+use rustc_hash::FxHashMap;
+
+use crate::{Batch, Event, Kind, Lines, Op, Passed, flags};
+
+/// What a program may still pass over, and what its threads have changed.
+#[derive(Default)]
+pub struct Leave {
+    instructions: AtomicU64,
+    requests: AtomicU64,
+    /// Lines are wanted, not pages alone.
+    lines: AtomicBool,
+    /// Changes of the address space after which a page that was touched may have to be touched
+    /// again.
+    changes: AtomicU64,
+}
+
+impl Leave {
+    /// So much may be passed over from now on, of which nobody needs more than pages.
+    pub fn give(&self, instructions: u64, requests: u64) {
+        self.lines.store(false, Relaxed);
+        self.set(instructions, requests);
+    }
+
+    /// So much may be passed over from now on but for the lines that it uses.
+    pub fn give_lines(&self, instructions: u64, requests: u64) {
+        self.lines.store(true, Relaxed);
+        self.set(instructions, requests);
+    }
+
+    fn set(&self, instructions: u64, requests: u64) {
+        // Below what a thread has for "not known".
+        self.instructions.store(instructions.min(1 << 62), Relaxed);
+        self.requests.store(requests, Relaxed);
+    }
+
+    /// Instructions and requests that may still be passed over.
+    pub fn left(&self) -> (u64, u64) {
+        (self.instructions.load(Relaxed), self.requests.load(Relaxed))
+    }
+
+    /// `passed` was passed over.
+    pub fn take(&self, passed: &Passed) {
+        let (instructions, requests) = self.left();
+        self.set(
+            instructions.saturating_sub(passed.instructions),
+            requests.saturating_sub(passed.requests),
+        );
+    }
+}
+
+/// Blocks of pages that are found without a search.
+const NEAR: usize = 2048;
+/// In place of a block's bits: all of them are set.
+const ALL: u32 = u32::MAX;
+
+/// Pages that were touched, 512 in a block.
+struct Pages {
+    blocks: FxHashMap<u64, u32>,
+    /// Pages read and written, a bit each.
+    bits: Vec<[[u64; 8]; 2]>,
+    /// Blocks and where their bits are, by the lowest bits of their numbers.
+    near: Box<[(u64, u32); NEAR]>,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Pages {
+            blocks: FxHashMap::default(),
+            bits: Vec::new(),
+            near: Box::new([(u64::MAX, 0); NEAR]),
+        }
+    }
+}
+
+impl Pages {
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.bits.clear();
+        self.near.fill((u64::MAX, 0));
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, block: u64) {
+        let next = self.bits.len() as u32;
+        let at = *self.blocks.entry(block).or_insert(next);
+        if at == next && at != ALL {
+            self.bits.push([[0; 8]; 2]);
+        }
+        self.near[block as usize % NEAR] = (block, at);
+    }
+
+    /// Whether `page` is touched in this way for the first time. What was written was read.
+    #[inline(always)]
+    fn is_new(&mut self, page: u64, write: bool) -> bool {
+        let block = page >> 9;
+        let slot = block as usize % NEAR;
+        if self.near[slot].0 != block {
+            self.look_up(block);
+        }
+        let near = &self.near[slot];
+        if near.1 == ALL {
+            return false;
+        }
+        let [read, written] = &mut self.bits[near.1 as usize];
+        let (word, bit) = ((page >> 6 & 7) as usize, 1 << (page & 63));
+        let seen = if write { written[word] } else { read[word] };
+        if seen & bit != 0 {
+            return false;
+        }
+        read[word] |= bit;
+        if write {
+            written[word] |= bit;
+        }
+        true
+    }
+
+    /// All pages between are touched.
+    fn add(&mut self, pages: Range<u64>) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let next = ((page | 511) + 1).min(pages.end);
+            let block = page >> 9;
+            if next - page == 512 {
+                self.blocks.insert(block, ALL);
+            }
+            self.look_up(block);
+            let at = self.near[block as usize % NEAR].1;
+            let first = std::mem::replace(&mut page, next);
+            if at == ALL {
+                continue;
+            }
+            let bits = &mut self.bits[at as usize];
+            for bit in first..next {
+                for kind in &mut *bits {
+                    kind[(bit >> 6 & 7) as usize] |= 1 << (bit & 63);
+                }
+            }
+        }
+    }
+
+    /// Whether a page between was touched.
+    fn holds_any(&self, pages: Range<u64>) -> bool {
+        let page = |block: u64, bit: usize| (block << 9) + bit as u64;
+        self.blocks.iter().any(|(&block, &at)| {
+            let near = pages.start < page(block, 512) && page(block, 0) < pages.end;
+            if at == ALL || !near {
+                return near;
+            }
+            let [read, _] = &self.bits[at as usize];
+            let touched = |bit: &usize| read[bit >> 6] >> (bit & 63) & 1 != 0;
+            (0..512)
+                .filter(touched)
+                .any(|bit| pages.contains(&page(block, bit)))
+        })
+    }
+}
+
+/// Ops without anybody who needs them, as [`Passed`]. See the module.
+#[derive(Default)]
+pub struct Condenser {
+    /// Since it was taken.
+    pub passed: Passed,
+    pages: Pages,
+    /// The page that was executed last, and one.
+    code: u64,
+}
+
+impl Condenser {
+    /// Passes over `op`.
+    #[inline(always)]
+    pub fn pass(&mut self, op: &Op) {
+        self.passed.ops += 1;
+        self.passed.instructions += u64::from(op.insns);
+        self.fetch(op.pc);
+        let access = match op.kind {
+            Kind::Load => Access::Read,
+            Kind::Store => Access::Write,
+            Kind::Compute | Kind::Branch | Kind::Ask => return,
+        };
+        self.access(op.va, op.size, access);
+    }
+
+    /// Passes over `ops`, and counts requests. Whether one asks.
+    pub fn pass_all(&mut self, ops: &[Op]) -> bool {
+        let (mut instructions, mut all) = (0, 0);
+        let mut requests = 0;
+        // Pages that were read and written last: most accesses are to these.
+        let mut last = [u64::MAX; 2];
+        for op in ops {
+            instructions += u64::from(op.insns);
+            requests += u64::from(op.flags & flags::REQUEST != 0);
+            self.fetch(op.pc);
+            all |= 1 << op.kind as u8;
+            let (write, access) = match op.kind {
+                Kind::Load => (0, Access::Read),
+                Kind::Store => (1, Access::Write),
+                Kind::Compute | Kind::Branch | Kind::Ask => continue,
+            };
+            let end = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
+            if op.va >> 12 == last[write] && end >> 12 == last[write] {
+                continue;
+            }
+            last[write] = op.va >> 12;
+            self.access(op.va, op.size, access);
+        }
+        self.passed.ops += ops.len() as u64;
+        self.passed.instructions += instructions;
+        self.passed.requests += requests;
+        all & 1 << Kind::Ask as u8 != 0
+    }
+
+    /// An instruction at `pc` is executed.
+    #[inline(always)]
+    pub fn fetch(&mut self, pc: u64) {
+        if (pc >> 12) + 1 != self.code {
+            self.code = (pc >> 12) + 1;
+            self.touch(pc, Access::Fetch);
+        }
+    }
+
+    /// `size` bytes at `at` are read or written.
+    #[inline(always)]
+    pub fn access(&mut self, at: u64, size: u8, access: Access) {
+        self.touch(at, access);
+        let last = at.wrapping_add(u64::from(size.max(1)) - 1);
+        if last >> 12 != at >> 12 {
+            self.touch(last, access);
+        }
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, at: u64, access: Access) {
+        if self.pages.is_new(at >> 12, access == Access::Write) {
+            self.passed.touched.push((at, access));
+        }
+    }
+
+    /// The program's address space changes. Whether pages that were touched count as untouched
+    /// from now on: they may have to be touched again.
+    pub fn change(&mut self, event: &Event) -> bool {
+        let takes_away = match event {
+            Event::Unmap { .. }
+            | Event::Remap { .. }
+            | Event::Protect { .. }
+            | Event::Advise { .. }
+            | Event::Fork { .. }
+            | Event::Exec
+            | Event::ProcessExit { .. } => true,
+            // What was there is unmapped.
+            Event::Map { at, bytes, .. } => {
+                let end = at.0.saturating_add(*bytes).div_ceil(4096);
+                self.pages.holds_any(at.0 >> 12..end)
+            }
+            Event::Populate { at, bytes } => {
+                let end = at.0.saturating_add(*bytes).div_ceil(4096);
+                self.pages.add(at.0 >> 12..end);
+                false
+            }
+            Event::KernelTouch { .. }
+            | Event::Spawn { .. }
+            | Event::Unseen(_)
+            | Event::RoiBegin
+            | Event::RoiEnd => false,
+        };
+        if takes_away {
+            self.forget();
+        }
+        takes_away
+    }
+
+    fn forget(&mut self) {
+        self.pages.clear();
+        self.code = 0;
+    }
+}
+
+/// A thread's part.
+pub struct Passing {
+    leave: Arc<Leave>,
+    /// Requests that may be passed in this turn.
+    requests: u64,
+    /// What is passed in this turn, and the pages of all.
+    pub condenser: Condenser,
+    /// Where lines are wanted: those of a moment ago.
+    lines: Lines,
+    follows: bool,
+    /// Changes that it knows of.
+    changes: u64,
+}
+
+impl Passing {
+    /// Of a program that is told in `leave` what it may pass over.
+    pub fn new(leave: Arc<Leave>) -> Self {
+        Passing {
+            leave,
+            requests: 0,
+            condenser: Condenser::default(),
+            lines: Lines::default(),
+            follows: false,
+            changes: 0,
+        }
+    }
+
+    /// A turn begins; gives how many instructions may be passed in it.
+    pub fn begin(&mut self) -> u64 {
+        self.requests = self.leave.requests.load(Relaxed);
+        let changes = self.leave.changes.load(Relaxed);
+        if self.changes != changes {
+            self.changes = changes;
+            self.condenser.forget();
+        }
+        let follows = self.leave.lines.load(Relaxed);
+        if self.follows != follows {
+            self.follows = follows;
+            self.lines.forget();
+        }
+        match self.requests {
+            0 => 0,
+            _ => self.leave.instructions.load(Relaxed),
+        }
+    }
+
+    /// It ends with so many instructions left.
+    pub fn end(&mut self, left: u64) {
+        self.leave.instructions.store(left, Relaxed);
+        self.leave.requests.store(self.requests, Relaxed);
+        if left == 0 || self.requests == 0 {
+            // What is followed next is another stretch.
+            self.lines.forget();
+        }
+    }
+
+    /// Passes over `op`.
+    #[inline(always)]
+    pub fn pass(&mut self, op: &Op) {
+        if !self.follows {
+            return self.condenser.pass(op);
+        }
+        let passed = &mut self.condenser.passed;
+        passed.ops += 1;
+        passed.instructions += u64::from(op.insns);
+        self.lines
+            .pass(op, |at, access| passed.touched.push((at, access)));
+    }
+
+    /// The op that was passed last ends a request; whether more may be passed.
+    pub fn request(&mut self) -> bool {
+        self.condenser.passed.requests += 1;
+        self.requests = self.requests.saturating_sub(1);
+        self.requests > 0
+    }
+
+    /// Passes over what it may of the ops of `batch`, which are a turn of its only thread.
+    pub fn condense(&mut self, batch: &mut Batch) {
+        let mut left = self.begin();
+        let mut count = 0;
+        for op in &batch.ops {
+            if left == 0 || op.kind == Kind::Ask {
+                break;
+            }
+            left = left.saturating_sub(u64::from(op.insns));
+            self.pass(op);
+            count += 1;
+            if op.flags & flags::REQUEST != 0 && !self.request() {
+                left = 0;
+            }
+        }
+        batch.ops.drain(..count);
+        std::mem::swap(&mut batch.passed, &mut self.condenser.passed);
+        self.condenser.passed.clear();
+        self.end(left);
+    }
+
+    /// The program's address space changes.
+    pub fn change(&mut self, event: &Event) {
+        self.lines.forget();
+        if self.condenser.change(event) {
+            self.changes = self.leave.changes.fetch_add(1, Relaxed) + 1;
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! What skipping over a block of the file needs: its batches without their ops, and what is
+//! between them.
+//!
+//! It is there for the blocks of the first thread, up to that in which a second one starts. Of a
+//! page and kind of access it lists the first since the program has last changed its address
+//! space, wherever in the recording that was. What is listed is part of the format: another rule
+//! is another version.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pagewalk_input::FileError;
+use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed};
+use pagewalk_units::Access;
+
+use super::block::{BlockHeader, Holds, load};
+use super::codec::{get_varint, put_varint, unzigzag, zigzag};
+use super::marks::{Mark, get_mark, put_mark};
+use crate::x86::Registers;
+
+/// Bytes that it takes at most: of a block of which it would take more it only says how many
+/// batches there are.
+const MOST: usize = 1 << 20;
+
+/// What the end of a batch is: of a full one, or of one that somebody ended; or an event.
+const MORE: u64 = 0;
+const MARK: u64 = 1;
+/// The rest of a block: the batch goes on in the next one.
+const OPEN: u64 = 2;
+
+/// A batch without its ops, or the part of one that lies in a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its ops, and what they touch first: of each page some address.
+    pub passed: Passed,
+    /// What it ends with; `None`: it goes on in the next block.
+    pub end: Option<Mark>,
+}
+
+/// What skipping over a block needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skip {
+    /// Batches that end in it.
+    pub ends: u64,
+    /// Ops of the batch that is open where it ends, in blocks before it, too.
+    pub open: u64,
+    /// What registers held where it ends, of a block of steps.
+    pub registers: Vec<u8>,
+    /// The batches that end in it, and the part of one behind them. `None`: what asks is to be
+    /// decoded, and where threads start.
+    pub stretches: Option<Vec<Stretch>>,
+}
+
+/// Makes that of each block of the first thread.
+#[derive(Default)]
+pub struct SkipMaker {
+    condenser: Condenser,
+    /// Ops of the batch under way.
+    open: u64,
+    ends: u64,
+    /// The batches of the block.
+    bytes: Vec<u8>,
+    /// They are of no use.
+    decoded: bool,
+    /// A second thread has started.
+    over: bool,
+    /// Last page of code and of data that was listed.
+    last: [u64; 2],
+}
+
+impl SkipMaker {
+    /// Whether nothing more is wanted.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The first thread does these.
+    pub fn ops(&mut self, mut ops: &[Op]) {
+        while !ops.is_empty() && !self.over {
+            if self.open == BATCH_OPS as u64 {
+                self.end(MORE);
+            }
+            let room = BATCH_OPS - self.open as usize;
+            let (now, later) = ops.split_at(room.min(ops.len()));
+            self.decoded |= self.condenser.pass_all(now);
+            self.open += now.len() as u64;
+            // One that asks is in the batch of its mark.
+            let asks = now.last().is_some_and(|op| op.kind == Kind::Ask);
+            if self.open == BATCH_OPS as u64 && !asks {
+                self.end(MORE);
+            }
+            ops = later;
+        }
+    }
+
+    /// Then this happens.
+    pub fn mark(&mut self, mark: &Mark) {
+        if self.over {
+            return;
+        }
+        if let Mark::End(End::More) = mark {
+            return self.end(MORE);
+        }
+        self.end(MARK);
+        put_mark(&mut self.bytes, 0, mark);
+        if let Mark::End(End::Event { event, .. }) = mark {
+            self.condenser.change(event);
+            self.over = matches!(event, Event::Spawn { .. } | Event::Fork { .. });
+            self.decoded |= self.over;
+        }
+    }
+
+    fn end(&mut self, what: u64) {
+        self.stretch(what);
+        if what != OPEN {
+            self.ends += 1;
+            self.open = 0;
+        }
+    }
+
+    fn stretch(&mut self, what: u64) {
+        let passed = &mut self.condenser.passed;
+        self.decoded |= self.bytes.len() + passed.touched.len() > MOST;
+        if self.decoded {
+            passed.clear();
+            return;
+        }
+        let out = &mut self.bytes;
+        put_varint(out, what);
+        put_varint(out, passed.ops);
+        put_varint(out, passed.instructions);
+        put_varint(out, passed.requests);
+        put_varint(out, passed.touched.len() as u64);
+        for (at, access) in &passed.touched {
+            let last = &mut self.last[usize::from(*access != Access::Fetch)];
+            let page = at >> 12;
+            // Twelve bits are free.
+            put_varint(out, zigzag(page.wrapping_sub(*last)) << 2 | code(*access));
+            *last = page;
+        }
+        passed.clear();
+    }
+
+    /// The block ends here; `registers` hold this.
+    pub fn seal(&mut self, registers: &[u8]) -> Vec<u8> {
+        self.end(OPEN);
+        let mut bytes = Vec::with_capacity(self.bytes.len() + registers.len() + 16);
+        put_varint(&mut bytes, self.ends);
+        put_varint(&mut bytes, self.open);
+        put_varint(&mut bytes, registers.len() as u64);
+        bytes.extend_from_slice(registers);
+        bytes.push(u8::from(!self.decoded));
+        if !self.decoded {
+            bytes.append(&mut self.bytes);
+        }
+        self.bytes.clear();
+        (self.ends, self.decoded, self.last) = (0, false, [0; 2]);
+        bytes
+    }
+}
+
+fn code(access: Access) -> u64 {
+    match access {
+        Access::Read => 0,
+        Access::Write => 1,
+        Access::Fetch => 2,
+    }
+}
+
+fn access(code: u64) -> Option<Access> {
+    [Access::Read, Access::Write, Access::Fetch]
+        .get(code as usize)
+        .copied()
+}
+
+impl Skip {
+    /// Reads what [`SkipMaker::seal`] wrote; `None` when it is not that.
+    pub fn parse(mut from: &[u8]) -> Option<Skip> {
+        let from = &mut from;
+        let (ends, open) = (get_varint(from)?, get_varint(from)?);
+        let registers = usize::try_from(get_varint(from)?).ok()?;
+        let registers = from.split_off(..registers)?.to_vec();
+        let whole = *from.split_off_first()?;
+        let mut skip = Skip {
+            ends,
+            open,
+            registers,
+            stretches: None,
+        };
+        if open > BATCH_OPS as u64 || whole > 1 {
+            return None;
+        }
+        if whole == 1 {
+            let mut last = [0; 2];
+            let mut stretches = Vec::new();
+            for _ in 0..=ends {
+                stretches.push(stretch(from, &mut last)?);
+            }
+            let (tail, ended) = stretches.split_last()?;
+            let right = tail.end.is_none() && ended.iter().all(|s| s.end.is_some());
+            if !right {
+                return None;
+            }
+            skip.stretches = Some(stretches);
+        }
+        from.is_empty().then_some(skip)
+    }
+
+    /// Instructions and requests of the block, as far as it tells.
+    pub fn work(&self) -> Option<(u64, u64)> {
+        let add = |(a, b): (u64, u64), s: &Stretch| {
+            let passed = &s.passed;
+            let requests = b.saturating_add(passed.requests);
+            (a.saturating_add(passed.instructions), requests)
+        };
+        self.stretches
+            .as_ref()
+            .map(|all| all.iter().fold((0, 0), add))
+    }
+
+    /// Whether it may be of a block with this header.
+    fn fits(&self, header: &BlockHeader) -> bool {
+        let ops = |all: &Vec<Stretch>| all.iter().map(|s| s.passed.ops).sum::<u64>();
+        let right = |n: u64| header.holds != Holds::Ops || n == u64::from(header.ops);
+        self.work().is_none_or(|(n, _)| n == header.instructions)
+            && self.stretches.as_ref().map(ops).is_none_or(right)
+            && (header.holds == Holds::Ops || Registers::parse(&self.registers).is_some())
+    }
+}
+
+fn stretch(from: &mut &[u8], last: &mut [u64; 2]) -> Option<Stretch> {
+    let what = get_varint(from)?;
+    let mut passed = Passed {
+        ops: get_varint(from).filter(|ops| *ops <= BATCH_OPS as u64)?,
+        instructions: get_varint(from)?,
+        requests: get_varint(from)?,
+        touched: Vec::new(),
+    };
+    if passed.instructions > passed.ops * 0xffff || passed.requests > passed.ops {
+        return None;
+    }
+    for _ in 0..get_varint(from)? {
+        let value = get_varint(from)?;
+        let access = access(value & 3)?;
+        let last = &mut last[usize::from(access != Access::Fetch)];
+        *last = last.wrapping_add(unzigzag(value >> 2)) & (u64::MAX >> 12);
+        passed.touched.push((*last << 12, access));
+    }
+    let end = match what {
+        MORE => Some(Mark::End(End::More)),
+        MARK => Some(get_mark(from)?.1),
+        OPEN => None,
+        _ => return None,
+    };
+    Some(Stretch { passed, end })
+}
+
+/// A part of a file that says what skipping over blocks needs.
+struct Part {
+    /// Number of the first block.
+    first: u64,
+    offset: u64,
+    skips: Vec<Arc<Skip>>,
+}
+
+/// What a file says of skipping, read as far as it is needed.
+pub struct SkipsInFile {
+    path: Arc<PathBuf>,
+    parts: Vec<(u64, BlockHeader)>,
+    /// The last two: what is looked at lies side by side.
+    read: [Option<Part>; 2],
+}
+
+impl SkipsInFile {
+    /// What it says in these parts, as far as they follow each other.
+    pub fn new(path: Arc<PathBuf>, mut parts: Vec<(u64, BlockHeader)>) -> Self {
+        let mut next = 0;
+        let follows = |(_, header): &&(u64, BlockHeader)| {
+            let fits = header.before == next;
+            next += u64::from(header.ops);
+            fits
+        };
+        let good = parts.iter().take_while(follows).count();
+        parts.truncate(good);
+        SkipsInFile {
+            path,
+            parts,
+            read: [None, None],
+        }
+    }
+
+    /// What skipping over block `number` of the first thread needs, which has this `header`;
+    /// `None`: the file does not say.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn get(
+        &mut self,
+        number: usize,
+        header: &BlockHeader,
+    ) -> Result<Option<Arc<Skip>>, FileError> {
+        let number = number as u64;
+        let has = |p: &Part| (p.first..p.first + p.skips.len() as u64).contains(&number);
+        if !self.read[0].as_ref().is_some_and(has) {
+            self.read.swap(0, 1);
+        }
+        if !self.read[0].as_ref().is_some_and(has) {
+            let after = self.parts.partition_point(|(_, h)| h.before <= number);
+            let Some((offset, part)) = after.checked_sub(1).map(|n| self.parts[n]) else {
+                return Ok(None);
+            };
+            if number - part.before >= u64::from(part.ops) {
+                return Ok(None);
+            }
+            let mut file = File::open(&*self.path)
+                .map_err(|e| FileError::io(&self.path, "open the trace", &e))?;
+            let skips = raw_skips(&self.path, &mut file, offset, &part)?;
+            let skips = skips.iter().map(|bytes| Skip::parse(bytes).map(Arc::new));
+            let Some(skips) = skips.collect() else {
+                return Err(self.defect(offset, "what skipping needs makes no sense"));
+            };
+            self.read[0] = Some(Part {
+                first: part.before,
+                offset,
+                skips,
+            });
+        }
+        let Some(part) = &self.read[0] else {
+            return Ok(None);
+        };
+        let skip = &part.skips[(number - part.first) as usize];
+        if skip.fits(header) {
+            return Ok(Some(Arc::clone(skip)));
+        }
+        Err(self.defect(part.offset, "what skipping needs does not fit its block"))
+    }
+
+    fn defect(&self, offset: u64, what: &str) -> FileError {
+        let what = format!("{what} (in a block whose checksum is right: a defect of its writer)");
+        FileError::at(&self.path, offset, what)
+    }
+}
+
+/// What a part of a file says of its blocks.
+pub fn raw_skips(
+    path: &Path,
+    file: &mut File,
+    offset: u64,
+    header: &BlockHeader,
+) -> Result<Vec<Vec<u8>>, FileError> {
+    let raw = load(path, file, offset, header)?;
+    let mut rest = &raw[..];
+    let mut next = || {
+        let bytes = usize::try_from(get_varint(&mut rest)?).ok()?;
+        rest.split_off(..bytes).map(<[u8]>::to_vec)
+    };
+    let skips: Option<Vec<_>> = (0..header.ops).map(|_| next()).collect();
+    skips.ok_or_else(|| {
+        let what = "what skipping needs makes no sense (in a block whose checksum is right: a defect of its writer)";
+        FileError::at(path, offset, what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, flags};
+    use pagewalk_units::{Access, VirtAddr};
+    use proptest::prelude::*;
+
+    use super::{Skip, SkipMaker, Stretch};
+    use crate::pwt::marks::Mark;
+
+    #[derive(Clone, Debug)]
+    enum Part {
+        Ops(Vec<Op>),
+        Mark(Mark),
+        /// The block ends.
+        Seal,
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        let at = || {
+            prop_oneof![
+                (0..40u64).prop_map(|p| 0x7000_0ff0 + 4096 * p),
+                any::<u64>()
+            ]
+        };
+        (at(), at(), 0..4u16, 0..400u32, 1..65u8).prop_map(|(pc, va, insns, kind, size)| Op {
+            pc,
+            va,
+            insns,
+            size,
+            kind: match kind {
+                0 => Kind::Ask,
+                1..100 => Kind::Compute,
+                100..200 => Kind::Branch,
+                200..300 => Kind::Load,
+                _ => Kind::Store,
+            },
+            flags: if insns == 3 { flags::REQUEST } else { 0 },
+            ..Op::default()
+        })
+    }
+
+    fn any_part() -> impl Strategy<Value = Part> {
+        let (at, bytes) = (VirtAddr(0x7000_0000), 8 << 12);
+        let ops = prop::collection::vec(any_op(), 0..60);
+        // Several batches of one op, so that they are short.
+        let many = (any_op(), 0..3 * BATCH_OPS).prop_map(|(op, n)| vec![op; n]);
+        let events = prop_oneof![
+            Just(Event::Unmap { at, bytes }),
+            Just(Event::Populate { at, bytes }),
+            Just(Event::RoiBegin),
+        ];
+        prop_oneof![
+            6 => ops.prop_map(Part::Ops),
+            3 => many.prop_map(Part::Ops),
+            2 => events.prop_map(|event| Part::Mark(Mark::End(End::Event { event, ticket: 3 }))),
+            1 => Just(Part::Mark(Mark::End(End::More))),
+            2 => Just(Part::Seal),
+        ]
+    }
+
+    /// Batches that end in the block and the rest, as they are cut by the book.
+    fn expected(parts: &[Part]) -> Vec<(u64, Option<Vec<Stretch>>)> {
+        let mut condenser = Condenser::default();
+        let (mut blocks, mut block, mut open, mut asks) = (vec![], vec![], 0, false);
+        let end = |condenser: &mut Condenser, block: &mut Vec<Stretch>, end| {
+            let mut passed = std::mem::take(&mut condenser.passed);
+            for (at, _) in &mut passed.touched {
+                *at &= !4095;
+            }
+            block.push(Stretch { passed, end });
+        };
+        let more = || Some(Mark::End(End::More));
+        for part in parts.iter().chain([&Part::Seal]) {
+            match part {
+                Part::Ops(ops) => {
+                    for op in ops {
+                        if open == BATCH_OPS {
+                            end(&mut condenser, &mut block, more());
+                            open = 0;
+                        }
+                        condenser.pass(op);
+                        condenser.passed.requests += u64::from(op.flags != 0);
+                        open += 1;
+                        asks |= op.kind == Kind::Ask;
+                        if open == BATCH_OPS && op.kind != Kind::Ask {
+                            end(&mut condenser, &mut block, more());
+                            open = 0;
+                        }
+                    }
+                }
+                Part::Mark(mark) => {
+                    end(&mut condenser, &mut block, Some(mark.clone()));
+                    if let Mark::End(End::Event { event, .. }) = mark {
+                        condenser.change(event);
+                    }
+                    open = 0;
+                }
+                Part::Seal => {
+                    end(&mut condenser, &mut block, None);
+                    let stretches = std::mem::take(&mut block);
+                    blocks.push((open as u64, (!asks).then_some(stretches)));
+                    asks = false;
+                }
+            }
+        }
+        blocks
+    }
+
+    proptest! {
+        #[test]
+        fn batches_come_back(parts in prop::collection::vec(any_part(), 0..40)) {
+            let mut maker = SkipMaker::default();
+            let mut blocks = Vec::new();
+            for part in parts.iter().chain([&Part::Seal]) {
+                match part {
+                    Part::Ops(ops) => maker.ops(ops),
+                    Part::Mark(mark) => maker.mark(mark),
+                    Part::Seal => blocks.push(Skip::parse(&maker.seal(b"registers")).unwrap()),
+                }
+            }
+            let expected = expected(&parts);
+            prop_assert_eq!(blocks.len(), expected.len());
+            for (skip, (open, stretches)) in blocks.into_iter().zip(expected) {
+                prop_assert_eq!((skip.open, &skip.registers[..]), (open, &b"registers"[..]));
+                if let Some(stretches) = &stretches {
+                    prop_assert_eq!(skip.ends + 1, stretches.len() as u64);
+                }
+                prop_assert_eq!(skip.stretches, stretches);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes: Vec<u8>) {
+            let _ = Skip::parse(&bytes);
+        }
+
+        #[test]
+        fn changed_bytes_are_answered(
+            ops in prop::collection::vec(any_op(), 1..60), at: prop::sample::Index, byte: u8,
+        ) {
+            let mut maker = SkipMaker::default();
+            maker.ops(&ops);
+            let mut bytes = maker.seal(&[]);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = Skip::parse(&bytes);
+        }
+    }
+
+    /// Memory that is initialised in order costs next to nothing, and nothing the second time.
+    #[test]
+    fn pages_are_listed_once_in_a_recording() {
+        let store = |page: u64| Op {
+            va: 0x1_0000_0000 + (page << 12),
+            insns: 1,
+            kind: Kind::Store,
+            size: 8,
+            ..Op::default()
+        };
+        let ops: Vec<Op> = (0..20_000).map(store).collect();
+        let mut maker = SkipMaker::default();
+        maker.ops(&ops);
+        let first = maker.seal(&[]);
+        assert!(first.len() < 21_000);
+        assert!(zstd::bulk::compress(&first, 3).unwrap().len() < 100);
+        maker.ops(&ops);
+        let second = Skip::parse(&maker.seal(&[])).unwrap();
+        let touched = |s: &Stretch| s.passed.touched.len();
+        assert_eq!(
+            second.stretches.unwrap().iter().map(touched).sum::<usize>(),
+            0
+        );
+        // What was taken away is touched again.
+        let (at, bytes) = (VirtAddr(0x1_0000_0000), 4096);
+        let event = Event::Unmap { at, bytes };
+        maker.mark(&Mark::End(End::Event { event, ticket: 1 }));
+        maker.ops(&ops[..1]);
+        let third = Skip::parse(&maker.seal(&[])).unwrap().stretches.unwrap();
+        assert_eq!(
+            third.last().unwrap().passed.touched,
+            [(0, Access::Fetch), (at.0, Access::Write)]
+        );
+    }
+
+    /// From there on it depends on the machine which thread is where.
+    #[test]
+    fn a_second_thread_ends_it() {
+        let mut maker = SkipMaker::default();
+        maker.ops(&[Op::default()]);
+        let event = Event::Spawn { thread: 1 };
+        maker.mark(&Mark::End(End::Event { event, ticket: 0 }));
+        assert!(maker.is_over());
+        let skip = Skip::parse(&maker.seal(&[])).unwrap();
+        assert_eq!((skip.ends, skip.stretches), (1, None));
+    }
+}

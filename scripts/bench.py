@@ -399,6 +399,45 @@ def warming() -> str:
     return table(["million instructions/s", "timed", "warmed", "times"], rows)
 
 
+def precision(instructions: int = 200_000_000) -> str:
+    """Samples against everything: in seconds, and how far off."""
+    rows, rates, inside, trials, errors = [], [], 0, 0, []
+    for name in SKIPPED:
+        arguments = ["compare", "--workload", name, "--designs", "radix,thp"]
+        arguments += ["--instructions", str(instructions), "--no-translation-cost"]
+        whole = pagewalk(*arguments)
+        sampled = pagewalk(*arguments, "--precision", "2%")
+        if sampled["designs"][0]["sampling"] is None:
+            rows.append([f"`{name}`", "all", *["-"] * 5])
+            continue
+        off = []
+        for real, found in zip(whole["designs"], sampled["designs"], strict=True):
+            said = found["sampling"]["metrics"]
+            for metric in ("ipc", "l2_tlb_mpki"):
+                true = next(m["value"] for m in real["summary"] if m["name"] == metric)
+                if metric == "ipc":
+                    off.append(said[metric]["value"] / true - 1)
+                inside += said[metric]["low"] <= true <= said[metric]["high"]
+                trials += 1
+        errors.append(sampled["designs"][1]["speedup"] / whole["designs"][1]["speedup"] - 1)
+        seconds = [r["host"]["seconds"] for r in (whole, sampled)]
+        rates.append(instructions / seconds[1] / 1e6)
+        rows.append(
+            [
+                f"`{name}`",
+                str(sampled["designs"][0]["sampling"]["samples"]),
+                *(f"{100 * share:+.2f} %" for share in (*off, errors[-1])),
+                f"{seconds[0]:.1f}",
+                f"{seconds[1]:.1f}",
+            ]
+        )
+    mean = f"**{statistics.geometric_mean(rates):.0f} million instructions/s**"
+    worst = f"**{100 * max(map(abs, errors)):.2f} % at most**"
+    rows.append(["all", "", f"**{inside} of {trials} inside**", "", worst, "", mean])
+    head = ["program", "samples", "IPC, `radix`", "IPC, `thp`", "speedup", "whole, s", "samples, s"]
+    return table(head, rows)
+
+
 def startup() -> str:
     """From the shell's call to the answer."""
 
@@ -433,6 +472,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
         champsim,
         skipping,
         warming,
+        precision,
         memory,
         linear,
         startup,

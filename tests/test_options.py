@@ -27,6 +27,11 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
     "requests": ("100K", 100_000, 100_000),
     "roi": ("", True, True),
     "sample": ("1M/20M", "1M/20M", {"length": 1_000_000, "period": 20_000_000}),
+    "precision": (
+        "2%:ipc,l2_tlb_mpki",
+        "2%:ipc,l2_tlb_mpki",
+        {"within": 0.02, "metrics": ["ipc", "l2_tlb_mpki"]},
+    ),
     "seed": ("7", 7, 7),
     "jobs": ("2", 2, 2),
     "interval": ("10K", 10_000, 10_000),

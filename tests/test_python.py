@@ -195,8 +195,12 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "warmup_requests": [{"warmup_requests": "many"}],
     "requests": [{"requests": 0}, {"workload": "bfs", "requests": 1}],
     "roi": [{"roi": 3}],
+    "precision": [
+        *({"precision": "much"}, {"precision": 2}, {"precision": True}),
+        *({"precision": "2%:speed"}, {"workload": None, "mix": "gups,bfs", "precision": "2%"}),
+    ],
     "sample": [
-        *({"sample": "1M"}, {"sample": "999K/1M"}),
+        *({"sample": "1M"}, {"sample": "999K/1M"}, {"sample": "1K/1M:lots"}),
         {"workload": None, "mix": "gups,bfs", "sample": "1K/1M"},
     ],
     "seed": [{"seed": -1}],

@@ -68,7 +68,8 @@ def _warming(text: str, flag: str) -> Json:
     followed, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
-            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K or all+50K"
+            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K or "
+            "all+50K"
         )
     parsed: Json = {"warmed": parse_count(warmed, flag)}
     if not plus:
@@ -110,8 +111,8 @@ def _precision(text: str | float | None, flag: str) -> Json | None:
         within = 0.0
     if isinstance(text, bool) or not 0 < within < 1:
         raise UserError(
-            f"{flag}: {shown(text)} is not understood; expected a share between 0 and 100 %, as 2%, "
-            "or with the numbers that are meant, as 2%:ipc,walk_cycles_mean"
+            f"{flag}: {shown(text)} is not understood; expected a share between 0 and 100 %, as "
+            "2%, or with the numbers that are meant, as 2%:ipc,walk_cycles_mean"
         )
     return {"within": within, "metrics": [name.strip() for name in metrics.split(",") if name]}
 

@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) passes: bool,
     /// Next op of the batch.
     pub(crate) at: usize,
+    /// Instructions of the op that it faulted in and goes on with, counted with the last one.
+    pub(crate) kept_back: u64,
     /// What the batch touches of memory that counts as mapped before is mapped.
     pub(crate) mapped_ahead: bool,
     /// Not before this time does it go on.
@@ -62,6 +64,7 @@ impl Thread {
             item: None,
             passes: false,
             at: 0,
+            kept_back: 0,
             mapped_ahead: false,
             ready_at,
             starved: false,

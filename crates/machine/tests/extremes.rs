@@ -317,7 +317,11 @@ fn impossible_programs_and_limits_are_refused() {
     };
     let of = |instructions: Option<u64>, sample: Option<(u64, u64)>| Limits {
         instructions,
-        sample: sample.map(|(length, period)| Sample { length, period }),
+        sample: sample.map(|(length, period)| Sample {
+            length,
+            period,
+            warming: None,
+        }),
         ..Limits::default()
     };
     for (l, word) in [

@@ -653,6 +653,7 @@ fn samples_estimate_the_whole_within_their_interval() {
     s.options.limits.sample = Some(pagewalk_machine::Sample {
         length: 5_000,
         period: 50_000,
+        warming: None,
     });
     let sampled = run_spec(&s).unwrap().designs.remove(0);
     let estimate = sampled.sampling.expect("an estimate");

@@ -4,6 +4,8 @@ mod common;
 
 use common::{installation, spec};
 use pagewalk_machine::{RunResult, RunSpec};
+use pagewalk_stream::{Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId};
+use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
 
 fn sampled(design: &str, workload: &str, instructions: u64, sample: &Value) -> RunSpec {
@@ -136,4 +138,65 @@ fn samples_are_taken_until_the_numbers_are_sure_enough() {
     spec.options.limits.instructions = None;
     let e = installation().run(&spec, &mut |_| true).unwrap_err();
     assert!(e.to_string().contains("--instructions"), "{e}");
+}
+
+/// A page that was never touched, by an instruction with so many plain ones before it; and again.
+struct Faulting {
+    pages: u64,
+    at: u64,
+}
+
+const DATA: u64 = 0x1000_0000;
+
+impl Program for Faulting {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "faulting".to_owned(),
+            deterministic: true,
+            ..Facts::default()
+        }
+    }
+    fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.clear();
+        if self.at == 0 {
+            self.at = 1;
+            let event = Event::Map {
+                at: VirtAddr(DATA),
+                bytes: (self.pages + 1) << 12,
+                writable: true,
+                backing: Backing::Anonymous,
+            };
+            return Ok(End::Event { event, ticket: 0 });
+        }
+        if self.at > self.pages {
+            return Ok(End::Exit);
+        }
+        batch.ops.push(Op {
+            pc: DATA,
+            va: DATA + (self.at << 12),
+            insns: 10,
+            kind: Kind::Load,
+            size: 8,
+            ..Op::default()
+        });
+        self.at += 1;
+        Ok(End::More)
+    }
+}
+
+/// Instructions before the one that faults are done when it does. A phase that has its fill with
+/// them still ends behind it, as where nothing faults: so that of all designs ends at one place.
+#[test]
+fn a_phase_ends_behind_an_instruction_that_faults() {
+    for (warmup, most, all) in [(100, 205, 210), (100, 210, 210), (103, 211, 220)] {
+        let mut spec = spec("epyc-milan", &["radix"], "gups 64MB", most, &[]);
+        spec.source = None;
+        spec.options.limits.warmup = warmup;
+        let program = Faulting { pages: 100, at: 0 };
+        let result = installation()
+            .run_program(&spec, Box::new(program), &mut |_| true)
+            .unwrap();
+        let instructions = number(&result, 0, "instructions");
+        assert_eq!(instructions as u64, all, "{warmup} {most}");
+    }
 }

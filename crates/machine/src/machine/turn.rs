@@ -121,7 +121,7 @@ impl Machine {
             .threads
             .get_mut(&id)
             .expect("a thread on a core exists");
-        debug_assert!(!thread.passes, "it was made for machines that skip");
+        assert!(!thread.passes, "it was made for machines that skip");
         let (process, from) = (thread.process, thread.at);
         // Back when the core is: it may need a reply in between.
         let item: Item = thread.item.take().expect("checked by step");
@@ -160,7 +160,7 @@ impl Machine {
         } else {
             Ok(())
         };
-        let done = work(&self.cores[core]) - before;
+        let mut done = work(&self.cores[core]) - before;
         let thread = self
             .threads
             .get_mut(&id)
@@ -168,6 +168,13 @@ impl Machine {
         thread.item = Some(item);
         thread.at = at;
         answered?;
+        done.instructions += std::mem::take(&mut thread.kept_back);
+        if matches!(ran.stop, Stop::Fault(_)) && done.instructions >= self.plan.left.instructions {
+            // A phase ends at an op, the same one whoever faults: its last instruction is to come.
+            let before_last = self.plan.left.instructions - 1;
+            thread.kept_back = done.instructions - before_last;
+            done.instructions = before_last;
+        }
         self.harvest_walks();
         // Counted first, since what a program is credited with may end the measured part; and
         // credited only if it was measured, since this count may be what begins it.

@@ -4,7 +4,9 @@ mod common;
 
 use common::{installation, spec};
 use pagewalk_machine::{RunResult, RunSpec};
-use pagewalk_stream::{Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId};
+use pagewalk_stream::{
+    Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
+};
 use pagewalk_units::VirtAddr;
 use serde_json::{Value, json};
 

@@ -498,10 +498,10 @@ def main() -> int:
         print(f"\n## {name}\n\n{text}", flush=True)
         if arguments.write:
             page = PAGE.read_text()
-            marked = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+            marked = re.compile(rf"(<!-- {name} -->\n)(?:.*?\n)??(<!-- end -->)", re.DOTALL)
             if not marked.search(page):
                 raise SystemExit(f"{PAGE} has no marks for {name}")
-            PAGE.write_text(marked.sub(lambda m, t=text: m[1] + t + m[2], page))  # type: ignore[misc]
+            PAGE.write_text(marked.sub(lambda m, t=text: m[1] + t + "\n" + m[2], page))  # type: ignore[misc]
     return 0
 
 

@@ -499,6 +499,11 @@ impl Installation {
         program: Box<dyn Program>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
+        if spec.options.precision.is_some() {
+            return Err(RunError::User(
+                "--precision: a program of your own is run once, and this may take several passes; expected --sample, such as 20K/1M:all+50K".to_owned(),
+            ));
+        }
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {
             return Err(RunError::User(

@@ -202,3 +202,14 @@ fn a_phase_ends_behind_an_instruction_that_faults() {
         assert_eq!(instructions as u64, all, "{warmup} {most}");
     }
 }
+
+/// What may take several passes cannot be had of a program that there is once.
+#[test]
+fn a_program_of_ones_own_has_no_precision() {
+    let mut spec = spec("epyc-milan", &["radix"], "gups 64MB", 1000, &[]);
+    spec.source = None;
+    spec.options.precision = serde_json::from_value(json!({"within": 0.02})).unwrap();
+    let program = Faulting { pages: 100, at: 0 };
+    let e = installation().run_program(&spec, Box::new(program), &mut |_| true);
+    assert!(e.unwrap_err().to_string().contains("is run once"));
+}

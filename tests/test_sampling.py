@@ -10,8 +10,8 @@ def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
     asked = "compare --workload gups --size 64MiB --designs radix,thp --warmup 0"
     limits = "--instructions 30M --precision 5% --no-translation-cost"
     found = told(invoke, *asked.split(), *limits.split())
-    assert "samples, with 95 % confidence" in found
-    assert "speedup" in found.split("thp: IPC")[1]
+    assert "Samples (" in found and "with 95 % confidence)" in found
+    assert "times as fast" in found.split("thp: IPC")[1]
 
 
 def test_a_result_has_the_interval_of_each_number() -> None:

@@ -109,7 +109,7 @@ def _print_sampling(result: Result, out: Console) -> None:
     if not sampled:
         return
     confidence, samples = sampled[0][1].confidence, sampled[0][1].samples
-    _print_title(f"From {samples} samples, with {confidence * 100:.0f} % confidence", out)
+    _print_title(f"Samples ({samples}, with {confidence * 100:.0f} % confidence)", out)
     several = len(result.designs) > 1
     for design, found in sampled:
         high = "any number" if found.ipc_high is None else significant(found.ipc_high)
@@ -118,7 +118,7 @@ def _print_sampling(result: Result, out: Console) -> None:
         if misses:
             told.append(f"L2 TLB misses/1000 instructions {_between(misses)}")
         if found.speedup:
-            told.append(f"speedup {_between(found.speedup)}")
+            told.append(f"{_between(found.speedup)} times as fast as the first")
         name = f"{design.name}: " if several else ""
         out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
 

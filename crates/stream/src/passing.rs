@@ -1,6 +1,7 @@
 //! What a program does while nobody looks at its ops: it counts them, and notes which pages they
 //! touch for the first time.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -64,6 +65,9 @@ const ALL: u32 = u32::MAX;
 /// Pages that were touched, 512 in a block.
 struct Pages {
     blocks: FxHashMap<u64, u32>,
+    /// Blocks of which all pages were, from the first to behind the last: a program may populate
+    /// more than could be listed one by one. Of a block that is here, `blocks` may say less.
+    full: BTreeMap<u64, u64>,
     /// Pages read and written, a bit each.
     bits: Vec<[[u64; 8]; 2]>,
     /// Blocks and where their bits are, by the lowest bits of their numbers.
@@ -74,6 +78,7 @@ impl Default for Pages {
     fn default() -> Self {
         Pages {
             blocks: FxHashMap::default(),
+            full: BTreeMap::new(),
             bits: Vec::new(),
             near: Box::new([(u64::MAX, 0); NEAR]),
         }
@@ -83,18 +88,30 @@ impl Default for Pages {
 impl Pages {
     fn clear(&mut self) {
         self.blocks.clear();
+        self.full.clear();
         self.bits.clear();
         self.near.fill((u64::MAX, 0));
     }
 
+    fn is_full(&self, block: u64) -> bool {
+        let before = self.full.range(..=block).next_back();
+        before.is_some_and(|(_, end)| block < *end)
+    }
+
     #[inline(never)]
-    fn look_up(&mut self, block: u64) {
-        let next = self.bits.len() as u32;
-        let at = *self.blocks.entry(block).or_insert(next);
-        if at == next && at != ALL {
-            self.bits.push([[0; 8]; 2]);
-        }
+    fn look_up(&mut self, block: u64) -> u32 {
+        let at = if self.is_full(block) {
+            ALL
+        } else {
+            let next = self.bits.len() as u32;
+            let at = *self.blocks.entry(block).or_insert(next);
+            if at == next {
+                self.bits.push([[0; 8]; 2]);
+            }
+            at
+        };
         self.near[block as usize % NEAR] = (block, at);
+        at
     }
 
     /// Whether `page` is touched in this way for the first time. What was written was read.
@@ -124,39 +141,52 @@ impl Pages {
 
     /// All pages between are touched.
     fn add(&mut self, pages: Range<u64>) {
-        let mut page = pages.start;
-        while page < pages.end {
-            let next = ((page | 511) + 1).min(pages.end);
-            let block = page >> 9;
-            if next - page == 512 {
-                self.blocks.insert(block, ALL);
-            }
-            self.look_up(block);
-            let at = self.near[block as usize % NEAR].1;
-            let first = std::mem::replace(&mut page, next);
-            if at == ALL {
-                continue;
-            }
-            let bits = &mut self.bits[at as usize];
-            for bit in first..next {
-                for kind in &mut *bits {
-                    kind[(bit >> 6 & 7) as usize] |= 1 << (bit & 63);
+        let whole = pages.start.div_ceil(512)..pages.end >> 9;
+        if whole.is_empty() {
+            return self.add_some(pages);
+        }
+        self.add_some(pages.start..whole.start << 9);
+        self.add_some(whole.end << 9..pages.end);
+        self.add_full(whole);
+    }
+
+    /// Pages of a block or two are touched.
+    fn add_some(&mut self, pages: Range<u64>) {
+        for page in pages {
+            let at = self.look_up(page >> 9);
+            if at != ALL {
+                for kind in &mut self.bits[at as usize] {
+                    kind[(page >> 6 & 7) as usize] |= 1 << (page & 63);
                 }
             }
         }
     }
 
+    /// All pages of these blocks are touched.
+    fn add_full(&mut self, mut blocks: Range<u64>) {
+        // One range takes in all that it meets.
+        while let Some((&start, &end)) = self.full.range(..=blocks.end).next_back()
+            && end >= blocks.start
+        {
+            self.full.remove(&start);
+            blocks = blocks.start.min(start)..blocks.end.max(end);
+        }
+        self.full.insert(blocks.start, blocks.end);
+        self.near.fill((u64::MAX, 0));
+    }
+
     /// Whether a page between was touched.
     fn holds_any(&self, pages: Range<u64>) -> bool {
         let page = |block: u64, bit: usize| (block << 9) + bit as u64;
+        let full = self.full.range(..pages.end.div_ceil(512)).next_back();
+        if full.is_some_and(|(_, end)| pages.start < end << 9) {
+            return true;
+        }
         self.blocks.iter().any(|(&block, &at)| {
             let near = pages.start < page(block, 512) && page(block, 0) < pages.end;
-            if at == ALL || !near {
-                return near;
-            }
             let [read, _] = &self.bits[at as usize];
             let touched = |bit: &usize| read[bit >> 6] >> (bit & 63) & 1 != 0;
-            (0..512)
+            near && (0..512)
                 .filter(touched)
                 .any(|bit| pages.contains(&page(block, bit)))
         })
@@ -385,5 +415,64 @@ impl Passing {
         if self.condenser.change(event) {
             self.changes = self.leave.changes.fetch_add(1, Relaxed) + 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use pagewalk_units::{Access, VirtAddr, rng};
+    use rand::RngExt;
+
+    use super::{Condenser, Event, Pages};
+
+    /// As a set of pages says it, wherever ranges begin, end and meet.
+    #[test]
+    fn pages_that_are_populated_were_touched() {
+        let mut draw = rng(1, "passing");
+        for _ in 0..50 {
+            let mut pages = Pages::default();
+            let (mut read, mut written) = (HashSet::new(), HashSet::new());
+            for _ in 0..200 {
+                let start = draw.random_range(0..20_000u64);
+                let range = start..start + draw.random_range(0..1500);
+                match draw.random_range(0..20) {
+                    0 => {
+                        pages.add(range.clone());
+                        read.extend(range.clone());
+                        written.extend(range);
+                    }
+                    1..5 if !range.is_empty() => {
+                        let any = range.clone().any(|page| read.contains(&page));
+                        assert_eq!(pages.holds_any(range), any);
+                    }
+                    n => {
+                        let write = n > 12;
+                        let new = if write {
+                            written.insert(start)
+                        } else {
+                            !read.contains(&start)
+                        };
+                        read.insert(start);
+                        assert_eq!(pages.is_new(start, write), new);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A recording may say so: it is for a machine to refuse, which has no such memory.
+    #[test]
+    fn all_of_the_address_space_is_populated_at_once() {
+        let mut condenser = Condenser::default();
+        let (at, bytes) = (VirtAddr(4096), u64::MAX);
+        for _ in 0..1000 {
+            assert!(!condenser.change(&Event::Populate { at, bytes }));
+        }
+        condenser.access(1 << 60, 8, Access::Write);
+        assert!(condenser.passed.touched.is_empty());
+        condenser.access(0, 8, Access::Read);
+        assert_eq!(condenser.passed.touched, [(0, Access::Read)]);
     }
 }

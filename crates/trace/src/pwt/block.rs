@@ -48,8 +48,10 @@ pub const MOST_JSON: u32 = 1 << 20;
 /// Most bytes of code in a block.
 const MOST_CODE: u32 = 1 << 26;
 
-/// Most bytes of what skipping needs in a block.
-const MOST_SKIPS: u32 = 1 << 26;
+/// Most bytes of what skipping needs in a block; writers stay below a third of it.
+const MOST_SKIPS: u32 = 1 << 22;
+/// Fewest bytes of what skipping over one block needs.
+const LEAST_SKIP: u64 = 5;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +154,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl BlockHeader {
+    /// The header as it stands in a file, with its checksum.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         let mut put32 = |at: usize, v: u32| out[at..at + 4].copy_from_slice(&v.to_le_bytes());
@@ -224,13 +227,22 @@ impl BlockHeader {
                     && third <= self.operands * 8
                     && marks <= MOST_MARKS
             }
-            Holds::Code => first <= MOST_CODE && [second, third, marks] == [0; 3],
-            Holds::Skips => first <= MOST_SKIPS && [second, third, marks] == [0; 3],
+            Holds::Code => first <= MOST_CODE && self.is_plain(),
+            Holds::Skips => {
+                first <= MOST_SKIPS
+                    && u64::from(ops) * LEAST_SKIP <= u64::from(first)
+                    && self.is_plain()
+            }
         };
         fits && u64::from(self.marks) * 2 <= u64::from(marks)
             && self.instructions <= u64::from(ops) * 0xffff
             && self.before.checked_add(self.instructions).is_some()
             && u64::from(self.compressed) <= zstd::zstd_safe::compress_bound(self.raw()) as u64
+    }
+
+    /// Whether it says nothing that only blocks of a thread have.
+    fn is_plain(&self) -> bool {
+        self.lengths[1..] == [0; 3] && self.instructions == 0
     }
 
     /// Bytes of the payload before compression.
@@ -402,14 +414,14 @@ mod tests {
                 holds: Holds::ALL[holds],
                 thread,
                 before,
-                instructions: u64::from(ops) * 3,
+                instructions: if holds >= 2 { 0 } else { u64::from(ops) * 3 },
                 ops,
                 marks: if holds >= 2 { 0 } else { 2 },
                 lengths: [
                     [ops / 2, ops, ops * 8, 17],
                     [ops * 4 + 4, operands.div_ceil(2), operands * 8, 17],
                     [ops * 100, 0, 0, 0],
-                    [ops * 100, 0, 0, 0],
+                    [ops * 9, 0, 0, 0],
                 ][holds],
                 compressed: ops / 9,
                 crc,
@@ -445,5 +457,37 @@ mod tests {
                 prop_assert!(header.raw() <= 128 << 20 && header.compressed <= 129 << 20);
             }
         }
+    }
+
+    /// They would count as the trace's.
+    #[test]
+    fn only_blocks_of_threads_have_instructions() {
+        for holds in Holds::ALL {
+            let mut header = BlockHeader {
+                holds,
+                ops: 1,
+                lengths: [5, 0, 0, 0],
+                instructions: 1,
+                ..BlockHeader::default()
+            };
+            let of_a_thread = matches!(holds, Holds::Ops | Holds::Steps);
+            assert_eq!(BlockHeader::parse(&header.bytes()).is_ok(), of_a_thread);
+            header.instructions = 0;
+            assert!(BlockHeader::parse(&header.bytes()).is_ok());
+        }
+    }
+
+    /// What is read of each takes more memory than the least that it takes in a file.
+    #[test]
+    fn what_skipping_needs_takes_some_bytes_a_block() {
+        let mut header = BlockHeader {
+            holds: Holds::Skips,
+            ops: 100,
+            lengths: [500, 0, 0, 0],
+            ..BlockHeader::default()
+        };
+        assert!(BlockHeader::parse(&header.bytes()).is_ok());
+        header.lengths[0] = 499;
+        assert!(BlockHeader::parse(&header.bytes()).is_err());
     }
 }

@@ -19,8 +19,8 @@ use super::codec::{get_varint, put_varint, unzigzag, zigzag};
 use super::marks::{Mark, get_mark, put_mark};
 use crate::x86::Registers;
 
-/// Bytes that it takes at most: of a block of which it would take more it only says how many
-/// batches there are.
+/// Bytes that it takes at most, but for its last batch: of a block of which it would take more it
+/// only says how many batches there are.
 const MOST: usize = 1 << 20;
 
 /// What the end of a batch is: of a full one, or of one that somebody ended; or an event.
@@ -198,8 +198,13 @@ impl Skip {
                 stretches.push(stretch(from, &mut last)?);
             }
             let (tail, ended) = stretches.split_last()?;
+            // What is open has begun behind the last end, if there is one.
+            let begun = match ended {
+                [] => open >= tail.passed.ops,
+                _ => open == tail.passed.ops,
+            };
             let right = tail.end.is_none() && ended.iter().all(|s| s.end.is_some());
-            if !right {
+            if !begun || !right {
                 return None;
             }
             skip.stretches = Some(stretches);
@@ -222,10 +227,18 @@ impl Skip {
     /// Whether it may be of a block with this header.
     fn fits(&self, header: &BlockHeader) -> bool {
         let ops = |all: &Vec<Stretch>| all.iter().map(|s| s.passed.ops).sum::<u64>();
-        let right = |n: u64| header.holds != Holds::Ops || n == u64::from(header.ops);
-        self.work().is_none_or(|(n, _)| n == header.instructions)
-            && self.stretches.as_ref().map(ops).is_none_or(right)
-            && (header.holds == Holds::Ops || Registers::parse(&self.registers).is_some())
+        let holds = match header.holds {
+            // Only marks end batches, and that they are full.
+            Holds::Ops => {
+                let most = u64::from(header.marks) + u64::from(header.ops) / BATCH_OPS as u64 + 1;
+                let right = |n: u64| n == u64::from(header.ops);
+                self.ends <= most && self.stretches.as_ref().map(ops).is_none_or(right)
+            }
+            Holds::Steps | Holds::Code | Holds::Skips => {
+                Registers::parse(&self.registers).is_some()
+            }
+        };
+        holds && self.work().is_none_or(|(n, _)| n == header.instructions)
     }
 }
 
@@ -240,7 +253,8 @@ fn stretch(from: &mut &[u8], last: &mut [u64; 2]) -> Option<Stretch> {
     if passed.instructions > passed.ops * 0xffff || passed.requests > passed.ops {
         return None;
     }
-    for _ in 0..get_varint(from)? {
+    // Of an op its code, and its first and last byte.
+    for _ in 0..get_varint(from).filter(|n| *n <= 3 * passed.ops)? {
         let value = get_varint(from)?;
         let access = access(value & 3)?;
         let last = &mut last[usize::from(access != Access::Fetch)];
@@ -369,6 +383,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Skip, SkipMaker, Stretch};
+    use crate::pwt::block::BlockHeader;
     use crate::pwt::marks::Mark;
 
     #[derive(Clone, Debug)]
@@ -544,6 +559,56 @@ mod tests {
             third.last().unwrap().passed.touched,
             [(0, Access::Fetch), (at.0, Access::Write)]
         );
+    }
+
+    /// By them a reader knows where it is in a block of which it has decoded nothing.
+    #[test]
+    fn what_is_open_and_what_ends_fit_the_block() {
+        let mut maker = SkipMaker::default();
+        maker.ops(&[Op::default(); 9]);
+        maker.mark(&Mark::End(End::More));
+        maker.ops(&[Op::default(); 5]);
+        let mut bytes = maker.seal(&[]);
+        assert_eq!(bytes[..2], [1, 5]);
+        assert!(Skip::parse(&bytes).is_some());
+        bytes[1] = 6;
+        assert!(Skip::parse(&bytes).is_none());
+        // The batch may have begun in a block before, but has these ops.
+        maker.ops(&[Op::default(); 7]);
+        let mut bytes = maker.seal(&[]);
+        assert_eq!(bytes[..2], [0, 12]);
+        assert!(Skip::parse(&bytes).is_some());
+        bytes[1] = 6;
+        assert!(Skip::parse(&bytes).is_none());
+
+        let header = BlockHeader {
+            ops: 2 * BATCH_OPS as u32,
+            marks: 3,
+            ..BlockHeader::default()
+        };
+        let skip = |ends| Skip {
+            ends,
+            ..Skip::default()
+        };
+        assert!(skip(6).fits(&header) && !skip(7).fits(&header));
+    }
+
+    #[test]
+    fn an_op_touches_no_more_than_three_pages() {
+        let mut maker = SkipMaker::default();
+        maker.ops(&[Op {
+            pc: 0x1000,
+            va: 0x2fff,
+            kind: Kind::Load,
+            size: 2,
+            ..Op::default()
+        }]);
+        let mut bytes = maker.seal(&[]);
+        let touched = bytes.iter().rposition(|b| *b == 3).unwrap();
+        assert!(Skip::parse(&bytes).is_some());
+        bytes[touched] = 4;
+        bytes.push(0);
+        assert!(Skip::parse(&bytes).is_none());
     }
 
     /// From there on it depends on the machine which thread is where.

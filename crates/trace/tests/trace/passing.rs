@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use pagewalk_stream::{BATCH_OPS, Batch, End, Event, Kind, Op, Passed, Program, flags};
 use pagewalk_trace::{OpenOptions, check_trace, convert_trace};
 use pagewalk_units::Access;
+use proptest::prelude::*;
+use proptest::sample::Index;
 
 use crate::pwt::Run;
 use crate::steps::STEPS;
@@ -221,7 +224,7 @@ fn recordings_of_earlier_versions_too() {
     }
 }
 
-/// It is not read what is not looked at: a damaged block in the middle is no matter to who skips
+/// What is not looked at is not read: a damaged block in the middle is no matter to who skips
 /// over it.
 #[test]
 fn what_is_skipped_is_not_read() {
@@ -316,10 +319,11 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
             "{said}"
         );
     }
-    // Another page, in good order: only who reads the block itself can know.
-    let (bytes, place) = planted(&good, |raw| *raw.last_mut().unwrap() ^= 0);
+    // Nothing is wrong but that the index is gone.
+    let (bytes, place) = planted(&good, |_| {});
     std::fs::write(&path, &bytes).unwrap();
     assert!(fault().contains("no index"), "{}", fault());
+    // Another page, in good order: only who reads the block itself can know.
     let mut changed = 0;
     for byte in 20..60 {
         let (bytes, _) = planted(&good, |raw| {
@@ -350,5 +354,100 @@ fn damage_to_what_skipping_needs_is_found_where_it_is() {
             said.contains("what skipping needs makes no sense"),
             "{said}"
         );
+    }
+}
+
+/// Recordings that are changed: of many pages, of what asks, and of many changes of the address
+/// space.
+static FUZZED: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+    let runs: [Run; 3] = [
+        ("gups", 1, &[("updates", "100000"), ("populate", "no")]),
+        (
+            "kv-btree",
+            1,
+            &[("keys", "1000"), ("sets", "40"), ("shortcut", "stlt")],
+        ),
+        ("churn", 1, &[("rounds", "3"), ("arena", "4KiB")]),
+    ];
+    runs.map(|(name, threads, params)| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = recorded(dir.path(), program(name, threads, params), Some(3_000_000));
+        std::fs::read(path).unwrap()
+    })
+});
+
+/// A change to bytes.
+#[derive(Clone, Debug)]
+enum Change {
+    Byte(u8),
+    Gone(Index),
+    Twice(Index),
+}
+
+fn any_change() -> impl Strategy<Value = (Index, Change)> {
+    let change = prop_oneof![
+        4 => any::<u8>().prop_map(Change::Byte),
+        1 => any::<Index>().prop_map(Change::Gone),
+        1 => any::<Index>().prop_map(Change::Twice),
+    ];
+    (any::<Index>(), change)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Whatever a file says of skipping, with right checksums, and whatever may be passed over: it
+    /// is read to its end or refused, and batches are no longer than they may be.
+    #[test]
+    fn whatever_is_said_of_skipping_is_answered(
+        which in 0..3usize,
+        changes in prop::collection::vec(any_change(), 1..6),
+        near in any::<bool>(),
+        leave in prop::collection::vec((any::<Index>(), 0..1u64 << 20), 1..9),
+    ) {
+        let good = &FUZZED[which];
+        let (bytes, place) = planted(good, |raw| {
+            for (at, change) in &changes {
+                if raw.is_empty() {
+                    return;
+                }
+                // Counts stand in front.
+                let at = at.index(if near { raw.len().min(64) } else { raw.len() });
+                let end = |n: &Index| at + n.index((raw.len() - at).min(200)) + 1;
+                match change {
+                    Change::Byte(byte) => raw[at] = *byte,
+                    Change::Gone(n) => drop(raw.drain(at..end(n))),
+                    Change::Twice(n) => {
+                        let again = raw[at..end(n)].to_vec();
+                        raw.splice(at..at, again);
+                    }
+                }
+            }
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.pwt");
+        std::fs::write(&path, bytes).unwrap();
+        let options = OpenOptions { recover: true, ..OpenOptions::default() };
+        let mut program = pagewalk_trace::open_trace(&path, &options).unwrap();
+        let mut batch = Batch::new();
+        for number in 0.. {
+            let (skip, left) = &leave[number / 7 % leave.len()];
+            program.pass(if skip.index(3) == 0 { *left } else { u64::MAX }, u64::MAX);
+            match program.fill(0, &mut batch) {
+                Ok(End::Exit) => break,
+                Ok(end) => {
+                    prop_assert!(batch.ops.len() <= BATCH_OPS);
+                    if matches!(end, End::Ask(_)) {
+                        program.answer(0, None);
+                    }
+                }
+                Err(error) => {
+                    prop_assert!(error.message.contains(&format!("byte {place}: ")), "{}", error);
+                    break;
+                }
+            }
+            prop_assert!(number < 1 << 16);
+        }
+        // With the index gone, no file is whole.
+        prop_assert!(!check_trace(&path, None).unwrap().whole);
     }
 }

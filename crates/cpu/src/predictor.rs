@@ -2,6 +2,7 @@
 
 use pagewalk_stream::{Op, flags};
 use pagewalk_structures::Unknown;
+use rustc_hash::FxHashSet;
 
 use crate::tage::{Departed, Tage};
 use crate::{CoreSpec, PredictorSpec};
@@ -20,6 +21,9 @@ pagewalk_stats::counters! {
 
 /// Bytes of the longest x86-64 instruction (Intel SDM vol. 2, 2.3.11).
 const LONGEST: u64 = 15;
+
+/// Branches that are foreseen by what was learnt; all others are always right.
+const LEARNT: u8 = flags::CONDITIONAL | flags::INDIRECT | flags::RETURN;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Target {
@@ -65,19 +69,45 @@ pub(crate) struct Predictor {
 /// Branches since a stretch of the program was passed over.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Addresses, by their lowest bits.
-    branches: Box<[u64; Seen::BRANCHES]>,
+    /// Their addresses.
+    branches: FxHashSet<u64>,
+    /// Some of them, by their lowest bits: spares the search.
+    near: [u64; Seen::NEAR],
     unknown: Unknown,
 }
 
 impl Seen {
-    const BRANCHES: usize = 1 << 12;
+    const NEAR: usize = 1 << 12;
+
+    /// Nobody branches from there.
+    const NONE: u64 = u64::MAX;
+
+    fn new() -> Self {
+        Seen {
+            branches: FxHashSet::default(),
+            near: [Seen::NONE; Seen::NEAR],
+            unknown: Unknown::default(),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.branches.clear();
+        self.near.fill(Seen::NONE);
+    }
 
     /// What is foreseen of a branch that was not seen since is not known to be what it would be.
+    #[inline(always)]
     fn see(&mut self, pc: u64, right: bool) {
-        let seen = &mut self.branches[pc as usize % Seen::BRANCHES];
-        if *seen != pc {
-            *seen = pc;
+        let near = &mut self.near[pc as usize % Seen::NEAR];
+        if *near != pc {
+            *near = pc;
+            self.see_far(pc, right);
+        }
+    }
+
+    #[inline(never)]
+    fn see_far(&mut self, pc: u64, right: bool) {
+        if self.branches.insert(pc) {
             self.unknown.hits += u64::from(right);
             self.unknown.misses += u64::from(!right);
         }
@@ -87,12 +117,11 @@ impl Seen {
 impl Predictor {
     /// A stretch of the program was passed over.
     pub fn pass_over(&mut self) {
-        let none = Seen {
-            branches: Box::new([u64::MAX; Seen::BRANCHES]),
-            unknown: Unknown::default(),
-        };
-        let seen = self.seen.get_or_insert_with(|| Box::new(none));
-        seen.branches.fill(u64::MAX);
+        // What is always right is known.
+        if self.direction != Direction::Perfect {
+            let seen = self.seen.get_or_insert_with(|| Box::new(Seen::new()));
+            seen.forget();
+        }
     }
 
     /// Branches that it was not known of, because of that, whether they would be foreseen.
@@ -126,7 +155,9 @@ impl Predictor {
     #[inline]
     pub fn foresees(&mut self, op: &Op, counted: bool) -> bool {
         let right = self.foresees_it(op, counted);
-        if let Some(seen) = &mut self.seen {
+        if let Some(seen) = &mut self.seen
+            && op.flags & LEARNT != 0
+        {
             seen.see(op.pc, right);
         }
         right

@@ -12,7 +12,7 @@ use pagewalk_stats::Tree;
 use pagewalk_structures::Unknown;
 use serde::Serialize;
 
-use crate::summary::{self, MetricDefinition};
+use crate::summary;
 use crate::work::Work;
 
 /// What it may be unknown of, because the program was passed over before a sample, whether it had
@@ -31,6 +31,10 @@ pub(crate) fn unknown_since(now: &UnknownOf, before: &UnknownOf) -> UnknownOf {
 
 /// The confidence that all intervals have.
 const CONFIDENCE: f64 = 0.95;
+/// How many standard deviations of a normal distribution lie that far to either side.
+const Z95: f64 = 1.960;
+/// Below so many events their spread between samples says little.
+const FEW_EVENTS: f64 = 30.0;
 
 /// What was counted in one sample of whole length.
 #[derive(Clone, Debug)]
@@ -49,16 +53,60 @@ pub struct Interval {
     pub value: f64,
     /// Lower end.
     pub low: f64,
-    /// Upper end.
+    /// Upper end; infinite where there is none.
     pub high: f64,
+    /// Half of the width that it would have if it came of the spread between samples alone, which
+    /// more of them make smaller.
+    #[serde(skip)]
+    pub(crate) spread: f64,
 }
 
 impl Interval {
+    fn around(value: f64, spread: f64) -> Interval {
+        Interval {
+            value,
+            low: value - spread,
+            high: value + spread,
+            spread,
+        }
+    }
+
     /// What lies below and above it may be its due as well.
     fn widened(self, below: f64, above: f64) -> Interval {
         Interval {
             low: self.low - below,
             high: self.high + above,
+            ..self
+        }
+    }
+
+    /// Of one divided by the number, which is not negative.
+    fn inverse(self) -> Interval {
+        let inverse = |x: f64| if x > 0.0 { 1.0 / x } else { f64::INFINITY };
+        let alone = [self.value - self.spread, self.value + self.spread].map(inverse);
+        Interval {
+            value: inverse(self.value),
+            low: inverse(self.high),
+            high: inverse(self.low),
+            spread: (alone[0] - alone[1]) / 2.0,
+        }
+    }
+
+    /// Of `events` in so many units: no narrower than chance makes it where each of them happens
+    /// for itself. Samples without any do not differ from each other, and there may be some
+    /// elsewhere. The ends are Byar's for the mean of a Poisson distribution (Breslow and Day,
+    /// Statistical Methods in Cancer Research II, 1987, 2.3).
+    fn of_few(self, events: f64, units: f64) -> Interval {
+        if events >= FEW_EVENTS {
+            return self;
+        }
+        let end = |n: f64, z: f64| n * (1.0 - 1.0 / (9.0 * n) + z / (3.0 * n.sqrt())).powi(3);
+        let low = if events > 0.0 { end(events, -Z95) } else { 0.0 };
+        let chance = [low, end(events + 1.0, Z95)].map(|n| n / units);
+        Interval {
+            low: self.low.min(chance[0]).max(0.0),
+            high: self.high.max(chance[1]),
+            spread: self.spread.max((chance[1] - chance[0]) / 2.0),
             ..self
         }
     }
@@ -86,7 +134,8 @@ pub struct Sampling {
     /// begins; nothing where all that came before was warmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warming: Option<WarmingError>,
-    /// Every number of the summary that does not grow with the length of the run, by name.
+    /// Every number of the summary that does not grow with the length of the run and has a value, by
+    /// name.
     pub metrics: BTreeMap<&'static str, Interval>,
     /// Of the design's speedup.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +143,7 @@ pub struct Sampling {
 }
 
 /// How wrong a sample may be because the program was passed over before it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WarmingError {
     /// Cycles an instruction that would go if all misses that might have been hits were.
     pub cpi_below: f64,
@@ -107,7 +156,7 @@ pub struct WarmingError {
 
 /// What of the samples is not known, each event at the price that the cycle stack says such
 /// events have had, and in misses of the second level of TLBs for 1000 instructions.
-fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingError, [f64; 2])> {
+pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingError, [f64; 2])> {
     let mut sums = UnknownOf::default();
     for s in samples {
         for (sum, one) in sums.iter_mut().zip(s.unknown) {
@@ -142,11 +191,7 @@ fn jackknife(n: usize, value: impl Fn(Option<usize>) -> Option<f64>) -> Option<I
     let mean = without.iter().sum::<f64>() / n as f64;
     let squares: f64 = without.iter().map(|x| (x - mean).powi(2)).sum();
     let half = t95(n - 1) * (squares * (n - 1) as f64 / n as f64).sqrt();
-    Some(Interval {
-        value: whole,
-        low: whole - half,
-        high: whole + half,
-    })
+    Some(Interval::around(whole, half))
 }
 
 /// Sums over samples.
@@ -172,6 +217,12 @@ impl Sums {
         }
         sums
     }
+
+    /// Work and cycles of all of them, or of all but one.
+    fn without(&self, out: Option<&SampleCounts>) -> (Work, u64) {
+        let (work, cycles) = out.map_or((Work::default(), 0), |s| (s.work, s.cycles));
+        (self.work - work, self.cycles - cycles)
+    }
 }
 
 /// What the samples of a design say of it; nothing of fewer than two. `tree`: its counters.
@@ -181,41 +232,30 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
         return None;
     }
     let sums = Sums::of(samples);
+    let sample = |out: Option<usize>| out.map(|i| &samples[i]);
     let cpi = jackknife(n, |out| {
-        let out = out.map(|i| &samples[i]);
-        let cycles = sums.cycles - out.map_or(0, |s| s.cycles);
-        let instructions = sums.work.instructions - out.map_or(0, |s| s.work.instructions);
-        (instructions > 0).then(|| cycles as f64 / instructions as f64)
+        let (work, cycles) = sums.without(sample(out));
+        (work.instructions > 0).then(|| cycles as f64 / work.instructions as f64)
     })?;
     let mut part = tree.clone();
-    let mut scaled = |out: Option<usize>, scale: u64| {
-        let out = out.map(|i| &samples[i]);
+    let mut rates = |out| {
+        let out = sample(out);
         for (at, row) in part.rows.iter_mut().enumerate() {
-            let gone = out.map_or(0, |s| s.values[at]);
-            if !row.definition.gauge {
-                row.value = (sums.values[at] - gone) * scale;
-            }
+            row.value = sums.values[at] - out.map_or(0, |s| s.values[at]);
         }
-        let (gone, cycles) = out.map_or((Work::default(), 0), |s| (s.work, s.cycles));
-        let left = sums.work - gone;
-        let work = Work {
-            instructions: left.instructions * scale,
-            requests: left.requests * scale,
-        };
-        summary::measured(&part, work, (sums.cycles - cycles) * scale)
+        let (work, cycles) = sums.without(out);
+        summary::values_of_rates(&part, work, cycles)
     };
-    let (whole, twice) = (scaled(None, 1), scaled(None, 2));
+    let whole = rates(None);
     // One row a sample that was left out.
-    let without: Vec<Vec<Option<f64>>> = (0..n).map(|i| scaled(Some(i), 1)).collect();
-    let names = summary::measured_metrics();
-    let metrics = names.enumerate().filter_map(|(m, definition)| {
-        let MetricDefinition { name, .. } = definition;
-        // A sum, as the cycles are, is none of the whole run.
-        if whole[m]? != twice[m]? {
-            return None;
+    let without: Vec<Vec<Option<f64>>> = (0..n).map(|i| rates(Some(i))).collect();
+    let metrics = summary::rates().enumerate().filter_map(|(m, definition)| {
+        let mut interval = jackknife(n, |out| out.map_or(whole[m], |i| without[i][m]))?;
+        if definition.is_mpki() {
+            let thousands = sums.work.instructions as f64 / 1000.0;
+            interval = interval.of_few(interval.value * thousands, thousands);
         }
-        let interval = jackknife(n, |out| out.map_or(whole[m], |i| without[i][m]))?;
-        Some((name, interval))
+        Some((definition.name, interval))
     });
     let mut metrics: BTreeMap<&'static str, Interval> = metrics.collect();
     let (warming, misses) = warming(samples, tree).unzip();
@@ -226,19 +266,13 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
             *found = found.widened(fewer, more);
         }
     }
-    let ipc_high = if cpi.low > 0.0 {
-        1.0 / cpi.low
-    } else {
-        f64::INFINITY
-    };
-    if let Some(found) = metrics.get_mut("ipc") {
-        (found.low, found.high) = (1.0 / cpi.high, ipc_high.min(f64::MAX));
-    }
+    let ipc = cpi.inverse();
+    metrics.insert("ipc", ipc);
     Some(Sampling {
         samples: n,
-        ipc: 1.0 / cpi.value,
-        ipc_low: 1.0 / cpi.high,
-        ipc_high,
+        ipc: ipc.value,
+        ipc_low: ipc.low,
+        ipc_high: ipc.high,
         confidence: CONFIDENCE,
         warming,
         metrics,
@@ -256,16 +290,13 @@ pub(crate) fn speedup(
 ) -> Option<Interval> {
     let (first, second) = (Sums::of(base), Sums::of(other));
     let cost = |sums: &Sums, out: Option<&SampleCounts>| {
-        let done = |w: Work| {
-            if by_request {
-                w.requests
-            } else {
-                w.instructions
-            }
+        let (work, cycles) = sums.without(out);
+        let done = if by_request {
+            work.requests
+        } else {
+            work.instructions
         };
-        let work = done(sums.work) - out.map_or(0, |s| done(s.work));
-        let cycles = sums.cycles - out.map_or(0, |s| s.cycles);
-        (work > 0 && cycles > 0).then(|| cycles as f64 / work as f64)
+        (done > 0 && cycles > 0).then(|| cycles as f64 / done as f64)
     };
     let few = base.len().min(other.len());
     if few < 2 {
@@ -282,11 +313,7 @@ pub(crate) fn speedup(
     let value = base.value / other.value;
     // Relative errors of what has nothing in common.
     let half = value * (base.half() / base.value).hypot(other.half() / other.value);
-    Some(Interval {
-        value,
-        low: value - half,
-        high: value + half,
-    })
+    Some(Interval::around(value, half))
 }
 
 /// Two-sided 95 % quantile of Student's t.
@@ -300,7 +327,7 @@ fn t95(freedom: usize) -> f64 {
         0 => f64::INFINITY,
         f if f <= 30 => T[f - 1],
         // Between 30 and infinity the quantile is close to linear in 1/f.
-        f => 1.960 + (2.042 - 1.960) * 30.0 / f as f64,
+        f => Z95 + (2.042 - Z95) * 30.0 / f as f64,
     }
 }
 
@@ -338,6 +365,21 @@ mod tests {
         let half = 4.303 / 3f64.sqrt();
         assert!((1.0 / s.ipc_low - 2.0 - half).abs() < 1e-9);
         assert!(s.ipc_high.is_infinite(), "below no cycles");
+    }
+
+    #[test]
+    fn nothing_seen_is_not_nothing() {
+        let nothing = super::Interval::around(0.0, 0.0).of_few(0.0, 4000.0);
+        // The exact upper end is 3.69 events.
+        assert_eq!(nothing.low, 0.0);
+        assert!((nothing.high * 4000.0 - 3.69).abs() < 0.03);
+        // Of ten 4.80 to 18.39.
+        let ten = super::Interval::around(10.0, 1.0).of_few(10.0, 1.0);
+        assert!((ten.low - 4.80).abs() < 0.03 && (ten.high - 18.39).abs() < 0.03);
+        let wide = super::Interval::around(10.0, 9.0).of_few(10.0, 1.0);
+        assert_eq!((wide.low, wide.high), (1.0, 19.0), "as the samples differ");
+        let many = super::Interval::around(40.0, 1.0).of_few(40.0, 1.0);
+        assert_eq!((many.low, many.high), (39.0, 41.0));
     }
 
     #[test]

@@ -200,10 +200,10 @@ impl Machine {
         let pid = os.spawn(infer).map_err(|e| e.to_string())?;
         let parts = Parts::new(facts, &limits, n);
         // Of a mix each program has instructions of its own, and no region is a request.
-        let plan = if parts.list.is_empty() {
-            Plan::new(limits, facts.request.is_none(), seed)
-        } else {
-            Plan::of_mix(limits)?
+        let plan = match &options.regions {
+            _ if !parts.list.is_empty() => Plan::of_mix(limits)?,
+            Some(regions) => Plan::of_regions(regions, facts.request.is_none()),
+            None => Plan::new(limits, facts.request.is_none(), seed),
         };
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
@@ -241,7 +241,11 @@ impl Machine {
                 .then(TouchFilter::new),
             snoops: Vec::new(),
             effects: Effects::default(),
-            measured: Measured::new(options.interval, limits.sample.map(|s| s.length), n),
+            measured: if options.regions.is_some() {
+                Measured::of_regions(options.interval, n)
+            } else {
+                Measured::new(options.interval, limits.sample.map(|s| s.length), n)
+            },
             plan,
             parts,
             executed: Work::default(),

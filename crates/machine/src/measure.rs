@@ -1,6 +1,6 @@
 //! The measured part: differences of counters, samples, intervals.
 
-use pagewalk_stats::{Row, Tree};
+use pagewalk_stats::{Row, Spread, Tree};
 use pagewalk_units::Cycle;
 
 use crate::estimate::{SampleCounts, UnknownOf, unknown_since};
@@ -33,6 +33,8 @@ pub(crate) struct Measured {
     /// Of each sample of whole length: one that the end of the measured part has cut is no
     /// sample of the same population.
     pub(crate) samples: Vec<SampleCounts>,
+    /// Of each of these the histograms, where they weigh differently.
+    pub(crate) spreads: Option<Vec<Vec<Spread>>>,
     /// Interval statistics.
     pub(crate) intervals: Intervals,
     every: Option<u64>,
@@ -49,6 +51,8 @@ struct Open {
     executed: Work,
     /// The counters then, if it is a sample.
     first: Option<(Tree, UnknownOf)>,
+    /// What it has counted up to the last snapshot, if its histograms are kept.
+    sum: Option<Tree>,
     /// Start of the interval that runs; of the phase, without intervals.
     last: Snapshot,
     /// Number of that interval in the phase.
@@ -64,6 +68,14 @@ fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
         .unwrap_or(0)
 }
 
+/// Adds what was counted next.
+fn add(sum: &mut Option<Tree>, part: Tree) {
+    match sum {
+        None => *sum = Some(part),
+        Some(sum) => sum.go_on(&part),
+    }
+}
+
 impl Measured {
     pub(crate) fn new(every: Option<u64>, sample: Option<u64>, cores: usize) -> Self {
         Measured {
@@ -72,10 +84,19 @@ impl Measured {
             cycles: 0,
             work: Work::default(),
             samples: Vec::new(),
+            spreads: None,
             intervals: Intervals::default(),
             every: every.filter(|&n| n > 0),
             sample,
             open: None,
+        }
+    }
+
+    /// Of regions, whatever their lengths: each is a sample, whose histograms are kept as well.
+    pub(crate) fn of_regions(every: Option<u64>, cores: usize) -> Self {
+        Measured {
+            spreads: Some(Vec::new()),
+            ..Measured::new(every, Some(1), cores)
         }
     }
 
@@ -92,6 +113,7 @@ impl Measured {
                 let spreads = vec![];
                 (Tree { rows, spreads }, now.unknown)
             }),
+            sum: None,
             last: now,
             number: 0,
         });
@@ -100,7 +122,7 @@ impl Measured {
     /// Closes the measured phase; its cycles an instruction, if it had any.
     pub(crate) fn end(&mut self, now: &Snapshot) -> Option<f64> {
         self.stretch(now, false);
-        let open = self.open.take()?;
+        let mut open = self.open.take()?;
         for (sum, (t, b)) in self
             .core_cycles
             .iter_mut()
@@ -125,6 +147,9 @@ impl Measured {
                 values: now.tree.values_since(first),
                 unknown: unknown_since(&now.unknown, unknown),
             });
+            if let (Some(kept), Some(sum)) = (&mut self.spreads, open.sum.take()) {
+                kept.push(sum.spreads);
+            }
         }
         Some(cycles as f64 / instructions as f64)
     }
@@ -132,7 +157,7 @@ impl Measured {
     /// What was counted since the last snapshot belongs to the measured part, and is
     /// an interval, which has its `whole` length or not.
     fn stretch(&mut self, now: &Snapshot, whole: bool) {
-        let Some(open) = &self.open else { return };
+        let Some(open) = &mut self.open else { return };
         let part = now.tree.since(&open.last.tree);
         let work = now.executed - open.last.executed;
         // After the border of an interval a program may end, which is counted, too.
@@ -146,10 +171,10 @@ impl Measured {
             };
             self.intervals.push(stretch, &part);
         }
-        match &mut self.tree {
-            None => self.tree = Some(part),
-            Some(sum) => sum.go_on(&part),
+        if self.spreads.is_some() {
+            add(&mut open.sum, part.clone());
         }
+        add(&mut self.tree, part);
     }
 
     /// Instructions until the next interval ends; `u64::MAX` without intervals.

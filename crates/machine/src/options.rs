@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::limits::Limits;
+use crate::regions::Regions;
 
 /// A design to run: its name, what it says of itself, and the whole configuration.
 #[derive(Clone, Debug)]
@@ -115,6 +116,9 @@ pub struct Options {
     /// Take samples of the measured part until the numbers are as sure as this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
+    /// Of a trace: these regions stand for the whole, and nothing else is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regions: Option<Regions>,
     /// Seed of the machine's and the program's random choices.
     pub seed: u64,
     /// Host threads; `None`: one for each host core, at most one a design.
@@ -143,6 +147,7 @@ impl Default for Options {
             machine: Machines::default(),
             limits: Limits::default(),
             precision: None,
+            regions: None,
             seed: DEFAULT_SEED,
             host_threads: None,
             interval: None,

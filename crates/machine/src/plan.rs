@@ -3,7 +3,8 @@
 use pagewalk_units::{Rng, rng};
 use rand::RngExt;
 
-use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample};
+use crate::limits::{Limits, SAMPLE_LEAD_IN, Sample, Warming};
+use crate::regions::{Places, Regions};
 use crate::work::Work;
 
 /// What the machine does with the instructions that come now.
@@ -68,7 +69,7 @@ impl Phase {
     }
 
     /// Whether it lies behind skipping and warm-up.
-    fn is_measured_part(self) -> bool {
+    pub(crate) fn is_measured_part(self) -> bool {
         matches!(
             self,
             Phase::Measure
@@ -87,15 +88,35 @@ impl Phase {
 }
 
 /// What a machine needs of its program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Needs {
     /// Which pages it touches.
     Pages,
     /// Which lines it uses that it did not use a moment before.
     Lines,
     /// All of it.
-    #[default]
     Ops,
+}
+
+/// A sample and, in `gap` instructions, what comes before it, the last one first. Without a
+/// `warming` all warms.
+pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Phase, u64); 5] {
+    let mut gap = gap;
+    let mut take = |most: u64| {
+        let taken = most.min(gap);
+        gap -= taken;
+        taken
+    };
+    let lead_in = take(warming.map_or(SAMPLE_LEAD_IN, |_| Warming::LEAD_IN));
+    let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
+    let followed = take(warming.map_or(0, |w| w.followed.unwrap_or(u64::MAX)));
+    [
+        (Phase::SampleMeasure, length),
+        (Phase::SampleLeadIn, lead_in),
+        (Phase::SampleWarm, warmed),
+        (Phase::SampleFollow, followed),
+        (Phase::SampleSkip, gap),
+    ]
 }
 
 /// Where samples lie in their periods, and what comes before each.
@@ -148,27 +169,37 @@ impl Samples {
             // Each place of the period is as likely as any other, so that no rhythm of the
             // program's own decides what is seen of it. The first has its lead-in before it.
             Some(_) => {
-                let first = if self.period == 0 { SAMPLE_LEAD_IN } else { 0 };
-                self.draws.random_range(first..=period - length)
+                let last = period - length;
+                let first = if self.period == 0 {
+                    Warming::LEAD_IN
+                } else {
+                    0
+                };
+                self.draws.random_range(first.min(last)..=last)
             }
         };
-        let mut gap = self.period + at - self.done;
-        let mut take = |most: u64| {
-            let taken = most.min(gap);
-            gap -= taken;
-            taken
-        };
-        let lead_in = take(SAMPLE_LEAD_IN);
-        let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
-        let followed = take(warming.map_or(0, |w| w.followed.unwrap_or(u64::MAX)));
-        self.next = vec![
-            (Phase::SampleMeasure, length),
-            (Phase::SampleLeadIn, lead_in),
-            (Phase::SampleWarm, warmed),
-            (Phase::SampleFollow, followed),
-            (Phase::SampleSkip, gap),
-        ];
+        let gap = self.period + at - self.done;
+        self.next = stretches(gap, length, warming).to_vec();
         self.period += period;
+    }
+}
+
+/// What is measured of a part that is not measured all.
+#[derive(Clone, Debug)]
+enum Layout {
+    /// A sample of each period.
+    Periodic(Samples),
+    /// Regions, each in its place.
+    Places(Places),
+}
+
+impl Layout {
+    /// The next part of the run and its length; nothing when all places were visited.
+    fn next(&mut self) -> Option<(Phase, u64)> {
+        match self {
+            Layout::Periodic(samples) => Some(samples.next()),
+            Layout::Places(places) => places.next(),
+        }
     }
 }
 
@@ -183,7 +214,7 @@ pub(crate) struct Plan {
     pub(crate) left: Work,
     /// What of the measured part no sample, or stretch before one, has been given yet.
     part_left: Work,
-    samples: Option<Samples>,
+    samples: Option<Layout>,
     /// Between two regions of interest: the phase that the next one goes on with.
     outside: Option<(Phase, Work)>,
 }
@@ -191,13 +222,24 @@ pub(crate) struct Plan {
 impl Plan {
     /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
+        let samples = limits.sample.map(|s| Samples::new(s, seed));
+        Plan::laid_out(limits, regions, samples.map(Layout::Periodic))
+    }
+
+    /// From one of `places` to the next, and no further. `regions`: as for [`Plan::new`].
+    pub(crate) fn of_regions(places: &Regions, regions: bool) -> Self {
+        let places = Layout::Places(Places::new(places));
+        Plan::laid_out(Limits::default(), regions, Some(places))
+    }
+
+    fn laid_out(limits: Limits, regions: bool, samples: Option<Layout>) -> Self {
         let mut plan = Plan {
             limits,
             regions,
             phase: Phase::UntilRoi,
             left: Work::FOREVER,
             part_left: Work::FOREVER,
-            samples: limits.sample.map(|s| Samples::new(s, seed)),
+            samples,
             outside: None,
         };
         if !limits.roi {
@@ -274,10 +316,10 @@ impl Plan {
 
     fn sample_part(&mut self) -> (Phase, Work) {
         let over = self.part_left.is_over();
-        let Some(samples) = self.samples.as_mut().filter(|_| !over) else {
+        let samples = self.samples.as_mut().filter(|_| !over);
+        let Some((phase, length)) = samples.and_then(Layout::next) else {
             return (Phase::Done, Work::FOREVER);
         };
-        let (phase, length) = samples.next();
         let left = Work {
             instructions: length.min(self.part_left.instructions),
             ..self.part_left
@@ -293,6 +335,9 @@ impl Plan {
     pub(crate) fn advance(&mut self, done: Work) -> bool {
         let before = self.phase;
         self.left = self.left.less(done);
+        if let Some(Layout::Places(places)) = &mut self.samples {
+            places.pass(done.instructions);
+        }
         if self.phase.is_measured_part() {
             self.part_left = self.part_left.less(Work {
                 instructions: 0,
@@ -339,6 +384,14 @@ impl Plan {
             (self.phase, self.left) = (Phase::Done, Work::FOREVER);
         }
         over
+    }
+
+    /// The number of the region that is not measured to its end, from 1, and of how many.
+    pub(crate) fn unfinished_region(&self) -> Option<(usize, usize)> {
+        match &self.samples {
+            Some(Layout::Places(places)) if self.phase != Phase::Done => Some(places.number()),
+            _ => None,
+        }
     }
 
     /// Whether nothing has been measured yet, nor could be: not between two regions.

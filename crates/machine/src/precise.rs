@@ -3,7 +3,7 @@
 use pagewalk_units::nearest;
 
 use crate::estimate::Interval;
-use crate::limits::{SAMPLE_LEAD_IN, Sample, Warming};
+use crate::limits::{Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, RunResult};
 use crate::run::RunError;
@@ -14,17 +14,21 @@ use crate::summary::{self, MetricDefinition};
 const LENGTH: u64 = 20_000;
 /// Instructions before a sample that warm all there is. What lies between two samples is followed
 /// by lines.
-const WARMED: u64 = 50_000;
-/// Samples of the first pass over the program.
+pub(crate) const WARMED: u64 = 50_000;
+/// Samples of the first pass over the program, at least. Of a long run there are more, as far as
+/// they are a small share of what it takes to follow the program, which a second pass takes again.
 const FIRST: u64 = 200;
+/// That share of the instructions.
+const FIRST_SHARE: u64 = 20;
 /// Passes at most: each has as many samples as the one before says that there have to be.
 const PASSES: u32 = 4;
 /// Of what is not sure enough, samples are taken that make it surer than asked for: their spread
 /// is an estimate, too.
 const MORE: f64 = 1.2;
-/// Misses for 1000 instructions below which they cost next to nothing, however many percent they
-/// may be wrong.
-const FEW_MISSES: f64 = 0.1;
+/// Misses for 1000 instructions below which it is a share of these, not of their own number, that
+/// they have to be sure to: 2 % of one miss are a few thousandths of a cycle an instruction, however
+/// many percent of a tenth of a miss they may be.
+const FEW_MISSES: f64 = 1.0;
 /// The numbers that have to be sure where nobody names any.
 const METRICS: [&str; 2] = ["ipc", "l2_tlb_mpki"];
 
@@ -47,15 +51,7 @@ pub(crate) fn run(
         )));
     }
     for name in &wanted.metrics {
-        let is = |m: &MetricDefinition| m.name == name;
-        if !summary::measured_metrics().any(|m| is(&m)) {
-            let names = summary::measured_metrics().map(|m| m.name);
-            let like =
-                nearest(name, names).map_or(String::new(), |n| format!("; did you mean {n}?"));
-            return Err(user(format!(
-                "--precision: there is no number {name} that is measured{like} Expected one such as ipc or l2_tlb_mpki"
-            )));
-        }
+        refuse_unless_rate(name).map_err(user)?;
     }
     let Some(total) = limits.instructions else {
         return Err(user(
@@ -73,15 +69,15 @@ pub(crate) fn run(
         warmed: WARMED,
     });
     // What a sample costs at the speed of simulation, about.
-    let price = length + SAMPLE_LEAD_IN + warming.warmed / 2;
-    let mut samples = FIRST;
+    let price = length + Warming::LEAD_IN + warming.warmed / 2;
+    let mut samples = (total / (FIRST_SHARE * price)).max(FIRST);
     let mut spec = spec.clone();
     // A live program would do again what it has done.
-    let passes = match spec.source {
+    let mut passes_left = match spec.source {
         Some(SourceSpec::Program { .. }) => 1,
         _ => PASSES,
     };
-    for pass in 1.. {
+    loop {
         let all = samples.saturating_mul(price) >= total / 2;
         spec.options.limits.sample = (!all).then(|| Sample {
             length,
@@ -89,65 +85,183 @@ pub(crate) fn run(
             warming: Some(warming),
         });
         let mut result = once(&spec)?;
+        passes_left -= 1;
         if all || result.partial {
             return Ok(result);
         }
-        match worst(&result.designs, wanted) {
-            Some((ratio, _)) if ratio <= 1.0 => return Ok(result),
-            Some((ratio, _)) if pass < passes => {
-                samples = (samples as f64 * ratio * ratio * MORE).ceil() as u64;
-            }
-            Some((ratio, what)) => {
-                result.warnings.push(format!(
-                    "{what} is within {:.1} %, not within the {:.1} % asked for: take more instructions, or simulate all (no --precision)",
-                    100.0 * ratio * wanted.within,
-                    100.0 * wanted.within
-                ));
-                return Ok(result);
-            }
-            None => {
-                result.warnings.push(
-                    "--precision: there were fewer than two samples, so nothing says how sure the numbers are: take more instructions".to_owned(),
-                );
-                return Ok(result);
-            }
+        let found = doubts(&result.designs, wanted);
+        let Some(found) = found else {
+            result.warnings.push(
+                "--precision: there were fewer than two samples, so nothing says how sure the numbers are: take more instructions".to_owned(),
+            );
+            return Ok(result);
+        };
+        let worst = found.worst.filter(|doubt| doubt.ratio > 1.0);
+        if let Some(Doubt {
+            more: Some(times), ..
+        }) = worst
+            && passes_left > 0
+        {
+            samples = (samples as f64 * times * MORE).ceil() as u64;
+            continue;
         }
+        let told = worst.map(|doubt| doubt.told(wanted.within));
+        result.warnings.extend(told);
+        result.warnings.extend(found.unmeasured);
+        return Ok(result);
     }
-    unreachable!("the last pass returns")
 }
 
-/// The number that is least sure: how many times wider its interval is than wanted, and what it is.
-/// Nothing where there are not enough samples.
-fn worst(designs: &[DesignResult], wanted: &Precision) -> Option<(f64, String)> {
-    let mut worst: Option<(f64, String)> = None;
-    for d in designs {
-        let sampling = d.sampling.as_ref()?;
-        let mut consider = |interval: &Interval, least: f64, what: String| {
-            let ratio = interval.half() / (wanted.within * interval.value.abs().max(least));
-            if ratio.is_finite() && worst.as_ref().is_none_or(|w| ratio > w.0) {
-                worst = Some((ratio, what));
+/// Of a number's name, that it is one that samples give an estimate of.
+fn refuse_unless_rate(name: &str) -> Result<(), String> {
+    let expected = "expected one that does not grow with the run, such as ipc or l2_tlb_mpki";
+    let is = |m: &MetricDefinition| m.name == name;
+    if summary::rates().any(|m| is(&m)) {
+        return Ok(());
+    }
+    if summary::metrics().any(|m| is(&m)) {
+        return Err(format!(
+            "--precision: samples say nothing of {name}, which is of the whole run; {expected}"
+        ));
+    }
+    let like = nearest(name, summary::rates().map(|m| m.name));
+    let like = like.map_or(String::new(), |n| format!(" (did you mean {n}?)"));
+    Err(format!(
+        "--precision: there is no number {name}{like}; {expected}"
+    ))
+}
+
+/// A number that may not be sure enough.
+struct Doubt {
+    what: String,
+    /// How many times wider its interval is than wanted.
+    ratio: f64,
+    /// How many times as many samples make it as narrow as wanted; nothing where no number does,
+    /// because of what is not known of each sample.
+    more: Option<f64>,
+}
+
+impl Doubt {
+    fn told(&self, within: f64) -> String {
+        let way = match self.more {
+            Some(_) => "take more instructions",
+            None => {
+                "what was passed over before the samples makes it so, and more samples do not help: follow it (--sample LENGTH/PERIOD:all+50K)"
             }
         };
-        let named = wanted.metrics.iter().map(String::as_str);
-        let defaults = METRICS
-            .iter()
-            .copied()
-            .filter(|_| wanted.metrics.is_empty());
-        for name in named.chain(defaults) {
-            // A mean over nothing has no meaning, and so no interval.
+        format!(
+            "{} is within {:.1} %, not within the {:.1} % asked for: {way}, or simulate all (no --precision)",
+            self.what,
+            100.0 * self.ratio * within,
+            100.0 * within
+        )
+    }
+}
+
+/// What of the numbers that are wanted is not sure.
+#[derive(Default)]
+struct Doubts {
+    /// The least sure one.
+    worst: Option<Doubt>,
+    /// Sentences on those that have no value.
+    unmeasured: Vec<String>,
+}
+
+impl Doubts {
+    fn consider(&mut self, what: String, interval: &Interval, least: f64, within: f64) {
+        let wanted = within * interval.value.abs().max(least);
+        // A number that is nothing in all samples is as sure as it gets.
+        let ratio = |half: f64| if half > 0.0 { half / wanted } else { 0.0 };
+        let whole = ratio(interval.half());
+        if self.worst.as_ref().is_none_or(|w| whole > w.ratio) {
+            let spread = ratio(interval.spread);
+            let room = 1.0 - (whole - spread);
+            self.worst = Some(Doubt {
+                what,
+                ratio: whole,
+                more: (room > 0.0).then(|| (spread / room).powi(2)),
+            });
+        }
+    }
+}
+
+/// What of the numbers of `designs` is not sure; nothing where there are not enough samples.
+fn doubts(designs: &[DesignResult], wanted: &Precision) -> Option<Doubts> {
+    let mut found = Doubts::default();
+    let named = wanted.metrics.iter().map(String::as_str);
+    let defaults = METRICS.into_iter().filter(|_| wanted.metrics.is_empty());
+    let names: Vec<&str> = named.chain(defaults).collect();
+    for d in designs {
+        let sampling = d.sampling.as_ref()?;
+        for name in &names {
+            let what = format!("{name} of {}", d.name);
             let Some(interval) = sampling.metrics.get(name) else {
+                found.unmeasured.push(format!(
+                    "{what} has no value in the samples, so nothing says how sure it is"
+                ));
                 continue;
             };
-            let least = if name.ends_with("mpki") {
+            let least = if name.ends_with("_mpki") {
                 FEW_MISSES
             } else {
                 0.0
             };
-            consider(interval, least, format!("{name} of {}", d.name));
+            found.consider(what, interval, least, wanted.within);
         }
         if let Some(speedup) = &sampling.speedup {
-            consider(speedup, 0.0, format!("the speedup of {}", d.name));
+            let what = format!("the speedup of {}", d.name);
+            found.consider(what, speedup, 0.0, wanted.within);
         }
     }
-    Some(worst.unwrap_or((0.0, String::new())))
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Doubts, refuse_unless_rate};
+    use crate::estimate::Interval;
+
+    fn doubt(half: f64, spread: f64) -> super::Doubt {
+        let mut found = Doubts::default();
+        let interval = Interval {
+            value: 10.0,
+            low: 10.0 - half,
+            high: 10.0 + half,
+            spread,
+        };
+        found.consider("ipc of radix".to_owned(), &interval, 0.0, 0.02);
+        found.worst.unwrap()
+    }
+
+    #[test]
+    fn twice_as_wide_takes_four_times_the_samples() {
+        let d = doubt(0.4, 0.4);
+        assert!((d.ratio - 2.0).abs() < 1e-12);
+        assert!((d.more.unwrap() - 4.0).abs() < 1e-12);
+        // Half of what is wanted is not known of the samples either, which leaves half.
+        let d = doubt(0.3, 0.2);
+        assert!((d.ratio - 1.5).abs() < 1e-12);
+        assert!((d.more.unwrap() - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_more_samples_do_not_mend_asks_for_none() {
+        let d = doubt(0.5, 0.2);
+        assert!(d.more.is_none());
+        let told = d.told(0.02);
+        assert!(
+            told.contains("within 5.0 %") && told.contains("follow"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn only_what_samples_estimate_can_be_asked_for() {
+        assert!(refuse_unless_rate("walk_cycles_mean").is_ok());
+        let sum = refuse_unless_rate("cycles").unwrap_err();
+        assert!(sum.contains("of the whole run"), "{sum}");
+        assert!(refuse_unless_rate("energy_per_instruction").is_err());
+        let typo = refuse_unless_rate("ipcs").unwrap_err();
+        assert!(typo.contains("did you mean ipc"), "{typo}");
+    }
 }

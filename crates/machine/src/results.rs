@@ -13,6 +13,7 @@ use crate::intervals::{HistogramResult, IntervalsResult, histograms};
 use crate::limits::Limits;
 use crate::machine::{Account, Machine, Outcome};
 use crate::options::{Design, Machines, OnMachine, Options};
+use crate::regions::{self, Regions, RegionsResult};
 use crate::summary::{self, Metric, Share};
 use crate::warnings::warnings;
 
@@ -31,6 +32,9 @@ pub struct RunResult {
     pub machine: Machines,
     /// What was measured.
     pub limits: Limits,
+    /// What stands for the whole, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regions: Option<Regions>,
     /// What the reader should know before using the numbers.
     pub warnings: Vec<String>,
     /// Files asked for that could not be written, and why.
@@ -175,6 +179,9 @@ pub struct DesignResult {
     pub intervals: Option<IntervalsResult>,
     /// The estimate from samples.
     pub sampling: Option<Sampling>,
+    /// What stands for the whole: all other numbers are those of these regions, each by its weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regions: Option<RegionsResult>,
     /// What that was made of.
     #[serde(skip)]
     samples: Vec<SampleCounts>,
@@ -367,11 +374,16 @@ fn design_result(
     design: &Design,
     machine: &Machine,
     stream: usize,
-    mappings: bool,
+    options: &Options,
 ) -> DesignResult {
     let m = &machine.measured;
     let empty = Tree::default();
-    let tree = m.tree.as_ref().unwrap_or(&empty);
+    let weigh = |of: &Regions| regions::weigh(of, m);
+    let weighed = options.regions.as_ref().and_then(weigh);
+    let (tree, work, cycles) = match &weighed {
+        Some(w) => (&w.tree, w.work, w.cycles),
+        None => (m.tree.as_ref().unwrap_or(&empty), m.work, m.cycles),
+    };
     let since_boot = machine.kernel_tree();
     let (status, message) = match &machine.outcome {
         Some(Outcome::Complete) => ("complete", None),
@@ -386,8 +398,8 @@ fn design_result(
     let prices = Prices::new(&design.config).ok();
     let energy = prices.as_ref().filter(|_| m.tree.is_some()).map(|p| {
         let account = p.account(tree);
-        let totals = account.totals(tree, m.cycles);
-        (totals, account.result(totals, tree, m.cycles))
+        let totals = account.totals(tree, cycles);
+        (totals, account.result(totals, tree, cycles))
     });
     let (totals, energy) = energy.unzip();
     DesignResult {
@@ -399,7 +411,7 @@ fn design_result(
         config: design.config.clone(),
         summary: if m.tree.is_some() {
             let clock = design.on.as_ref().map(|_| design.config.frequency_ghz);
-            summary::summarise(tree, Some(&since_boot), m.work, m.cycles, totals, clock)
+            summary::summarise(tree, Some(&since_boot), work, cycles, totals, clock)
         } else {
             vec![]
         },
@@ -418,12 +430,18 @@ fn design_result(
         stats: statistics(tree),
         since_boot: statistics(&since_boot),
         histograms: histograms(tree),
-        mappings: mappings.then(|| machine.os.mappings()),
+        mappings: options.mappings.then(|| machine.os.mappings()),
         intervals: m.intervals.result(prices.as_ref()),
-        sampling: estimate::estimate(&m.samples, tree),
+        sampling: match options.regions {
+            None => estimate::estimate(&m.samples, tree),
+            // They are chosen, not drawn: no interval follows from how they differ.
+            Some(_) => None,
+        },
         samples: m.samples.clone(),
+        regions: weighed.as_ref().map(|w| w.result.clone()),
         stream,
-        impossible: summary::impossible(tree),
+        // Of what was counted: weighted, events that belong together are rounded one by one.
+        impossible: summary::impossible(m.tree.as_ref().unwrap_or(&empty)),
         simulated: machine.simulated,
         refused: match &machine.refused {
             (0, _) | (_, None) => None,
@@ -457,7 +475,7 @@ pub(crate) fn run_result<'a>(
         } else {
             &mut designs
         };
-        into.push(design_result(design, machine, stream, options.mappings));
+        into.push(design_result(design, machine, stream, options));
     }
     compare(&mut designs);
     let mut warnings = warnings(facts, &designs);
@@ -500,6 +518,7 @@ pub(crate) fn run_result<'a>(
         },
         machine: options.machine.clone(),
         limits: options.limits,
+        regions: options.regions.clone(),
         warnings,
         failed_files: Vec::new(),
         host: Host {

@@ -12,6 +12,7 @@ use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
 use crate::plan::Plan;
+use crate::regions::Regions;
 use crate::results::{self, RunResult};
 
 /// How far a run is.
@@ -68,6 +69,12 @@ pub fn run(
     options.limits.validate().map_err(RunError::User)?;
     check(designs, &streams)?;
     let facts: Vec<Facts> = streams.iter().map(|s| s.program.facts()).collect();
+    if let Some(regions) = &options.regions {
+        regions.validate(options).map_err(RunError::User)?;
+        for f in &facts {
+            regions.are_of(f).map_err(RunError::User)?;
+        }
+    }
     let room = (!options.ignore_memory).then(available_memory).flatten();
     let mut lanes: Vec<Option<Lane>> = designs.iter().map(|_| None).collect();
     for (stream, s) in streams.iter().enumerate() {
@@ -112,7 +119,10 @@ pub fn run(
         stop: AtomicBool::new(false),
         panicked: AtomicBool::new(false),
     };
-    let total = Plan::total(&options.limits).or(facts[0].instructions);
+    let regions_end = options.regions.as_ref().map(Regions::end);
+    let total = regions_end
+        .or(Plan::total(&options.limits))
+        .or(facts[0].instructions);
     workers.run(host_threads, &mut |w| {
         progress(&w.progress(designs, total, start))
     })?;

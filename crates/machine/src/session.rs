@@ -140,6 +140,9 @@ pub struct Installation {
     pub plugin: PathBuf,
 }
 
+/// Why no other program has regions.
+const NO_TRACE: &str = "--regions: regions are places of a trace; expected --trace, with the trace that they are of ('pagewalk record' makes one of any program)";
+
 fn user(e: impl std::fmt::Display) -> RunError {
     RunError::User(e.to_string())
 }
@@ -400,6 +403,12 @@ impl Installation {
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
+        if let Some(regions) = &spec.options.regions {
+            if !matches!(spec.source, None | Some(SourceSpec::Trace { .. })) {
+                return Err(RunError::User(NO_TRACE.to_owned()));
+            }
+            regions.validate(&spec.options).map_err(user)?;
+        }
         match &spec.options.precision {
             None => self.run_once(spec, progress),
             Some(wanted) => precise::run(spec, wanted, &mut |s| self.run_once(s, progress)),
@@ -503,6 +512,9 @@ impl Installation {
             return Err(RunError::User(
                 "--precision: a program of your own is run once, and this may take several passes; expected --sample, such as 20K/1M:all+50K".to_owned(),
             ));
+        }
+        if spec.options.regions.is_some() {
+            return Err(RunError::User(NO_TRACE.to_owned()));
         }
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {

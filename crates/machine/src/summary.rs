@@ -48,11 +48,20 @@ pub struct MetricDefinition {
     value: Value,
 }
 
+impl MetricDefinition {
+    /// Whether it is a number of events for 1000 instructions.
+    pub(crate) fn is_mpki(&self) -> bool {
+        self.name.ends_with("_mpki")
+    }
+}
+
 /// What a metric is computed from.
 #[derive(Clone, Copy)]
 enum Value {
-    /// The counters of the measured part.
+    /// The counters of the measured part: what grows with it, or is told of its end.
     Measured(fn(&Counted<'_>) -> Option<f64>),
+    /// The same, and does not grow with it: each part of it gives an estimate.
+    Rate(fn(&Counted<'_>) -> Option<f64>),
     /// What page tables counted since the machine booted.
     Tables(fn(&Tree) -> Option<f64>),
     /// The same as the first, and the clock in GHz: told where machines are compared.
@@ -66,6 +75,18 @@ struct Counted<'a> {
     cycles: f64,
     /// All, dynamic and static energy, nJ.
     energy: Option<[f64; 3]>,
+}
+
+impl<'a> Counted<'a> {
+    fn new(tree: &'a Tree, work: Work, cycles: u64, energy: Option<Totals>) -> Self {
+        Counted {
+            tree,
+            instructions: work.instructions as f64,
+            requests: work.requests as f64,
+            cycles: cycles as f64,
+            energy: energy.map(Totals::nanojoules),
+        }
+    }
 }
 
 /// `core.3`, and nothing below it.
@@ -134,7 +155,7 @@ const GENERAL: &[MetricDefinition] = &[
         name: "ipc",
         unit: "instructions/cycle",
         meaning: "Instructions of all threads a cycle",
-        value: Value::Measured(|c| ratio(c.instructions, c.cycles)),
+        value: Value::Rate(|c| ratio(c.instructions, c.cycles)),
     },
     MetricDefinition {
         name: "requests",
@@ -146,13 +167,13 @@ const GENERAL: &[MetricDefinition] = &[
         name: "cycles_per_request",
         unit: "cycles/request",
         meaning: "Cycles of the measured part for each request that ended in it",
-        value: Value::Measured(|c| ratio(c.cycles, c.requests)),
+        value: Value::Rate(|c| ratio(c.cycles, c.requests)),
     },
     MetricDefinition {
         name: "instructions_per_request",
         unit: "instructions/request",
         meaning: "Instructions of all threads for each request that ended in the measured part",
-        value: Value::Measured(|c| ratio(c.instructions, c.requests)),
+        value: Value::Rate(|c| ratio(c.instructions, c.requests)),
     },
     MetricDefinition {
         name: "memory_operands",
@@ -164,19 +185,19 @@ const GENERAL: &[MetricDefinition] = &[
         name: "l1d_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Entries fetched into the first-level data TLB, from the second level or by a walk, for 1000 instructions, as counters of hardware count its misses (AMD: L1 DTLB misses, 0xff45; Intel: dtlb_load_misses and dtlb_store_misses, stlb_hit and walk_completed). An access that waits for an entry on its way is not counted again, but in l1d_waits",
-        value: Value::Measured(|c| c.per_kilo(c.mmu("l1d_misses"))),
+        value: Value::Rate(|c| c.per_kilo(c.mmu("l1d_misses"))),
     },
     MetricDefinition {
         name: "l1i_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Entries fetched into the first-level instruction TLB, from the second level or by a walk, for 1000 instructions; an access that waits for an entry on its way is not counted again, but in l1i_waits",
-        value: Value::Measured(|c| c.per_kilo(c.mmu("l1i_misses"))),
+        value: Value::Rate(|c| c.per_kilo(c.mmu("l1i_misses"))),
     },
     MetricDefinition {
         name: "l2_tlb_mpki",
         unit: "misses/1000 instructions",
         meaning: "Translations that no TLB of the core had, for 1000 instructions: page walks, as counters of hardware count them (AMD: L2 DTLB misses, 0xf045, and L2 ITLB misses; Intel: walk_completed), and hits of an in-memory TLB, of an STB or of a prefetch buffer. One that waits for a walk or a lookup under way for the same page is not counted again, but in l2_waits",
-        value: Value::Measured(|c| c.per_kilo(c.l2_tlb_misses())),
+        value: Value::Rate(|c| c.per_kilo(c.l2_tlb_misses())),
     },
     MetricDefinition {
         name: "walks",
@@ -188,19 +209,19 @@ const GENERAL: &[MetricDefinition] = &[
         name: "walk_cycles_mean",
         unit: "cycles",
         meaning: "Mean time of a walk, from its start in a walker to its end",
-        value: Value::Measured(|c| ratio(c.mmu("walk_cycles"), c.mmu("walks"))),
+        value: Value::Rate(|c| ratio(c.mmu("walk_cycles"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "walk_reads_per_walk",
         unit: "reads",
         meaning: "Mean number of page-table reads of a walk",
-        value: Value::Measured(|c| ratio(c.mmu("walk_reads"), c.mmu("walks"))),
+        value: Value::Rate(|c| ratio(c.mmu("walk_reads"), c.mmu("walks"))),
     },
     MetricDefinition {
         name: "l1d_mpki",
         unit: "misses/1000 instructions",
         meaning: "Demand misses of the first-level data cache, for 1000 instructions",
-        value: Value::Measured(|c| {
+        value: Value::Rate(|c| {
             c.per_kilo(c.sum("l1d", "load_misses") + c.sum("l1d", "store_misses"))
         }),
     },
@@ -214,7 +235,7 @@ const GENERAL: &[MetricDefinition] = &[
         name: "branch_mpki",
         unit: "mispredictions/1000 instructions",
         meaning: "Mispredicted branches, for 1000 instructions",
-        value: Value::Measured(|c| c.per_kilo(c.core("mispredictions"))),
+        value: Value::Rate(|c| c.per_kilo(c.core("mispredictions"))),
     },
     MetricDefinition {
         name: "page_faults",
@@ -373,17 +394,11 @@ pub(crate) fn summarise(
     energy: Option<Totals>,
     clock: Option<f64>,
 ) -> Vec<Metric> {
-    let c = Counted {
-        tree,
-        instructions: work.instructions as f64,
-        requests: work.requests as f64,
-        cycles: cycles as f64,
-        energy: energy.map(Totals::nanojoules),
-    };
+    let c = Counted::new(tree, work, cycles, energy);
     metrics()
         .filter_map(|m| {
             let value = match m.value {
-                Value::Measured(value) => value(&c),
+                Value::Measured(value) | Value::Rate(value) => value(&c),
                 Value::Tables(value) => since_boot.and_then(value),
                 Value::Across(value) => value(&c, clock?),
             };
@@ -397,38 +412,25 @@ pub(crate) fn summarise(
         .collect()
 }
 
-/// The metrics of what a measured part counted, without its energy.
-pub(crate) fn measured_metrics() -> impl Iterator<Item = MetricDefinition> {
-    metrics().filter(|m| matches!(m.value, Value::Measured(_)))
+/// The metrics that do not grow with the measured part.
+pub(crate) fn rates() -> impl Iterator<Item = MetricDefinition> {
+    metrics().filter(|m| matches!(m.value, Value::Rate(_)))
 }
 
 /// Their values.
-pub(crate) fn measured(tree: &Tree, work: Work, cycles: u64) -> Vec<Option<f64>> {
-    let c = Counted {
-        tree,
-        instructions: work.instructions as f64,
-        requests: work.requests as f64,
-        cycles: cycles as f64,
-        energy: None,
+pub(crate) fn values_of_rates(tree: &Tree, work: Work, cycles: u64) -> Vec<Option<f64>> {
+    let c = Counted::new(tree, work, cycles, None);
+    let value = |m: MetricDefinition| match m.value {
+        Value::Rate(value) => Some(value(&c)),
+        Value::Measured(_) | Value::Tables(_) | Value::Across(_) => None,
     };
-    measured_metrics()
-        .map(|m| match m.value {
-            Value::Measured(value) => value(&c),
-            Value::Tables(_) | Value::Across(_) => None,
-        })
-        .collect()
+    metrics().filter_map(value).collect()
 }
 
 /// Cycles that a miss has cost, of what `estimate::UNKNOWN` names, as the cycle stack shares them
 /// out: one whose latency others hide costs little.
 pub(crate) fn prices(tree: &Tree) -> [f64; 7] {
-    let c = Counted {
-        tree,
-        instructions: 0.0,
-        requests: 0.0,
-        cycles: 0.0,
-        energy: None,
-    };
+    let c = Counted::new(tree, Work::default(), 0, None);
     let lost = |causes: &[&str]| causes.iter().map(|cause| c.sum("cycles", cause)).sum();
     let price = |causes: &[&str], events: f64| ratio(lost(causes), events).unwrap_or(0.0);
     let first = price(
@@ -486,13 +488,7 @@ pub(crate) fn cycle_stack(tree: &Tree) -> Vec<Share> {
 
 /// TLB misses without a walk, which no machine could have, as a sentence.
 pub(crate) fn impossible(tree: &Tree) -> Option<String> {
-    let c = Counted {
-        tree,
-        instructions: 0.0,
-        requests: 0.0,
-        cycles: 0.0,
-        energy: None,
-    };
+    let c = Counted::new(tree, Work::default(), 0, None);
     let l1 = c.mmu("l1d_misses") + c.mmu("l1i_misses");
     let walked = c.l2_tlb_misses() > 0.0 || c.mmu("walks_merged") > 0.0;
     (l1 > c.mmu("l2_hits") && !walked).then(|| {
@@ -502,11 +498,13 @@ pub(crate) fn impossible(tree: &Tree) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use pagewalk_cpu::CoreStats;
+    use pagewalk_memory::{CacheStats, DramStats};
     use pagewalk_mmu::{MmuStats, TlbStats};
     use pagewalk_os::OsStats;
-    use pagewalk_stats::Tree;
+    use pagewalk_stats::{Counters, Tree};
 
-    use super::{Metric, Work, summarise};
+    use super::{Metric, Work, summarise, values_of_rates};
 
     fn value(summary: &[Metric], name: &str) -> Option<f64> {
         summary.iter().find(|m| m.name == name)?.value
@@ -562,6 +560,44 @@ mod tests {
         assert_eq!(value(&summary, "l1d_tlb_mpki"), Some(50.0));
         assert_eq!(value(&summary, "l1i_tlb_mpki"), Some(20.0));
         assert_eq!(value(&summary, "l2_tlb_mpki"), Some(30.0));
+    }
+
+    #[test]
+    fn rates_do_not_grow_with_the_run() {
+        let mut tree = Tree::default();
+        tree.add("os", &OsStats::default());
+        for (path, counters) in [
+            ("core.0", &CoreStats::default() as &dyn Counters),
+            ("core.0.mmu", &MmuStats::default()),
+            ("core.0.l1d", &CacheStats::default()),
+            ("dram.0", &DramStats::default()),
+        ] {
+            tree.add(path, counters);
+        }
+        let values = |scale: u64| {
+            let mut tree = tree.clone();
+            for (at, row) in tree.rows.iter_mut().enumerate() {
+                row.value = (at as u64 + 100) * scale;
+            }
+            let work = Work {
+                instructions: 1000 * scale,
+                requests: 10 * scale,
+            };
+            let of_rates = values_of_rates(&tree, work, 2000 * scale);
+            let summary = summarise(&tree, None, work, 2000 * scale, None, None);
+            (of_rates, summary)
+        };
+        let (once, twice) = (values(1), values(2));
+        assert_eq!(once.0, twice.0);
+        assert!(once.0.iter().all(|v| v.is_some_and(|v| v > 0.0)));
+        let is_rate = |name| super::rates().any(|m| m.name == name);
+        for (one, two) in once.1.iter().zip(&twice.1) {
+            if let Some(value) = one.value
+                && !is_rate(one.name)
+            {
+                assert_eq!(two.value, Some(2.0 * value), "{}", one.name);
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a machine has done, or has still to do.
 
+use pagewalk_stream::{Op, Passed, flags};
+
 /// What a machine has done, all threads together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Work {
@@ -30,6 +32,23 @@ impl Work {
         Work {
             instructions: instructions.unwrap_or(u64::MAX),
             requests: requests.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What `op` adds.
+    #[inline]
+    pub(crate) fn of(op: &Op) -> Work {
+        Work {
+            instructions: u64::from(op.insns),
+            requests: u64::from(op.flags & flags::REQUEST != 0),
+        }
+    }
+
+    /// What was done by ops that are not there.
+    pub(crate) fn of_passed(passed: &Passed) -> Work {
+        Work {
+            instructions: passed.instructions,
+            requests: passed.requests,
         }
     }
 

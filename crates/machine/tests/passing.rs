@@ -93,6 +93,15 @@ fn text(mut result: RunResult) -> String {
     value.to_string()
 }
 
+/// A store that changes its address space.
+const STORE: [(&str, &str); 5] = [
+    ("keys", "3000"),
+    ("sets", "40"),
+    ("deletes", "20"),
+    ("resize", "yes"),
+    ("populate", "timed"),
+];
+
 fn spec(designs: &[&str], limits: serde_json::Value, set: &[&str]) -> RunSpec {
     serde_json::from_value(json!({
         "machine": "epyc-milan", "designs": designs, "limits": limits, "set": set,
@@ -122,18 +131,11 @@ fn results_are_those_of_a_program_that_gives_all_its_ops() {
 fn requests_regions_and_changes_of_the_address_space_too() {
     let skip = json!({"skip_requests": 777, "instructions": 20_000});
     let roi = json!({"roi": true, "skip": 50_000, "instructions": 20_000});
-    let store = [
-        ("keys", "3000"),
-        ("sets", "40"),
-        ("deletes", "20"),
-        ("resize", "yes"),
-        ("populate", "timed"),
-    ];
     let table = [("keys", "3000"), ("shortcut", "stlt")];
     let churn = [("rounds", "3"), ("arena", "4KiB")];
     for (name, params, limits, designs) in [
-        ("kv-hash", &store[..], &skip, &["radix", "thp"][..]),
-        ("kv-dense", &store, &skip, &["mehpt", "revelator"]),
+        ("kv-hash", &STORE[..], &skip, &["radix", "thp"][..]),
+        ("kv-dense", &STORE, &skip, &["mehpt", "revelator"]),
         ("kv-hash", &table, &skip, &["stlt"]),
         ("gups", &[], &skip, &["radix"]),
         ("gups", &[], &roi, &["thp"]),
@@ -196,13 +198,6 @@ fn so_it_is_with_recordings() {
     let skip = json!({"skip": 1_234_567, "warmup": 1000, "instructions": 20_000});
     let requests = json!({"skip_requests": 20_777, "instructions": 20_000});
     let roi = json!({"roi": true, "skip": 900_000, "instructions": 20_000});
-    let store = [
-        ("keys", "3000"),
-        ("sets", "40"),
-        ("deletes", "20"),
-        ("resize", "yes"),
-        ("populate", "timed"),
-    ];
     let churn = [("rounds", "30"), ("arena", "4KiB")];
     for (name, threads, params, limits, designs, set, least) in [
         (
@@ -236,7 +231,7 @@ fn so_it_is_with_recordings() {
         (
             "kv-hash",
             1,
-            &store,
+            &STORE,
             &skip,
             &["thp", "mehpt"],
             &[],

@@ -24,8 +24,8 @@ pub(crate) const OWNED: u64 = 1 << 51;
 /// Fetched by this cache's prefetcher while warming, which nobody counts, and not used since.
 const WARMED: u64 = 1 << 55;
 const GUESSED: u64 = PREFETCHED | SPECULATIVE | WARMED;
-/// In which stretch of the run the line was last used, in eight bits: one begins where something
-/// was passed over. 0 while nothing has been.
+/// In which stretch of the run the line was last used, in eight bits, or when the way was emptied,
+/// what was in it: one begins where something was passed over. 0: before all that are told apart.
 const EPOCH_SHIFT: u32 = 56;
 const EPOCH: u64 = 0xff << EPOCH_SHIFT;
 /// Where the line came from, in three bits.
@@ -97,8 +97,9 @@ pub(crate) struct Lines {
     pub news: bool,
     pub kinds: KindCounts,
     pub counts: CacheStats,
-    /// Of what is used now, as in a tag word.
+    /// The mark of what is used now, as in a tag word.
     epoch: u64,
+    /// What is not known because something was passed over.
     pub unknown: Unknown,
 }
 
@@ -225,8 +226,7 @@ impl Lines {
                 self.state.first_with_order(base, last, 0)
             }
             Replacement::Srrip | Replacement::SrripFp => {
-                let (from, most) = (self.state.byte(base), self.state.most(base));
-                self.state.first_with_order(base, most, from)
+                self.state.oldest(base, self.state.byte(base)).1
             }
         }
     }
@@ -338,10 +338,10 @@ impl Lines {
         self.unusual_hit(at, kind, now)
     }
 
-    /// A hit on a line on its way, or on one that was fetched by a guess.
+    /// A hit on a line on its way, on one that was fetched by a guess, or on one of before.
     #[inline(never)]
     fn unusual_hit(&mut self, at: Place, kind: Kind, now: Cycle) -> Hit {
-        self.unknown.hits += u64::from(self.is_of_before(at));
+        self.unknown.hits += u64::from(self.is_of_before(self.tag(at)));
         let pending = self.ready(at) > now;
         self.used(at, pending);
         if !pending {
@@ -374,14 +374,16 @@ impl Lines {
         ready
     }
 
-    /// Whether the line at `at` was not used since something was passed over.
-    fn is_of_before(&self, at: Place) -> bool {
-        (self.tag(at) ^ self.epoch) & EPOCH != 0
+    /// Whether what this tag word is of was not used since something was passed over.
+    #[inline(always)]
+    fn is_of_before(&self, tag: u64) -> bool {
+        (tag ^ self.epoch) & EPOCH != 0
     }
 
     /// Something was passed over: of what is here, nobody knows whether it still would be.
     pub fn pass_over(&mut self) {
         if self.epoch >> EPOCH_SHIFT == EPOCHS {
+            // All marks are in use: what has any is of before all that come.
             for set in 0..self.state.count() {
                 let base = self.state.base(set);
                 for way in 0..self.state.ways() {
@@ -481,10 +483,10 @@ impl Lines {
         let takes = ready.saturating_sub(asked).min(LONG);
         let old = self.put(line, flags, from, ready | takes << READY_BITS);
         self.counts.fills += 1;
-        self.counts.evictions += u64::from(old & LINE_MASK != EMPTY);
-        if (old ^ self.epoch) & EPOCH != 0 {
-            // What nobody asked for is no miss.
-            self.unknown.misses += u64::from(flags & GUESSED == 0);
+        let empty = old & LINE_MASK == EMPTY;
+        self.counts.evictions += u64::from(!empty);
+        if self.is_of_before(old) || empty && self.epoch != 0 {
+            self.fill_unknown(line, flags, old);
         }
         if (flags | old) & GUESSED != 0 {
             self.counts.prefetches_issued += u64::from(flags & PREFETCHED != 0);
@@ -492,6 +494,21 @@ impl Lines {
             self.gone(old);
         }
         Victim(old)
+    }
+
+    /// `line` came in place of `old`, which is of before or no line. Under LRU what is of before
+    /// goes first, so that elsewhere in the set there is more of it only behind an empty way.
+    #[cold]
+    fn fill_unknown(&mut self, line: u64, flags: u64, old: u64) {
+        // What nobody asked for is no miss: a guess, or what the level above has written.
+        let asked = flags & GUESSED == 0 && (self.own_level == Level::L1 || flags & DIRTY == 0);
+        if !asked {
+            return;
+        }
+        let base = self.base(line);
+        let mut tags = (0..self.state.ways()).map(|w| self.state.tag(base, self.state.way(w)));
+        let unknown = self.is_of_before(old) || tags.any(|tag| self.is_of_before(tag));
+        self.unknown.misses += u64::from(unknown);
     }
 
     #[inline(never)]
@@ -528,9 +545,9 @@ impl Lines {
 
     /// Takes the line at `at` out; gives its flags.
     pub fn remove(&mut self, at: Place) -> u64 {
-        // Known to be empty.
-        let empty = EMPTY | self.epoch;
-        let old = std::mem::replace(self.tag_mut(at), empty);
+        let old = self.tag(at);
+        // No better known than the line: the gap may have brought another here.
+        *self.tag_mut(at) = EMPTY | old & EPOCH;
         self.gone(old);
         match self.replacement {
             Replacement::Lru => self.make_last(at),
@@ -559,14 +576,11 @@ impl Lines {
         match self.replacement {
             Replacement::Lru => {
                 let last = (self.state.ways() - 1) as u8;
-                let way = self.state.first_with_order(base, last, 0);
-                self.state.renew(base, last);
-                way.expect("one way is the last")
+                self.state.take(base, last).expect("one way is the last")
             }
             Replacement::Srrip | Replacement::SrripFp => {
                 let from = self.state.byte(base);
-                let most = self.state.most(base);
-                let way = self.state.first_with_order(base, most, from);
+                let (most, way) = self.state.oldest(base, from);
                 let way = way.expect("one way has the most");
                 // Ageing all until one is at the end is adding what the oldest lacks.
                 let lacks = RRPV_MAX.saturating_sub(most);
@@ -612,3 +626,6 @@ impl Lines {
 fn print(line: u64) -> u8 {
     (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
+
+#[cfg(test)]
+mod marks_test;

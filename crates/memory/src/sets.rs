@@ -300,7 +300,7 @@ impl Sets {
 
     /// The highest order of a way.
     #[inline(always)]
-    pub fn most(&self, base: Base) -> u8 {
+    fn most(&self, base: Base) -> u8 {
         let ways = self.ways;
         if self.narrow() {
             return most_of_first(self.orders(base, 0), ways);
@@ -338,6 +338,27 @@ impl Sets {
         }
     }
 
+    /// Orders that are ranks of use: the way of rank `rank`, if there is one, which becomes the
+    /// first.
+    // With one question whether the set is narrow: of two, between which there may be a call,
+    // the host would answer both.
+    #[inline(always)]
+    pub fn take(&mut self, base: Base, rank: u8) -> Option<Way> {
+        if !self.narrow() {
+            return self.take_among_many(base, rank);
+        }
+        let with = u64::from(equal_bytes(self.orders(base, 0), rank)) & self.all;
+        renew_rank(self.orders_mut(base, 0), rank);
+        first_from(with, 0)
+    }
+
+    #[inline(never)]
+    fn take_among_many(&mut self, base: Base, rank: u8) -> Option<Way> {
+        let way = self.first_with_order(base, rank, 0);
+        self.renew(base, rank);
+        way
+    }
+
     /// Tells the host that the set at `base` is going to be searched.
     #[inline(always)]
     pub fn prefetch(&self, base: Base) {
@@ -356,15 +377,39 @@ impl Sets {
         }
     }
 
+    /// The highest order of a way, and the first way from way `from` on that has it, or else the
+    /// first.
+    #[inline(always)]
+    pub fn oldest(&self, base: Base, from: usize) -> (u8, Option<Way>) {
+        if !self.narrow() {
+            return self.oldest_of_many(base, from);
+        }
+        let orders = self.orders(base, 0);
+        let most = most_of_first(orders, self.ways);
+        let with = u64::from(equal_bytes(orders, most)) & self.all;
+        (most, first_from(with, from))
+    }
+
+    #[inline(never)]
+    fn oldest_of_many(&self, base: Base, from: usize) -> (u8, Option<Way>) {
+        let most = self.most(base);
+        (most, self.first_with_order(base, most, from))
+    }
+
     /// The first way whose order is `order`, and of those the first from way
     /// `from` on, if there is one.
     #[inline(always)]
     pub fn first_with_order(&self, base: Base, order: u8, from: usize) -> Option<Way> {
-        let with = self.with_order(base, order);
-        let behind = with & (u64::MAX << from);
-        let ways = if behind != 0 { behind } else { with };
-        (with != 0).then(|| Way(ways.trailing_zeros() as usize))
+        first_from(self.with_order(base, order), from)
     }
+}
+
+/// Of the ways `with`, a bit for each, the first from way `from` on, or else the first.
+#[inline(always)]
+fn first_from(with: u64, from: usize) -> Option<Way> {
+    let behind = with & (u64::MAX << from);
+    let ways = if behind != 0 { behind } else { with };
+    (with != 0).then(|| Way(ways.trailing_zeros() as usize))
 }
 
 #[cfg(test)]

@@ -270,6 +270,16 @@ impl TlbLevel {
         Some((array, entry))
     }
 
+    /// Puts in a page that is not there and that nobody asked for: the level did not miss it.
+    pub fn fill_unasked(&mut self, arrival: &Arrival) {
+        let Some((array, _)) = self.place[arrival.mapping.size.index()] else {
+            return;
+        };
+        let unknown = self.arrays[array].unknown;
+        self.fill(arrival, Presence::ABSENT, true);
+        self.arrays[array].unknown = unknown;
+    }
+
     /// Puts a key into an array that does not have it; `page`: whose address was asked for.
     #[inline(never)]
     fn put(&mut self, held: u64, entry: Entry, counted: bool, array: usize, page: u64) {

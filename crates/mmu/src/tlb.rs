@@ -84,7 +84,7 @@ struct Slot {
     entry: Entry,
     set: u32,
     way: u16,
-    /// When it was last used, as the array's.
+    /// When it was last used, as the array's; of one that was emptied, what was in it.
     epoch: u16,
 }
 
@@ -120,8 +120,10 @@ pub(crate) struct Tlb {
     pub waits: u64,
     pub fills: u64,
     pub evictions: u64,
-    /// The stretch of the run since something was last passed over; 0 while nothing was.
+    /// The stretch of the run since something was last passed over; 0: before all that are told
+    /// apart.
     epoch: u16,
+    /// What is not known because something was passed over.
     pub unknown: Unknown,
 }
 
@@ -176,6 +178,7 @@ impl Tlb {
     /// Something was passed over: of what is here, nobody knows whether it still would be.
     pub fn pass_over(&mut self) {
         if u64::from(self.epoch) == EPOCHS {
+            // All marks are in use: what has any is of before all that come.
             self.slots.iter_mut().for_each(|s| s.epoch = 0);
             self.epoch = 0;
         }
@@ -358,9 +361,11 @@ impl Tlb {
         let s = &mut self.slots[slot];
         let old = std::mem::replace(&mut s.key, key);
         s.entry = entry;
-        if s.epoch != self.epoch {
+        let used = std::mem::replace(&mut s.epoch, self.epoch);
+        if used != self.epoch {
             self.unknown.misses += 1;
-            s.epoch = self.epoch;
+        } else if old == EMPTY && used != 0 {
+            self.fill_known_empty(set);
         }
         if old != EMPTY {
             self.evictions += u64::from(counted);
@@ -369,6 +374,15 @@ impl Tlb {
         self.held[size_of_key(key)] += 1;
         self.heads[set * self.chunks + way / CHUNK].prints[way % CHUNK] = print(key);
         slot
+    }
+
+    /// A way of `set` was filled that had been emptied since something was passed over. Under LRU
+    /// what is of before goes first, so that only here there may be more of it.
+    #[cold]
+    fn fill_known_empty(&mut self, set: usize) {
+        let slots = &self.slots[set * self.ways..][..self.ways];
+        let unknown = slots.iter().any(|s| s.epoch != self.epoch);
+        self.unknown.misses += u64::from(unknown);
     }
 
     fn clear(&mut self, slot: usize) {

@@ -110,6 +110,21 @@ fn without_a_buffer_it_goes_into_the_last_tlb() {
 }
 
 #[test]
+fn what_is_fetched_into_the_last_tlb_is_no_miss_that_might_have_been_a_hit() {
+    let mut b = Bench::new(0, 16);
+    b.mmu.pass_over(false);
+    for n in 0..4 {
+        b.read(n * APART, n * 1000);
+    }
+    assert_eq!(b.get("l2.main", "fills"), 4 + 1, "one ahead of them");
+    let [_, second] = b.mmu.unknown();
+    assert_eq!((second.hits, second.misses), (0, 4));
+    // It was brought since, so its use is known to be a hit.
+    assert_eq!(b.read(4 * APART, 4000).from, Source::L2);
+    assert_eq!(b.mmu.unknown()[1].hits, 0);
+}
+
+#[test]
 fn what_is_wrong_costs_walks_and_is_called_useless() {
     for buffer in [2, 0] {
         let mut b = Bench::new(buffer, 2);

@@ -1,6 +1,8 @@
 //! How often which value was seen: recorded in buckets of bounded number, kept
 //! as the list of those that are not empty.
 
+use std::collections::BTreeMap;
+
 use crate::Definition;
 
 /// Sub-buckets of an octave: a bucket's values lie within 1/32 of each other.
@@ -174,6 +176,25 @@ impl Distribution {
         }
         self.sum += other.sum;
         self.largest = self.largest.max(other.largest);
+    }
+
+    /// Each of `parts` counted so many times, rounded to whole values; the largest of all remains.
+    /// Counted once, one stays what it is.
+    pub fn weighted<'a>(parts: impl Iterator<Item = (f64, &'a Distribution)>) -> Distribution {
+        let (mut counts, mut sum, mut largest) = (BTreeMap::<u16, f64>::new(), 0.0, 0);
+        for (times, part) in parts {
+            for &(at, count) in &part.buckets {
+                *counts.entry(at).or_default() += times * count as f64;
+            }
+            sum += times * part.sum as f64;
+            largest = largest.max(part.largest);
+        }
+        let rounded = counts.into_iter().map(|(at, n)| (at, n.round() as u64));
+        Distribution {
+            buckets: rounded.filter(|b| b.1 > 0).collect(),
+            sum: sum.round() as u64,
+            largest,
+        }
     }
 
     /// What came after `earlier`, which is the same at an earlier time.

@@ -157,27 +157,12 @@ impl Tree {
     /// What happened between `earlier` and `self`: counts are subtracted,
     /// gauges keep the later value. A row that `earlier` lacks counts from zero.
     pub fn since(&self, earlier: &Tree) -> Tree {
-        let before: std::collections::HashMap<(&str, &str), u64> = earlier
-            .rows
-            .iter()
-            .map(|r| ((r.path.as_str(), r.definition.name), r.value))
-            .collect();
-        let rows = self
-            .rows
-            .iter()
-            .map(|r| {
-                let b = before
-                    .get(&(r.path.as_str(), r.definition.name))
-                    .copied()
-                    .unwrap_or(0);
-                let value = if r.definition.gauge {
-                    r.value
-                } else {
-                    r.value - b
-                };
-                Row { value, ..r.clone() }
-            })
-            .collect();
+        let with = |(row, value): (&Row, u64)| Row {
+            value,
+            ..row.clone()
+        };
+        let values = self.values_since(earlier);
+        let rows = self.rows.iter().zip(values).map(with).collect();
         let spreads = self
             .spreads
             .iter()
@@ -198,12 +183,16 @@ impl Tree {
 
     /// The values of the rows of [`Tree::since`].
     pub fn values_since(&self, earlier: &Tree) -> Vec<u64> {
-        let rows = Tree {
-            rows: self.rows.clone(),
-            spreads: vec![],
+        fn key(row: &Row) -> (&str, &str) {
+            (row.path.as_str(), row.definition.name)
+        }
+        let before: std::collections::HashMap<(&str, &str), u64> =
+            earlier.rows.iter().map(|r| (key(r), r.value)).collect();
+        let since = |row: &Row| match before.get(&key(row)) {
+            Some(before) if !row.definition.gauge => row.value - before,
+            _ => row.value,
         };
-        let part = rows.since(earlier).rows;
-        part.into_iter().map(|r| r.value).collect()
+        self.rows.iter().map(since).collect()
     }
 
     /// Adds what happened next, in a later stretch: counts add up, of a gauge the

@@ -341,7 +341,12 @@ pub(super) const TERMS: &[Term] = &[
             "samples",
         ],
         "",
-        "With --sample, short stretches are measured and the rest only warms: the IPC is an estimate, and lies between the two bounds with that confidence",
+        "With --sample or --precision, short stretches are measured, and what lies between them warms caches and TLBs or is passed over: the numbers are estimates, and lie between their bounds with that confidence",
+    ),
+    term(
+        &["regions", "region", "weights", "regions of a trace"],
+        "",
+        "With --regions, only these stretches of a trace are measured, and stand for the whole: each counts by its weight, the share of the trace's instructions that are like its own. Counts are those of as many instructions as the regions have; no error bound is known",
     ),
     term(
         &["partial"],

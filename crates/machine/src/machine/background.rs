@@ -123,14 +123,13 @@ impl Machine {
     /// Where khugepaged is to be settled, the warm-up and the measured part begin
     /// with all collapsed that it would ever collapse.
     pub(super) fn settle_memory(&mut self) -> Result<(), Outcome> {
-        let begins = match self.plan.phase {
+        let phase = self.plan.phase;
+        let begins = match phase {
             Phase::Warmup | Phase::Measure => true,
-            Phase::SampleSkip
-            | Phase::SampleFollow
-            | Phase::SampleWarm
-            | Phase::SampleLeadIn
-            | Phase::SampleMeasure => !std::mem::replace(&mut self.background.in_samples, true),
-            Phase::UntilRoi | Phase::Skip | Phase::Done => false,
+            _ => {
+                phase.is_measured_part()
+                    && !std::mem::replace(&mut self.background.in_samples, true)
+            }
         };
         if !begins {
             return Ok(());

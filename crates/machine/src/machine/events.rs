@@ -81,6 +81,13 @@ impl Machine {
                 "the program starts thread {thread} twice: the recording is damaged"
             )));
         }
+        if let (Event::Spawn { .. } | Event::Fork { .. }, Some(_)) =
+            (&event, self.plan.unfinished_region())
+        {
+            return Err(Outcome::Program(
+                "the program starts a second thread, and threads go through a trace in an order of the simulated machine's own, so no region lies where it was found: expected --sample instead of --regions".to_owned(),
+            ));
+        }
         let part = self.part_of(process);
         let mut fx = std::mem::take(&mut self.effects);
         let forks = matches!(event, Event::Fork { .. });

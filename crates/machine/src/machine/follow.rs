@@ -3,7 +3,8 @@
 
 use pagewalk_cpu::Outside;
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
+use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_units::Access;
 
 use super::{Machine, Outcome};
 use crate::work::Work;
@@ -26,20 +27,14 @@ impl Machine {
             let passed = &item.batch.passed;
             accesses
                 .extend((passed.touched.iter()).filter(|&&(at, access)| lines.is_new(at, access)));
-            done = Work {
-                instructions: passed.instructions,
-                requests: passed.requests,
-            };
+            done = Work::of_passed(passed);
         }
         let mut at = from;
         let mut asks = false;
         while at < ops.len() && !asks && done.is_within(left) {
             let op = &ops[at];
             lines.pass(op, |at, access| accesses.push((at, access)));
-            done += Work {
-                instructions: u64::from(op.insns),
-                requests: u64::from(op.flags & flags::REQUEST != 0),
-            };
+            done += Work::of(op);
             asks = op.kind == Kind::Ask;
             at += 1;
         }
@@ -63,7 +58,7 @@ impl Machine {
         &mut self,
         core: usize,
         process: ProcessId,
-        accesses: &[(u64, pagewalk_units::Access)],
+        accesses: &[(u64, Access)],
     ) -> Result<(), Outcome> {
         self.take_snoops(core);
         let mut at = 0;

@@ -17,10 +17,7 @@ impl Machine {
         }
         match self.plan.phase {
             Phase::SampleSkip => self.pass_over(false),
-            Phase::SampleFollow => {
-                self.pass_over(true);
-                self.lines.iter_mut().for_each(Lines::forget);
-            }
+            Phase::SampleFollow => self.lines.iter_mut().for_each(Lines::forget),
             _ => {}
         }
         if self.plan.phase.measures() {
@@ -35,7 +32,7 @@ impl Machine {
     }
 
     /// What was passed over leaves it unknown what is in TLBs and caches: in all of them, or where
-    /// lines are `followed`, in those that would have held back what is not.
+    /// lines were `followed`, in those that would have held back what was not.
     fn pass_over(&mut self, followed: bool) {
         for core in &mut self.cores {
             core.pass_over(followed);
@@ -46,6 +43,9 @@ impl Machine {
     }
 
     pub(super) fn leave_phase(&mut self) {
+        if self.plan.phase == Phase::SampleFollow {
+            self.pass_over(true);
+        }
         if self.measured.is_open() {
             self.settle_accounts();
             let now = self.snapshot();
@@ -84,7 +84,12 @@ impl Machine {
     /// The program is over, which is an error if it is before the measured part.
     pub(super) fn finish_program(&mut self) {
         self.leave_phase();
-        self.outcome = Some(if self.plan.is_before_roi() {
+        self.outcome = Some(if let Some((number, of)) = self.plan.unfinished_region() {
+            Outcome::Program(format!(
+                "the program ended after {} instructions, before the end of region {number} of {of}: expected the regions of this trace (--regions)",
+                self.executed.instructions
+            ))
+        } else if self.plan.is_before_roi() {
             Outcome::Program(
                 "the program ended and its region of interest never began: leave out --roi, or mark the region with pagewalk.h".to_owned(),
             )

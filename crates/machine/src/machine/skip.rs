@@ -1,6 +1,6 @@
 //! Skipping: pages are mapped, and a TLB in memory has them; nothing else happens.
 
-use pagewalk_stream::{Kind, ProcessId, ThreadId, flags};
+use pagewalk_stream::{Kind, ProcessId, ThreadId};
 use pagewalk_tables::{Flags, View};
 use pagewalk_units::{Access, PageSize, VirtAddr};
 
@@ -71,10 +71,7 @@ impl Machine {
             for (at, access) in &passed.touched {
                 self.touch(core, process, asid, *at, *access)?;
             }
-            done = Work {
-                instructions: passed.instructions,
-                requests: passed.requests,
-            };
+            done = Work::of_passed(passed);
         }
         let mut at = from;
         let mut pc_page = u64::MAX;
@@ -99,10 +96,7 @@ impl Machine {
                     self.touch(core, process, asid, last, access)?;
                 }
             }
-            done += Work {
-                instructions: u64::from(op.insns),
-                requests: u64::from(op.flags & flags::REQUEST != 0),
-            };
+            done += Work::of(op);
             at += 1;
         }
         self.cores[core].learn(space, &ops[from..at]);

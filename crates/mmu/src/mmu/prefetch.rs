@@ -12,7 +12,7 @@ use super::aside::{Beside, Held};
 use super::miss::Missed;
 use super::{Answer, Fault, Flight, Lent, Lookup, Mmu, Source};
 use crate::TlbPrefetcherSpec;
-use crate::level::{Arrival, Presence};
+use crate::level::Arrival;
 use crate::mapping::Mapping;
 use crate::prefetcher::{Pages, Prefetcher, TlbMiss};
 use crate::tlb::key;
@@ -303,7 +303,7 @@ impl Mmu {
         let second = self.second(0);
         // Without a buffer there is one (`MmuSpec::check`).
         if let Some(level) = &mut self.l2[second] {
-            level.fill(arrival, Presence::ABSENT, true);
+            level.fill_unasked(arrival);
         }
     }
 

@@ -1,7 +1,9 @@
 //! The array against plain models of its policies.
 
+use pagewalk_structures::Unknown;
 use pagewalk_units::{Asid, PageSize, rng};
 use proptest::prelude::*;
+use rand::RngExt;
 
 use super::{EMPTY, Entry, Slot, Tlb, key};
 use crate::replacement::Replacement;
@@ -224,4 +226,92 @@ fn the_lowest_way_goes_among_those_used_equally_often() {
     tlb.drop_page(Asid(1), 3 << 12);
     let mut fill = |n: u64| tlb.fill(page(n), Entry::new(n << 12, true, 0), true);
     assert_eq!([fill(12), fill(13)], [3, 1]);
+}
+
+/// A set as keys and when each was used, the last one first, and when what was in its empty ways
+/// was, that which was emptied last at the end.
+#[derive(Clone)]
+struct Marked {
+    keys: Vec<(u64, u64)>,
+    empty: Vec<u64>,
+}
+
+/// More gaps than there are marks, and at times pages that were not used for hundreds of them.
+#[test]
+fn what_is_older_than_the_gap_is_not_known_however_many_gaps_there_were() {
+    let asid = Asid(3);
+    for (sets, ways) in [(4u32, 1u32), (2, 4), (1, 16), (1, 40)] {
+        let mut tlb = array(sets, ways, TlbReplacement::Lru);
+        let none = Marked {
+            keys: vec![],
+            empty: vec![0; ways as usize],
+        };
+        let mut model = vec![none; sets as usize];
+        let mut want = Unknown::default();
+        let mut r = rng(6, "test.marks");
+        for now in 0..1200u64 {
+            // Mostly few, so that others grow old.
+            let pages = if now % 257 < 2 {
+                60
+            } else {
+                1 + u64::from(ways) / 4
+            };
+            for _ in 0..r.random_range(0..30) {
+                let number = r.random_range(0..pages);
+                let va = number << 12;
+                let k = key(asid, PageSize::K4, va);
+                let set = &mut model[(number % u64::from(sets)) as usize];
+                let mut used = set
+                    .empty
+                    .iter()
+                    .chain(set.keys.iter().map(|(_, used)| used));
+                let before = used.any(|&used| used != now);
+                let there = set.keys.iter().position(|&(held, _)| held == k);
+                assert_eq!(tlb.find(k).is_some(), there.is_some());
+                match (tlb.find(k), there) {
+                    (Some(_), Some(i)) if r.random_range(0..6) == 0 => {
+                        tlb.drop_page(asid, va);
+                        let (_, used) = set.keys.remove(i);
+                        set.empty.push(used);
+                    }
+                    (Some(slot), Some(i)) => {
+                        tlb.touch(slot);
+                        let (_, used) = set.keys.remove(i);
+                        want.hits += u64::from(used != now);
+                        set.keys.insert(0, (k, now));
+                    }
+                    _ => {
+                        tlb.fill(k, Entry::new(va, true, 0), true);
+                        if set.empty.pop().is_none() {
+                            set.keys.pop();
+                        }
+                        want.misses += u64::from(before);
+                        set.keys.insert(0, (k, now));
+                    }
+                }
+                assert_eq!(tlb.unknown, want, "{ways} ways after {now} gaps");
+            }
+            tlb.pass_over();
+        }
+        assert!(want.hits > 100 && want.misses > 100);
+    }
+}
+
+#[test]
+fn an_entry_not_used_for_hundreds_of_gaps_is_of_before_under_any_policy() {
+    for replacement in [TlbReplacement::Lru, TlbReplacement::Srrip] {
+        for gaps in [1, 254, 255, 256, 510, 600] {
+            let mut tlb = array(1, 4, replacement);
+            for begun in [0u64, 1, 100, 254] {
+                (0..begun).for_each(|_| tlb.pass_over());
+                let k = key(Asid(3), PageSize::K4, begun << 12);
+                let slot = tlb.fill(k, Entry::new(begun << 12, true, 0), true);
+                (0..gaps).for_each(|_| tlb.pass_over());
+                let before = tlb.unknown.hits;
+                tlb.touch(slot);
+                tlb.touch(slot);
+                assert_eq!(tlb.unknown.hits, before + 1, "{begun}+{gaps}");
+            }
+        }
+    }
 }

@@ -1,0 +1,625 @@
+//! Regions that stand for a whole trace: where they lie, and what they say together.
+
+use std::sync::Arc;
+
+use pagewalk_stats::{Distribution, Spread, Tree};
+use pagewalk_stream::Facts;
+use pagewalk_structures::Unknown;
+use serde::{Deserialize, Serialize};
+
+use crate::estimate::{self, SampleCounts, WarmingError};
+use crate::limits::{Limits, Warming};
+use crate::measure::Measured;
+use crate::options::Options;
+use crate::plan::{Phase, stretches};
+use crate::precise::WARMED;
+use crate::work::Work;
+
+/// How far from 1 weights may add up to.
+const NEAR: f64 = 1e-6;
+
+/// A stretch of a trace, and the share of its instructions that it stands for.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// Instructions of the trace before it.
+    pub at: u64,
+    /// Instructions of it.
+    pub instructions: u64,
+    /// Its share of the trace; those of all regions add up to 1.
+    pub weight: f64,
+}
+
+/// Regions of a trace in the order of their instructions, which alone are simulated.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regions {
+    /// One each.
+    pub regions: Vec<Region>,
+    /// What comes before each.
+    #[serde(default = "followed")]
+    pub warming: Warming,
+    /// Instructions of the trace that they are of, where that is known: those of another are
+    /// refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_instructions: Option<u64>,
+}
+
+/// As before samples whose precision is asked for.
+fn followed() -> Warming {
+    Warming {
+        followed: None,
+        warmed: WARMED,
+    }
+}
+
+impl Regions {
+    /// Refuses what makes no sense, alone or beside the other `options`.
+    ///
+    /// # Errors
+    /// One sentence that names the option.
+    pub(crate) fn validate(&self, options: &Options) -> Result<(), String> {
+        let Limits {
+            skip,
+            warmup,
+            instructions,
+            skip_requests,
+            warmup_requests,
+            requests,
+            roi,
+            sample,
+        } = options.limits;
+        let others = [
+            ("--sample", sample.is_some()),
+            ("--precision", options.precision.is_some()),
+            ("--skip", skip > 0),
+            ("--warmup", warmup > 0),
+            ("--instructions", instructions.is_some()),
+            ("--skip-requests", skip_requests > 0),
+            ("--warmup-requests", warmup_requests > 0),
+            ("--requests", requests.is_some()),
+            ("--roi", roi),
+        ];
+        if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
+            return Err(format!(
+                "--regions and {other}: the regions are all that is measured; expected one of the two"
+            ));
+        }
+        if self.regions.is_empty() {
+            return Err("--regions: there is no region; expected one or more".to_owned());
+        }
+        let mut end = 0;
+        for (number, region) in self.regions.iter().enumerate() {
+            let number = number + 1;
+            if region.at < end {
+                return Err(format!(
+                    "--regions: region {number} begins at {}, before the end of the region before it, {end}; expected regions in the order of the trace that do not overlap",
+                    region.at
+                ));
+            }
+            if region.instructions == 0 || !(region.weight > 0.0 && region.weight <= 1.0) {
+                return Err(format!(
+                    "--regions: region {number} has {} instructions and the weight {}; expected 1 or more, and a weight above 0, up to 1",
+                    region.instructions, region.weight
+                ));
+            }
+            end = region.at.saturating_add(region.instructions);
+        }
+        let weights: f64 = self.regions.iter().map(|r| r.weight).sum();
+        if (weights - 1.0).abs() > NEAR {
+            return Err(format!(
+                "--regions: the weights add up to {weights}; expected 1"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a trace with `facts` that they are not of, as far as it says how many instructions
+    /// it has.
+    ///
+    /// # Errors
+    /// One sentence that names the option.
+    pub(crate) fn are_of(&self, facts: &Facts) -> Result<(), String> {
+        let name = &facts.name;
+        if !facts.parts.is_empty() {
+            return Err(format!(
+                "--regions: {name} is a mix, and regions are places of one trace; expected no mix"
+            ));
+        }
+        let Some(has) = facts.instructions else {
+            return Ok(());
+        };
+        if let Some(of) = self.trace_instructions.filter(|of| *of != has) {
+            return Err(format!(
+                "--regions: they are of a trace of {of} instructions, and {name} has {has}; expected those of this trace, which 'pagewalk trace regions' finds"
+            ));
+        }
+        if self.end() > has {
+            return Err(format!(
+                "--regions: the last region ends at {}, behind the {has} instructions of {name}; expected regions that lie in the trace",
+                self.end()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Instructions of the trace up to the end of the last one.
+    pub(crate) fn end(&self) -> u64 {
+        let last = self.regions.last();
+        last.map_or(0, |r| r.at.saturating_add(r.instructions))
+    }
+}
+
+/// The way from one region to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    regions: Arc<Regions>,
+    /// Regions that were begun, or what comes before them was.
+    number: usize,
+    /// Instructions since the start of the trace.
+    done: u64,
+    /// What comes now and then, and where it ends, the last one first. Phases end at an operation,
+    /// which may stand for several instructions: counted from the start, that shifts no region.
+    next: Vec<(Phase, u64)>,
+}
+
+impl Places {
+    pub(crate) fn new(regions: &Regions) -> Self {
+        Places {
+            regions: Arc::new(regions.clone()),
+            number: 0,
+            done: 0,
+            next: Vec::new(),
+        }
+    }
+
+    /// So many instructions more are done.
+    pub(crate) fn pass(&mut self, instructions: u64) {
+        self.done += instructions;
+    }
+
+    /// The region that was begun last, from 1, and how many there are.
+    pub(crate) fn number(&self) -> (usize, usize) {
+        (self.number, self.regions.regions.len())
+    }
+
+    /// The next part of the run and its length; nothing after the last region.
+    pub(crate) fn next(&mut self) -> Option<(Phase, u64)> {
+        loop {
+            if self.next.is_empty() {
+                self.lay_out()?;
+            }
+            let Some((phase, end)) = self.next.pop() else {
+                continue;
+            };
+            // Each region is measured, also one that a single operation has passed by.
+            let least = u64::from(phase == Phase::SampleMeasure);
+            let length = end.saturating_sub(self.done).max(least);
+            if length > 0 {
+                return Some((phase, length));
+            }
+        }
+    }
+
+    /// The next region, and what comes before it.
+    fn lay_out(&mut self) -> Option<()> {
+        let region = self.regions.regions.get(self.number)?;
+        self.number += 1;
+        let gap = region.at.saturating_sub(self.done);
+        let mut end = region.at.saturating_add(region.instructions);
+        let parts = stretches(gap, region.instructions, Some(self.regions.warming));
+        self.next = parts
+            .map(|(phase, length)| {
+                let ends = end;
+                end = end.saturating_sub(length);
+                (phase, ends)
+            })
+            .to_vec();
+        Some(())
+    }
+}
+
+/// What one region measured.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct MeasuredRegion {
+    /// Instructions of the trace before it, as it was asked for.
+    pub at: u64,
+    /// Its weight, as it was asked for.
+    pub weight: f64,
+    /// Instructions measured.
+    pub instructions: u64,
+    /// Requests that ended in it.
+    pub requests: u64,
+    /// Cycles of the core that took longest.
+    pub cycles: u64,
+}
+
+/// What the numbers of a design are made of where regions stand for the whole.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RegionsResult {
+    /// Always none: nothing says how far the whole is from its regions.
+    pub error_bound: Option<f64>,
+    /// Each region.
+    pub regions: Vec<MeasuredRegion>,
+    /// How wrong they may be because the trace was passed over before them; nothing where that
+    /// leaves nothing unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warming: Option<WarmingError>,
+}
+
+/// What regions say of the whole: counters of as many instructions as were measured, to which each
+/// region contributes by its weight.
+pub(crate) struct Weighed {
+    pub(crate) tree: Tree,
+    pub(crate) work: Work,
+    pub(crate) cycles: u64,
+    pub(crate) result: RegionsResult,
+}
+
+/// What those of `regions` say that were `measured`; nothing if none was.
+pub(crate) fn weigh(regions: &Regions, measured: &Measured) -> Option<Weighed> {
+    let mut tree = measured.tree.clone()?;
+    let (samples, spreads) = (&measured.samples, measured.spreads.as_ref()?);
+    let all: u64 = samples.iter().map(|s| s.work.instructions).sum();
+    let of = || samples.iter().zip(&regions.regions);
+    let weights: f64 = of().map(|(_, r)| r.weight).sum();
+    // By how much more what one has counted counts than once.
+    let factors: Vec<f64> = of()
+        .map(|(s, r)| r.weight * all as f64 / s.work.instructions as f64 / weights)
+        .collect();
+    if factors.is_empty() {
+        return None;
+    }
+    let sum = |value: &dyn Fn(&SampleCounts) -> u64| {
+        let each = samples
+            .iter()
+            .zip(&factors)
+            .map(|(s, f)| f * value(s) as f64);
+        each.sum::<f64>().round() as u64
+    };
+    for (at, row) in tree.rows.iter_mut().enumerate() {
+        if !row.definition.gauge {
+            row.value = sum(&|s| s.values[at]);
+        }
+    }
+    for (at, spread) in tree.spreads.iter_mut().enumerate() {
+        let each = spreads.iter().zip(&factors);
+        spread.values =
+            Distribution::weighted(each.map(|(of, f): (&Vec<Spread>, &f64)| (*f, &of[at].values)));
+    }
+    let work = Work {
+        instructions: all,
+        requests: sum(&|s| s.work.requests),
+    };
+    let cycles = sum(&|s| s.cycles);
+    let together = SampleCounts {
+        work,
+        cycles,
+        values: Vec::new(),
+        unknown: std::array::from_fn(|i| Unknown {
+            hits: sum(&|s| s.unknown[i].hits),
+            misses: sum(&|s| s.unknown[i].misses),
+        }),
+    };
+    let result = RegionsResult {
+        error_bound: None,
+        regions: of()
+            .map(|(s, r)| MeasuredRegion {
+                at: r.at,
+                weight: r.weight,
+                instructions: s.work.instructions,
+                requests: s.work.requests,
+                cycles: s.cycles,
+            })
+            .collect(),
+        warming: estimate::warming(&[together], &tree).map(|(error, _)| error),
+    };
+    Some(Weighed {
+        tree,
+        work,
+        cycles,
+        result,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stats::{Tree, counters, histogram};
+    use pagewalk_stream::Facts;
+
+    use super::{Region, Regions, Weighed, weigh};
+    use crate::estimate::UnknownOf;
+    use crate::limits::{Limits, Sample, Warming};
+    use crate::measure::{Measured, Snapshot};
+    use crate::options::{Options, Precision};
+    use crate::plan::{Phase, Plan};
+    use crate::work::Work;
+
+    fn regions(places: &[(u64, u64, f64)], warming: Warming) -> Regions {
+        let region = |&(at, instructions, weight): &(u64, u64, f64)| Region {
+            at,
+            instructions,
+            weight,
+        };
+        Regions {
+            regions: places.iter().map(region).collect(),
+            warming,
+            trace_instructions: None,
+        }
+    }
+
+    const ALL: Warming = Warming {
+        followed: None,
+        warmed: 5000,
+    };
+    const SHORT: Warming = Warming {
+        followed: Some(2000),
+        warmed: 5000,
+    };
+
+    /// The phases of a run whose operations have `step` instructions each, with the instructions
+    /// before each.
+    fn phases(regions: &Regions, step: u64) -> Vec<(Phase, u64)> {
+        let mut plan = Plan::of_regions(regions, false);
+        let (mut done, mut seen) = (0, vec![(plan.phase, 0)]);
+        while plan.phase != Phase::Done {
+            done += step;
+            let changed = plan.advance(Work {
+                instructions: step,
+                requests: 0,
+            });
+            if changed {
+                seen.push((plan.phase, done));
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn what_comes_before_a_region_is_passed_over_followed_and_warmed() {
+        use Phase::{Done, SampleFollow, SampleLeadIn, SampleMeasure, SampleSkip, SampleWarm};
+        let places = [(0, 100, 0.25), (40_000, 300, 0.5), (40_300, 200, 0.25)];
+        let first = [(SampleMeasure, 0)];
+        // The last two have nothing between them.
+        let last = [
+            (SampleWarm, 15_000),
+            (SampleLeadIn, 20_000),
+            (SampleMeasure, 40_000),
+            (SampleMeasure, 40_300),
+            (Done, 40_500),
+        ];
+        let between = [(SampleFollow, 100)];
+        let want = [&first[..], &between, &last].concat();
+        assert_eq!(phases(&regions(&places, ALL), 1), want);
+        let between = [(SampleSkip, 100), (SampleFollow, 13_000)];
+        let want = [&first[..], &between, &last].concat();
+        assert_eq!(phases(&regions(&places, SHORT), 1), want);
+    }
+
+    #[test]
+    fn operations_of_several_instructions_shift_no_region() {
+        let places: Vec<(u64, u64, f64)> = (0..100).map(|i| (9000 * i, 500, 0.01)).collect();
+        let seen = phases(&regions(&places, SHORT), 7);
+        let begun = seen.iter().filter(|s| s.0 == Phase::SampleMeasure);
+        let late: Vec<u64> = begun.zip(&places).map(|(s, p)| s.1 - p.0).collect();
+        assert_eq!(late.len(), 100);
+        assert!(late.iter().all(|&late| late < 7), "{late:?}");
+        let end = seen.last().unwrap().1;
+        assert!(end - (99 * 9000 + 500) < 7, "{end}");
+        // Shorter than an operation: each is measured all the same.
+        let short = regions(&[(10, 2, 0.5), (12, 1, 0.5)], ALL);
+        let seen = phases(&short, 7);
+        let measured = seen.iter().filter(|s| s.0 == Phase::SampleMeasure);
+        assert_eq!(measured.count(), 2);
+    }
+
+    #[test]
+    fn a_region_that_the_program_does_not_reach_is_told() {
+        let mut plan = Plan::of_regions(&regions(&[(0, 10, 0.5), (50, 10, 0.5)], ALL), false);
+        let mut told = vec![];
+        for _ in 0..6 {
+            told.push(plan.unfinished_region());
+            plan.advance(Work {
+                instructions: 10,
+                requests: 0,
+            });
+        }
+        assert_eq!(told, [1, 2, 2, 2, 2, 2].map(|n| Some((n, 2))));
+        assert_eq!(plan.unfinished_region(), None);
+    }
+
+    counters! {
+        /// What is counted here.
+        pub struct Counts {
+            events: "times", "Something happened";
+            gauge state: "bytes", "How much there is";
+        }
+    }
+
+    const TIMES: pagewalk_stats::Definition = histogram!("times", "cycles", "How long");
+    static TIMES_OF_IT: pagewalk_stats::Definition = TIMES;
+
+    /// What a machine has counted that did so much in so many cycles, with an event for each ten
+    /// instructions and a wait of so many cycles for each.
+    struct Done {
+        measured: Measured,
+        time: u64,
+        work: Work,
+        counts: Counts,
+        times: pagewalk_stats::Histogram,
+    }
+
+    impl Done {
+        fn new() -> Self {
+            Done {
+                measured: Measured::of_regions(None, 1),
+                time: 0,
+                work: Work::default(),
+                counts: Counts::default(),
+                times: pagewalk_stats::Histogram::default(),
+            }
+        }
+
+        fn now(&self) -> Snapshot {
+            let mut tree = Tree::default();
+            tree.add("it", &self.counts);
+            tree.add_values("it", &TIMES_OF_IT, self.times.distribution());
+            Snapshot {
+                tree,
+                times: vec![self.time],
+                executed: self.work,
+                unknown: UnknownOf::default(),
+            }
+        }
+
+        fn region(mut self, instructions: u64, cycles: u64, events: u64, wait: u64) -> Self {
+            self.measured.begin(self.now());
+            self.time += cycles;
+            self.work += Work {
+                instructions,
+                requests: instructions / 100,
+            };
+            self.counts.events += events;
+            self.counts.state = instructions;
+            for _ in 0..events {
+                self.times.record(wait);
+            }
+            let now = self.now();
+            self.measured.end(&now);
+            self
+        }
+    }
+
+    fn value(w: &Weighed, name: &str) -> u64 {
+        w.tree.get("it", name).unwrap()
+    }
+
+    #[test]
+    fn one_region_says_what_it_counted() {
+        let done = Done::new().region(1003, 7001, 41, 6);
+        let all = regions(&[(0, 1000, 1.0)], ALL);
+        let w = weigh(&all, &done.measured).unwrap();
+        assert_eq!((w.work, w.cycles), (done.work, 7001));
+        assert_eq!((value(&w, "events"), value(&w, "state")), (41, 1003));
+        assert_eq!(w.tree.spreads, done.measured.tree.unwrap().spreads);
+    }
+
+    #[test]
+    fn each_region_counts_by_its_weight_whatever_its_length() {
+        let done = Done::new();
+        let done = done.region(1000, 2000, 100, 4).region(3000, 30_000, 60, 9);
+        let of = |weights: [f64; 2]| {
+            let places = [(0, 1000, weights[0]), (5000, 3000, weights[1])];
+            weigh(&regions(&places, ALL), &done.measured).unwrap()
+        };
+        let w = of([0.75, 0.25]);
+        // Cycles an instruction 2 and 10, events 0.1 and 0.02, of 4000 instructions.
+        assert_eq!((w.work.instructions, w.cycles), (4000, 16_000));
+        assert_eq!((value(&w, "events"), value(&w, "state")), (320, 3000));
+        let times = w.tree.values("it", "times").unwrap();
+        let each: Vec<(u64, u64)> = times.buckets().map(|b| (b.low, b.count)).collect();
+        assert_eq!(each, [(4, 300), (9, 20)]);
+        assert_eq!((times.sum(), times.largest()), (1380, 9));
+        assert_eq!(w.work.requests, 40);
+        // By length they are what they are together.
+        let (w, m) = (of([0.25, 0.75]), &done.measured);
+        assert_eq!(
+            (w.work, w.cycles, value(&w, "events")),
+            (m.work, m.cycles, 160)
+        );
+        assert_eq!(w.result.error_bound, None);
+        let cycles: Vec<u64> = w.result.regions.iter().map(|r| r.cycles).collect();
+        assert_eq!(cycles, [2000, 30_000]);
+    }
+
+    #[test]
+    fn of_a_run_that_was_stopped_those_that_were_measured_stand_for_all() {
+        let done = Done::new().region(1000, 2000, 100, 4);
+        let places = [(0, 1000, 0.2), (5000, 3000, 0.8)];
+        let w = weigh(&regions(&places, ALL), &done.measured).unwrap();
+        assert_eq!((w.work.instructions, w.cycles), (1000, 2000));
+        assert_eq!(w.result.regions.len(), 1);
+        assert!(weigh(&regions(&places, ALL), &Done::new().measured).is_none());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let good = regions(&[(0, 10, 0.5), (10, 10, 0.5)], ALL);
+        let alone = Options::default();
+        assert_eq!(good.validate(&alone), Ok(()));
+        let says = |places: &[(u64, u64, f64)], what: &str| {
+            let refused = regions(places, ALL).validate(&alone).unwrap_err();
+            assert!(
+                refused.starts_with("--regions") && refused.contains(what),
+                "{refused}"
+            );
+        };
+        says(&[], "no region");
+        says(&[(0, 10, 0.5), (9, 10, 0.5)], "region 2 begins at 9");
+        says(&[(0, 0, 1.0)], "region 1 has 0 instructions");
+        says(&[(0, 10, f64::NAN)], "weight NaN");
+        says(&[(0, 10, 0.5)], "add up to 0.5");
+        let sample = Some(Sample {
+            length: 10,
+            period: 10_000,
+            warming: None,
+        });
+        let precision = Some(Precision {
+            within: 0.1,
+            metrics: vec![],
+        });
+        let limits = |limits| Options {
+            limits,
+            ..Options::default()
+        };
+        let none = Limits::default();
+        for (options, other) in [
+            (limits(Limits { sample, ..none }), "--sample:"),
+            (limits(Limits { skip: 1, ..none }), "--skip:"),
+            (limits(Limits { roi: true, ..none }), "--roi:"),
+            (
+                Options {
+                    precision,
+                    ..Options::default()
+                },
+                "--precision:",
+            ),
+        ] {
+            let refused = good.validate(&options).unwrap_err();
+            assert!(refused.contains(other), "{refused}");
+        }
+        let known = Regions {
+            trace_instructions: Some(40),
+            ..good.clone()
+        };
+        for (of, has, what) in [
+            (&good, Some(20), None),
+            (&good, None, None),
+            (&known, Some(40), None),
+            (&known, None, None),
+            (
+                &good,
+                Some(19),
+                Some("ends at 20, behind the 19 instructions of t"),
+            ),
+            (
+                &known,
+                Some(41),
+                Some("of a trace of 40 instructions, and t has 41"),
+            ),
+        ] {
+            let facts = Facts {
+                name: "t".to_owned(),
+                instructions: has,
+                ..Facts::default()
+            };
+            let refused = of.are_of(&facts).err();
+            assert_eq!(refused.is_some(), what.is_some());
+            assert!(
+                refused
+                    .unwrap_or_default()
+                    .contains(what.unwrap_or_default())
+            );
+        }
+    }
+}

@@ -50,6 +50,7 @@ class Figure11(Figure):
         "placed'. 'Right guesses only' takes away what wrong guesses cost."
     )
     timing = True
+    sampled = True
     panels = tuple(Panel(Bars("speedup"), name, title) for name, title, *_ in LEVELS)
 
     def runs(self, paper: Paper) -> Runs:

@@ -48,6 +48,7 @@ class Figure13(Figure):
         "paper. The text names no N for its 7 %: the table's default of 6, and the best."
     )
     timing = True
+    sampled = True
     panels = pressure_panels("speedup over radix", "speedup")
 
     def runs(self, paper: Paper) -> Runs:

@@ -42,6 +42,7 @@ class Figure14(Figure):
         "designs and no engine: pages that lie everywhere share no rows of the DRAM."
     )
     timing = True
+    sampled = True
     panels = (Panel(Bars("speedup")),)
 
     def runs(self, paper: Paper) -> Runs:

@@ -47,6 +47,7 @@ class Figure16(Figure):
         "does not show, that speed would fall without a filter; that has a line of its own."
     )
     timing = True
+    sampled = True
     panels = tuple(
         Panel(Lines("hash functions", "speedup over radix"), f"{rate}", f"{rate} MT/s")
         for rate in RATES

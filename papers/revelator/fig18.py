@@ -22,6 +22,7 @@ class Figure18(Figure):
         "small one. 'Right guesses only' takes away what wrong guesses cost."
     )
     timing = True
+    sampled = True
     panels = (Panel(Bars("speedup")),)
 
     def runs(self, paper: Paper) -> Runs:

@@ -56,6 +56,7 @@ class Figure19(Figure):
         "'guest without walk caches' is the MMU of the released configuration for virtual machines."
     )
     timing = True
+    sampled = True
     panels = (Panel(Bars("speedup")),)
 
     def runs(self, paper: Paper) -> Runs:

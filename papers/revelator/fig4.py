@@ -20,6 +20,7 @@ class Figure4(Figure):
         "%, less than the 27 % of Revelator in figure 11; both numbers are the paper's."
     )
     timing = True
+    sampled = True
     panels = (Panel(Bars("speedup")),)
 
     def runs(self, paper: Paper) -> Runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -14,11 +15,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from pagewalk.quantities import duration
-from pagewalk.reproduce import drawing
-from pagewalk.reproduce.cache import Cache
+from pagewalk.reproduce import drawing, sampled
+from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
-from pagewalk.reproduce.plan import Runs
+from pagewalk.reproduce.plan import Run, Runs
 from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
@@ -34,39 +35,59 @@ def reproduce(
     jobs: int | None = None,
     fresh: bool = False,
     seeds: int | None = None,
+    precision: float | None = None,
 ) -> Reproduction:
-    """Simulates what the named figures (or all) need, with each seed, and makes them."""
+    """Simulates what the named figures (or all) need, with each seed, and makes them.
+
+    With a `precision`, a share, the figures that may be from samples are, where that costs less.
+    """
     figures = paper.figures(chosen)
     drawn = {name: paper.seeds(seeds, fig.seeds) for name, fig in figures.items()}
     papers = {
         name: [paper.at_seed(seed) for seed in of_figure] for name, of_figure in drawn.items()
     }
-    needed = {name: [each.runs_of(fig) for each in papers[name]] for name, fig in figures.items()}
+    needed = {
+        name: [sampled.chosen(each.runs_of(fig), fig, precision) for each in papers[name]]
+        for name, fig in figures.items()
+    }
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr) as bar:
         results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
         [
-            _finished(papers[name], name, fig, needed[name], results)
+            _finished(papers[name], name, fig, needed[name], results, precision)
             for name, fig in figures.items()
         ],
         paper.seeds(seeds),
+        precision,
     )
 
 
 def _finished(
-    papers: list[Paper], name: str, figure: Figure, needed: list[Runs], results: Results
+    papers: list[Paper],
+    name: str,
+    figure: Figure,
+    needed: list[Runs],
+    results: Results,
+    precision: float | None,
 ) -> Finished:
+    def found(run: Run) -> Outcome:
+        return results(sampled.from_samples(run, figure, precision))
+
     explained = [
         [
             replace(row, deviation=row.deviation or figure.deviation)
-            for row in paper.rows_of(figure, results)
+            for row in sampled.bounded(partial(paper.rows_of, figure), runs, found)
         ]
-        for paper in papers
+        for paper, runs in zip(papers, needed, strict=True)
     ]
     rows = together(explained)
     note = papers[0].note(figure)
+    outcomes = [(run, results(run)) for runs in needed for run in runs]
+    samples = sampled.told(outcomes) if precision is not None and figure.sampled else ""
+    if samples:
+        note += f"; {samples}"
     if len(papers) > 1:
         note += f"; {len(papers)} seeds: means, and the smallest and largest value"
     return Finished(
@@ -75,7 +96,8 @@ def _finished(
         rows,
         drawing.chart(figure, rows, note),
         note,
-        [(run, results(run)) for runs in needed for run in runs],
+        outcomes,
+        samples,
     )
 
 
@@ -174,6 +196,8 @@ def _show_figure(finished: Finished, out: Console) -> None:
     rows = [row for row in known if row.average] or known
     out.print()
     out.print(line((finished.name, "bold cyan"), "  ", finished.figure.title))
+    if finished.samples:
+        out.print(line(f"  {finished.samples}", style="dim"))
     if not rows:
         out.print(line("  the paper gives no number", style="dim"))
         return

@@ -280,7 +280,7 @@ def _spread(row: Row) -> bool:
 
 
 def _spreads(base: alt.Chart) -> alt.Chart:
-    """From the smallest to the largest value of the seeds."""
+    """From the smallest to the largest value of the seeds, or between the ends of an interval."""
     spread: alt.Chart = base.transform_filter(
         "isValid(datum.low) && datum.low < datum.high"
     ).mark_rule(color="black", strokeWidth=1.1)

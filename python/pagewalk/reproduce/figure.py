@@ -31,7 +31,9 @@ class Row:
     `group` is what stands below the axis (an application), `series` what the
     legend names (a design), `part` the part of a stacked bar. `paper` is None
     where the paper gives no number, and `place` says where it gives one.
-    `failed` says why there is no value; `note` is the arithmetic behind an odd one.
+    `failed` says why there is no value; `note` is the arithmetic behind an odd one. `low` and
+    `high` are the smallest and largest value of several seeds; of one seed and samples, the ends
+    of the interval.
 
     `by_construction` says why ours has to agree, where sizes or constants were chosen so
     that it does. `deviation` is the anchor in the paper's list of deviations that says why
@@ -59,9 +61,7 @@ class Row:
     up_to: float | None = None
     bound: str = ""
     low: float | None = None
-    """Smallest value of several seeds."""
     high: float | None = None
-    """Largest value of several seeds."""
     seeds: int = 1
     """Seeds that gave a value, whose mean it is."""
 
@@ -147,7 +147,10 @@ class Figure(ABC):
     """A figure or table; a file of the paper's folder defines one subclass.
 
     `place` is where the paper has it, `about` what a reader has to know, and
-    `timing` whether its values depend on how many instructions are measured. `deviation` is
+    `timing` whether its values depend on how many instructions are measured. `sampled` says that
+    samples give them: with ``--precision`` its long runs are not simulated whole. That is so where
+    nothing is read of a result but rates, means and shares of its measured part, and what was
+    before that; memory, faults, energy and all other totals grow with the run. `deviation` is
     the anchor of what holds for all of its rows that differ and name none. `seeds` are the
     fewest that it is simulated with at every scale, where chance decides and a few cost little.
     """
@@ -156,6 +159,7 @@ class Figure(ABC):
     place: ClassVar[str]
     about: ClassVar[str] = ""
     timing: ClassVar[bool] = False
+    sampled: ClassVar[bool] = False
     deviation: ClassVar[str] = ""
     panels: ClassVar[Sequence[Panel]] = ()
     seeds: ClassVar[int] = 1

@@ -34,7 +34,12 @@ class Kept:
 
     @classmethod
     def of(cls, data: Json) -> Kept:
-        """Of the `results.json` of a reproduction, or of a kept one."""
+        """Of the `results.json` of a reproduction, or of a kept one.
+
+        Raises `UserError` for one with samples: pages say nothing of them.
+        """
+        if "precision" in data:
+            raise UserError("it was made with --precision; pages are made of runs without it")
         names = _DEFAULTS.keys()
         return cls(
             {key: data[key] for key in (*_HEAD, "deviations")},

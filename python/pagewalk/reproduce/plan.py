@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -157,8 +157,15 @@ def _hashed(trace: Path, _bytes: int, _written: int) -> str:
     return code.hexdigest()
 
 
+SAMPLED = 100_000_000
+"""Instructions of the shortest run that is sampled: programs take some hundreds of samples at the
+price of about 50,000 instructions each, and many of them take two passes."""
+STARTS = 4
+"""Starts of its program that a run has to outlast to be sampled: each pass begins with one."""
 REQUEST = 500
 """Instructions of a request, about: it steers the order of runs and nothing else."""
+SPEED = 10e6
+"""Instructions a second and host core, about."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,8 @@ class Run:
 
     With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
     is what it takes beside its instructions, in seconds; it steers the order of runs.
-    With `mappings` its result tells where every page lies at the end.
+    With `mappings` its result tells where every page lies at the end. With a `precision`, a share,
+    it is sampled until IPC and L2 TLB misses are within that.
     """
 
     program: Program
@@ -181,6 +189,24 @@ class Run:
     mappings: bool = False
     requests: int | None = None
     warmup_requests: int = 0
+    precision: float | None = None
+
+    def sampled(self, precision: float) -> Run:
+        """The same from samples, where there may be any and they cost less than all of it.
+
+        What follows a program between samples saves it work where it has one thread alone.
+        """
+        seconds = (self.instructions or 0) / SPEED
+        if (
+            self.requests is not None
+            or self.program.mix
+            or self.program.threads > 1
+            or self.mappings
+            or (self.instructions or 0) < SAMPLED
+            or seconds < STARTS * self.program.start
+        ):
+            return self
+        return replace(self, precision=precision)
 
     @property
     def name(self) -> str:
@@ -207,14 +233,13 @@ class Run:
         # Each program of a mix has as many instructions.
         measured = (self.instructions or 0) * self.program.programs
         measured += ((self.requests or 0) + self.warmup_requests) * REQUEST
-        return self.extra + (measured + self.warmup + self.skip / 10) / 10e6
+        return self.extra + (measured + self.warmup + self.skip / 10) / SPEED
 
     @property
     def stream(self) -> str:
         """Equal for runs that can be simulated over one stream of the program."""
-        return json.dumps(
-            [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
-        )
+        whole = [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
+        return json.dumps([*whole, self.precision])
 
     @property
     def identity(self) -> str:
@@ -275,6 +300,8 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
             wrong[run.identity] = str(error)
             continue
         whole = [build(), resolved, program, run.limits, run.seed, run.mappings]
+        if run.precision is not None:
+            whole.append({"precision": run.precision})
         text = json.dumps(whole, sort_keys=True)
         found[run.identity] = hashlib.sha256(text.encode()).hexdigest()[:32]
     return found, wrong

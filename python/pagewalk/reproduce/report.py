@@ -14,6 +14,7 @@ from pagewalk.markup import escape, line, table, whole
 from pagewalk.quantities import significant
 from pagewalk.reproduce import drawing
 from pagewalk.reproduce.figure import AT_LEAST, AT_MOST, DIFFERS, Figure, Row
+from pagewalk.reproduce.sampled import within
 
 if TYPE_CHECKING:
     import polars
@@ -49,15 +50,24 @@ class Finished:
     picture: Json | None
     note: str
     runs: list[tuple[Run, Outcome]]
+    samples: str = ""
+    """What it says of samples, where some were asked for and it may have them."""
 
 
 class Reproduction:
     """All that was asked for of a paper, at a scale."""
 
-    def __init__(self, paper: Paper, figures: list[Finished], seeds: list[int]) -> None:
+    def __init__(
+        self,
+        paper: Paper,
+        figures: list[Finished],
+        seeds: list[int],
+        precision: float | None = None,
+    ) -> None:
         self.paper = paper
         self.figures = figures
         self.seeds = seeds
+        self.precision = precision
 
     @property
     def broken(self) -> list[str]:
@@ -93,6 +103,7 @@ class Reproduction:
             "full_scale": self.paper.full,
             "machine": self.paper.machine,
             "seeds": self.seeds,
+            **({} if self.precision is None else {"precision": self.precision}),
             "deviations": self.paper.deviations,
             "version": native.version(),
             "figures": [_figure_json(finished) for finished in self.figures],
@@ -199,9 +210,22 @@ def _figure_json(finished: Finished) -> Json:
                 "result": outcome.key,
                 "status": "error" if outcome.error is not None else outcome.result.status,
                 "why": outcome.why,
+                **_samples_json(run, outcome),
             }
             for run, outcome in finished.runs
         ],
+    }
+
+
+def _samples_json(run: Run, outcome: Outcome) -> Json:
+    """Of a run that may take samples, how many it took and how sure it is; nothing of others."""
+    if run.precision is None:
+        return {}
+    found = None if outcome.data is None else outcome.result.sampling
+    return {
+        "precision": run.precision,
+        "samples": found.samples if found else None,
+        "within": within(outcome),
     }
 
 
@@ -359,11 +383,9 @@ def _numbers(row: Row, deviations: str) -> list[str]:
 
 
 def ours(row: Row, unit: str | None = None) -> str:
-    """Our value as tables print it, with the spread of several seeds."""
+    """Our value as tables print it, with the spread of several seeds or of samples."""
     shown = number(row.value, row.unit if unit is None else unit)
-    if row.low is None or row.high is None or row.seeds < 2:
-        return shown
-    if row.low == row.high:
+    if row.low is None or row.high is None or row.low == row.high:
         return shown
     return f"{shown} ({number(row.low, '')} to {number(row.high, '')})"
 

@@ -45,12 +45,14 @@ class Batch:
     def spec(self, folder: Path) -> Json:
         """What the engine's `run` reads."""
         first = self.runs[0]
+        within = first.precision
         return {
             "machine": first.machine,
             "designs": [str(written(run.design, folder)) for run in self.runs],
             "set": [],
             "source": first.program.source(),
             "limits": {**first.limits, "sample": None},
+            "precision": None if within is None else {"within": within, "metrics": []},
             "seed": first.seed,
             "host_threads": 1,
             "mappings": first.mappings,
@@ -60,7 +62,10 @@ class Batch:
 
 
 def batches(runs: Iterable[Run]) -> list[Batch]:
-    """Runs of one stream together, as long as that does not take too long; longest first."""
+    """Runs of one stream together, as long as that does not take too long; longest first.
+
+    A sampled run is alone: of several together, the least sure says how many samples all have.
+    """
     streams: dict[str, list[Run]] = {}
     for run in runs:
         streams.setdefault(run.stream, []).append(run)
@@ -70,7 +75,8 @@ def batches(runs: Iterable[Run]) -> list[Batch]:
         limit = BATCH_SECONDS + 2 * members[0].program.start
         current: list[Run] = []
         for run in members:
-            if current and sum(r.seconds for r in current) + run.seconds > limit:
+            full = sum(r.seconds for r in current) + run.seconds > limit
+            if current and (full or run.precision is not None):
                 result.append(Batch(tuple(current)))
                 current = []
             current.append(run)

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ PROGRAMS = {
     "bfs Kronecker 1 GiB": ["--workload", "bfs", "--size", "1GiB"],
     "bfs uniform 1 GiB": ["--workload", "bfs", "--size", "1GiB", "--param", "graph=uniform"],
 }
+Json = dict[str, Any]
+
 TABLES = ["radix", "ecpt", "mehpt", "hash-dont-cache", "level-hashing"]
 SKIPPED = (
     *("gups", "bfs", "pr", "kv-hash", "kv-map", "kv-btree", "kv-redis"),
@@ -336,21 +338,10 @@ def linear() -> str:
 
 
 def skipping() -> str:
-    """What another skipped instruction costs: a long skip less a short one."""
-    few, many = 1_000_000, 1_001_000_000
-    rows, rates = [], []
-    for name in SKIPPED:
-
-        def seconds(skipped: int, name: str = name) -> float:
-            arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
-            start = time.perf_counter()
-            quiet("run", "--workload", name, *arguments)
-            return time.perf_counter() - start
-
-        taken = min(seconds(many) for _ in range(2)) - min(seconds(few) for _ in range(2))
-        rates.append((many - few) / 1e6 / taken)
-        rows.append([f"`{name}`", f"{rates[-1]:.0f}"])
-    rows.append(["geometric mean", f"**{statistics.geometric_mean(rates):.0f}**"])
+    """What another skipped instruction costs."""
+    rates = {name: skipped_per_second(1_001_000_000, "--workload", name) for name in SKIPPED}
+    rows = [[f"`{name}`", f"{rate:.0f}"] for name, rate in rates.items()]
+    rows.append(["geometric mean", f"**{statistics.geometric_mean(rates.values()):.0f}**"])
     return table(["skipped", "million instructions/s"], rows + skipping_in_recordings())
 
 
@@ -360,22 +351,27 @@ def skipping_in_recordings() -> list[list[str]]:
     sources = {"`gups`, recorded": ["--workload", "gups"]}
     if shutil.which("qemu-x86_64"):
         sources["Python, recorded"] = ["--", sys.executable, "-c", live]
-    few, many = 1_000_000, 271_000_000
     rows = []
     for name, source in sources.items():
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "t.pwt"))
             quiet("record", "--out", path, "--instructions", "300M", *source)
-
-            def seconds(skipped: int, path: str = path) -> float:
-                arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
-                start = time.perf_counter()
-                quiet("run", "--trace", path, *arguments)
-                return time.perf_counter() - start
-
-            taken = min(seconds(many) for _ in range(2)) - min(seconds(few) for _ in range(2))
-        rows.append([name, f"{(many - few) / 1e6 / taken:.0f}"])
+            rows.append([name, f"{skipped_per_second(271_000_000, '--trace', path):.0f}"])
     return rows
+
+
+def skipped_per_second(many: int, *source: str) -> float:
+    """Million instructions that are skipped in a second: a long skip less a short one."""
+    few = 1_000_000
+
+    def seconds(skipped: int) -> float:
+        arguments = ["--warmup", "0", "--instructions", "1000", "--skip", str(skipped)]
+        start = time.perf_counter()
+        quiet("run", *source, *arguments)
+        return time.perf_counter() - start
+
+    taken = min(seconds(many) for _ in range(2)) - min(seconds(few) for _ in range(2))
+    return (many - few) / 1e6 / taken
 
 
 def warming() -> str:
@@ -399,43 +395,82 @@ def warming() -> str:
     return table(["million instructions/s", "timed", "warmed", "times"], rows)
 
 
-def precision(instructions: int = 200_000_000) -> str:
-    """Samples against everything: in seconds, and how far off."""
-    rows, rates, inside, trials, errors = [], [], 0, 0, []
+def precision() -> str:
+    """Samples against everything, with several seeds: in seconds, and how far off."""
+    asked = os.environ.get("PAGEWALK_PRECISION", "200M,4").split(",")
+    length, seeds = asked[0], int(asked[1])
+    head = [
+        "program",
+        "samples",
+        "IPC",
+        "L2 TLB MPKI",
+        "speedup",
+        "inside",
+        "whole, s",
+        "samples, s",
+    ]
+    rows, rates, verdicts = [], [], []
     for name in SKIPPED:
-        arguments = ["compare", "--workload", name, "--designs", "radix,thp"]
-        arguments += ["--instructions", str(instructions), "--no-translation-cost"]
-        whole = pagewalk(*arguments)
-        sampled = pagewalk(*arguments, "--precision", "2%")
-        if sampled["designs"][0]["sampling"] is None:
-            rows.append([f"`{name}`", "all", *["-"] * 5])
-            continue
-        off = []
-        for real, found in zip(whole["designs"], sampled["designs"], strict=True):
-            said = found["sampling"]["metrics"]
-            for metric in ("ipc", "l2_tlb_mpki"):
-                true = next(m["value"] for m in real["summary"] if m["name"] == metric)
-                if metric == "ipc":
-                    off.append(said[metric]["value"] / true - 1)
-                inside += said[metric]["low"] <= true <= said[metric]["high"]
-                trials += 1
-        errors.append(sampled["designs"][1]["speedup"] / whole["designs"][1]["speedup"] - 1)
-        seconds = [r["host"]["seconds"] for r in (whole, sampled)]
-        rates.append(instructions / seconds[1] / 1e6)
+        off: dict[str, list[float]] = {"ipc": [], "l2_tlb_mpki": [], "speedup": []}
+        inside: list[str | None] = []
+        samples, seconds = [], []
+        for seed in range(1, seeds + 1):
+            arguments = ["compare", "--workload", name, "--designs", "radix,thp"]
+            arguments += ["--instructions", length, "--no-translation-cost", "--seed", str(seed)]
+            whole = pagewalk(*arguments)
+            found = pagewalk(*arguments, "--precision", "2%")
+            seconds.append([r["host"]["seconds"] for r in (whole, found)])
+            sampling = found["designs"][0]["sampling"]
+            samples.append(sampling["samples"] if sampling else 0)
+            if sampling:
+                for metric, design, value, true in _estimates(whole, found):
+                    difference = value["value"] - true
+                    off[metric].append(difference if metric == "l2_tlb_mpki" else difference / true)
+                    sure = (value["low"] or 0) <= true <= (value["high"] or math.inf)
+                    inside.append(None if sure else f"{metric} of {design}, seed {seed}")
+        million = _number(whole["designs"][0], "instructions") / 1e6
+        rates.append(statistics.geometric_mean(million / one for _, one in seconds))
+        verdicts += [(name, one) for one in inside]
+        worst = {metric: max(map(abs, found), default=0.0) for metric, found in off.items()}
         rows.append(
             [
                 f"`{name}`",
-                str(sampled["designs"][0]["sampling"]["samples"]),
-                *(f"{100 * share:+.2f} %" for share in (*off, errors[-1])),
-                f"{seconds[0]:.1f}",
-                f"{seconds[1]:.1f}",
+                ", ".join(str(n) if n else "all" for n in samples),
+                f"{100 * worst['ipc']:.2f} %",
+                f"{worst['l2_tlb_mpki']:.3f}",
+                f"{100 * worst['speedup']:.2f} %",
+                f"{inside.count(None)} of {len(inside)}",
+                *(f"{statistics.mean(each):.1f}" for each in zip(*seconds, strict=True)),
             ]
         )
-    mean = f"**{statistics.geometric_mean(rates):.0f} million instructions/s**"
-    worst = f"**{100 * max(map(abs, errors)):.2f} % at most**"
-    rows.append(["all", "", f"**{inside} of {trials} inside**", "", worst, "", mean])
-    head = ["program", "samples", "IPC, `radix`", "IPC, `thp`", "speedup", "whole, s", "samples, s"]
-    return table(head, rows)
+    right = sum(outside is None for _, outside in verdicts)
+    share = 100 * right / max(len(verdicts), 1)
+    rows.append(["all", *[""] * 4, f"**{right} of {len(verdicts)}, {share:.1f} %**", "", ""])
+    rate = f"{statistics.geometric_mean(rates):.0f} million instructions/s in the geometric mean"
+    outside = "; ".join(f"`{name}`: {what}" for name, what in verdicts if what)
+    title = f"{length} instructions, seeds 1 to {seeds}: {rate}."
+    return f"{title}\n\n{table(head, rows)}\n\nOutside: {outside or 'none'}."
+
+
+def _number(design: Json, name: str) -> float:
+    """A number of a design's summary."""
+    return float(next(m["value"] for m in design["summary"] if m["name"] == name))
+
+
+def _estimates(whole: Json, found: Json) -> Iterator[tuple[str, str, Json, float]]:
+    """What samples estimate: which number, of which design, the interval, and what it is.
+
+    Designs that do the same are one.
+    """
+    designs = zip(whole["designs"], found["designs"], strict=True)
+    for number, (real, said) in enumerate(designs):
+        if number and _number(real, "cycles") == _number(whole["designs"][0], "cycles"):
+            continue
+        for metric in ("ipc", "l2_tlb_mpki"):
+            interval = said["sampling"]["metrics"][metric]
+            yield metric, real["name"], interval, _number(real, metric)
+        if said["sampling"].get("speedup"):
+            yield "speedup", real["name"], said["sampling"]["speedup"], real["speedup"]
 
 
 def startup() -> str:

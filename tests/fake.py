@@ -6,6 +6,7 @@ their numbers, causes and texts are made up.
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 import types
@@ -271,6 +272,9 @@ class Engine(types.ModuleType):
 
     def explain(self, _name: str) -> str:
         return json.dumps(self.explained)
+
+    def nearest(self, given: str, names: list[str]) -> str | None:
+        return next(iter(difflib.get_close_matches(given, names, 1)), None)
 
 
 def install(monkeypatch: Any, engine: Engine) -> Engine:

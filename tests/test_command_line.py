@@ -320,6 +320,7 @@ def test_a_program_is_explained_with_its_parameters(engine: fake.Engine, invoke:
 def test_a_misspelt_option_or_command_is_told_the_nearest(invoke: Invoke) -> None:
     for arguments, nearest in (
         (["run", "--desgin", "thp"], "did you mean --design?"),
+        (["run", "--region", "r.toml"], "did you mean --regions?"),
         (["comapre"], "did you mean 'compare'?"),
         (["trace", "chek"], "did you mean 'check'?"),
     ):

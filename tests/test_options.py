@@ -16,6 +16,8 @@ from pagewalk.options import OPTIONS, Arguments
 
 DOCS = Path(__file__).parent.parent / "docs"
 
+REGIONS = Path(__file__).parent / "regions.toml"
+
 GIVEN: dict[str, tuple[str, Any, Any]] = {
     "machine": ("m", "m", "m"),
     "settings": ("mmu.walkers=2", {"mmu.walkers": 2}, ["mmu.walkers=2"]),
@@ -31,6 +33,11 @@ GIVEN: dict[str, tuple[str, Any, Any]] = {
         "2%:ipc,l2_tlb_mpki",
         "2%:ipc,l2_tlb_mpki",
         {"within": 0.02, "metrics": ["ipc", "l2_tlb_mpki"]},
+    ),
+    "regions": (
+        f"{REGIONS}",
+        REGIONS,
+        {"regions": [{"at": 0, "instructions": 1000, "weight": 1.0}], "trace_instructions": 5000},
     ),
     "seed": ("7", 7, 7),
     "jobs": ("2", 2, 2),

@@ -178,6 +178,9 @@ MIXES: tuple[Any, ...] = (
     *("gups", "no.pwt", 3, ["gups", 3], ["gups:hot"], ["gups:threads=0", "bfs"]),
     *([{}], [{"program": "ls"}], [{"trace": "t.pwt", "size": 1}]),
 )
+REGIONS = Path(__file__).parent / "regions.toml"
+"""Of a trace, which no other program has."""
+
 WRONG: dict[str, list[dict[str, Any]]] = {
     "machine": [{"machine": "nowhere"}, {"machine": ["epyc-milan"] * 2}],
     "settings": [{"settings": {"nothing": 1}}, {"settings": {"nobody:cores": 1}}],
@@ -202,6 +205,10 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "sample": [
         *({"sample": "1M"}, {"sample": "999K/1M"}, {"sample": "1K/1M:lots"}),
         {"workload": None, "mix": "gups,bfs", "sample": "1K/1M"},
+    ],
+    "regions": [
+        *({"regions": 3}, {"regions": "no.toml"}, {"regions": os.devnull}),
+        *({"regions": REGIONS}, {"workload": None, "mix": "gups,bfs", "regions": REGIONS}),
     ],
     "seed": [{"seed": -1}],
     "jobs": [{"jobs": 0}],

@@ -1,4 +1,4 @@
-"""Regions that stand for a whole trace: how they are found, written and read."""
+"""Regions that stand for a whole trace: how they are found, written, read and run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 import fake
+import pagewalk
 from asking import Invoke, refused, told
 from pagewalk import clusters, native, regions
 from pagewalk.errors import UserError
+from pagewalk.result import Result
+from terminals import shown
 
 CHURN = "--workload churn --size 8MiB --param rounds=3 --param reads=200".split()
 """Fills memory with one loop, and reads it with another, three times."""
@@ -331,6 +334,8 @@ def test_a_file_by_hand_is_read(tmp_path: Path) -> None:
         ("0.75", "0", "region 2: weight: 0 is not possible; expected above 0, up to 1"),
         ("0.75", "nan", "region 2: weight: nan is not possible"),
         ("0.75", "true", "region 2: weight: True is not possible"),
+        ("0.75", f"1{'0' * 400}", "region 2: weight: 1000"),
+        ("seed = 1", "spread = inf", "spread: inf is not possible; expected a number, 0 or more"),
         ("stretches = 7", "streches = 7", "region 2: streches: there is no such key; did you"),
         (GOOD, "version = 1", "regions: expected tables [[regions]], at least one"),
         (GOOD, "version = 1\nregions = []", "regions: expected tables"),
@@ -349,8 +354,220 @@ def test_a_file_that_makes_no_sense_is_refused(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("length = 100\n", ""),
+        ("at = 700", "at = 750"),
+        ("instructions = 100\nw", "instructions = 9\nw"),
+    ],
+)
+def test_what_is_no_stretch_has_no_number_as_one(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(GOOD)
+    regions.read(path).write_simpoint(str(tmp_path / "p"))
+    assert (tmp_path / "p.simpoints").read_text() == "1 0\n7 1\n"
+    path.write_text(GOOD.replace(before, after))
+    with pytest.raises(UserError, match="a region is not a stretch of 'length' instructions"):
+        regions.read(path).write_simpoint(str(tmp_path / "q"))
+    assert not list(tmp_path.glob("q*"))
+
+
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file; 'pagewalk trace regions' writes"):
         regions.read(tmp_path / "r.toml")
     with pytest.raises(UserError, match="is a folder"):
         regions.read(tmp_path)
+
+
+def written(path: Path, *places: tuple[int, int, float]) -> Path:
+    """A file of regions: where each begins, its instructions, and its weight."""
+    each = (regions.Region(at, instructions, weight) for at, instructions, weight in places)
+    regions.Regions(tuple(each)).write(str(path))
+    return path
+
+
+def numbers(design: pagewalk.DesignResult) -> dict[str, Any]:
+    """All that is counted of a design."""
+    summary = {q.name: q.value for q in design.quantities}
+    return {
+        **summary,
+        **{f"{s.path}.{s.name}": s.value for s in design.statistics},
+        "histograms": design.histograms,
+        "stack": design.cycle_stack,
+        "energy": design.energy,
+    }
+
+
+def test_one_region_that_is_the_whole_gives_its_numbers(churn: Path, tmp_path: Path) -> None:
+    whole = written(tmp_path / "r.toml", (0, 3_000_000, 1))
+    names = ["radix", "thp"]
+    plain = pagewalk.compare(names, trace=churn, instructions="3M", progress=False)
+    found = pagewalk.compare(names, trace=churn, regions=whole, progress=False)
+    for one, other in zip(found.designs, plain.designs, strict=True):
+        assert numbers(one) == numbers(other)
+        assert (one.speedup, one.translation_cost) == (other.speedup, other.translation_cost)
+        assert one.regions is not None and one.sampling is None
+        assert [r.weight for r in one.regions.regions] == [1]
+
+
+def test_two_regions_weigh_what_each_measures_alone(churn: Path, tmp_path: Path) -> None:
+    places, weights = ((300_000, 100_000), (3_000_000, 50_000)), (0.3, 0.7)
+
+    def run(name: str, *chosen: tuple[int, int, float]) -> pagewalk.DesignResult:
+        # All is warmed: what comes before the second is the same with the first and without.
+        file = f"{written(tmp_path / name, *chosen)}:100M"
+        return pagewalk.run(trace=churn, regions=file, progress=False).designs[0]
+
+    alone = [run(f"{i}.toml", (*place, 1.0)) for i, place in enumerate(places)]
+    both = run("r.toml", *((*p, w) for p, w in zip(places, weights, strict=True)))
+    cpis = [d["cycles"] / d["instructions"] for d in alone]
+    cpi = sum(w * cpi for w, cpi in zip(weights, cpis, strict=True))
+    assert both.regions is not None
+    each = both.regions.regions
+    assert [(r.at, r.weight) for r in each] == [
+        (p[0], w) for p, w in zip(places, weights, strict=True)
+    ]
+    measured = [r.cycles / r.instructions for r in each]
+    assert cpis[0] == pytest.approx(measured[0], rel=1e-12)
+    assert cpis[1] == pytest.approx(measured[1], rel=0.02)
+    # Exactly of what was measured here; its cycles are whole ones.
+    exact = sum(w * cpi for w, cpi in zip(weights, measured, strict=True))
+    assert 1 / both["ipc"] == pytest.approx(exact, rel=1e-5)
+    assert 1 / both["ipc"] == pytest.approx(cpi, rel=0.02)
+    assert both["instructions"] == sum(r.instructions for r in each)
+    assert both["ipc"] == both["instructions"] / both["cycles"]
+    mpki = sum(w * d["l1d_tlb_mpki"] for w, d in zip(weights, alone, strict=True))
+    assert both["l1d_tlb_mpki"] == pytest.approx(mpki, rel=0.02)
+    assert both["page_faults"] > 0
+    # Not by length, nor each alike.
+    assert not 0.9 < cpis[0] / cpis[1] < 1.1
+
+
+def test_regions_that_are_found_can_be_run(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
+    out, answer = tmp_path / "r.toml", tmp_path / "r.json"
+    text = told(invoke, "trace", "regions", str(churn), "--length", "100K", "-o", str(out))
+    assert f"pagewalk run --trace {churn} --regions {out}" in text
+    found = regions.read(out)
+    for command in (["run"], ["compare", "--designs", "radix,thp"]):
+        words = [*command, "--trace", str(churn), "--regions", str(out), "--json", str(answer)]
+        text = told(invoke, *words)
+        n = len(found.regions)
+        assert f"Regions ({n}, by their weights)" in text
+        assert f"All numbers are those of {n} regions" in text
+        assert "no error bound is known" in text
+        data = json.loads(answer.read_text())
+        asked = data["regions"]
+        assert asked["warming"] == {"followed": None, "warmed": 50_000}
+        assert asked["trace_instructions"] == found.instructions
+        assert [r["at"] for r in asked["regions"]] == [r.at for r in found.regions]
+        weights = [r.weight for r in found.regions]
+        assert [r["weight"] for r in asked["regions"]] == pytest.approx(weights, rel=1e-12)
+        for design in data["designs"]:
+            assert design["status"] == "complete"
+            told_of = design["regions"]
+            assert told_of["error_bound"] is None
+            assert design["sampling"] is None
+            assert len(told_of["regions"]) == n
+            # A region ends with an operation, which may stand for several instructions.
+            off = [m["instructions"] - 100_000 for m in told_of["regions"]]
+            assert all(abs(instructions) < 20 for instructions in off)
+    first, second = (d["summary"] for d in data["designs"])
+    ipc = [next(m["value"] for m in s if m["name"] == "ipc") for s in (first, second)]
+    assert data["designs"][1]["speedup"] == pytest.approx(ipc[1] / ipc[0], rel=1e-3)
+    whole = pagewalk.run(trace=churn, progress=False).designs[0]
+    assert ipc[0] == pytest.approx(whole["ipc"], rel=0.1)
+    assert "regions by their weights, no error bound" in Result(data).to_html()
+
+
+def test_what_comes_before_a_region_can_be_said(churn: Path, tmp_path: Path) -> None:
+    # A name with a colon is one.
+    path = written(tmp_path / "r:5K", (500_000, 10_000, 1))
+    for given, warming in (
+        (path, {"followed": None, "warmed": 50_000}),
+        (f"{path}:20K", {"followed": 0, "warmed": 20_000}),
+        (f"{path}:100K+20K", {"followed": 100_000, "warmed": 20_000}),
+        (f"{path}:all+0", {"followed": None, "warmed": 0}),
+    ):
+        result = pagewalk.run(trace=churn, regions=given, progress=False)
+        assert result.data["regions"]["warming"] == warming
+        (design,) = result.designs
+        assert design.regions is not None
+        # What was passed over leaves unknown what the caches hold.
+        unknown = design.regions.warming.unknown if design.regions.warming else {}
+        assert (sum(unknown.get("l3", [0])) > 0) == (warming["followed"] is not None)
+
+
+THREADS = "record --workload gups --size 1MiB --threads 2 --instructions 100K -o".split()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trace", "TRACE", "--sample", "1K/1M"], "--regions and --sample: "),
+        (["--trace", "TRACE", "--precision", "2%"], "--regions and --precision: "),
+        (["--trace", "TRACE", "--instructions", "1M"], "--regions and --instructions: "),
+        (["--trace", "TRACE", "--warmup", "1M"], "--regions and --warmup: "),
+        (["--trace", "TRACE", "--roi"], "--regions and --roi: "),
+        (["--workload", "gups"], "--regions: regions are places of a trace; expected --trace"),
+        (["--mix", "gups,bfs"], "--regions: regions are places of a trace; expected --trace"),
+        (["--", "true"], "--regions: regions are places of a trace; expected --trace"),
+    ],
+)
+def test_regions_are_refused_where_they_are_none(
+    words: list[str], message: str, churn: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    path = written(tmp_path / "r.toml", (0, 1000, 1))
+    given = [str(churn) if word == "TRACE" else word for word in words]
+    at = given.index("--") if "--" in given else len(given)
+    words = ["run", *given[:at], "--regions", str(path), *given[at:]]
+    assert message in refused(invoke, *words)
+
+
+def test_every_title_of_their_report_is_explained(churn: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "r.toml", (5000, 10_000, 1))
+    words = ("-m", "pagewalk", "run", "--trace", str(churn), "--regions", str(path))
+    status, text = shown(100, *words, raw=True)
+    assert status == 0
+    bold = re.findall(r"^ *\x1b\[1m([^\x1b\n]*)\x1b\[0m\s*$", text, re.MULTILINE)
+    titles = {title.split(" (")[0] for title in bold}
+    assert "Regions" in titles
+    assert [title for title in titles if "found" not in native.explain(title)] == []
+
+
+def test_regions_of_another_trace_are_refused(churn: Path, tmp_path: Path, invoke: Invoke) -> None:
+    run = ("run", "--trace", str(churn), "--regions")
+    path = tmp_path / "r.toml"
+    path.write_text(GOOD)
+    err = refused(invoke, *run, str(path))
+    assert "--regions: they are of a trace of 1000 instructions, and " in err
+    err = refused(invoke, *run, str(written(path, (26_346_000, 1000, 1))))
+    assert "the last region ends at 26347000, behind the 26346072 instructions" in err
+    err = refused(invoke, *run, str(tmp_path / "none.toml"))
+    assert f"--regions: {tmp_path / 'none.toml'}: there is no such file" in err
+    err = refused(invoke, *run, f"{path}:much")
+    assert "--regions: 'much' is not understood; expected a count" in err
+
+
+def test_a_trace_that_ends_before_its_last_region_says_so(tmp_path: Path, invoke: Invoke) -> None:
+    # One that does not say how long it is.
+    lackey = tmp_path / "t.lackey"
+    lackey.write_text(
+        "".join(f"I  {0x1000 + 4 * (n % 9):x},4\n L {0x9000:x},8\n" for n in range(900))
+    )
+    path = written(tmp_path / "r.toml", (100, 200, 0.5), (800, 200, 0.5))
+    status, out, _ = invoke("run", "--trace", str(lackey), "--regions", str(path))
+    assert status == 1
+    said = " ".join(out.split())
+    assert "the program ended after 900 instructions, before the end of region 2 of 2" in said
+
+
+def test_regions_of_several_threads_are_refused(tmp_path: Path, invoke: Invoke) -> None:
+    trace = tmp_path / "t.pwt"
+    assert invoke(*THREADS, str(trace))[0] == 0
+    path = written(tmp_path / "r.toml", (50_000, 1000, 1))
+    status, out, _ = invoke("run", "--trace", str(trace), "--regions", str(path))
+    assert status == 1
+    said = " ".join(out.split())
+    assert "the program starts a second thread" in said
+    assert "expected --sample instead of --regions" in said

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import pagewalk
-from asking import Invoke, told
+from asking import Invoke, refused, told
 
 
 def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
@@ -12,6 +14,27 @@ def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
     found = told(invoke, *asked.split(), *limits.split())
     assert "Samples (" in found and "with 95 % confidence)" in found
     assert "times as fast" in found.split("thp: IPC")[1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("cycles", "samples say nothing of cycles"),
+        ("page_faults", "samples say nothing of page_faults"),
+        ("ipx", "did you mean ipc"),
+    ],
+)
+def test_only_what_samples_estimate_can_be_asked_for(
+    invoke: Invoke, metric: str, said: str
+) -> None:
+    asked = f"run --workload gups --instructions 1M --precision 2%:{metric}"
+    assert said in refused(invoke, *asked.split())
+
+
+def test_a_number_that_no_sample_has_is_told(invoke: Invoke) -> None:
+    asked = "run --workload gups --size 64MiB --warmup 0 --instructions 30M --design perfect-tlb"
+    found = told(invoke, *asked.split(), "--precision", "9%:walk_cycles_mean")
+    assert "walk_cycles_mean of perfect-tlb has no value in the samples" in " ".join(found.split())
 
 
 def test_a_result_has_the_interval_of_each_number() -> None:

@@ -457,7 +457,9 @@ def test_a_reproduced_figure_shows_every_number(
         for i in range(1, 5)
     ]
     rows.append(Row("gups", "ecpt", None, 3.5, "×", failed="no memory"))
-    finished = SimpleNamespace(name="fig[8]", figure=SimpleNamespace(title=HOSTILE), rows=rows)
+    finished = SimpleNamespace(
+        name="fig[8]", figure=SimpleNamespace(title=HOSTILE), rows=rows, samples=HOSTILE
+    )
     paper = SimpleNamespace(
         title=HOSTILE, source=HOSTILE, scale=SimpleNamespace(name="smoke", about="1/32 of [it]")
     )

@@ -94,6 +94,7 @@ def _run(arguments: list[str]) -> int:
 
     from pagewalk.cli import Invocation, app
     from pagewalk.errors import PagewalkError
+    from pagewalk.native import nearest
 
     arguments, program = _split(arguments)
     try:
@@ -114,7 +115,13 @@ def _run(arguments: list[str]) -> int:
         message = error.format_message().rstrip(".")
         # What it may have been is said in the words of our own errors.
         message = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", message)
-        message = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", message)
+        given = getattr(error, "option_name", "")
+        message = re.sub(
+            r" \(Possible options: (.*)\)$",
+            # The nearest of them: they come in the order of the alphabet.
+            lambda all_: f"; did you mean {nearest(given, all_[1].split(', ')) or all_[1]}?",
+            message,
+        )
         _complain(f"{message[:1].lower()}{message[1:]}; see '{path} --help'")
         return 2
     except Exit as exit_:

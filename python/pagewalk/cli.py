@@ -318,16 +318,13 @@ def trace_regions(
     seed: Seed = 1,
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The regions, as TOML.", show_default=False
-        ),
+        typer.Option("--out", "-o", metavar="FILE", help="The regions, as TOML."),
     ] = None,
     simpoint: Annotated[
         str | None,
         typer.Option(
             metavar="PREFIX",
             help="The regions as SimPoint writes them: PREFIX.simpoints and PREFIX.weights.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -345,7 +342,7 @@ def trace_regions(
         raise Terminated(bar.stopped_by)
     _write_and_show(
         [(out, found.regions.write), (simpoint, found.regions.write_simpoint)],
-        lambda: tables.regions(found, path, sys.stderr if out == "-" else sys.stdout),
+        lambda: tables.regions(found, path, sys.stderr if out == "-" else sys.stdout, out),
     )
 
 
@@ -444,8 +441,14 @@ def reproduce(
     seeds: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            help="How many seeds everything is simulated with (the scale's own).",
+            metavar="N", help="How many seeds everything is simulated with (the scale's own)."
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="2%",
+            help="Timing figures from samples, where that costs less than all.",
             show_default=False,
         ),
     ] = None,
@@ -460,13 +463,14 @@ def reproduce(
     if paper is None:
         _answer(papers.catalogue(), json_file, studies)
         return 0
-    from pagewalk.reproduce import command
+    from pagewalk.reproduce import command, sampled
     from pagewalk.reproduce.cache import Cache, default_folder
 
     options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
-    chosen.figures(figures or [])
+    drawn = chosen.figures(figures or [])
     chosen.seeds(seeds)
+    share = sampled.share(precision, drawn)
     folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
@@ -479,6 +483,7 @@ def reproduce(
         jobs=jobs,
         fresh=fresh,
         seeds=seeds,
+        precision=share,
     )
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
     problems: list[str] = []

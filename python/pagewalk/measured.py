@@ -103,6 +103,37 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class MeasuredRegion:
+    """What one region of a trace measured; `at` and `weight` are those asked for."""
+
+    at: int
+    weight: float
+    instructions: int
+    requests: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What a design's numbers are made of where regions stand for a whole trace.
+
+    `error_bound` is always None: nothing says how far the whole is from its regions. `warming` is
+    what is not known of caches and TLBs when a region begins, None where that is nothing.
+    """
+
+    regions: list[MeasuredRegion]
+    error_bound: None = None
+    warming: WarmingError | None = None
+
+    @classmethod
+    def read(cls, found: Json) -> Regions:
+        """Those of a result."""
+        warming = found.get("warming")
+        regions = [MeasuredRegion(**one) for one in found["regions"]]
+        return cls(regions, found["error_bound"], warming and WarmingError(**warming))
+
+
+@dataclass(frozen=True)
 class ProgramResult:
     """What one program of a mix did, up to the instructions or requests asked for.
 
@@ -194,6 +225,9 @@ class DesignResult:
     A mix has a `harmonic_speedup` and an `antt`, too, and `outside_programs`: what was done for
     none of its programs, which with all that they did adds up to the machine's counters.
 
+    Where `regions` of a trace stand for the whole, all counts are those of as many instructions as
+    the regions have, to which each contributes by its weight; no error bound is known.
+
     `translation_cost` is the share of the cycles that perfect TLBs would save for the same
     instructions, where that was measured and is defined: `Result.translation_reference`.
     """
@@ -224,6 +258,7 @@ class DesignResult:
     harmonic_speedup: float | None = None
     antt: float | None = None
     outside_programs: dict[str, int] = field(default_factory=dict)
+    regions: Regions | None = None
 
     @classmethod
     def from_json(cls, data: Json) -> DesignResult:
@@ -257,6 +292,7 @@ class DesignResult:
             harmonic_speedup=data.get("harmonic_speedup"),
             antt=data.get("antt"),
             outside_programs=data.get("outside_programs") or {},
+            regions=Regions.read(data["regions"]) if data.get("regions") else None,
         )
 
     @property

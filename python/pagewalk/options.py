@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pagewalk.errors import UserError
@@ -96,6 +97,34 @@ def _sample(text: str | None, flag: str) -> Json | None:
         raise UserError(
             f"{flag}: '{text}' is not possible; expected a LENGTH above 0 and below PERIOD"
         )
+    return {**parsed, "warming": _warming(warming, flag)} if colon else parsed
+
+
+def _regions(value: str | os.PathLike[str] | None, flag: str) -> Json | None:
+    """Reads ``FILE[:WARMING]``, and the file."""
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise UserError(
+            f"{flag}: {shown(value)} is not understood; expected the path of a file of regions"
+        )
+    from pagewalk import regions
+
+    text = os.fspath(value)
+    path, colon, warming = text.rpartition(":")
+    if not colon or Path(text).exists():
+        path, colon = text, ""
+    try:
+        found = regions.read(path)
+    except UserError as error:
+        raise UserError(f"{flag}: {error}") from None
+    parsed: Json = {
+        "regions": [
+            {"at": r.at, "instructions": r.instructions, "weight": r.weight} for r in found.regions
+        ]
+    }
+    if found.instructions is not None:
+        parsed["trace_instructions"] = found.instructions
     return {**parsed, "warming": _warming(warming, flag)} if colon else parsed
 
 
@@ -268,6 +297,10 @@ OPTIONS = [
         "2%[:METRICS]", HOW_MUCH, place=("precision",), read=_precision, optional=True,
     ),
     Option(
+        "regions", Text, "Of a trace, only these regions, each by its weight.",
+        "FILE[:WARMING]", HOW_MUCH, place=("regions",), read=_regions, optional=True,
+    ),
+    Option(
         "seed", int, "Of all random choices.", "N", HOW_MUCH,
         default=1, least=0, place=("seed",), read=_whole("0 to 2^64 - 1", 0, 2**64),
     ),
@@ -423,6 +456,7 @@ class Arguments(TypedDict, total=False):
     roi: bool
     sample: str | None
     precision: str | float | None
+    regions: str | os.PathLike[str] | None
     seed: int
     jobs: int | None
     interval: str | int | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,16 @@ class Regions:
 
         The former has the number of a stretch and that of its cluster in a line, the latter
         weights and numbers of clusters.
+
+        Raises `UserError` for regions that are not stretches of one length.
         """
-        assert self.length is not None
-        points = (f"{r.at // self.length} {n}\n" for n, r in enumerate(self.regions))
+        length = self.length
+        if not length or any(r.at % length or r.instructions != length for r in self.regions):
+            raise UserError(
+                f"{prefix}.simpoints: a region is not a stretch of 'length' instructions; expected "
+                "regions that 'pagewalk trace regions' found"
+            )
+        points = (f"{r.at // length} {n}\n" for n, r in enumerate(self.regions))
         weights = (f"{r.weight!r} {n}\n" for n, r in enumerate(self.regions))
         for ending, lines in (("simpoints", points), ("weights", weights)):
             files.write(f"{prefix}.{ending}", "".join(lines).encode())
@@ -269,9 +277,11 @@ class _Reader:
         return read
 
     def _number(self, where: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        number = value if isinstance(value, (int, float)) else -1
+        # A whole number in TOML may be larger than any float.
+        if isinstance(value, bool) or not 0 <= number <= sys.float_info.max:
             self._refuse(where, f"{shown(value)} is not possible; expected a number, 0 or more")
-        return float(value)
+        return float(number)
 
     def _share(self, where: str, value: object) -> float:
         share = self._number(where, value)

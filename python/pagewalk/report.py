@@ -78,6 +78,7 @@ def run(result: Result, out: Console, *, wide: bool = False) -> None:
     out.print()
     _print_quantities(design, out, wide=wide)
     _print_sampling(result, out)
+    _print_regions(result, out)
     _print_histograms(design, out, wide=wide)
     _print_programs(result, out, wide=wide)
     _print_costs(result, out)
@@ -96,6 +97,7 @@ def compare(result: Result, out: Console, *, wide: bool = False) -> None:
     _print_programs(result, out, wide=wide)
     _print_speedups(result, out)
     _print_sampling(result, out)
+    _print_regions(result, out)
     _print_stacks(result, out)
     _print_costs(result, out)
     _print_times(result, out, wide=wide)
@@ -121,6 +123,36 @@ def _print_sampling(result: Result, out: Console) -> None:
             told.append(f"{_between(found.speedup)} times as fast as the first")
         name = f"{design.name}: " if several else ""
         out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
+
+
+def _print_regions(result: Result, out: Console) -> None:
+    """Of which regions the numbers are, and how far these are apart."""
+    weighed = [(d, d.regions) for d in result.designs if d.regions]
+    if not weighed:
+        return
+    each = weighed[0][1].regions
+    number = f"{len(each)} region{'' if len(each) == 1 else 's'}"
+    _print_title(f"Regions ({len(each)}, by their weights)", out)
+    inside = count(sum(region.instructions for region in each))
+    told = [
+        f"All numbers are those of {number}, {inside} instructions, each by its weight; no error "
+        "bound is known."
+    ]
+    several = len(result.designs) > 1
+    for design, found in weighed:
+        ipcs = [r.instructions / r.cycles for r in found.regions if r.cycles] or [0.0]
+        name = f"{design.name}: " if several else ""
+        between = f"({significant(min(ipcs))} to {significant(max(ipcs))} in a region)"
+        text = f"{name}IPC {significant(design.get('ipc') or 0)} {between}"
+        if found.warming:
+            below, above = (found.warming.cpi_below, found.warming.cpi_above)
+            text += (
+                f"; by what was passed over before them, cycles/instruction may be off by "
+                f"-{significant(below)} to +{significant(above)}"
+            )
+        told.append(text)
+    for text in told:
+        out.print(Padding(line(text), (0, 0, 0, 2)))
 
 
 def _between(interval: Interval) -> str:

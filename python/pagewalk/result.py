@@ -106,6 +106,10 @@ class Result:
                     facts.append(f"{what} {count(limits[name])} {unit}")
         if limits.get("roi"):
             facts.append("region of interest")
+        if regions := self.data.get("regions"):
+            number = len(regions["regions"])
+            each = "regions by their weights" if number > 1 else "region that stands for all"
+            facts.append(f"{number} {each}, no error bound")
         return facts
 
     @property

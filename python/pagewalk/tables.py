@@ -110,8 +110,11 @@ _FAINT = 0.01
 """A spread that does not matter much."""
 
 
-def regions(found: Found, trace: str, stream: TextIO) -> None:
-    """Regions that stand for a trace, how well they do, and what would do better."""
+def regions(found: Found, trace: str, stream: TextIO, file: str | None = None) -> None:
+    """Regions that stand for a trace, how well they do, and what would do better.
+
+    `file`: where they were written.
+    """
     out = console(stream)
     chosen = found.regions
     each = chosen.regions
@@ -142,6 +145,9 @@ def regions(found: Found, trace: str, stream: TextIO) -> None:
         out.print(f"For a spread of {_percent(_FAINT)} {needs} regions.")
     if found.stretches < 2 * len(found.spreads) + 2:
         out.print(f"So few stretches hide phases; --length {max(length // 10, 1)} would make more.")
+    if file not in (None, "-"):
+        words = ["pagewalk", "run", "--trace", trace, "--regions", file]
+        out.print(f"'{shlex.join(words)}' simulates them alone.")
     better = ", and is the better choice for a trace as short as this" if total < _SHORT else ""
     out.print(
         f"No error bound comes with regions. 'pagewalk run --trace {shlex.quote(trace)} --sample "

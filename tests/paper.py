@@ -8,7 +8,7 @@ from typing import Any
 
 from asking import Invoke
 from pagewalk.reproduce import Run
-from pagewalk.reproduce.plan import keys
+from pagewalk.runs.plan import keys
 
 PAPER = """\
 title = "A paper"

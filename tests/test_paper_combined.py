@@ -13,7 +13,7 @@ import pytest
 from pagewalk import native
 from pagewalk.reproduce import Outcome, Paper, Row, Run
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.plan import keys, written
+from pagewalk.runs.plan import keys, written
 
 Json = dict[str, Any]
 FIGURES = ("room", "guesses", "entries", "full", "huge", "virtual")

@@ -16,8 +16,8 @@ from asking import Invoke
 from pagewalk.errors import PagewalkError, UserError
 from pagewalk.reproduce import Design
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.cache import Outcome
-from pagewalk.reproduce.plan import keys, written
+from pagewalk.runs.cache import Outcome
+from pagewalk.runs.plan import keys, written
 from paper import made, reproduce
 
 PAPER = """\

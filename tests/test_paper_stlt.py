@@ -18,7 +18,7 @@ from pagewalk.errors import UserError
 from pagewalk.reproduce import Outcome, Paper, Row, Run
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.form import Table
-from pagewalk.reproduce.plan import keys, written
+from pagewalk.runs.plan import keys, written
 
 FAILED = Outcome("", None, "no luck")
 MB = 1 << 20

@@ -36,9 +36,9 @@ from pagewalk.reproduce import (
     mean,
 )
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.cache import Cache, Outcome
-from pagewalk.reproduce.plan import keys
-from pagewalk.reproduce.runner import Silent, batches, simulate
+from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.plan import keys
+from pagewalk.runs.room import Silent, batches, simulate
 from paper import PAPER, arguments, finished, key, made, reproduce, results_of
 
 SIZES = """

@@ -13,11 +13,11 @@ from asking import Invoke
 from pagewalk.errors import UserError
 from pagewalk.reproduce import Design, Figure, Paper, Program, Row, Run, Runs
 from pagewalk.reproduce import paper as papers
-from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.kept import Kept
-from pagewalk.reproduce.plan import SAMPLED
-from pagewalk.reproduce.runner import batches
 from pagewalk.reproduce.sampled import bounded, told
+from pagewalk.runs.cache import Outcome
+from pagewalk.runs.plan import SAMPLED
+from pagewalk.runs.room import batches
 from paper import finished, key, made, reproduce, results_of
 
 PAPER = """\

@@ -464,7 +464,7 @@ def reproduce(
         _answer(papers.catalogue(), json_file, studies)
         return 0
     from pagewalk.reproduce import command, sampled
-    from pagewalk.reproduce.cache import Cache, default_folder
+    from pagewalk.runs.cache import Cache, default_folder
 
     options.read("jobs", jobs)
     chosen = papers.load(paper, scale)

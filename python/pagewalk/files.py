@@ -21,6 +21,13 @@ def can_name(text: str) -> bool:
     return "/" not in text and "\0" not in text and 0 < len(text.encode()) <= LONGEST
 
 
+def naming(given: str, fits: object, refusal: str) -> str:
+    """What names a file. Raises `UserError` with the refusal where it does not fit or cannot."""
+    if not (fits and can_name(given)):
+        raise UserError(refusal)
+    return given
+
+
 def check_writable(path: str, flag: str) -> None:
     """Refuses a place where nothing can be written, before a long run starts."""
     if path == "-":

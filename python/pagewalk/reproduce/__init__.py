@@ -7,11 +7,11 @@ and a Python file a figure, each with one subclass of `Figure`.
 from __future__ import annotations
 
 from pagewalk.reproduce.application import Application
-from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.figure import Bars, Figure, Lines, Panel, Row
 from pagewalk.reproduce.paper import Paper
-from pagewalk.reproduce.plan import Design, Program, Run, Runs
 from pagewalk.reproduce.statistics import Means, geometric, mean
+from pagewalk.runs.cache import Outcome
+from pagewalk.runs.plan import Design, Program, Run, Runs
 
 __all__ = [
     "Application",

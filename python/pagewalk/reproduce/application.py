@@ -11,7 +11,7 @@ from pagewalk import source as sources
 from pagewalk.config import is_path
 from pagewalk.errors import UserError
 from pagewalk.reproduce.form import Table
-from pagewalk.reproduce.plan import Program
+from pagewalk.runs.plan import Program
 from pagewalk.visible import shown
 
 Json = dict[str, Any]

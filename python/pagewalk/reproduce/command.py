@@ -16,13 +16,13 @@ from rich.table import Table
 
 from pagewalk.quantities import duration
 from pagewalk.reproduce import drawing, sampled
-from pagewalk.reproduce.cache import Cache, Outcome
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
-from pagewalk.reproduce.plan import Run, Runs
 from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
-from pagewalk.reproduce.runner import simulate
 from pagewalk.reproduce.seeds import together
+from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.plan import Run, Runs
+from pagewalk.runs.room import simulate
 from pagewalk.terminal import console, line, names, numbers
 from pagewalk.visible import visible
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from pagewalk.reproduce.plan import Run, Runs
+from pagewalk.runs.plan import Run, Runs
 
 if TYPE_CHECKING:
-    from pagewalk.reproduce.cache import Outcome
     from pagewalk.reproduce.paper import Paper
+    from pagewalk.runs.cache import Outcome
 
 AGREES, BY_CONSTRUCTION = "agrees", "agrees by construction"
 DIFFERS, UNEXPLAINED, MISSING = "differs", "differs, no reason given", "missing"

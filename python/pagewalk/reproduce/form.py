@@ -26,7 +26,7 @@ _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 def name(given: str, kind: str) -> str:
     """A name of which files and folders are made. Raises `UserError` for one with separators."""
-    return _naming(
+    return files.naming(
         given,
         _NAME.fullmatch(given),
         f"{kind} cannot be called {shown(given)}; expected letters, digits, '-', '_' and '.', "
@@ -35,32 +35,12 @@ def name(given: str, kind: str) -> str:
 
 
 def _module(given: str, where: str) -> str:
-    return _naming(
+    return files.naming(
         given,
         _MODULE.fullmatch(given),
         f"{where}: {shown(given)} is no name of a figure; expected that of its file without "
         ".py: letters, digits, '-' and '_'",
     )
-
-
-def label(given: str, what: str) -> str:
-    """What a design is called in figures; its file has that name.
-
-    Raises `UserError` for a separator of paths, for control characters and for more than
-    `files.LONGEST` bytes.
-    """
-    return _naming(
-        given,
-        given.isprintable(),
-        f"{what} cannot be called {shown(given)}; expected 1 to {files.LONGEST} bytes without '/'",
-    )
-
-
-def _naming(given: str, fits: object, refusal: str) -> str:
-    """What names a file. Raises `UserError` with the refusal where it does not fit or cannot."""
-    if not (fits and files.can_name(given)):
-        raise UserError(refusal)
-    return given
 
 
 class Table:

@@ -20,7 +20,7 @@ from pagewalk.reproduce import application, blame, form
 from pagewalk.reproduce.application import Application
 from pagewalk.reproduce.figure import Figure, Panel, Results, Row
 from pagewalk.reproduce.form import Table
-from pagewalk.reproduce.plan import Design, Run, Runs
+from pagewalk.runs.plan import Design, Run, Runs, label
 from pagewalk.visible import shown
 
 Json = dict[str, Any]
@@ -312,9 +312,9 @@ def _machine(table: Table, folder: Path) -> Machine:
 
 
 def _design(key: str, table: Table, folder: Path) -> Design:
-    label = _at(table.where, form.label, key, "a design")
+    called = _at(table.where, label, key, "a design")
     table.only(("design", "set"))
-    return Design(label, _file(folder, table.text("design")), table.settings("set"))
+    return Design(called, _file(folder, table.text("design")), table.settings("set"))
 
 
 def _at(where: str, check: Callable[[str, str], str], *given: str) -> str:

@@ -19,9 +19,9 @@ from pagewalk.reproduce.sampled import within
 if TYPE_CHECKING:
     import polars
 
-    from pagewalk.reproduce.cache import Outcome
     from pagewalk.reproduce.paper import Paper
-    from pagewalk.reproduce.plan import Run
+    from pagewalk.runs.cache import Outcome
+    from pagewalk.runs.plan import Run
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pagewalk import options
 from pagewalk.errors import UserError
-from pagewalk.reproduce.cache import Outcome
 from pagewalk.reproduce.figure import Figure, Results, Row
-from pagewalk.reproduce.plan import Run, Runs
 from pagewalk.reproduce.seeds import placed
+from pagewalk.runs.cache import Outcome
+from pagewalk.runs.plan import Run, Runs
 from pagewalk.visible import shown
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pagewalk import native, scratch
-from pagewalk.reproduce.cache import Cache, Outcome
-from pagewalk.reproduce.plan import Run, keys, written
+from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.plan import Run, keys, written
 
 Json = dict[str, Any]
 
@@ -215,7 +215,7 @@ class _Pool:
 
     def _launch(self, batch: Batch) -> None:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pagewalk.reproduce.worker"],
+            [sys.executable, "-m", "pagewalk.runs.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -10,13 +10,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native
+from pagewalk import files, native
 from pagewalk.config import is_path, read, toml
 from pagewalk.errors import Failure, UserError
 from pagewalk.output import reason
-from pagewalk.reproduce import form
+from pagewalk.visible import shown
 
 Json = dict[str, Any]
+
+
+def label(given: str, what: str) -> str:
+    """What a design is called in figures; its file has that name.
+
+    Raises `UserError` for a separator of paths, for control characters and for more than
+    `files.LONGEST` bytes.
+    """
+    return files.naming(
+        given,
+        given.isprintable(),
+        f"{what} cannot be called {shown(given)}; expected 1 to {files.LONGEST} bytes without '/'",
+    )
 
 
 @dataclass(frozen=True)
@@ -312,7 +325,7 @@ def written(design: Design, folder: Path) -> Path:
 
     Raises `UserError` for a label that cannot name a file, `Failure` for a full disk.
     """
-    form.label(design.label, "a design")
+    label(design.label, "a design")
     text = design.text()
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{design.label}.toml"
     if not path.exists():

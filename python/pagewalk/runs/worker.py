@@ -16,7 +16,7 @@ from typing import Any
 
 from pagewalk import native
 from pagewalk.errors import PagewalkError
-from pagewalk.reproduce.cache import Cache
+from pagewalk.runs.cache import Cache
 
 Json = dict[str, Any]
 

@@ -253,6 +253,9 @@ class Engine(types.ModuleType):
     def version(self) -> str:
         return "0.1.0"
 
+    def model_version(self) -> int:
+        return 1
+
     def run(self, spec: str, progress: Callable[[str], bool] | None = None) -> str:
         self.specs.append(json.loads(spec))
         return json.dumps(self.script(self.specs[-1], progress))

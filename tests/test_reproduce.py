@@ -36,9 +36,10 @@ from pagewalk.reproduce import (
     mean,
 )
 from pagewalk.reproduce import paper as papers
+from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.plan import keys
-from pagewalk.runs.room import Silent, batches, simulate
+from pagewalk.runs.room import Silent, simulate
 from paper import PAPER, arguments, finished, key, made, reproduce, results_of
 
 SIZES = """
@@ -378,7 +379,7 @@ def test_what_is_computed_needs_no_engine(tmp_path: Path) -> None:
     class Watcher(Silent):
         told: tuple[int, int] | None = None
 
-        def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
+        def planned(self, there: int, missing: int, seconds: float) -> None:
             self.told = (there, missing)
 
     watcher = Watcher()

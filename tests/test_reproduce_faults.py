@@ -234,7 +234,7 @@ def test_a_worker_that_dies_in_a_message_is_told(
     worker = tmp_path / "worker"
     worker.write_text("#!/bin/sh\nprintf '{\"don'\nexit 3\n")
     worker.chmod(0o755)
-    monkeypatch.setattr("pagewalk.runs.room.sys", SimpleNamespace(executable=str(worker)))
+    monkeypatch.setattr("pagewalk.runs.task.sys", SimpleNamespace(executable=str(worker)))
     status, out, err = reproduce(invoke, folder)
     assert status == 1
     assert "ended with status 3" in out + err

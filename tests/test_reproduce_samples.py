@@ -15,9 +15,9 @@ from pagewalk.reproduce import Design, Figure, Paper, Program, Row, Run, Runs
 from pagewalk.reproduce import paper as papers
 from pagewalk.reproduce.kept import Kept
 from pagewalk.reproduce.sampled import bounded, told
+from pagewalk.runs.batch import batches
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import SAMPLED
-from pagewalk.runs.room import batches
 from paper import finished, key, made, reproduce, results_of
 
 PAPER = """\

@@ -465,6 +465,7 @@ def reproduce(
         return 0
     from pagewalk.reproduce import command, sampled
     from pagewalk.runs.cache import Cache, default_folder
+    from pagewalk.runs.place import Host
 
     options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
@@ -480,7 +481,7 @@ def reproduce(
         chosen,
         figures or [],
         kept,
-        jobs=jobs,
+        place=Host(jobs),
         fresh=fresh,
         seeds=seeds,
         precision=share,

@@ -95,6 +95,11 @@ def version() -> str:
     return _engine.version()
 
 
+def model_version() -> int:
+    """Changes whenever results do, and with nothing else."""
+    return _engine.model_version()
+
+
 def designs() -> list[Shipped]:
     """The shipped designs."""
     answer: list[Shipped] = _asked(_engine.designs)

@@ -24,6 +24,12 @@ mod thread;
 mod warnings;
 mod work;
 
+/// Changes whenever results do: kept results of another one are not those of this engine.
+///
+/// Messages, speed and new options change nothing here. `tests/model.json` has results of this
+/// version, and a test notices those that differ.
+pub const MODEL_VERSION: u32 = 1;
+
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
     OwnEnergy, PartEnergy,

@@ -116,6 +116,12 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
+/// Changes whenever results do.
+#[pyfunction]
+fn model_version() -> u32 {
+    pagewalk_machine::MODEL_VERSION
+}
+
 /// Runs a specification; `progress(json) -> bool` about five times a second.
 #[pyfunction]
 #[pyo3(signature = (spec, progress = None))]
@@ -398,7 +404,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
+        set_data_dir version model_version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor
     }
     Ok(())

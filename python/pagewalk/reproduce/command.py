@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from pagewalk.quantities import duration
 from pagewalk.reproduce import drawing, sampled
 from pagewalk.reproduce.figure import Figure, Results
 from pagewalk.reproduce.paper import Paper
 from pagewalk.reproduce.report import Finished, Reproduction, difference, label, ours, printed
 from pagewalk.reproduce.seeds import together
+from pagewalk.runs.bar import Bar
 from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.place import Place
 from pagewalk.runs.plan import Run, Runs
 from pagewalk.runs.room import simulate
 from pagewalk.terminal import console, line, names, numbers
-from pagewalk.visible import visible
 
 
 def reproduce(
@@ -32,7 +29,7 @@ def reproduce(
     chosen: list[str],
     cache: Cache,
     *,
-    jobs: int | None = None,
+    place: Place | None = None,
     fresh: bool = False,
     seeds: int | None = None,
     precision: float | None = None,
@@ -52,7 +49,7 @@ def reproduce(
     }
     everything = [run for of_seeds in needed.values() for runs in of_seeds for run in runs]
     with Bar(sys.stderr) as bar:
-        results = simulate(everything, cache, jobs=jobs, fresh=fresh, watcher=bar)
+        results = simulate(everything, cache, place=place, fresh=fresh, watcher=bar)
     return Reproduction(
         paper,
         [
@@ -99,81 +96,6 @@ def _finished(
         outcomes,
         samples,
     )
-
-
-class Bar:
-    """How far all runs are together: an estimate before they start, a bar while they run."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._out = console(stream)
-        self._live = stream.isatty()
-        self._start = time.monotonic()
-        self._missing = 0
-        self._work = 0.0
-        self._tenths = 0
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
-        """Says what is to come."""
-        self._missing, self._work = missing, work
-        if missing == 0:
-            if there:
-                self._out.print(f"all {there} runs are there from before")
-            return
-        have = f", {there} are there from before" if there else ""
-        self._out.print(f"{missing} runs to simulate{have}: about {duration(seconds)}")
-
-    def damaged(self, paths: list[Path]) -> None:
-        """Says once that kept runs are of no use."""
-        what = (
-            f"the kept run {paths[0]} cannot be read, and counts as not there"
-            if len(paths) == 1
-            else f"{len(paths)} kept runs cannot be read, and count as not there: {paths[0]}, …"
-        )
-        self._out.print(line(what, style="yellow"))
-
-    def progress(self, work: float, running: list[str], finished: int) -> None:
-        """Moves the bar; where there is none, a line each tenth of the way."""
-        seconds = time.monotonic() - self._start
-        left = (self._work - work) * seconds / work if work > 0.02 * self._work else None
-        done = f"{finished} of {self._missing} runs"
-        if not self._live:
-            self._line(work, done, left)
-            return
-        if self._progress is None:
-            self._progress = Progress(
-                TextColumn("{task.fields[running]}", style="bold", markup=False),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[done]}", markup=False),
-                TextColumn("{task.fields[left]}", markup=False),
-                console=self._out,
-                transient=True,
-                refresh_per_second=2,
-            )
-            self._task = self._progress.add_task("", total=self._work, running="", done="", left="")
-            self._progress.start()
-        assert self._task is not None
-        self._progress.update(
-            self._task,
-            completed=work,
-            running=visible(", ".join(dict.fromkeys(running))),
-            done=done,
-            left=f"{duration(left)} left" if left is not None else "",
-        )
-
-    def _line(self, work: float, done: str, left: float | None) -> None:
-        tenths = int(10 * work / self._work) if self._work else 10
-        if self._tenths < tenths < 10 and left is not None:
-            self._tenths = tenths
-            self._out.print(f"{done} done, about {duration(left)} left")
 
 
 def show(reproduction: Reproduction, stream: TextIO) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
+import secrets
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,6 +129,9 @@ def _checked(key: str, data: Json) -> Outcome:
     return outcome
 
 
+MARK = "mark"
+
+
 class Cache:
     """A folder of finished runs.
 
@@ -143,6 +150,48 @@ class Cache:
             raise Failure(
                 f"could not make the folder '{folder}': {reason(error)}; name another --cache"
             ) from None
+
+    def mark(self) -> str:
+        """What tells this folder from others of its name, on other hosts; made where none is."""
+        path = self.folder / MARK
+        with suppress(OSError), path.open("x", encoding="ascii") as file:
+            file.write(secrets.token_hex(8))
+        try:
+            return path.read_text(encoding="ascii")
+        except OSError:
+            return ""
+
+    def is_of(self, mark: str) -> bool:
+        """Whether this is the folder that somebody has marked so."""
+        try:
+            return (self.folder / MARK).read_text(encoding="ascii") == mark
+        except OSError:
+            return False
+
+    @contextmanager
+    def claimed(self, key: str) -> Iterator[bool]:
+        """Whether a run is ours to simulate: nobody else holds its lock, and others see ours.
+
+        The kernel lets go of the lock of a process that ends, however it does. Where the file
+        system has no locks, or no room for one, the run is ours.
+        """
+        path = self.path(key).with_suffix(".lock")
+        held: int | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            held = _locked(path)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass
+        try:
+            yield True
+        finally:
+            if held is not None:
+                with suppress(OSError):
+                    path.unlink()
+                os.close(held)
 
     def path(self, key: str) -> Path:
         """Where the result of a key lies."""
@@ -168,6 +217,21 @@ class Cache:
             raise Failure(f"could not make the folder '{path.parent}': {reason(error)}") from None
         text = json.dumps({"key": key, **data}).encode()
         files.write(str(path), gzip.compress(text, mtime=0))
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that holds a file's lock. Raises `BlockingIOError` where another does."""
+    while True:
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who held it before has removed its file: the lock of that is worth nothing.
+            if path.exists() and os.fstat(lock).st_ino == path.stat().st_ino:
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
 
 
 def default_folder() -> Path:

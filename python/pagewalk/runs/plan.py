@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -248,13 +248,13 @@ class Run:
         measured += ((self.requests or 0) + self.warmup_requests) * REQUEST
         return self.extra + (measured + self.warmup + self.skip / 10) / SPEED
 
-    @property
+    @cached_property
     def stream(self) -> str:
         """Equal for runs that can be simulated over one stream of the program."""
         whole = [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
         return json.dumps([*whole, self.precision])
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Equal for runs that are the same before their configuration is resolved."""
         return json.dumps([self.stream, self.design.base, _plain(self.design.changes)])
@@ -283,41 +283,39 @@ class Runs:
         return self._runs.items()
 
 
-@cache
-def build() -> str:
-    """Tells one build of the engine from another: its version, and a hash of its code."""
-    engine = native.engine()
-    code = hashlib.blake2b(digest_size=8)
-    path = getattr(engine, "__file__", None)
-    if path:
-        code.update(Path(path).read_bytes())
-    return f"{native.version()} {code.hexdigest()}"
-
-
 def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """By a run's identity: the key of its result, or why it cannot be run.
 
     The key is a hash of the resolved configuration, the program, the limits, the
-    seed and the engine. `folder` takes the designs' files.
+    seed and the engine's model version. `folder` takes the designs' files.
     """
     found: dict[str, str] = {}
     wrong: dict[str, str] = {}
+    configured: dict[tuple[str, Path], str] = {}
+    model = native.model_version()
     for run in runs:
         if run.identity in found or run.identity in wrong:
             continue
         try:
-            path = written(run.design, folder)
-            resolved = native.resolve(run.machine, str(path))["config"]
+            on = (run.machine, written(run.design, folder))
+            if on not in configured:
+                resolved = native.resolve(run.machine, str(on[1]))["config"]
+                configured[on] = _digest(resolved)
             program = run.program.content()
         except UserError as error:
             wrong[run.identity] = str(error)
             continue
-        whole = [build(), resolved, program, run.limits, run.seed, run.mappings]
+        whole = [model, configured[on], program, run.limits, run.seed, run.mappings]
         if run.precision is not None:
             whole.append({"precision": run.precision})
-        text = json.dumps(whole, sort_keys=True)
-        found[run.identity] = hashlib.sha256(text.encode()).hexdigest()[:32]
+        found[run.identity] = _digest(whole)
     return found, wrong
+
+
+def _digest(value: Any) -> str:
+    """A hash of what JSON can hold."""
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def written(design: Design, folder: Path) -> Path:
@@ -325,9 +323,12 @@ def written(design: Design, folder: Path) -> Path:
 
     Raises `UserError` for a label that cannot name a file, `Failure` for a full disk.
     """
-    label(design.label, "a design")
-    text = design.text()
-    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{design.label}.toml"
+    return place(label(design.label, "a design"), design.text(), folder)
+
+
+def place(label: str, text: str, folder: Path) -> Path:
+    """A design's file in a folder for the files of a run. Raises `Failure` for a full disk."""
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{label}.toml"
     if not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

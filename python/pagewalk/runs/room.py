@@ -1,309 +1,320 @@
-"""Simulates what is missing, several batches side by side, each in a process of its own."""
+"""The engine room: simulates what the cache does not have, batch by batch."""
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from pagewalk import native, scratch
+from pagewalk.errors import PagewalkError
+from pagewalk.runs.batch import Batch, Pace, Waiting, batches
 from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.plan import Run, keys, written
+from pagewalk.runs.place import Host, Place
+from pagewalk.runs.plan import Run, keys
 
 Json = dict[str, Any]
 
-BATCH_SECONDS = 40.0
-"""About how long a batch takes at most, where its runs allow: what a kill can lose."""
-DESIGN_MEMORY = 300 << 20
-"""Bytes of the host that a design takes, about, beside its program."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Runs over one stream of one program."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def seconds(self) -> float:
-        """About what it takes on one host core."""
-        return self.runs[0].program.start + sum(run.seconds for run in self.runs)
-
-    @property
-    def memory(self) -> int:
-        """About what it takes of the host, bytes."""
-        return self.runs[0].program.memory + DESIGN_MEMORY * len(self.runs)
-
-    def spec(self, folder: Path) -> Json:
-        """What the engine's `run` reads."""
-        first = self.runs[0]
-        within = first.precision
-        return {
-            "machine": first.machine,
-            "designs": [str(written(run.design, folder)) for run in self.runs],
-            "set": [],
-            "source": first.program.source(),
-            "limits": {**first.limits, "sample": None},
-            "precision": None if within is None else {"within": within, "metrics": []},
-            "seed": first.seed,
-            "host_threads": 1,
-            "mappings": first.mappings,
-            # What is kept must not depend on which designs happened to run together.
-            "alone": False,
-        }
-
-
-def batches(runs: Iterable[Run]) -> list[Batch]:
-    """Runs of one stream together, as long as that does not take too long; longest first.
-
-    A sampled run is alone: of several together, the least sure says how many samples all have.
-    """
-    streams: dict[str, list[Run]] = {}
-    for run in runs:
-        streams.setdefault(run.stream, []).append(run)
-    result = []
-    for members in streams.values():
-        # A long start is worth sharing, whatever follows.
-        limit = BATCH_SECONDS + 2 * members[0].program.start
-        current: list[Run] = []
-        for run in members:
-            full = sum(r.seconds for r in current) + run.seconds > limit
-            if current and (full or run.precision is not None):
-                result.append(Batch(tuple(current)))
-                current = []
-            current.append(run)
-        result.append(Batch(tuple(current)))
-    return sorted(result, key=lambda batch: -batch.seconds)
+AHEAD = 64
+"""Batches that are looked at for one that there is room for."""
+ELSEWHERE_SECONDS = 2.0
+"""Until it is asked again what has become of a run that somebody else simulates."""
+PAUSE = 0.5
+"""Seconds after which it is looked how far everything is."""
+SHOWN_SECONDS = 5.0
+"""Until a file that somebody has written in a shared folder is seen by others."""
+NOTHING: Json = {"kept": [], "elsewhere": [], "results": {}, "unkept": [], "seconds": 0.0}
+"""The report of a batch that nobody has told anything of."""
+TOLD = 0.05
+"""Share of a batch from which on its own speed says how long it takes."""
 
 
 class Watcher(Protocol):
     """Somebody who shows how far it is."""
 
-    def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
-        """Told once, before anything runs: the work in seconds of one core, and the time."""
+    def planned(self, there: int, missing: int, seconds: float) -> None:
+        """Told once, before anything runs: the runs, and about how long it takes."""
 
     def damaged(self, paths: list[Path]) -> None:
         """Told before that of kept runs that cannot be read, where there are any."""
 
-    def progress(self, work: float, running: list[str], finished: int) -> None:
-        """Told now and then: the work that is done, what runs, and the runs that finished."""
+    def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
+        """Told now and then.
+
+        That is the share of the work that is done, the seconds that are left as far as anything
+        says so, the programs that run, and how many runs have ended.
+        """
 
 
 class Silent:
     """A watcher that shows nothing."""
 
-    def planned(self, there: int, missing: int, work: float, seconds: float) -> None:
+    def planned(self, there: int, missing: int, seconds: float) -> None:
         """Nothing."""
 
     def damaged(self, paths: list[Path]) -> None:
         """Nothing."""
 
-    def progress(self, work: float, running: list[str], finished: int) -> None:
+    def progress(self, share: float, left: float | None, running: list[str], done: int) -> None:
         """Nothing."""
-
-
-@dataclass
-class _Job:
-    batch: Batch
-    process: subprocess.Popen[str]
-    fraction: float = 0.0
-    error: str | None = None
-    finished: bool = False
 
 
 def simulate(
     runs: Iterable[Run],
     cache: Cache,
     *,
-    jobs: int | None = None,
+    place: Place | None = None,
     fresh: bool = False,
     watcher: Watcher | None = None,
 ) -> Callable[[Run], Outcome]:
     """Simulates what the cache does not have; returns what became of each run.
 
-    `fresh` simulates all. What has finished stays when this is interrupted; what could not be
-    kept is there for this time, and `cache.unkept` says why.
+    `place` is the processes of this host unless another is given. `fresh` simulates all. What has
+    finished stays when this is interrupted; what could not be kept is there for this time, and
+    `cache.unkept` says why.
     """
-    watcher = watcher or Silent()
-    wanted = {run.identity: run for run in runs}
     outcomes: dict[str, Outcome] = {}
-    with scratch.folder() as folder:
-        found, wrong = keys(wanted.values(), folder)
-        for identity, error in wrong.items():
-            outcomes[identity] = Outcome("", None, error)
-        missing: dict[str, Run] = {}
-        for identity, key in found.items():
-            kept = None if fresh else cache.read(key)
-            if kept is not None:
-                outcomes[identity] = kept
-            else:
-                # Two spellings of one configuration are one run.
-                missing.setdefault(key, wanted[identity])
-        if cache.damaged:
-            watcher.damaged(cache.damaged)
-        planned = batches(missing.values())
-        cores = os.cpu_count() or 1
-        workers = jobs or cores
-        longest = planned[0].seconds if planned else 0.0
-        work = sum(batch.seconds for batch in planned)
-        there = sum(outcome.data is not None for outcome in outcomes.values())
-        watcher.planned(there, len(missing), work, max(longest, work / min(workers, cores)))
-        pool = _Pool(cache, folder, found, workers, watcher)
-        errors = pool.run(planned)
-        for identity, key in found.items():
-            if identity not in outcomes:
-                result = pool.unkept.get(key) or cache.read(key)
-                error = errors.get(key, "the result could not be read back")
-                outcomes[identity] = result or Outcome(key, None, error)
+    for run, outcome in as_finished(runs, cache, place=place, fresh=fresh, watcher=watcher):
+        outcomes[run.identity] = outcome
     return lambda run: outcomes[run.identity]
 
 
-class _Pool:
-    """The processes: as many as there are jobs, as long as their memory fits the host."""
+def as_finished(
+    runs: Iterable[Run],
+    cache: Cache,
+    *,
+    place: Place | None = None,
+    fresh: bool = False,
+    watcher: Watcher | None = None,
+) -> Iterator[tuple[Run, Outcome]]:
+    """The same one by one: each run that differs from others once, as soon as it has ended."""
+    watcher = watcher or Silent()
+    wanted = {run.identity: run for run in runs}
+    with scratch.folder() as folder:
+        found, wrong = keys(wanted.values(), folder)
+    for identity, error in wrong.items():
+        yield wanted[identity], Outcome("", None, error)
+    # Two spellings of one configuration are one run.
+    alike: dict[str, list[Run]] = {}
+    for identity, key in found.items():
+        alike.setdefault(key, []).append(wanted[identity])
+    there = [] if fresh else [key for key in alike if cache.path(key).exists()]
+    kept = {key: outcome for key in there if (outcome := cache.read(key)) is not None}
+    if cache.damaged:
+        watcher.damaged(cache.damaged)
+    missing = {key: alike[key][0] for key in alike if key not in kept}
+    for key in list(kept):
+        outcome = kept.pop(key)
+        for run in alike[key]:
+            yield run, outcome
+    here = place or Host()
+    with here:
+        room = _Room(cache, here, missing, fresh=fresh)
+        watcher.planned(len(alike) - len(missing), len(missing), room.planned)
+        for key, outcome in room.run(watcher):
+            for run in alike[key]:
+                yield run, outcome
 
-    def __init__(
-        self, cache: Cache, folder: Path, found: dict[str, str], workers: int, watcher: Watcher
-    ) -> None:
-        self._cache, self._folder, self._keys = cache, folder, found
-        self._workers, self._watcher = workers, watcher
-        self._memory = available()
-        self._waiting: list[Batch] = []
-        self._jobs: list[_Job] = []
+
+@dataclass
+class _Job:
+    batch: Batch
+    start: float = field(default_factory=time.monotonic)
+    share: float = 0.0
+
+    def tell(self, share: float) -> None:
+        """So much of it is done."""
+        self.share = share
+
+    def left(self, now: float, pace: Pace) -> float:
+        """Seconds until it ends: by its own speed, else by that of others."""
+        gone = now - self.start
+        if self.share >= TOLD:
+            return gone * (1 / self.share - 1)
+        return max(0.0, pace.seconds(self.batch) - gone)
+
+
+class _Room:
+    """Batches on a place, until none is left."""
+
+    def __init__(self, cache: Cache, place: Place, missing: dict[str, Run], *, fresh: bool) -> None:
+        self._cache, self._place, self._fresh = cache, place, fresh
+        self._mark = cache.mark()
+        self._keys = {run.identity: key for key, run in missing.items()}
+        self._pace = Pace()
+        self._waiting = Waiting(missing.values(), self._pace)
+        self._held: list[Batch] = []
+        self._jobs: dict[Future[Json], _Job] = {}
+        self._elsewhere: dict[str, tuple[Run, float]] = {}
         self._done = 0.0
-        self._finished = 0
-        self._errors: dict[str, str] = {}
-        self.unkept: dict[str, Outcome] = {}
-        """Results that are not in the cache, since they could not be written."""
-        self._selector = selectors.DefaultSelector()
+        self._ended = 0
+        self._lost = ""
+        planned = batches(missing.values())
+        longest = planned[0].seconds if planned else 0.0
+        work = sum(batch.seconds for batch in planned)
+        self.planned = max(longest, work / place.slots)
 
-    def run(self, waiting: list[Batch]) -> dict[str, str]:
-        """Runs all; returns by key why a run has no result."""
-        self._waiting = list(waiting)
-        try:
-            while self._waiting or self._jobs:
-                self._start()
-                self._listen()
-                self._watcher.progress(
-                    self._done + sum(j.fraction * j.batch.seconds for j in self._jobs),
-                    [j.batch.runs[0].program.workload for j in self._jobs],
-                    self._finished,
-                )
-        finally:
-            for job in self._jobs:
-                job.process.kill()
-                job.process.wait()
-            self._selector.close()
-        return self._errors
-
-    def _start(self) -> None:
-        for batch in list(self._waiting):
-            if len(self._jobs) >= self._workers:
+    def run(self, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
+        """Runs all; tells of each key what became of it."""
+        while self._waiting or self._held or self._jobs or self._elsewhere:
+            if self._lost:
+                yield from self._give_up()
                 return
-            used = sum(job.batch.memory for job in self._jobs)
-            if self._jobs and used + batch.memory > self._memory:
-                continue
-            self._waiting.remove(batch)
-            self._launch(batch)
+            yield from self._start()
+            yield from self._listen()
+            yield from self._ask_again()
+            running = [job.batch.runs[0].program.workload for job in self._jobs.values()]
+            watcher.progress(*self._how_far(), running, self._ended)
 
-    def _launch(self, batch: Batch) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pagewalk.runs.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def _start(self) -> Iterator[tuple[str, Outcome]]:
+        """Hands over what there is room for."""
+        running = [job.batch for job in self._jobs.values()]
+        for batch in list(self._held):
+            if len(running) < self._place.width and self._place.fits(batch, running):
+                self._held.remove(batch)
+                running.append(batch)
+                self._submit(batch)
+        while self._waiting and len(running) < self._place.width and len(self._held) < AHEAD:
+            batch = self._waiting.take()
+            if why := self._place.refuses(batch):
+                yield from self._failed(batch, why)
+            elif self._place.fits(batch, running):
+                running.append(batch)
+                self._submit(batch)
+            else:
+                self._held.append(batch)
+
+    def _submit(self, batch: Batch) -> None:
         order = {
-            "spec": batch.spec(self._folder),
+            "spec": batch.spec(),
+            "designs": batch.designs(),
             "keys": [self._keys[run.identity] for run in batch.runs],
             "cache": str(self._cache.folder.resolve()),
+            "mark": self._mark,
+            "model": native.model_version(),
+            "fresh": self._fresh,
         }
-        job = _Job(batch, process)
-        self._jobs.append(job)
-        self._selector.register(process.stdout, selectors.EVENT_READ, job)
+        job = _Job(batch)
         try:
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # It has died; its end is noticed where all ends are.
+            self._jobs[self._place.submit(order, batch, job.tell)] = job
+        except Exception as error:
+            self._lost = self._place.lost(error)
+            if not self._lost:
+                raise
+            self._held.append(batch)
 
-    def _listen(self) -> None:
-        deadline = time.monotonic() + 0.5
-        while (left := deadline - time.monotonic()) > 0 and self._jobs:
-            for key, _ in self._selector.select(left):
-                job: _Job = key.data
-                assert job.process.stdout is not None
-                line = job.process.stdout.readline()
-                if not line.endswith("\n"):  # also of a worker that died in a message
-                    self._end(job)
+    def _listen(self) -> Iterator[tuple[str, Outcome]]:
+        if not self._jobs:
+            time.sleep(PAUSE if self._elsewhere else 0)
+            return
+        for future in wait(self._jobs, PAUSE, FIRST_COMPLETED).done:
+            job = self._jobs.pop(future)
+            try:
+                report = future.result()
+            except (Exception, CancelledError) as error:
+                self._lost = self._place.lost(error)
+                if self._lost:
+                    self._held.append(job.batch)
                     return
-                self._hear(job, json.loads(line))
+                report = {**NOTHING, "error": f"{type(error).__name__}: {error}"}
+            yield from self._settle(job.batch, report)
 
-    def _hear(self, job: _Job, message: Json) -> None:
-        if "unkept" in message:
-            self._cache.unkept.append(message["unkept"])
-            self.unkept[message["key"]] = Outcome(message["key"], message["result"])
-        elif "error" in message:
-            job.error = message["error"]
-        elif "finished" in message:
-            job.finished = True
-        elif message.get("total"):
-            job.fraction = min(1.0, message["done"] / message["total"])
-
-    def _end(self, job: _Job) -> None:
-        assert job.process.stdout is not None
-        assert job.process.stderr is not None
-        assert job.process.stdin is not None
-        self._selector.unregister(job.process.stdout)
-        said = job.process.stderr.read().strip()
-        status = job.process.wait()
-        for stream in (job.process.stdin, job.process.stdout, job.process.stderr):
-            # An order that a dead worker has not read is written once more.
-            with suppress(BrokenPipeError):
-                stream.close()
-        self._jobs.remove(job)
-        if not job.finished and len(job.batch.runs) > 1:
+    def _settle(self, batch: Batch, report: Json) -> Iterator[tuple[str, Outcome]]:
+        """What a report says of each run of its batch."""
+        self._done += report["seconds"]
+        if report["error"] is None and not report["elsewhere"]:
+            self._pace.learn(batch, report["seconds"])
+        self._cache.unkept += report["unkept"]
+        failed = []
+        for run in batch.runs:
+            key = self._keys[run.identity]
+            if key in report["kept"]:
+                outcome = self._read_back(key)
+            elif key in report["results"]:
+                outcome = self._keep(key, report)
+            elif key in report["elsewhere"]:
+                self._elsewhere[key] = (run, time.monotonic() + ELSEWHERE_SECONDS)
+                continue
+            else:
+                failed.append(run)
+                continue
+            self._ended += 1
+            yield key, outcome
+        if len(failed) > 1:
             # One that fails takes those beside it along; alone they may do.
-            self._waiting.extend(Batch((run,)) for run in job.batch.runs)
-            return
-        self._done += job.batch.seconds
-        self._finished += len(job.batch.runs)
-        if job.finished:
-            return
-        why = job.error or _why(status, said)
-        for run in job.batch.runs:
-            self._errors[self._keys[run.identity]] = why
+            self._waiting.again(failed)
+        elif failed:
+            yield from self._failed(Batch(tuple(failed)), report["error"])
 
+    def _failed(self, batch: Batch, why: str) -> Iterator[tuple[str, Outcome]]:
+        for run in batch.runs:
+            self._ended += 1
+            yield self._keys[run.identity], Outcome("", None, why)
 
-def _why(status: int, said: str) -> str:
-    if status < 0:
-        return f"the simulation was killed by signal {-status} (out of host memory?)"
-    return said.splitlines()[-1] if said else f"the simulation ended with status {status}"
+    def _read_back(self, key: str) -> Outcome:
+        """A result that a worker has kept; a shared folder may show it only after a while."""
+        deadline = time.monotonic() + SHOWN_SECONDS
+        while not self._cache.path(key).exists() and time.monotonic() < deadline:
+            time.sleep(PAUSE)
+        return self._cache.read(key) or Outcome(key, None, "the result could not be read back")
 
+    def _keep(self, key: str, report: Json) -> Outcome:
+        """A result that its worker has not kept: it could not, or has another folder."""
+        data = report["results"][key]
+        if not report["unkept"]:
+            try:
+                self._cache.write(key, {name: v for name, v in data.items() if name != "key"})
+            except PagewalkError as error:
+                self._cache.unkept.append(str(error))
+        return Outcome(key, data)
 
-def _environment() -> dict[str, str]:
-    """The worker imports the package that runs here, installed or not."""
-    package = str(Path(native.__file__).resolve().parent.parent)
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package}
+    def _ask_again(self) -> Iterator[tuple[str, Outcome]]:
+        """What has become of the runs that somebody else simulates."""
+        now = time.monotonic()
+        for key, (run, when) in list(self._elsewhere.items()):
+            if now < when:
+                continue
+            with self._cache.claimed(key) as ours:
+                there = not self._fresh and self._cache.path(key).exists()
+            outcome = self._cache.read(key) if there else None
+            if outcome is not None:
+                del self._elsewhere[key]
+                self._ended += 1
+                yield key, outcome
+            elif ours:
+                # Whoever had it has ended without a result.
+                del self._elsewhere[key]
+                self._waiting.again([run])
+            else:
+                self._elsewhere[key] = (run, now + ELSEWHERE_SECONDS)
 
+    def _give_up(self) -> Iterator[tuple[str, Outcome]]:
+        """Nothing more can be run: that is why the rest has no result."""
+        rest = [*self._held, *(job.batch for job in self._jobs.values())]
+        rest += [Batch((run,)) for run, _ in self._elsewhere.values()]
+        while self._waiting:
+            rest.append(self._waiting.take())
+        for batch in rest:
+            yield from self._failed(batch, self._lost)
 
-def available() -> int:
-    """Bytes of host memory that can be used."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-        return int(0.9 * 1024 * kilobytes["MemAvailable"])
-    except (OSError, KeyError, ValueError, IndexError):
-        return 4 << 30
+    def _how_far(self) -> tuple[float, float | None]:
+        """The share that is done, and the seconds left as far as anything says so."""
+        now = time.monotonic()
+        jobs = self._jobs.values()
+        told = [job for job in jobs if job.share >= TOLD]
+        elapsed = sum(now - job.start for job in jobs)
+        waiting = self._waiting.seconds
+        waiting += sum(self._pace.seconds(batch) for batch in self._held)
+        if told and not self._pace.measured:
+            planned = sum(job.share * job.batch.seconds for job in told)
+            waiting *= sum(now - job.start for job in told) / planned
+        running = [job.left(now, self._pace) for job in jobs]
+        left = waiting + sum(running)
+        done = self._done + elapsed
+        share = done / (done + left) if done + left > 0 else 1.0
+        if not (told or self._pace.measured):
+            return share, None
+        return share, max([left / self._place.slots, *running])

@@ -1,6 +1,6 @@
 """A process that simulates one batch of runs; spoken to in lines of JSON.
 
-It reads what to do from its standard input and tells progress on its standard
+It reads what to do from its standard input and tells what became of it on its standard
 output. It ends when its standard input does: it does not outlive who started it.
 """
 
@@ -11,25 +11,30 @@ import os
 import signal
 import sys
 import threading
+import time
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pagewalk import native
+from pagewalk import native, scratch
 from pagewalk.errors import PagewalkError
 from pagewalk.runs.cache import Cache
+from pagewalk.runs.plan import place
 
 Json = dict[str, Any]
 
 
 class _Reporter:
+    """Tells progress, not oftener than somebody can look."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
     def update(self, progress: Json) -> None:
-        say(
-            {
-                "done": progress["done"],
-                "total": progress["total"],
-                "phase": progress["phase"],
-            }
-        )
+        now = time.monotonic()
+        if now - self._last >= 0.2:
+            self._last = now
+            say({"done": progress["done"], "total": progress["total"]})
 
     def stopping(self, number: int) -> None:
         pass
@@ -45,32 +50,72 @@ def main() -> None:
     """Simulates a batch and keeps each design's result."""
     # A Ctrl-C reaches the whole process group; the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    job = json.loads(sys.stdin.readline())
+    order = json.loads(sys.stdin.readline())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        data = native.run(job["spec"], _Reporter())
+        problem = _simulate(order)
     except PagewalkError as error:
-        say({"error": str(error)})
-        return
-    cache = Cache(Path(job["cache"]), make=False)
-    shared = {key: data[key] for key in ("version", "seed", "source", "machine", "limits")}
-    for key, design in zip(job["keys"], data["designs"], strict=True):
+        problem = str(error)
+    say({"error": problem} if problem else {"finished": True})
+
+
+def _simulate(order: Json) -> str:
+    """Does so; returns why runs have no result, empty where all have one."""
+    if order["model"] != native.model_version():
+        return (
+            f"the worker's pagewalk has model version {native.model_version()}, that of who asks "
+            f"{order['model']}; install the same on both"
+        )
+    cache = Cache(Path(order["cache"]), make=False)
+    shared = cache.is_of(order["mark"])
+    runs = list(zip(order["keys"], order["designs"], strict=True))
+    with ExitStack() as claimed:
+        if shared:
+            runs = [run for run in runs if _claim(run[0], cache, order, claimed)]
+        return _run(order, runs, cache if shared else None) if runs else ""
+
+
+def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
+    """Whether a run is ours to simulate; says what is with it where it is not."""
+    if not claimed.enter_context(cache.claimed(key)):
+        say({"elsewhere": key})
+        return False
+    # Somebody may have finished it since it was planned.
+    if not order["fresh"] and cache.read(key) is not None:
+        say({"kept": key})
+        return False
+    return True
+
+
+def _run(order: Json, runs: list[tuple[str, Json]], cache: Cache | None) -> str:
+    # Who has started this process may have a folder that outlives it.
+    given = order.get("folder")
+    with nullcontext(Path(given)) if given else scratch.folder() as folder:
+        designs = [str(place(one["label"], one["text"], folder)) for _, one in runs]
+        data = native.run({**order["spec"], "designs": designs}, _Reporter())
+    told = {key: data[key] for key in ("version", "seed", "source", "machine", "limits")}
+    for (key, _), design in zip(runs, data["designs"], strict=True):
         if design["status"] == "partial":
-            say({"error": "the run was stopped before its end"})
-            return
-        kept = {
+            return "the run was stopped before its end"
+        result = {
             "name": f"{data['source']['name']}, {design['name']}",
-            **shared,
+            **told,
             "warnings": data["warnings"],
             "host": data["host"],
             "design": design,
         }
-        try:
-            cache.write(key, kept)
-        except PagewalkError as error:
-            # What has been computed is not lost: the parent has it at least for its figures.
-            say({"unkept": str(error), "key": key, "result": {"key": key, **kept}})
-    say({"finished": data["host"]})
+        unkept = ""
+        if cache is not None:
+            try:
+                cache.write(key, result)
+            except PagewalkError as error:
+                # What has been computed is not lost: the parent has it at least.
+                unkept = str(error)
+            else:
+                say({"kept": key})
+                continue
+        say({"unkept": unkept, "key": key, "result": {"key": key, **result}})
+    return ""
 
 
 def _leave_with_parent() -> None:

@@ -1,0 +1,128 @@
+"""Where batches are simulated: processes of this host, or something that has its interface."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from pagewalk import scratch
+from pagewalk.runs.batch import Batch
+from pagewalk.runs.task import Tell, simulate
+
+Json = dict[str, Any]
+
+
+class Place(Protocol):
+    """An executor, with what it has room for."""
+
+    @property
+    def slots(self) -> int:
+        """How many batches run side by side, 1 or more."""
+
+    @property
+    def width(self) -> int:
+        """How many are handed over at a time."""
+
+    def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
+        """Whether there is memory for another batch beside those that were handed over."""
+
+    def refuses(self, batch: Batch) -> str:
+        """Why it never takes a batch, empty where it does."""
+
+    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+        """Hands over a batch; the report is that of `task.simulate`."""
+
+    def lost(self, error: BaseException) -> str:
+        """Why nothing more can be run here, where an error says so; else empty."""
+
+    def __enter__(self) -> Any:
+        """Opens it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends what runs, and closes it."""
+
+
+class Host:
+    """Processes of this host: as many as there are jobs, as long as their memory fits."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        cores = os.cpu_count() or 1
+        self.width = jobs or cores
+        self.slots = min(self.width, cores)
+        self._memory = available()
+        self._open = ExitStack()
+        self._folder = ""
+        self._closed = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._processes: set[subprocess.Popen[str]] = set()
+
+    def __enter__(self) -> Host:
+        # Of this process, not of those that it may have to kill.
+        self._folder = str(self._open.enter_context(scratch.folder()))
+        self._pool = ThreadPoolExecutor(self.width, thread_name_prefix="pagewalk-run")
+        return self
+
+    def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
+        """Whether there is memory; a batch by itself has all there is."""
+        used = sum(one.memory for one in handed)
+        return not handed or used + batch.memory <= self._memory
+
+    def refuses(self, _batch: Batch) -> str:
+        """Nothing: the engine itself says what does not fit."""
+        return ""
+
+    def submit(self, order: Json, _batch: Batch, tell: Tell) -> Future[Json]:
+        """Runs a batch in a process."""
+        assert self._pool is not None
+        return self._pool.submit(self._simulate, {**order, "folder": self._folder}, tell)
+
+    def _simulate(self, order: Json, tell: Tell) -> Json:
+        own: list[subprocess.Popen[str]] = []
+
+        def started(process: subprocess.Popen[str]) -> None:
+            own.append(process)
+            self._processes.add(process)
+            if self._closed:
+                process.kill()
+
+        try:
+            return simulate(order, tell, started)
+        finally:
+            self._processes.difference_update(own)
+
+    def lost(self, _error: BaseException) -> str:
+        """Never: a process that dies is one batch."""
+        return ""
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is None:
+            return
+        self._closed = True
+        # Those that wait for a thread, then what the threads wait for.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(self._processes):
+            with suppress(OSError):
+                process.kill()
+        self._pool.shutdown(wait=True)
+        self._open.close()
+
+
+def available() -> int:
+    """Bytes of host memory that can be used."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        return int(0.9 * 1024 * kilobytes["MemAvailable"])
+    except (OSError, KeyError, ValueError, IndexError):
+        return 4 << 30

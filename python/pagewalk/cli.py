@@ -16,7 +16,7 @@ from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, Terminated, UserError
-from pagewalk.flags import App, Jobs, JsonFile, ParquetFile, Seed, takes
+from pagewalk.flags import App, Jobs, JsonFile, OnCluster, ParquetFile, Seed, takes
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count, parse_count
 from pagewalk.visible import visible
@@ -452,6 +452,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    cluster: OnCluster = None,
     jobs: Jobs = None,
     json_file: JsonFile = None,
     parquet: ParquetFile = None,
@@ -465,7 +466,7 @@ def reproduce(
         return 0
     from pagewalk.reproduce import command, sampled
     from pagewalk.runs.cache import Cache, default_folder
-    from pagewalk.runs.place import Host
+    from pagewalk.runs.place import named
 
     options.read("jobs", jobs)
     chosen = papers.load(paper, scale)
@@ -476,12 +477,13 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
     _check_outputs([("--json", json_file), ("--parquet", parquet)])
+    place = named(cluster, jobs)
     kept = Cache(Path(cache) if cache else default_folder())
     finished = command.reproduce(
         chosen,
         figures or [],
         kept,
-        place=Host(jobs),
+        place=place,
         fresh=fresh,
         seeds=seeds,
         precision=share,

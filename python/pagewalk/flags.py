@@ -79,6 +79,15 @@ Extra = Annotated[
         metavar="-- PROGRAM ARGS…", help="Any Linux x86-64 program.", show_default=False
     ),
 ]
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="WHERE",
+        help="A Dask cluster: tcp://…, or slurm, kubernetes… with --jobs workers.",
+        show_default=False,
+    ),
+]
 Jobs = Annotated[int | None, flag("jobs")]
 Seed = Annotated[int, flag("seed")]
 JsonFile = Annotated[str | None, flag("json_file")]

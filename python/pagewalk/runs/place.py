@@ -41,6 +41,9 @@ class Place(Protocol):
     def lost(self, error: BaseException) -> str:
         """Why nothing more can be run here, where an error says so; else empty."""
 
+    def why(self, error: BaseException) -> str:
+        """In words what happened to a batch that has no report."""
+
     def __enter__(self) -> Any:
         """Opens it."""
 
@@ -51,6 +54,17 @@ class Place(Protocol):
         trace: TracebackType | None,
     ) -> None:
         """Ends what runs, and closes it."""
+
+
+def named(cluster: str | None, jobs: int | None) -> Place:
+    """The place that ``--cluster`` and ``--jobs`` name. Raises `UserError` for what is none."""
+    if cluster is not None:
+        from pagewalk.runs.cluster import Asked, Cluster
+
+        asked = Asked.read(cluster)
+        if asked is not None:
+            return Cluster(asked, jobs)
+    return Host(jobs)
 
 
 class Host:
@@ -104,6 +118,10 @@ class Host:
     def lost(self, _error: BaseException) -> str:
         """Never: a process that dies is one batch."""
         return ""
+
+    def why(self, error: BaseException) -> str:
+        """What went wrong before there was a process."""
+        return f"{type(error).__name__}: {error}"
 
     def __exit__(self, *_: object) -> None:
         if self._pool is None:

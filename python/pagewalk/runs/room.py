@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,14 @@ PAUSE = 0.5
 """Seconds after which it is looked how far everything is."""
 SHOWN_SECONDS = 5.0
 """Until a file that somebody has written in a shared folder is seen by others."""
-NOTHING: Json = {"kept": [], "elsewhere": [], "results": {}, "unkept": [], "seconds": 0.0}
+NOTHING: Json = {
+    "kept": [],
+    "there": [],
+    "elsewhere": [],
+    "results": {},
+    "unkept": [],
+    "seconds": 0.0,
+}
 """The report of a batch that nobody has told anything of."""
 TOLD = 0.05
 """Share of a batch from which on its own speed says how long it takes."""
@@ -122,16 +129,22 @@ def as_finished(
 @dataclass
 class _Job:
     batch: Batch
-    start: float = field(default_factory=time.monotonic)
+    start: float | None = None
     share: float = 0.0
 
     def tell(self, share: float) -> None:
-        """So much of it is done."""
+        """So much of it is done; told for the first time when it starts."""
+        if self.start is None:
+            self.start = time.monotonic()
         self.share = share
+
+    def gone(self, now: float) -> float:
+        """Seconds since it started; a cluster may keep it waiting."""
+        return 0.0 if self.start is None else now - self.start
 
     def left(self, now: float, pace: Pace) -> float:
         """Seconds until it ends: by its own speed, else by that of others."""
-        gone = now - self.start
+        gone = self.gone(now)
         if self.share >= TOLD:
             return gone * (1 / self.share - 1)
         return max(0.0, pace.seconds(self.batch) - gone)
@@ -180,7 +193,10 @@ class _Room:
         while self._waiting and len(running) < self._place.width and len(self._held) < AHEAD:
             batch = self._waiting.take()
             if why := self._place.refuses(batch):
-                yield from self._failed(batch, why)
+                if len(batch.runs) > 1:
+                    self._waiting.again(batch.runs)
+                else:
+                    yield from self._failed(batch, why)
             elif self._place.fits(batch, running):
                 running.append(batch)
                 self._submit(batch)
@@ -219,19 +235,21 @@ class _Room:
                 if self._lost:
                     self._held.append(job.batch)
                     return
-                report = {**NOTHING, "error": f"{type(error).__name__}: {error}"}
+                report = {**NOTHING, "error": self._place.why(error)}
             yield from self._settle(job.batch, report)
 
     def _settle(self, batch: Batch, report: Json) -> Iterator[tuple[str, Outcome]]:
         """What a report says of each run of its batch."""
         self._done += report["seconds"]
-        if report["error"] is None and not report["elsewhere"]:
+        if report["error"] is None and len(report["kept"]) + len(report["results"]) == len(
+            batch.runs
+        ):
             self._pace.learn(batch, report["seconds"])
         self._cache.unkept += report["unkept"]
         failed = []
         for run in batch.runs:
             key = self._keys[run.identity]
-            if key in report["kept"]:
+            if key in (*report["kept"], *report["there"]):
                 outcome = self._read_back(key)
             elif key in report["results"]:
                 outcome = self._keep(key, report)
@@ -305,12 +323,12 @@ class _Room:
         now = time.monotonic()
         jobs = self._jobs.values()
         told = [job for job in jobs if job.share >= TOLD]
-        elapsed = sum(now - job.start for job in jobs)
+        elapsed = sum(job.gone(now) for job in jobs)
         waiting = self._waiting.seconds
         waiting += sum(self._pace.seconds(batch) for batch in self._held)
         if told and not self._pace.measured:
             planned = sum(job.share * job.batch.seconds for job in told)
-            waiting *= sum(now - job.start for job in told) / planned
+            waiting *= sum(job.gone(now) for job in told) / planned
         running = [job.left(now, self._pace) for job in jobs]
         left = waiting + sum(running)
         done = self._done + elapsed

@@ -27,7 +27,8 @@ def simulate(
 ) -> Json:
     """Simulates a batch; returns what became of it.
 
-    ``kept`` are the keys of runs whose results are in the cache now, ``elsewhere`` of those that
+    ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that had
+    them before, ``elsewhere`` of those that
     somebody else simulates, ``results`` has by key what was not kept there, ``unkept`` why it could
     not be, and ``error`` is why runs have no result; the last is None where all is well.
     ``seconds`` is how long it took.
@@ -46,8 +47,17 @@ def simulate(
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    report: Json = {"kept": [], "elsewhere": [], "results": {}, "unkept": [], "error": None}
+    report: Json = {
+        "kept": [],
+        "there": [],
+        "elsewhere": [],
+        "results": {},
+        "unkept": [],
+        "error": None,
+    }
     finished = False
+    if tell is not None:
+        tell(0.0)
     # It may have died; its end is noticed where all ends are.
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(order) + "\n")
@@ -71,11 +81,11 @@ def simulate(
 
 
 def _hear(message: Json, report: Json, tell: Tell | None) -> None:
-    if "kept" in message:
-        report["kept"].append(message["kept"])
-    elif "elsewhere" in message:
-        report["elsewhere"].append(message["elsewhere"])
-    elif "result" in message:
+    for what in ("kept", "there", "elsewhere"):
+        if what in message:
+            report[what].append(message[what])
+            return
+    if "result" in message:
         report["results"][message["key"]] = message["result"]
         if message["unkept"]:
             report["unkept"].append(message["unkept"])

@@ -82,7 +82,7 @@ def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
         return False
     # Somebody may have finished it since it was planned.
     if not order["fresh"] and cache.read(key) is not None:
-        say({"kept": key})
+        say({"there": key})
         return False
     return True
 

@@ -1,0 +1,293 @@
+"""A Dask cluster as the place of runs: one that is there, or one of jobs or pods that is made.
+
+Needs ``pip install pagewalk[cluster]``. Whoever runs a batch is a Dask worker, in a thread that
+waits for a process; memory is the worker resource `MEMORY`, in bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagewalk.errors import Failure, UserError
+from pagewalk.quantities import parse_bytes, size
+from pagewalk.runs.batch import Batch
+from pagewalk.runs.task import Tell, simulate
+from pagewalk.visible import shown
+
+Json = dict[str, Any]
+
+MEMORY = "memory"
+"""The resource of a Dask worker that counts what its runs take of the host."""
+QUEUES = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "lsf": "LSFCluster",
+    "sge": "SGECluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+}
+"""Batch systems, with their classes in dask-jobqueue."""
+KUBERNETES = "kubernetes"
+CONNECT_SECONDS = 10
+NEEDED = "pip install 'pagewalk[cluster]'"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ``--cluster`` asks for: ``tcp://…``, or a system and its options."""
+
+    where: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str) -> Asked | None:
+        """Reads ``--cluster``; None of ``local``, this host's processes.
+
+        Raises `UserError` for what is neither an address nor a system.
+        """
+        if text == "local":
+            return None
+        if "://" in text:
+            return cls(text)
+        where, _, pairs = text.partition(":")
+        if where not in QUEUES and where != KUBERNETES:
+            raise UserError(
+                f"--cluster: {shown(text)} is not understood; expected local, the address of a "
+                f"Dask scheduler as tcp://host:8786, or {', '.join(QUEUES)} or {KUBERNETES}, with "
+                "options as slurm:queue=long,cores=4,memory=16GB"
+            )
+        options = {}
+        for pair in pairs.split(",") if pairs else []:
+            key, equals, value = pair.partition("=")
+            if not equals or not key.strip():
+                raise UserError(
+                    f"--cluster {where}: '{pair}' is not understood; expected NAME=VALUE, as "
+                    "memory=16GB"
+                )
+            options[key.strip()] = value.strip()
+        return cls(where, options)
+
+
+def queue(asked: Asked) -> Any:
+    """The cluster of a batch system, without jobs yet; its `job_script` is what is submitted.
+
+    Options that are not given are those of Dask's own configuration, ``jobqueue.yaml``.
+    Raises `UserError` where it lacks some.
+    """
+    try:
+        import dask
+        import dask_jobqueue
+    except ImportError as error:
+        raise UserError(f"--cluster {asked.where}: {error}; {NEEDED}") from None
+    given: Json = dict(asked.options)
+    for name in ("cores", "processes"):
+        if name in given:
+            given[name] = _whole(asked, name)
+    memory = given.get("memory") or dask.config.get(f"jobqueue.{asked.where}.memory", None)
+    if memory is None:
+        raise UserError(
+            f"--cluster {asked.where}: nothing says how much memory a job has; expected "
+            f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml"
+        )
+    each = parse_bytes(str(memory), f"--cluster {asked.where}: memory")
+    each //= given.get("processes") or dask.config.get(f"jobqueue.{asked.where}.processes", 1) or 1
+    given["worker_extra_args"] = ["--resources", f"{MEMORY}={each}"]
+    try:
+        return getattr(dask_jobqueue, QUEUES[asked.where])(**given)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"--cluster {asked.where}: {error}") from None
+
+
+def pods(asked: Asked, workers: int) -> Json:
+    """The specification of a Dask cluster on Kubernetes, for its Dask operator.
+
+    Raises `UserError` where no image is named, in which pagewalk is installed.
+    """
+    try:
+        from dask_kubernetes.operator import make_cluster_spec
+    except ImportError as error:
+        raise UserError(f"--cluster {KUBERNETES}: {error}; {NEEDED}") from None
+    options = dict(asked.options)
+    known = {"name", "image", "memory", "cores"}
+    if unknown := options.keys() - known:
+        raise UserError(
+            f"--cluster {KUBERNETES}: there is no option {shown(min(unknown))}; expected some of "
+            f"{', '.join(sorted(known))}"
+        )
+    if "image" not in options:
+        raise UserError(
+            f"--cluster {KUBERNETES}: expected image=…, one in which pagewalk[cluster] is installed"
+        )
+    memory = parse_bytes(options.get("memory", "8GiB"), f"--cluster {KUBERNETES}: memory")
+    cores = _whole(asked, "cores") if "cores" in options else 1
+    wanted = {"memory": str(memory), "cpu": str(cores)}
+    command = ["dask", "worker", "--nthreads", str(cores), "--resources", f"{MEMORY}={memory}"]
+    found: Json = make_cluster_spec(
+        name=options.get("name", "pagewalk"),
+        image=options["image"],
+        n_workers=workers,
+        resources={"requests": wanted, "limits": wanted},
+        worker_command=command,
+    )
+    return found
+
+
+def _whole(asked: Asked, name: str) -> int:
+    text = asked.options[name]
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(
+            f"--cluster {asked.where}: {name}={shown(text)} is not possible; expected 1 or more"
+        )
+    return int(text)
+
+
+def _on_worker(order: Json, topic: str, number: int) -> Json:
+    """A batch on a Dask worker, which tells how far it is."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    return simulate(order, lambda share: worker.log_event(topic, [number, share]))
+
+
+class Cluster:
+    """A place whose executor is that of a Dask client."""
+
+    def __init__(self, asked: Asked, jobs: int | None = None) -> None:
+        self._asked, self._jobs = asked, jobs
+        if asked.where in QUEUES or asked.where == KUBERNETES:
+            if jobs is None:
+                raise UserError(
+                    f"--cluster {asked.where}: expected --jobs N, how many workers are asked for"
+                )
+        elif jobs is not None:
+            raise UserError(
+                f"--cluster {asked.where}: a cluster that is there has the workers it has; drop "
+                "--jobs"
+            )
+        try:
+            import distributed
+        except ImportError as error:
+            raise UserError(f"--cluster {asked.where}: {error}; {NEEDED}") from None
+        self._dask = distributed
+        self._open = ExitStack()
+        self._topic = f"pagewalk-{uuid.uuid4().hex}"
+        self._tells: dict[int, Tell] = {}
+        self._client: Any = None
+        self._executor: Any = None
+
+    def __enter__(self) -> Cluster:
+        # What goes wrong is told by us, once.
+        for name in ("client", "comm", "core", "utils"):
+            logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL + 1)
+        where = self._cluster()
+        try:
+            self._client = self._open.enter_context(
+                self._dask.Client(where, timeout=CONNECT_SECONDS, set_as_default=False)
+            )
+        except (OSError, ValueError) as error:
+            self._open.close()
+            raise Failure(
+                f"there is no Dask scheduler at {self._asked.where} ({error}); start one with "
+                "'dask scheduler', and workers with 'dask worker'"
+            ) from None
+        self._client.subscribe_topic(self._topic, self._hear)
+        # A worker that dies is a batch that another simulates.
+        self._executor = self._client.get_executor(pure=False)
+        return self
+
+    def _cluster(self) -> Any:
+        """What a client connects to."""
+        if "://" in self._asked.where:
+            return self._asked.where
+        assert self._jobs is not None
+        if self._asked.where == KUBERNETES:
+            from dask_kubernetes.operator import KubeCluster
+
+            spec = pods(self._asked, self._jobs)
+            try:
+                return self._open.enter_context(KubeCluster(custom_cluster_spec=spec))
+            except Exception as error:
+                raise Failure(f"--cluster {KUBERNETES}: no cluster was made: {error}") from None
+        made = self._open.enter_context(queue(self._asked))
+        made.scale(jobs=self._jobs)
+        return made
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        number, share = event[1]
+        if tell := self._tells.get(number):
+            tell(share)
+
+    def _workers(self) -> list[Json]:
+        with suppress(OSError, ValueError):
+            return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
+        return []
+
+    @property
+    def slots(self) -> int:
+        """Threads of all workers, or those that were asked for."""
+        threads = sum(int(worker["nthreads"]) for worker in self._workers())
+        return max(1, self._jobs or 0, threads)
+
+    @property
+    def width(self) -> int:
+        """Twice as many, so that no worker waits for the next one."""
+        return 2 * self.slots
+
+    def _memories(self) -> list[float]:
+        """The memory resource of each worker; empty where one has none."""
+        found = [worker["resources"].get(MEMORY) for worker in self._workers()]
+        return [] if None in found else found
+
+    def fits(self, _batch: Batch, _handed: Sequence[Batch]) -> bool:
+        """Always: the scheduler keeps what a worker has no room for."""
+        return True
+
+    def refuses(self, batch: Batch) -> str:
+        """Whether it needs more memory than any worker has."""
+        most = max(self._memories(), default=None)
+        if most is None or batch.memory <= most:
+            return ""
+        return (
+            f"it needs about {size(batch.memory)} of the host, and no worker of the cluster has "
+            f"more than {size(int(most))} (resource '{MEMORY}'); start one that has"
+        )
+
+    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+        """Hands a batch to the scheduler."""
+        number = len(self._tells)
+        self._tells[number] = tell
+        hints: Json = {"resources": {MEMORY: batch.memory}} if self._memories() else {}
+        future: Future[Json] = self._executor.submit(
+            _on_worker, order, self._topic, number, **hints
+        )
+        return future
+
+    def lost(self, error: BaseException) -> str:
+        """Whether the scheduler is gone."""
+        if isinstance(error, CancelledError) or self._client.status != "running":
+            return (
+                f"the scheduler at {self._asked.where} is gone; what has finished is kept: start "
+                "it again, and repeat the command"
+            )
+        return ""
+
+    def why(self, error: BaseException) -> str:
+        """What a worker, or the scheduler, has told."""
+        name = type(error).__name__
+        if name == "KilledWorker":
+            return "each worker that simulated it died (killed, or out of host memory?)"
+        if isinstance(error, ModuleNotFoundError):
+            return f"a worker cannot import pagewalk ({error}); install the same there as here"
+        return f"{name}: {error}"
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(Exception):
+            self._executor.shutdown(wait=False)
+        with suppress(Exception):
+            self._open.close()

@@ -235,7 +235,7 @@ fn shortcut_buffers() -> PyResult<String> {
 /// JSON schema of the configuration.
 #[pyfunction]
 fn schema() -> PyResult<String> {
-    dump(&root_schema())
+    dump(root_schema())
 }
 
 /// Every configuration key: path, comment, expected form.

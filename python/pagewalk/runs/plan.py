@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,9 +61,15 @@ class Design:
                 f"design '{self.label}': there is no design '{self.base}'; "
                 "'pagewalk designs' lists them"
             )
-        fields = read(path)
+        fields = copy.deepcopy(_read_before(path, path.stat().st_mtime_ns))
         _merge(fields, _plain(self.changes))
         return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
+
+
+@cache
+def _read_before(path: Path, _written: int) -> Json:
+    """A file that many designs begin with; not to be changed."""
+    return read(path)
 
 
 _ALTERNATIVES = frozenset(

@@ -359,7 +359,7 @@ fn set_to_toml(setting: &Setting) -> Result<(String, Document<String>), ConfigEr
 pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
     let root = root_schema();
     let mut merge = Merge {
-        root: &root,
+        root,
         places: BTreeMap::new(),
         layer: 0,
         setting: None,
@@ -391,16 +391,23 @@ pub fn resolve_layers(layers: &[Layer]) -> Result<Resolved, ConfigError> {
                         descriptions.push(s.to_owned());
                     }
                 }
+                let name = path.display().to_string();
+                // Each key is asked for: not all lines before it are counted each time.
+                let ends: Vec<usize> = text
+                    .bytes()
+                    .enumerate()
+                    .filter_map(|(at, b)| (b == b'\n').then_some(at))
+                    .collect();
                 let place = |at: Option<usize>| match at {
-                    Some(at) => format!("{}:{}", path.display(), line_of(text, at)),
-                    None => path.display().to_string(),
+                    Some(at) => format!("{name}:{}", ends.partition_point(|&end| end < at) + 1),
+                    None => name.clone(),
                 };
-                merge.table(&table, &root, "", &mut merged, &place)?;
+                merge.table(&table, root, "", &mut merged, &place)?;
             }
             Layer::Set(setting) => {
                 let (place, document) = set_to_toml(setting)?;
                 merge.setting = Some(setting);
-                merge.table(document.as_table(), &root, "", &mut merged, &|_| {
+                merge.table(document.as_table(), root, "", &mut merged, &|_| {
                     place.clone()
                 })?;
             }

@@ -1,6 +1,8 @@
 //! The schema of the configuration, made from the types and their comments:
 //! unknown keys, `explain` and the documentation all come from here.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::Config;
@@ -38,8 +40,10 @@ impl Key {
 }
 
 /// JSON schema of [`Config`].
-pub fn root_schema() -> Value {
-    schemars::schema_for!(Config).to_value()
+pub fn root_schema() -> &'static Value {
+    // Studies resolve thousands of configurations.
+    static ROOT: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Config).to_value());
+    &ROOT
 }
 
 /// Follows `$ref` (and the `allOf` around a commented one).
@@ -141,7 +145,7 @@ pub(super) fn expected(root: &Value, schema: &Value) -> String {
 pub fn keys() -> Vec<Key> {
     let root = root_schema();
     let mut out = Vec::new();
-    walk(&root, &root, String::new(), &mut out);
+    walk(root, root, String::new(), &mut out);
     out
 }
 

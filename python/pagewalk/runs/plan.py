@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -294,20 +296,20 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
     """By a run's identity: the key of its result, or why it cannot be run.
 
     The key is a hash of the resolved configuration, the program, the limits, the
-    seed and the engine's model version. `folder` takes the designs' files.
+    seed and the engine's model version. `folder` takes the file of a design that is wrong.
     """
     found: dict[str, str] = {}
     wrong: dict[str, str] = {}
-    configured: dict[tuple[str, Path], str] = {}
+    configured: dict[tuple[str, str], str] = {}
     model = native.model_version()
     for run in runs:
         if run.identity in found or run.identity in wrong:
             continue
         try:
-            on = (run.machine, written(run.design, folder))
+            label(run.design.label, "a design")
+            on = (run.machine, run.design.text())
             if on not in configured:
-                resolved = native.resolve(run.machine, str(on[1]))["config"]
-                configured[on] = _digest(resolved)
+                configured[on] = _digest(_configuration(run, folder))
             program = run.program.content()
         except UserError as error:
             wrong[run.identity] = str(error)
@@ -317,6 +319,18 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
             whole.append({"precision": run.precision})
         found[run.identity] = _digest(whole)
     return found, wrong
+
+
+def _configuration(run: Run, folder: Path) -> Json:
+    """The whole resolved configuration of a run. Raises `UserError` for a mistake in it."""
+    with os.fdopen(os.memfd_create("design"), "wb") as file:
+        # A file on a disk takes longer to make than to read.
+        file.write(run.design.text().encode())
+        file.flush()
+        with suppress(UserError):
+            return native.resolve(run.machine, f"/proc/self/fd/{file.fileno()}")["config"]
+    # With a name, so that the message says where the mistake is.
+    return native.resolve(run.machine, str(written(run.design, folder)))["config"]
 
 
 def _digest(value: Any) -> str:
@@ -337,10 +351,14 @@ def place(label: str, text: str, folder: Path) -> Path:
     """A design's file in a folder for the files of a run. Raises `Failure` for a full disk."""
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16] / f"{label}.toml"
     if not path.exists():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Of this run alone, whatever becomes of it: no need to wait for the disk.
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise Failure(f"could not write '{path}': {reason(error)}; make room there") from None
+        _write(path, text)
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Of this run alone, whatever becomes of it: no need to wait for the disk.
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"could not write '{path}': {reason(error)}; make room there") from None

@@ -111,13 +111,9 @@ class Study:
 
     def missing(self, table: pl.DataFrame) -> int:
         """How many runs of the study are not in its table."""
-        planned = [
-            pl.col(name).is_null() if None in values else pl.lit(value=False)
-            for name, values in self.values.items()
-        ]
         known = [
-            null | pl.col(name).is_in([value for value in values if value is not None])
-            for null, (name, values) in zip(planned, self.values.items(), strict=True)
+            pl.col(name).is_in(self._known(name)) | (pl.col(name).is_null() & (None in values))
+            for name, values in self.values.items()
         ]
         return max(0, self.points - table.filter(*known).height)
 
@@ -134,17 +130,15 @@ class Study:
         return layout.with_speedups(rows, self.layout, self.reference)
 
     def _order(self, name: str) -> pl.Expr:
-        values = [value for value in self.values[name] if value is not None]
-        places = list(range(len(values)))
+        known = self._known(name)
+        places = list(range(len(known)))
         return pl.col(name).replace_strict(
-            values, places, default=len(values), return_dtype=pl.Int64()
+            known, places, default=len(known), return_dtype=pl.Int64()
         )
 
-    def details(self, kind: str = STATISTICS) -> pl.DataFrame:
-        """The statistics, histograms or intervals of all runs, by the column ``key``."""
-        schema = _schemas(self.layout)[kind]
-        parts = [_read(path, schema) for _, path in _parts(self.folder / kind)]
-        return pl.concat(parts) if parts else layout.frame([], schema)
+    def _known(self, name: str) -> pl.Series:
+        values = [value for value in self.values[name] if value is not None]
+        return pl.Series(values, dtype=self.layout.schema[name], strict=False)
 
 
 class Dataset:
@@ -155,8 +149,8 @@ class Dataset:
     not fit a row, by `key`.
 
     `points` are those that there are to be, in order: speedups are over the design of the first.
-    `study` is what `manifest.json` says of it; `model` is the version of what results depend on. `details` has what else is kept: some of `DETAILS`. `clock` gives
-    seconds.
+    `study` is what `manifest.json` says of it; `model` is the version of what results depend on.
+    `details` has what else is kept: some of `DETAILS`. `clock` gives seconds.
 
     A folder of the same columns and model is gone on with. Raises `UserError` for others, for one
     that another process writes in, and for a file in it that cannot be read; `Failure` where it

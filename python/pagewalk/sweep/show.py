@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,10 +13,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from pagewalk.columns import Filled, ratio
+from pagewalk.columns import Filled, ratio, words
 from pagewalk.sweep.dataset import Dataset
 from pagewalk.sweep.layout import COMPLETE
-from pagewalk.sweep.point import DESIGN
+from pagewalk.sweep.point import DESIGN, SEED
 from pagewalk.sweep.summary import SPEEDUP
 from pagewalk.sweep.words import Table, short, writer
 from pagewalk.tabular import print_flow, print_table
@@ -24,8 +25,15 @@ from pagewalk.terminal import console, line
 USUAL = ("ipc", "l2_tlb_mpki", "walk_cycles_mean")
 """Numbers that are told unless others are asked for."""
 _FAILED = 20
-"""Failed runs that are told one by one."""
+"""Failed runs that are named for each reason."""
 _NONE = "–"
+_TITLE = 12
+"""Cells of a line of a title, about."""
+_TERMS = {
+    "IPC": ("instructions/cycle", "instructions a cycle"),
+    "MPKI": ("misses/1000 instructions", "misses for 1000 instructions"),
+}
+"""Words of titles that say their unit, and what they mean."""
 
 
 def show(
@@ -80,7 +88,7 @@ def _print_groups(
     first, heads = _heads(table, groups, axes, out)
     filled = []
     if groups[SPEEDUP].is_not_null().any():
-        filled += _speedups(groups)
+        filled += _speedups(table, groups)
     filled += [_filled(table, groups, name) for name in numbers if name != SPEEDUP]
     if (groups["seeds"] > 1).any():
         filled.append(Filled("seeds", [str(number) for number in groups["seeds"]]))
@@ -103,7 +111,7 @@ def _heads(
         max(cell_len(text) for text in (titles[name], *(row[i] for row in rows)))
         for i, name in enumerate(axes)
     ]
-    if sum(widths) + 2 * len(widths) > out.width // 2:
+    if sum(widths) + 2 * (len(widths) - 1) > (out.width - 2) // 3:
         return ", ".join(titles.values()), [line(", ".join(row), style="cyan") for row in rows]
 
     def aligned(texts: Sequence[str]) -> str:
@@ -113,10 +121,17 @@ def _heads(
     return aligned(list(titles.values())), [line(aligned(row), style="cyan") for row in rows]
 
 
-def _speedups(groups: pl.DataFrame) -> list[Filled]:
+def _speedups(table: Table, groups: pl.DataFrame) -> list[Filled]:
     """Speedups, the ends of their intervals, and whether these exclude 1."""
-    values = groups.select(SPEEDUP, f"{SPEEDUP}_low", f"{SPEEDUP}_high", "distinguishable").rows()
+    columns = (SPEEDUP, f"{SPEEDUP}_low", f"{SPEEDUP}_high", "distinguishable")
+    values = groups.select(columns).rows()
     listed = [Filled("speedup", [_NONE if value is None else ratio(value) for value, *_ in values])]
+    # Over itself there is nothing to be sure of.
+    designs = groups[DESIGN] if DESIGN in groups.columns else [None] * len(groups)
+    values = [
+        (None,) * len(columns) if design == table.study.reference else row
+        for design, row in zip(designs, values, strict=True)
+    ]
     if any(low is not None or high is not None for _, low, high, _ in values):
         between = [_between(low, high) for _, low, high, _ in values]
         unlike = {True: "yes", False: "no", None: _NONE}
@@ -143,8 +158,10 @@ def _filled(table: Table, groups: pl.DataFrame, name: str) -> Filled:
         if value is not None and low is not None and high is not None:
             cell += f" ±{write((high - low) / 2)}"
         cells.append(cell)
-    title = name.replace("_", " ").replace(" ", "\n", 1)
-    return Filled(f"{title}\n({unit})" if unit else title, cells)
+    title = "\n".join(textwrap.wrap(words(name), _TITLE))
+    if unit and unit != _TERMS.get(words(name).split(" ")[-1], ("",))[0]:
+        title += "\n" + "\n".join(textwrap.wrap(f"({unit})".replace("/", "/ "), _TITLE))
+    return Filled(title, cells)
 
 
 def _legend(
@@ -162,29 +179,35 @@ def _legend(
             told.append("unlike 1: whether the interval excludes it")
     if over := table.averaged(axes):
         told.append(f"means are over {', '.join(over)}, of speedups the geometric ones")
+    ends_so = {words(name).split(" ")[-1] for name in numbers}
+    told += [f"{term}: {meaning}" for term, (_, meaning) in _TERMS.items() if term in ends_so]
     long = [name for name, title in short(axes).items() if title != name]
     return told + [f"{short(axes)[name]}: {name}" for name in long]
 
 
 def _print_failed(table: Table, out: Console) -> None:
-    """Each failed run with its reason; of those with the same reason together."""
+    """Why runs failed, and which did for each reason."""
     failed = table.frame.filter(pl.col("status") != COMPLETE)
     if failed.is_empty():
         return
     out.print()
     out.print(line("Failed", style="bold"))
     named = [name for name in table.study.layout.axes if table.frame[name].n_unique() > 1]
-    for row in failed.head(_FAILED).iter_rows(named=True):
-        out.print(Padding(_failure(table, row, named), (0, 0, 0, 2), expand=False))
-    if len(failed) > _FAILED:
-        out.print(Padding(f"and {len(failed) - _FAILED:,} more", (0, 0, 0, 2), expand=False))
+    reasons: dict[str, list[str]] = {}
+    for row in failed.iter_rows(named=True):
+        why = row["why"] or row["status"].replace("_", " ")
+        reasons.setdefault(why, []).append(_which(table, row, named or [DESIGN]))
+    for why, runs in reasons.items():
+        number = "1 run" if len(runs) == 1 else f"{len(runs):,} runs"
+        out.print(Padding(line((f"{number}: ", "cyan"), why), (0, 0, 0, 2), expand=False))
+        more = [f"and {len(runs) - _FAILED:,} more"] if len(runs) > _FAILED else []
+        print_flow([*runs[:_FAILED], *more], " · ", out)
 
 
-def _failure(table: Table, row: dict[str, Any], named: Sequence[str]) -> Text:
-    which = ", ".join(
-        f"seed {row[name]}" if name == "seed" else table.value(name, row[name]) for name in named
+def _which(table: Table, row: dict[str, Any], named: Sequence[str]) -> str:
+    return ", ".join(
+        f"seed {row[name]}" if name == SEED else table.value(name, row[name]) for name in named
     )
-    return line((which or str(row[DESIGN]), "cyan"), ": ", row["why"] or row["status"])
 
 
 def _print_missing(table: Table, out: Console) -> None:

@@ -85,12 +85,6 @@ def config(look: Look) -> Json:
 _NUMBERED = re.compile(r"(?<=id=\")clip\d+|(?<=url\(#)clip\d+")
 
 
-def words(name: str) -> str:
-    """A number's name as a title has it: ``l2_tlb_mpki`` is L2 TLB MPKI."""
-    capitals = {"l1d", "l1i", "l2", "l3", "tlb", "mpki", "ipc", "dram"}
-    return " ".join(word.upper() if word in capitals else word for word in name.split("_"))
-
-
 def svg(specification: Json) -> str:
     """Draws a Vega-Lite specification without a browser and without the network."""
     # Vega-Lite reads a backslash in a title as an escape: it may make a control of one again.

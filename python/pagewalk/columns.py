@@ -62,6 +62,12 @@ class Filled:
     known: bool = True
 
 
+def words(name: str) -> str:
+    """A number's name as a title has it: ``l2_tlb_mpki`` is L2 TLB MPKI."""
+    capitals = {"l1d", "l1i", "l2", "l3", "tlb", "mpki", "ipc", "dram"}
+    return " ".join(word.upper() if word in capitals else word for word in name.split("_"))
+
+
 def ratio(value: float) -> str:
     """A number that is compared with 1."""
     return f"{value:.3f}"

@@ -23,7 +23,7 @@ _CHART = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 _OVER_TIME = "-over-time"
 _IN_TIME = "speedup-in-time"
 _NAMED = ("speedup", _IN_TIME, "cycles", "energy", "times")
-_KINDS = (".svg", ".pdf", ".png")
+KINDS = (".svg", ".pdf", ".png")
 _POINTS, _DOTS = 72 / 96, 600
 """Points of a pixel, and dots of an inch of a picture that has some."""
 
@@ -67,7 +67,7 @@ def _usual(designs: int, machines: int) -> str:
 
 
 def _check(chart: str, path: str, run: Run) -> None:
-    if Path(path).suffix.lower() not in _KINDS:
+    if Path(path).suffix.lower() not in KINDS:
         raise UserError(
             f"--figure: '{path}' does not say what to write; expected a name that ends in "
             ".svg, .pdf or .png"
@@ -107,7 +107,7 @@ def _check(chart: str, path: str, run: Run) -> None:
 
 def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
     """The Vega-Lite specification of a chart; None where the result has nothing to draw."""
-    from pagewalk import charts, distributions
+    from pagewalk import charts, columns, distributions
 
     drawings: dict[str, Callable[[Result, charts.Look], Json | None]] = {
         "speedup": charts.speedups,
@@ -120,10 +120,18 @@ def drawing(result: Result, chart: str, look: charts.Look) -> Json | None:
         return drawings[chart](result, look)
     name = chart.removesuffix(_OVER_TIME)
     unit = next((q.unit for d in result.designs for q in d.quantities if q.name == name), "")
-    title = ", ".join(part for part in (charts.words(name), unit) if part)
+    title = ", ".join(part for part in (columns.words(name), unit) if part)
     if name != chart:
         return charts.interval_lines(result, name, title, look)
     return charts.bars(result, name, title, look)
+
+
+def kind(path: str) -> str:
+    """What the ending of a name says to write. Raises `UserError` for another."""
+    ending = Path(path).suffix.lower()
+    if ending not in KINDS:
+        raise UserError(f"'{path}': expected a name that ends in .svg, .pdf or .png")
+    return ending
 
 
 def write(result: Result, path: str, chart: str | None = None) -> None:
@@ -132,28 +140,36 @@ def write(result: Result, path: str, chart: str | None = None) -> None:
     Raises `UserError` for another ending, and `Failure` where the result has nothing to draw or
     the file cannot be written.
     """
+    machines = max(1, len(result.machines))
+    name = chart or _usual(len(result.designs) // machines, machines)
+    if not put(path, lambda look: drawing(result, name, look)):
+        raise Failure(f"could not draw '{path}': the result has nothing for the chart '{name}'")
+
+
+def put(path: str, draw: Callable[[charts.Look], Json | None]) -> bool:
+    """Writes what is drawn for a column of a paper, as SVG, PDF or PNG; False if it is nothing.
+
+    Raises `UserError` for another ending of `path`, and `Failure` where it cannot be written.
+    """
     import vl_convert
 
     from pagewalk import charts
 
-    kind = Path(path).suffix.lower()
-    if kind not in _KINDS:
-        raise UserError(f"'{path}': expected a name that ends in .svg, .pdf or .png")
-    machines = max(1, len(result.machines))
-    chart = chart or _usual(len(result.designs) // machines, machines)
+    ending = kind(path)
     look = charts.COLUMN
-    if kind == ".pdf":
+    if ending == ".pdf":
         # A pixel of it is a point.
         look = charts.Look(round(_POINTS * look.width), _POINTS * look.font)
-    specification = drawing(result, chart, look)
+    specification = draw(look)
     if specification is None:
-        raise Failure(f"could not draw '{path}': the result has nothing for the chart '{chart}'")
+        return False
     specification["config"]["background"] = "white"
-    if kind == ".svg":
+    if ending == ".svg":
         data = charts.svg(specification).encode()
-    elif kind == ".pdf":
+    elif ending == ".pdf":
         data = vl_convert.vegalite_to_pdf(charts.harmless(specification))
     else:
         # A pixel of it is a point as well.
         data = vl_convert.vegalite_to_png(charts.harmless(specification), scale=_POINTS, ppi=_DOTS)
     files.write(path, data)
+    return True

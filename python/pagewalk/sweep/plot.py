@@ -1,0 +1,436 @@
+"""A number of a study over one of its axes, as a chart in a file or on a page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from pagewalk import charts, figures, files, labels, palette, pictures
+from pagewalk.charts import Look
+from pagewalk.columns import ratio, words
+from pagewalk.errors import Failure, UserError
+from pagewalk.markup import SCRIPT, escape, line, table, whole
+from pagewalk.palette import FAINT, INK
+from pagewalk.sweep.dataset import Dataset
+from pagewalk.sweep.point import DESIGN, SEED, Value
+from pagewalk.sweep.summary import SPEEDUP
+from pagewalk.sweep.words import Table, writer, written
+
+Json = dict[str, Any]
+
+_PAGE = ".html"
+_NONE = "–"
+_HEIGHT = 0.55
+"""Of a plot's width, at least 150 pixels and at most 300."""
+_EQUAL = 1e-6
+"""How far the steps of a geometric range may differ, as a share."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mean that is drawn: where, and between which ends it lies."""
+
+    x: Value
+    series: str
+    facet: str
+    value: float | None
+    low: float | None
+    high: float | None
+    seeds: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a chart is of: marks in order, and what its axes are called."""
+
+    marks: list[Mark]
+    x: str
+    """The title of the axis."""
+    unit: str
+    """Of values on the x axis."""
+    numeric: bool
+    y: str
+    by: str
+    facet: str
+    ratio: bool
+    """Whether it is compared with 1."""
+
+    @property
+    def xs(self) -> list[Value]:
+        """The values on the x axis, in order."""
+        found = dict.fromkeys(mark.x for mark in self.marks)
+        return sorted(found, key=_number) if self.numeric else list(found)
+
+    @property
+    def series(self) -> list[str]:
+        """Of one colour each."""
+        return list(dict.fromkeys(mark.series for mark in self.marks))
+
+    @property
+    def facets(self) -> list[str]:
+        """Of one plot each."""
+        return list(dict.fromkeys(mark.facet for mark in self.marks))
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether the x axis has to be: its values are a geometric range."""
+        return self.numeric and geometric([_number(x) for x in self.xs])
+
+
+def plot(
+    source: Path | Dataset,
+    x: str,
+    y: str,
+    by: str | None = None,
+    facet: str | None = None,
+    out: str = "plot.html",
+) -> None:
+    """Draws a number `y` over an axis `x` into the file `out`: a page, or SVG, PDF, PNG.
+
+    A colour for each value of the axis `by` (the design, where it varies and is not given
+    otherwise), a plot for each of `facet`; means are over the seeds and whatever else varies.
+    Numbers make lines, texts bars; a geometric range a logarithmic axis. Raises `UserError` for
+    what the study has not or the ending of `out`, `Failure` where no run has the number yet or the
+    file cannot be written.
+    """
+    if Path(out).suffix.lower() != _PAGE and Path(out).suffix.lower() not in figures.KINDS:
+        raise UserError(
+            f"'{out}' does not say what to write; expected a name that ends in .html, .svg, .pdf "
+            "or .png"
+        )
+    of = Table.of(source)
+    made = read(of, x, y, by, facet)
+    if not any(mark.value is not None for mark in made.marks):
+        raise Failure(
+            f"could not draw '{out}': no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
+        )
+    if Path(out).suffix.lower() == _PAGE:
+        files.write(out, page(of, made).encode())
+    else:
+        figures.put(out, lambda look: specification(made, look))
+
+
+def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
+    """What is drawn of a study. Raises `UserError` for what it has not."""
+    x = of.axis(x, "--x")
+    y = of.number(y, "--y")
+    given = [of.axis(name, flag) for name, flag in ((by, "--by"), (facet, "--facet")) if name]
+    if by is None and x != DESIGN and DESIGN not in given and DESIGN in of.varying:
+        by = DESIGN
+    twice = [name for name in (x, by, facet) if name and (x, by, facet).count(name) > 1]
+    if twice:
+        raise UserError(f"'{twice[0]}' is asked for twice; name another axis, or leave one out")
+    axes = [name for name in (x, by, facet) if name]
+    groups = of.grouped(axes, [y])
+    # In the order of the study, not of x.
+    order = {name: _order(of, name) for name in (by, facet) if name}
+    kind = next(column.kind for column in of.study.columns if column.name == x)
+    marks = [
+        Mark(
+            x=row[x] if kind in (int, float) else of.value(x, row[x]),
+            series=of.value(by, row[by]) if by else "",
+            facet=of.value(facet, row[facet]) if facet else "",
+            value=row[y],
+            low=row[f"{y}_low"],
+            high=row[f"{y}_high"],
+            seeds=row["seeds"],
+            failed=row["failed"],
+        )
+        for row in groups.iter_rows(named=True)
+        if row[x] is not None or kind not in (int, float)
+    ]
+    marks.sort(
+        key=lambda mark: (
+            order[facet].index(mark.facet) if facet else 0,
+            order[by].index(mark.series) if by else 0,
+        )
+    )
+    return Plot(
+        marks,
+        x=_titled(x, of.unit(x)),
+        unit=of.unit(x),
+        numeric=kind in (int, float),
+        y=f"speedup over {of.study.reference}" if y == SPEEDUP else _titled(words(y), of.unit(y)),
+        by="" if by in (None, DESIGN) else _titled(str(by), of.unit(str(by))),
+        facet=facet or "",
+        ratio=y == SPEEDUP,
+    )
+
+
+def _order(of: Table, name: str) -> list[str]:
+    """The values of an axis as they are written: numbers ascending, others as in the study."""
+    values = of.frame[name].unique(maintain_order=True).to_list()
+    if all(isinstance(value, (int, float)) for value in values if value is not None):
+        values.sort(key=lambda value: (value is None, value or 0))
+    return [of.value(name, value) for value in values]
+
+
+def _titled(name: str, unit: str) -> str:
+    # Sizes have their unit with each number.
+    said = not unit or unit == "bytes" or name.replace("_", " ").endswith(unit)
+    return name if said else f"{name}, {unit}"
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, (int, float))
+    return float(value)
+
+
+def geometric(values: Sequence[float]) -> bool:
+    """Whether each value is as many times as large as the one before, for three at least."""
+    if len(values) < 3 or min(values) <= 0:
+        return False
+    steps = [later / earlier for earlier, later in itertools.pairwise(values)]
+    return max(steps) <= min(steps) * (1 + _EQUAL)
+
+
+def specification(made: Plot, look: Look) -> Json:
+    """The chart for so much room."""
+    columns = 1 if look.width < 500 else min(2, len(made.facets))
+    frame = pl.DataFrame(
+        [
+            {
+                **{"x": mark.x, "series": mark.series, "facet": mark.facet},
+                **{"value": mark.value, "low": mark.low, "high": mark.high},
+                "failed": bool(mark.failed) and mark.value is None,
+            }
+            for mark in made.marks
+        ],
+        schema={
+            **{"x": pl.Float64() if made.numeric else pl.String()},
+            **dict.fromkeys(("series", "facet"), pl.String()),
+            **dict.fromkeys(("value", "low", "high"), pl.Float64()),
+            "failed": pl.Boolean(),
+        },
+    )
+    width = round(look.width / columns - 5.5 * look.font)
+    layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
+    height = round(max(150, min(300, _HEIGHT * width)))
+    layered = alt.layer(*layers, data=frame).properties(width=width, height=height)
+    if len(made.facets) < 2:
+        return charts.whole(layered, look)
+    name = made.facet.rpartition(".")[2]
+    header = alt.Header(
+        title=None,
+        labelColor=INK,
+        labelFontSize=look.font,
+        labelAnchor="start",
+        # A value alone would not say what it is of.
+        labelExpr="datum.label"
+        if made.facet == DESIGN
+        else f"{json.dumps(name)} + ' ' + datum.label",
+    )
+    faceted = layered.facet(
+        facet=alt.Facet("facet:N", sort=made.facets, header=header), columns=columns, spacing=18
+    ).resolve_axis(x="independent", y="independent")
+    return charts.whole(faceted, look)
+
+
+def _colour(made: Plot, look: Look, symbol: str) -> alt.Color | Any:
+    """A colour a series, with a legend."""
+    if len(made.series) < 2:
+        return alt.value(palette.designs(1)[0])
+    listed = made.series
+    scale = alt.Scale(domain=listed, range=palette.designs(len(listed)))
+    legend = alt.Legend(
+        title=made.by or None,
+        titleColor=FAINT,
+        titleFontWeight="normal",
+        titleFontSize=look.font,
+        titleLimit=look.width,
+        symbolType=symbol,
+        columns=labels.columns(listed, look.width - 2 * look.font, look.font),
+    )
+    return alt.Color("series:N", sort=None, scale=scale, legend=legend)
+
+
+def _domain(made: Plot, *, bars: bool) -> tuple[float, float]:
+    """Where the y axis begins and ends: at 0, but for lines that are far from it."""
+    ends = [
+        value
+        for mark in made.marks
+        for value in (mark.value, mark.low, mark.high)
+        if value is not None
+    ]
+    ends += [1.0] if made.ratio else []
+    low, high = min(ends), max(ends)
+    if not bars and low > 0.5 * high:
+        room = 0.08 * (high - low) or 0.05 * high
+        return low - room, high + room
+    if low >= 0:
+        return 0.0, labels.nice(high * 1.02) if high > 0 else 1.0
+    return -labels.nice(-low), labels.nice(max(high, -low / 10))
+
+
+def _one(made: Plot) -> list[alt.Chart]:
+    """Where a ratio is 1."""
+    if not made.ratio:
+        return []
+    rule = alt.Chart().mark_rule(color=FAINT, strokeDash=[4, 3])
+    return [rule.encode(y=alt.datum(1.0))]
+
+
+def _lines(made: Plot, look: Look, width: int) -> list[alt.Chart]:
+    numbers = [_number(x) for x in made.xs]
+    scale = alt.Scale(domain=_across(numbers, log=made.logarithmic), nice=False, zero=False)
+    if made.logarithmic:
+        scale.type, scale.base = "log", _base(numbers)
+    x = alt.X("x:Q", title=made.x, scale=scale, axis=_ticks(made, look, width))
+    within = _domain(made, bars=False)
+    y = alt.Y("value:Q", title=made.y, scale=alt.Scale(domain=list(within), nice=False))
+    colour = _colour(made, look, "stroke")
+    base = alt.Chart().encode(x=x, color=colour)
+    shown = base.transform_filter("isValid(datum.value)")
+    scaled = alt.Scale(domain=made.series, range=palette.dashes(len(made.series)))
+    dash = alt.StrokeDash("series:N", sort=None, scale=scaled, legend=None)
+    spread = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    spread = spread.mark_rule(strokeWidth=1.2)
+    return [
+        *_one(made),
+        spread.encode(y=alt.Y("low:Q", title=made.y), y2="high:Q"),
+        shown.mark_line(strokeWidth=1.8).encode(y=y, strokeDash=dash),
+        shown.mark_point(filled=True, opacity=1, size=3.2 * look.font).encode(y=y),
+    ]
+
+
+def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
+    """Both ends of the x axis, with a little room for the points at them."""
+    low, high = min(numbers), max(numbers)
+    if log:
+        room = (high / low) ** 0.03
+        return [low / room, high * room]
+    room = 0.03 * (high - low) or abs(low) * 0.5 or 1.0
+    return [low - room, high + room]
+
+
+def _base(numbers: Sequence[float]) -> int:
+    step = math.log2(numbers[1] / numbers[0])
+    return 2 if abs(step - round(step)) < _EQUAL else 10
+
+
+def _ticks(made: Plot, look: Look, width: int) -> alt.Axis:
+    """Marks where there are values, as far as their labels do not touch."""
+    numbers = [_number(x) for x in made.xs]
+    texts = [written(x, made.unit) for x in made.xs]
+    low, high = _across(numbers, log=made.logarithmic)
+
+    def place(value: float) -> float:
+        if made.logarithmic:
+            return width * math.log(value / low) / math.log(high / low)
+        return width * (value - low) / (high - low)
+
+    kept: list[tuple[float, str]] = []
+    end = -math.inf
+    for value, text in zip(numbers, texts, strict=True):
+        half = labels.width(text, look.font) / 2
+        if place(value) - half > end:
+            kept.append((value, text))
+            end = place(value) + half + 0.5 * look.font
+    known = json.dumps({f"{value:.12g}": text for value, text in kept})
+    # Vega's own text of a number may have an exponent where ours has none.
+    label = f"({known})[format(datum.value, '.12~r')] || ({known})[datum.value] || datum.label"
+    return alt.Axis(values=[value for value, _ in kept], labelExpr=label, labelOverlap=False)
+
+
+def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
+    names = [str(x) for x in made.xs]
+    step = width / max(1, len(names))
+    level = max(labels.width(name, look.font) for name in names) + 6 < step
+    x = alt.X(
+        "x:N",
+        sort=names,
+        scale=alt.Scale(domain=names, paddingInner=0.25, paddingOuter=0.12),
+        title=None if made.x == DESIGN else made.x,
+        axis=alt.Axis(labelAngle=0 if level else -35, labelOverlap=False),
+    )
+    within = _domain(made, bars=True)
+    y = alt.Y("value:Q", title=made.y, scale=alt.Scale(domain=list(within), nice=False))
+    places: Json = {"x": x}
+    if len(made.series) > 1:
+        scale = alt.Scale(domain=made.series)
+        places["xOffset"] = alt.XOffset("series:N", sort=made.series, scale=scale)
+    base = alt.Chart().encode(**places)
+    bars = base.transform_filter("isValid(datum.value)").mark_bar(stroke="white", strokeWidth=0.5)
+    spread = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    layers = [
+        bars.encode(y=y, color=_colour(made, look, "square")),
+        *_one(made),
+        spread.mark_rule(color="black", strokeWidth=1.1).encode(
+            y=alt.Y("low:Q", title=made.y), y2="high:Q"
+        ),
+    ]
+    if any(mark.failed and mark.value is None for mark in made.marks):
+        cross = base.transform_filter("datum.failed").mark_text(
+            text="✗", color=palette.SLOWER, fontSize=look.font, dy=-7, fontWeight="bold"
+        )
+        layers.append(cross.encode(y=alt.datum(within[0])))
+    return layers
+
+
+def page(of: Table, made: Plot) -> str:
+    """The chart with its numbers on a page that needs nothing but a browser."""
+    complete, failed, missing = of.counted()
+    facts = [f"{complete:,} runs"]
+    facts += [f"{failed:,} failed"] if failed else []
+    facts += [f"{missing:,} missing"] if missing else []
+    title = f"{made.y} by {made.x}"
+    name = "plot"
+    shown = "".join(
+        pictures.embedded(charts.svg(specification(made, look)), title, kind, f"{name}-{kind}")
+        for look, kind in ((charts.WIDE, "wide"), (charts.NARROW, "narrow"))
+    )
+    body = (
+        f"<h1>{escape(str(of.study.folder.name or of.study.folder))}</h1>"
+        f"<p class=facts>{escape(' · '.join(facts))}</p>\n"
+        f"<section><div class=head><h2>{escape(title)}</h2></div>"
+        f"<p class=about>{escape(_about(of, made))}</p>"
+        f"<figure data-name={name}>{shown}</figure>"
+        f"<details><summary>Its numbers</summary>{_numbers(made)}</details></section>\n"
+    )
+    return whole(escape(f"{title} – Pagewalk"), body, script=SCRIPT)
+
+
+def _about(of: Table, made: Plot) -> str:
+    told = []
+    axes = [name for name in of.study.layout.axes if of.frame[name].n_unique() == 1]
+    told += [f"{name} {of.value(name, of.frame[name][0])}" for name in axes if name != SEED]
+    text = ", ".join(told)
+    if made.ratio:
+        text += f"{'; ' if text else ''}longer or higher is faster, the dashed line is no change"
+    if any(mark.low is not None for mark in made.marks):
+        text += (
+            f"{'; ' if text else ''}thin lines: where the mean lies with 95 % confidence, by seeds "
+            "or samples"
+        )
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _numbers(made: Plot) -> str:
+    """A row a mark."""
+    values = [mark.value for mark in made.marks if mark.value is not None]
+    unit, write = ("", ratio) if made.ratio else writer(made.y.partition(", ")[2], values)
+
+    def cell(value: float | None) -> str:
+        return _NONE if value is None else escape(write(value))
+
+    several = len(made.series) > 1
+    head = [escape(made.x), *([escape(made.by or DESIGN)] if several else [])]
+    head += [escape(made.facet)] if len(made.facets) > 1 else []
+    number = f"{made.y.partition(', ')[0]}, {unit}" if unit else made.y
+    head += [escape(number), "from", "to", "seeds", "failed"]
+    rows = []
+    for mark in made.marks:
+        names = [f"<td>{escape(mark.series)}</td>"] if several else []
+        names += [f"<td>{escape(mark.facet)}</td>"] if len(made.facets) > 1 else []
+        cells = [cell(mark.value), cell(mark.low), cell(mark.high), str(mark.seeds)]
+        rows.append(line([escape(written(mark.x, made.unit)), *names, *cells, str(mark.failed)]))
+    return table(head, rows, "Means and their intervals")

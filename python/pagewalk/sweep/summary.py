@@ -1,0 +1,169 @@
+"""What the runs of a study say together: means over seeds, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import polars as pl
+
+from pagewalk.sweep.layout import COMPLETE
+from pagewalk.sweep.point import SEED
+
+CONFIDENCE = 0.95
+SPEEDUP = "speedup"
+
+
+def grouped(
+    frame: pl.DataFrame, columns: Sequence[str], numbers: Sequence[str], axes: Sequence[str]
+) -> pl.DataFrame:
+    """One row for each combination of values of `columns`, in the order in which they come.
+
+    `frame` is a study's (`Study.frame`), `axes` all its axes and `numbers` what is wanted of it.
+    Each number has the mean over seeds and, in ``NUMBER_low`` and ``NUMBER_high``, the ends of
+    its 95 % confidence interval by Student's t; of one seed that of samples, where the run has
+    them, or none. Speedups, each of which is of two runs of one seed, are averaged as logarithms,
+    and ``distinguishable`` says whether the interval excludes 1: none without an interval.
+    ``seeds`` is how many the means are of at most, ``runs`` how many runs there are and ``failed``
+    how many of them have no numbers.
+
+    Where further axes are in a group, a seed's number is its mean over them, of speedups the
+    geometric one; a seed of which any is missing that another has says nothing of the group.
+    """
+    groups = [name for name in columns if name != SEED]
+    rest = [name for name in axes if name not in (*groups, SEED)]
+    # So that there is one also where all runs are in one group.
+    frame = frame.with_columns(pl.lit(value=True).alias("_all"))
+    names = ["_all", *groups]
+    failed = pl.col("status") != COMPLETE
+    cells = frame.group_by([*names, SEED], maintain_order=True).agg(
+        pl.len().alias("_runs"),
+        *(one for name in numbers for one in _of_seed(name, frame)),
+    )
+    wanted = frame.group_by(names, maintain_order=True).agg(
+        pl.len().alias("runs"),
+        failed.sum().cast(pl.Int64()).alias("failed"),
+        (pl.struct(rest).n_unique() if rest else pl.lit(1)).cast(pl.Int64()).alias("_wanted"),
+    )
+    of_group = dict(zip(_keys(wanted, names), wanted["_wanted"].to_list(), strict=True))
+    whole = [
+        of_group[key] == runs
+        for key, runs in zip(_keys(cells, names), cells["_runs"].to_list(), strict=True)
+    ]
+    made = (
+        cells.filter(pl.Series(whole, dtype=pl.Boolean()))
+        .group_by(names, maintain_order=True)
+        .agg(
+            pl.len().alias("_cells"),
+            *(pl.col(name) for name in numbers),
+            *(pl.col(end) for name in numbers for end in _ends(name)),
+        )
+    )
+    found = dict(zip(_keys(made, names), made.iter_rows(named=True), strict=True))
+    columns_made: dict[str, list[float | None]] = {
+        name: [] for number in numbers for name in (number, *_ends(number))
+    }
+    seeds: list[int] = []
+    for key in _keys(wanted, names):
+        row = found.get(key, {})
+        most = 0
+        for number in numbers:
+            values = [row.get(name) or [] for name in (number, *_ends(number))]
+            mean, low, high, count = _together(*values, logarithms=number == SPEEDUP)
+            most = max(most, count)
+            for name, value in zip((number, *_ends(number)), (mean, low, high), strict=True):
+                columns_made[name].append(value)
+        seeds.append(most)
+    table = wanted.drop("_wanted").with_columns(
+        pl.Series("seeds", seeds, dtype=pl.Int64()),
+        *(pl.Series(name, values, dtype=pl.Float64()) for name, values in columns_made.items()),
+    )
+    if SPEEDUP in numbers:
+        least, most_of_it = (pl.col(end) for end in _ends(SPEEDUP))
+        table = table.with_columns(((least > 1) | (most_of_it < 1)).alias("distinguishable"))
+    return table.drop("_all")
+
+
+def _ends(name: str) -> tuple[str, str]:
+    return f"{name}_low", f"{name}_high"
+
+
+def _keys(table: pl.DataFrame, names: Sequence[str]) -> list[tuple[object, ...]]:
+    return list(table.select(names).iter_rows())
+
+
+def _of_seed(name: str, frame: pl.DataFrame) -> list[pl.Expr]:
+    """A seed's number, none where a run lacks it; with samples' ends where it is of one run."""
+    number = pl.col(name)
+    mean = number.log().mean().exp() if name == SPEEDUP else number.mean()
+    ends = [
+        pl.when(pl.len() == 1).then(pl.col(end).first()) if end in frame.columns else pl.lit(None)
+        for end in _ends(name)
+    ]
+    return [
+        pl.when(number.is_not_null().all()).then(mean).alias(name),
+        *(
+            value.cast(pl.Float64()).alias(end)
+            for value, end in zip(ends, _ends(name), strict=True)
+        ),
+    ]
+
+
+def _together(
+    values: Sequence[float | None],
+    lows: Sequence[float | None],
+    highs: Sequence[float | None],
+    *,
+    logarithms: bool,
+) -> tuple[float | None, float | None, float | None, int]:
+    """Mean, the ends of its interval and how many values there are, of a number's by seed."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None, None, None, 0
+    if len(known) == 1:
+        at = values.index(known[0])
+        low, high = (ends[at] if ends else None for ends in (lows, highs))
+        return known[0], low, high, 1
+    if logarithms:
+        mean, low, high = interval([math.log(value) for value in known])
+        return math.exp(mean), math.exp(low), math.exp(high), len(known)
+    return *interval(known), len(known)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of two values or more, and between which ends it lies with `CONFIDENCE`."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = student(count - 1) * deviation / math.sqrt(count)
+    return mean, mean - half, mean + half
+
+
+@cache
+def student(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Between this and its negative Student's t lies with that confidence.
+
+    The inverse of `within`, by bisection of the angle.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def within(angle: float, freedom: int) -> float:
+    """How likely Student's t lies between both signs of sqrt(freedom) * tan(angle).
+
+    The finite sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and
+    26.7.4.
+    """
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2 == 1
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for step in range(3 if odd else 2, freedom - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total

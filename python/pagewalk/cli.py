@@ -16,7 +16,17 @@ from pagewalk import completion, figures, files, native, options
 from pagewalk import source as sources
 from pagewalk.config import listed
 from pagewalk.errors import Failure, PagewalkError, Terminated, UserError
-from pagewalk.flags import App, Jobs, JsonFile, OnCluster, ParquetFile, Seed, takes
+from pagewalk.flags import (
+    App,
+    FirstIsDefault,
+    Jobs,
+    JsonFile,
+    OnCluster,
+    ParquetFile,
+    Seed,
+    flag,
+    takes,
+)
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count, parse_count
 from pagewalk.visible import visible
@@ -34,6 +44,11 @@ app = App(
 )
 trace_app = App(no_args_is_help=True, help="Look at, check and convert recorded traces.")
 app.add_typer(trace_app, name="trace")
+sweep_app = App(
+    cls=FirstIsDefault,
+    help="Studies: many runs that differ along axes, as one table.",
+)
+app.add_typer(sweep_app, name="sweep")
 
 
 @dataclass(frozen=True)
@@ -152,13 +167,13 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
 def _check_outputs(outputs: Sequence[tuple[str, str | None]]) -> None:
     """Refuses places that cannot be written, or not by two."""
     taken: dict[str, str] = {}
-    for flag, path in outputs:
+    for option, path in outputs:
         if path is None:
             continue
-        files.check_writable(path, flag)
+        files.check_writable(path, option)
         if path in taken and not files.special(Path(path)):
-            raise UserError(f"{taken[path]} and {flag} both write '{path}'; name a file for each")
-        taken.setdefault(path, flag)
+            raise UserError(f"{taken[path]} and {option} both write '{path}'; name a file for each")
+        taken.setdefault(path, option)
 
 
 def _write_and_show(
@@ -514,6 +529,161 @@ def reproduce(
         problems,
     )
     return Failure.exit_status if finished.broken else 0
+
+
+@sweep_app.command(
+    "run",
+    epilog="Example: pagewalk sweep --designs radix,thp --workload gups --vary size=1GiB..16GiB*4 "
+    "-o study",
+)
+def sweep_run(
+    ctx: typer.Context,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY.toml", help="A study; options add to it.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="Its folder (study).")
+    ] = None,
+    designs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B[K=V],C",
+            help="The designs; speedups refer to the first.",
+            autocompletion=completion.designs,
+        ),
+    ] = None,
+    machine: Annotated[str | None, flag("machine", "The machines, as A,B.")] = None,
+    settings: Annotated[list[str] | None, flag("settings")] = None,
+    workload: Annotated[str | None, flag("workload", "Built-in programs, as A,B.")] = None,
+    size: Annotated[str | None, flag("size")] = None,
+    threads: Annotated[int | None, flag("threads")] = None,
+    params: Annotated[list[str] | None, flag("params")] = None,
+    trace: Annotated[str | None, flag("trace", "Recorded traces, as A,B or *.pwt.")] = None,
+    mix: Annotated[list[str] | None, flag("mix")] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="An axis: A,B or 512..8192*2 or 0..8+2; with ; between them, several names step "
+            "together. Repeatable.",
+        ),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Only points of which this holds.")
+    ] = None,
+    skip: Annotated[str | None, flag("skip")] = None,
+    warmup: Annotated[str | None, flag("warmup")] = None,
+    instructions: Annotated[str | None, flag("instructions")] = None,
+    warmup_requests: Annotated[str | None, flag("warmup_requests")] = None,
+    requests: Annotated[str | None, flag("requests")] = None,
+    roi: Annotated[bool, flag("roi")] = False,
+    precision: Annotated[str | None, flag("precision")] = None,
+    interval: Annotated[str | None, flag("interval")] = None,
+    seed: Annotated[int | None, flag("seed")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Each point with so many seeds.")
+    ] = None,
+    histograms: Annotated[bool, typer.Option("--histograms", help="Keep histograms, too.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many runs, and what they take.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Simulate again what has finished before.")
+    ] = False,
+    cache: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where finished runs are kept.")
+    ] = None,
+    cluster: OnCluster = None,
+    jobs: Jobs = None,
+) -> int:
+    """Simulate many runs that differ along axes, and keep them as one table."""
+    from pagewalk.sweep import command
+
+    given = {
+        "designs": None if designs is None else listed(designs),
+        "machine": None if machine is None else sources.machines(machine),
+        "set": None if settings is None else options.assignments(settings, "--set"),
+        "workload": workload,
+        "size": size,
+        "threads": threads,
+        "params": None if params is None else options.assignments(params, "--param"),
+        "trace": trace,
+        "mix": mix,
+        "vary": vary,
+        "where": where,
+        "skip": skip,
+        "warmup": warmup,
+        "instructions": instructions,
+        "warmup_requests": warmup_requests,
+        "requests": requests,
+        "roi": roi or None,
+        "precision": precision,
+        "interval": interval,
+        "seed": seed,
+        "seeds": seeds,
+    }
+    options.read("jobs", jobs)
+    invocation: Invocation = ctx.obj
+    return command.from_options(
+        given,
+        study,
+        Path(out or "study"),
+        program=invocation.program,
+        histograms=histograms,
+        dry=dry_run,
+        fresh=fresh,
+        cache=cache,
+        cluster=cluster,
+        jobs=jobs,
+    )
+
+
+_Folder = Annotated[str, typer.Argument(metavar="DIR", help="The study's folder.")]
+
+
+@sweep_app.command("show", epilog="Example: pagewalk sweep show study --by workload")
+def sweep_show(
+    folder: _Folder,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Numbers beside the speedup.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Axes that make rows; means over the rest.")
+    ] = None,
+) -> None:
+    """Show a study's means, how sure they are, and what failed; also while it runs."""
+    from pagewalk.sweep.show import show
+
+    show(
+        Path(folder),
+        sys.stdout,
+        None if metrics is None else listed(metrics),
+        None if by is None else listed(by),
+    )
+
+
+@sweep_app.command("plot", epilog="Example: pagewalk sweep plot study --x size --y l2_tlb_mpki")
+def sweep_plot(
+    folder: _Folder,
+    x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Along the horizontal.")],
+    y: Annotated[str, typer.Option("--y", metavar="NUMBER", help="Along the vertical.")],
+    by: Annotated[str | None, typer.Option(metavar="AXIS", help="A colour each.")] = None,
+    facet: Annotated[str | None, typer.Option(metavar="AXIS", help="A plot each.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="FILE", help="As .html, .svg, .pdf or .png."),
+    ] = None,
+) -> None:
+    """Draw a number of a study over an axis."""
+    from pagewalk.sweep.plot import plot
+
+    written = out or str(Path(folder) / f"{y}-{x}.html")
+    files.check_writable(written, "--out")
+    plot(Path(folder), x, y, by=by, facet=facet, out=written)
+    print(visible(written))
 
 
 _VALIDATED = ("machine", "settings", "roi", "seed", "jobs")

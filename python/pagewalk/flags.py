@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from pagewalk import completion
 from pagewalk.errors import Terminated, UserError
@@ -39,6 +39,17 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Terminated(signal.SIGINT) from None
+
+
+class FirstIsDefault(TyperGroup):
+    """Commands of which the first is meant where none is named: `pagewalk sweep study.toml`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Puts its name before what names none."""
+        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [next(iter(self.commands)), *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
 
 class App(typer.Typer):

@@ -50,6 +50,7 @@ class Batch:
             "seed": first.seed,
             "host_threads": 1,
             "mappings": first.mappings,
+            "interval": first.interval,
             # What is kept must not depend on which designs happened to run together.
             "alone": False,
         }

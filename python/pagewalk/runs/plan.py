@@ -197,7 +197,8 @@ class Run:
     With `requests` it is measured for so many of those instead, after `warmup_requests`. `extra`
     is what it takes beside its instructions, in seconds; it steers the order of runs.
     With `mappings` its result tells where every page lies at the end. With a `precision`, a share,
-    it is sampled until IPC and L2 TLB misses are within that.
+    it is sampled until IPC and L2 TLB misses are within that. With an `interval` its result has
+    statistics of every so many instructions.
     """
 
     program: Program
@@ -212,6 +213,7 @@ class Run:
     requests: int | None = None
     warmup_requests: int = 0
     precision: float | None = None
+    interval: int | None = None
 
     def sampled(self, precision: float) -> Run:
         """The same from samples, where there may be any and they cost less than all of it.
@@ -261,7 +263,7 @@ class Run:
     def stream(self) -> str:
         """Equal for runs that can be simulated over one stream of the program."""
         whole = [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
-        return json.dumps([*whole, self.precision])
+        return json.dumps([*whole, self.precision, self.interval])
 
     @cached_property
     def identity(self) -> str:
@@ -317,6 +319,8 @@ def keys(runs: Iterable[Run], folder: Path) -> tuple[dict[str, str], dict[str, s
         whole = [model, configured[on], program, run.limits, run.seed, run.mappings]
         if run.precision is not None:
             whole.append({"precision": run.precision})
+        if run.interval is not None:
+            whole.append({"interval": run.interval})
         found[run.identity] = _digest(whole)
     return found, wrong
 

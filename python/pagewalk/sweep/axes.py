@@ -265,6 +265,25 @@ def default_size(workload: str) -> int:
     return next(int(one["default_size"]) for one in native.workloads() if one["name"] == workload)
 
 
+_HOST = {
+    "micro": (0.01, 0.0),
+    "graph": (0.17, 0.05),
+    "science": (0.01, 0.05),
+    "key-value": (0.3, 5.0),
+    "mummer": (2.9, 50.0),
+}
+"""Of a group of programs, or one: bytes of the host for a byte of its own, and seconds until it
+begins for each GiB. Measured with 256 MiB and 1 GiB of each; they steer the order of runs."""
+_HOST_LEAST = 60 << 20
+
+
+def host(workload: str, size: int) -> tuple[int, float]:
+    """About how much of the host's memory a program of so many bytes takes, and its start."""
+    group = next(one["group"] for one in native.workloads() if one["name"] == workload)
+    share, seconds = _HOST.get(workload) or _HOST[group]
+    return _HOST_LEAST + int(share * size), 0.1 + seconds * size / 2**30
+
+
 def setting(name: str, value: Value) -> Any:
     """A value of a configuration key as a design's file has it."""
     return _toml(value) if isinstance(value, str) else value

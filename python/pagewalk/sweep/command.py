@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 
-from pagewalk import native
+from pagewalk import native, scratch
+from pagewalk.errors import Failure, UserError
+from pagewalk.output import reason
+from pagewalk.progress import Bar as Recording
+from pagewalk.quantities import duration, size
 from pagewalk.runs.bar import Bar
-from pagewalk.runs.cache import Cache, Outcome
-from pagewalk.runs.place import Place
-from pagewalk.runs.plan import Run
+from pagewalk.runs.batch import batches
+from pagewalk.runs.cache import Cache, Outcome, default_folder
+from pagewalk.runs.place import Place, named
+from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.room import Watcher, as_finished
-from pagewalk.sweep.dataset import Dataset
+from pagewalk.source import source
+from pagewalk.sweep import study as studies
+from pagewalk.sweep.dataset import HISTOGRAMS, INTERVALS, Dataset
 from pagewalk.sweep.point import Point
+from pagewalk.sweep.show import show
 from pagewalk.sweep.study import Study
-from pagewalk.terminal import console, line
+from pagewalk.terminal import console, grid, line, names, words
 
+LONGEST_NAME = 40
+"""Letters of a program's name that are in that of its recording."""
+RUN_BYTES = 80_000
+"""Bytes of disk that a run takes, about: its result, and its rows in the study's folder."""
 MOST_TOLD = 5
 """Reasons of failed runs that are told; the table has all."""
 
@@ -100,3 +115,132 @@ def sweep(
             ended.count(point, outcome)
     ended.show(console(stream))
     return ended
+
+
+def told(study: Study, cache: Cache, jobs: int) -> Plan:
+    """What a study would take, by what is planned and what is there."""
+    points = study.points()
+    runs = {point.run.identity: point.run for point in points}
+    with scratch.folder() as folder:
+        found, wrong = keys(runs.values(), folder)
+    missing = {
+        key: runs[identity] for identity, key in found.items() if not cache.path(key).exists()
+    }
+    planned = batches(missing.values())
+    work = sum(batch.seconds for batch in planned)
+    longest = max((batch.seconds for batch in planned), default=0.0)
+    return Plan(
+        points=len(points),
+        runs=len(set(found.values())) + len(wrong),
+        missing=len(missing),
+        seconds=max(longest, work / jobs),
+        memory=max((batch.memory for batch in planned), default=0),
+        disk=len(missing) * RUN_BYTES,
+        wrong=list(wrong.values()),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study would take.
+
+    That is seconds on so many jobs, bytes of memory of the largest batch, bytes of disk for all
+    that is missing, and what is wrong with runs that cannot be.
+    """
+
+    points: int
+    runs: int
+    missing: int
+    seconds: float
+    memory: int
+    disk: int
+    wrong: list[str]
+
+    def show(self, stream: TextIO) -> None:
+        """As pairs of what and how much."""
+        out = console(stream)
+        table = grid()
+        names(table)
+        words(table)
+        table.add_row("points", str(self.points))
+        table.add_row("runs", f"{self.runs}, of which {self.runs - self.missing} are there")
+        table.add_row("time", f"about {duration(self.seconds)}, before anything is measured")
+        table.add_row("memory", f"about {size(self.memory)} for the largest that run together")
+        table.add_row("disk", f"about {size(self.disk)}")
+        out.print(table)
+        for text in self.wrong[:MOST_TOLD]:
+            out.print(line(("cannot run: ", "bold red"), text))
+
+
+def recorded(argv: list[str], folder: Path) -> Path:
+    """The trace of a live program, recorded in the study's folder where it is not there yet.
+
+    Raises `UserError` for a program that there is not, `Failure` where it cannot be recorded.
+    """
+    place = folder / "recordings"
+    about = json.dumps({"argv": argv, "model": native.model_version()}) + "\n"
+    name = hashlib.sha256(about.encode()).hexdigest()[:8]
+    path = place / f"{Path(argv[0]).name[:LONGEST_NAME]}-{name}.pwt"
+    if path.exists():
+        return path
+    spec = {"source": source(program=argv), "instructions": None, "seed": 1}
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"could not make the folder '{place}': {reason(error)}") from None
+    part = path.with_suffix(".partial.pwt")
+    with Recording() as bar:
+        answer = native.record(spec, str(part), bar)
+    if answer["partial"] or bar.stopped_by:
+        part.unlink(missing_ok=True)
+        raise Failure("the program was stopped before its end, so it is not recorded; run it again")
+    part.replace(path)
+    return path
+
+
+def from_options(
+    given: Mapping[str, Any],
+    file: str | None,
+    folder: Path,
+    *,
+    program: list[str] | None = None,
+    histograms: bool = False,
+    dry: bool = False,
+    fresh: bool = False,
+    cache: str | None = None,
+    cluster: str | None = None,
+    jobs: int | None = None,
+) -> int:
+    """What the command does; its exit status, 1 where a run has no result.
+
+    What is `given` stands in the place of what a `file` says. Raises `UserError` and `Failure`.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out: '{folder}' is a file; name a folder")
+    asked = {} if file is None else studies.given(Path(file))
+    asked |= {name: value for name, value in given.items() if value is not None}
+    if program is not None:
+        asked["trace"] = str(recorded(program, folder))
+    study = studies.study(asked, "" if file is None else file)
+    kept = Cache(Path(cache) if cache else default_folder(), make=not dry)
+    if dry:
+        plan = told(study, kept, jobs or os.cpu_count() or 1)
+        plan.show(sys.stdout)
+        return Failure.exit_status if plan.wrong else 0
+    place = named(cluster or study.cluster, jobs or study.jobs)
+    ended = sweep(
+        study,
+        folder,
+        kept,
+        place=place,
+        fresh=fresh,
+        details=frozenset([HISTOGRAMS] if histograms else [])
+        | frozenset([INTERVALS] if study.interval else []),
+    )
+    show(folder, sys.stdout)
+    if kept.unkept:
+        raise Failure(
+            f"{len(kept.unkept)} finished runs could not be kept, and will be simulated again "
+            f"({kept.unkept[0]}); make room, or name another --cache"
+        )
+    return Failure.exit_status if ended.failed else 0

@@ -24,8 +24,6 @@ Json = dict[str, Any]
 
 MOST = 1_000_000
 """Points of a study: more are a slip of the pen."""
-HOST_MEMORY = 1 << 29
-"""Bytes of the host that a program takes beside its own, about: it steers the order of runs."""
 _ORDER = (MACHINE, DESIGN, *PROGRAMS, "size", "threads")
 """Of columns; then a program's parameters, keys of the configuration, limits and the seed."""
 
@@ -35,7 +33,8 @@ class Study:
     """What is run. `fixed` is the same for all; its values are read as those of axes are.
 
     `where` is a condition in SQL over the columns, of the points that stay. `precision` is a
-    share, or None to simulate all. `region` is whether only what lies between marks counts.
+    share, or None to simulate all; with an `interval` there are statistics of every so many
+    instructions. `region` is whether only what lies between marks counts.
     `cluster` is what a file says of where to run; `told` is what the manifest says of the study.
     """
 
@@ -43,6 +42,7 @@ class Study:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     where: str | None = None
     precision: float | None = None
+    interval: int | None = None
     region: bool = False
     cluster: str | None = None
     jobs: int | None = None
@@ -196,6 +196,7 @@ class _Maker:
             requests=_whole(limits["requests"]),
             warmup_requests=_whole(limits["warmup_requests"]) or 0,
             precision=self._study.precision,
+            interval=self._study.interval,
         )
         if run.precision is not None and (run.requests is not None or run.program.mix):
             raise UserError(
@@ -223,13 +224,15 @@ class _Maker:
         if row.get("mix") is not None:
             mix = source.source(mix=str(row["mix"]))["mix"]["programs"]
             return Program(str(row["mix"]), mix=tuple(mix), region=region)
-        size = _whole(row["size"])
+        size = _whole(row["size"]) or 0
+        memory, start = axes.host(str(row["workload"]), size)
         return Program(
             str(row["workload"]),
-            None if size is None else str(size),
+            str(size),
             threads=_whole(row.get("threads")) or 1,
             params={name.removeprefix(PARAM): str(row[name]) for name in names},
-            memory=HOST_MEMORY,
+            memory=memory,
+            start=start,
             region=region,
         )
 
@@ -259,18 +262,18 @@ LISTS = (MACHINE, "designs", *PROGRAMS)
 """What may be several without `vary`."""
 SINGLE = ("size", "threads", *LIMITS)
 TABLES = ("params", "set", "vary", "zip", "cluster")
-KNOWN = (*LISTS, *SINGLE, *TABLES, "seed", "seeds", "where", "precision", "roi")
+KNOWN = (*LISTS, *SINGLE, *TABLES, "seed", "seeds", "where", "precision", "interval", "roi")
 """What a study says: keys of its file, and options of the command."""
 
 
-def study(given: Mapping[str, Any], at: str = "") -> Study:
+def study(asked: Mapping[str, Any], at: str = "") -> Study:
     """The study of what somebody says, by the names of `KNOWN`.
 
     `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
     of tables whose names step together. Messages begin with `at`. Raises `UserError`.
     """
     try:
-        return _study({name: value for name, value in given.items() if value is not None})
+        return _study({name: value for name, value in asked.items() if value is not None})
     except UserError as error:
         if not at:
             raise
@@ -302,6 +305,7 @@ def _study(given: Mapping[str, Any]) -> Study:
         fixed,
         where=given.get("where"),
         precision=_precision(given),
+        interval=options.read("interval", given.get("interval")),
         region=region,
         cluster=cluster.get("where"),
         jobs=cluster.get("jobs"),
@@ -375,10 +379,14 @@ def _seeds(given: Mapping[str, Any]) -> Axis:
     return Axis((SEED,), tuple((first + i,) for i in range(number)))
 
 
-def read(path: Path) -> Study:
-    """A study of a file. Raises `UserError` with the file's name for a mistake in it."""
+def given(path: Path) -> Json:
+    """What a study's file says. Raises `UserError` with its name for what is no TOML."""
     try:
-        given = parse(text_of(path))
+        return parse(text_of(path))
     except ValueError as error:
         raise UserError(f"{path}: is not TOML: {error}") from None
-    return study(given, str(path))
+
+
+def read(path: Path) -> Study:
+    """A study of a file. Raises `UserError` with the file's name for a mistake in it."""
+    return study(given(path), str(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from pagewalk.palette import FAINT, INK
 from pagewalk.sweep.dataset import Dataset
 from pagewalk.sweep.point import DESIGN, SEED, Value
 from pagewalk.sweep.summary import SPEEDUP
-from pagewalk.sweep.words import Table, writer, written
+from pagewalk.sweep.words import Table, scaled, writer, written
 
 Json = dict[str, Any]
 
@@ -30,6 +30,8 @@ _PAGE = ".html"
 _NONE = "–"
 _HEIGHT = 0.55
 """Of a plot's width, at least 150 pixels and at most 300."""
+_BESIDE = 3.0
+"""Pixels between marks of several series at one value."""
 _EQUAL = 1e-6
 """How far the steps of a geometric range may differ, as a share."""
 
@@ -63,6 +65,8 @@ class Plot:
     facet: str
     ratio: bool
     """Whether it is compared with 1."""
+    large: bool = False
+    """Whether it counts things, so that thousands and millions are told by a letter."""
 
     @property
     def xs(self) -> list[Value]:
@@ -131,53 +135,74 @@ def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
         raise UserError(f"'{twice[0]}' is asked for twice; name another axis, or leave one out")
     axes = [name for name in (x, by, facet) if name]
     groups = of.grouped(axes, [y])
+    ends = (y, f"{y}_low", f"{y}_high")
+    unit, factor = scaled(of.unit(y), groups[y].drop_nulls())
+    groups = groups.with_columns(pl.col(name) / factor for name in ends)
     # In the order of the study, not of x.
-    order = {name: _order(of, name) for name in (by, facet) if name}
+    order = [_order(of, name) if name else [None] for name in (by, facet)]
+    places = [{value: place for place, value in enumerate(values)} for values in order]
     kind = next(column.kind for column in of.study.columns if column.name == x)
+    rows = [
+        row
+        for row in groups.iter_rows(named=True)
+        if row[x] is not None or kind not in (int, float)
+    ]
+    rows.sort(
+        key=lambda row: (
+            places[1][row[facet] if facet else None],
+            places[0][row[by] if by else None],
+        )
+    )
     marks = [
         Mark(
             x=row[x] if kind in (int, float) else of.value(x, row[x]),
             series=of.value(by, row[by]) if by else "",
-            facet=of.value(facet, row[facet]) if facet else "",
+            facet=_faceted(of, facet, row[facet]) if facet else "",
             value=row[y],
             low=row[f"{y}_low"],
             high=row[f"{y}_high"],
             seeds=row["seeds"],
             failed=row["failed"],
         )
-        for row in groups.iter_rows(named=True)
-        if row[x] is not None or kind not in (int, float)
+        for row in rows
     ]
-    marks.sort(
-        key=lambda mark: (
-            order[facet].index(mark.facet) if facet else 0,
-            order[by].index(mark.series) if by else 0,
-        )
-    )
     return Plot(
         marks,
-        x=_titled(x, of.unit(x)),
+        x=_titled(x, _said(of.unit(x))),
         unit=of.unit(x),
         numeric=kind in (int, float),
-        y=f"speedup over {of.study.reference}" if y == SPEEDUP else _titled(words(y), of.unit(y)),
-        by="" if by in (None, DESIGN) else _titled(str(by), of.unit(str(by))),
+        y=f"speedup over {of.study.reference}"
+        if y == SPEEDUP
+        else _titled(words(y).removesuffix(" bytes"), unit),
+        by="" if by in (None, DESIGN) else _titled(str(by), _said(of.unit(str(by)))),
         facet=facet or "",
         ratio=y == SPEEDUP,
+        large=factor == 1.0 and "/" not in unit and y != SPEEDUP,
     )
 
 
-def _order(of: Table, name: str) -> list[str]:
-    """The values of an axis as they are written: numbers ascending, others as in the study."""
-    values = of.frame[name].unique(maintain_order=True).to_list()
+def _order(of: Table, name: str) -> list[Value]:
+    """The values of an axis: numbers ascending, others as in the study."""
+    values: list[Value] = of.frame[name].unique(maintain_order=True).to_list()
     if all(isinstance(value, (int, float)) for value in values if value is not None):
-        values.sort(key=lambda value: (value is None, value or 0))
-    return [of.value(name, value) for value in values]
+        values.sort(key=lambda value: (value is None, 0.0 if value is None else _number(value)))
+    return values
+
+
+def _faceted(of: Table, name: str, value: Value) -> str:
+    """What stands above a plot: a text for itself, a number with what it is of."""
+    told = of.value(name, value)
+    return told if isinstance(value, str) else f"{name} {told}"
 
 
 def _titled(name: str, unit: str) -> str:
-    # Sizes have their unit with each number.
-    said = not unit or unit == "bytes" or name.replace("_", " ").endswith(unit)
+    said = not unit or name.replace("_", " ").endswith(unit)
     return name if said else f"{name}, {unit}"
+
+
+def _said(unit: str) -> str:
+    """A unit as a title has it: sizes have theirs with each number."""
+    return "" if unit == "bytes" else unit
 
 
 def _number(value: Value) -> float:
@@ -196,10 +221,12 @@ def geometric(values: Sequence[float]) -> bool:
 def specification(made: Plot, look: Look) -> Json:
     """The chart for so much room."""
     columns = 1 if look.width < 500 else min(2, len(made.facets))
+    width = round(look.width / columns - 5.5 * look.font)
+    at = _beside(made, width) if made.numeric else lambda mark: mark.x
     frame = pl.DataFrame(
         [
             {
-                **{"x": mark.x, "series": mark.series, "facet": mark.facet},
+                **{"x": at(mark), "series": mark.series, "facet": mark.facet},
                 **{"value": mark.value, "low": mark.low, "high": mark.high},
                 "failed": bool(mark.failed) and mark.value is None,
             }
@@ -212,22 +239,13 @@ def specification(made: Plot, look: Look) -> Json:
             "failed": pl.Boolean(),
         },
     )
-    width = round(look.width / columns - 5.5 * look.font)
     layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
     height = round(max(150, min(300, _HEIGHT * width)))
     layered = alt.layer(*layers, data=frame).properties(width=width, height=height)
     if len(made.facets) < 2:
         return charts.whole(layered, look)
-    name = made.facet.rpartition(".")[2]
     header = alt.Header(
-        title=None,
-        labelColor=INK,
-        labelFontSize=look.font,
-        labelAnchor="start",
-        # A value alone would not say what it is of.
-        labelExpr="datum.label"
-        if made.facet == DESIGN
-        else f"{json.dumps(name)} + ' ' + datum.label",
+        title=None, labelColor=INK, labelFontSize=look.font, labelAnchor="start", labelPadding=2
     )
     faceted = layered.facet(
         facet=alt.Facet("facet:N", sort=made.facets, header=header), columns=columns, spacing=18
@@ -263,12 +281,20 @@ def _domain(made: Plot, *, bars: bool) -> tuple[float, float]:
     ]
     ends += [1.0] if made.ratio else []
     low, high = min(ends), max(ends)
-    if not bars and low > 0.5 * high:
+    if not bars and (low > 0.5 * high or made.ratio):
         room = 0.08 * (high - low) or 0.05 * high
         return low - room, high + room
     if low >= 0:
         return 0.0, labels.nice(high * 1.02) if high > 0 else 1.0
     return -labels.nice(-low), labels.nice(max(high, -low / 10))
+
+
+def _y(made: Plot, within: tuple[float, float], field: str = "value") -> alt.Y:
+    """The y axis, of means or of the ends of their intervals."""
+    scale = alt.Scale(domain=list(within), nice=False, zero=False)
+    most = max(map(abs, within))
+    axis = alt.Axis(format=".3~s") if made.large and most >= 1000 else alt.Axis()
+    return alt.Y(f"{field}:Q", title=made.y, scale=scale, axis=axis)
 
 
 def _one(made: Plot) -> list[alt.Chart]:
@@ -286,7 +312,7 @@ def _lines(made: Plot, look: Look, width: int) -> list[alt.Chart]:
         scale.type, scale.base = "log", _base(numbers)
     x = alt.X("x:Q", title=made.x, scale=scale, axis=_ticks(made, look, width))
     within = _domain(made, bars=False)
-    y = alt.Y("value:Q", title=made.y, scale=alt.Scale(domain=list(within), nice=False))
+    y = _y(made, within)
     colour = _colour(made, look, "stroke")
     base = alt.Chart().encode(x=x, color=colour)
     shown = base.transform_filter("isValid(datum.value)")
@@ -295,8 +321,8 @@ def _lines(made: Plot, look: Look, width: int) -> list[alt.Chart]:
     spread = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
     spread = spread.mark_rule(strokeWidth=1.2)
     return [
+        spread.encode(y=_y(made, within, "low"), y2="high:Q"),
         *_one(made),
-        spread.encode(y=alt.Y("low:Q", title=made.y), y2="high:Q"),
         shown.mark_line(strokeWidth=1.8).encode(y=y, strokeDash=dash),
         shown.mark_point(filled=True, opacity=1, size=3.2 * look.font).encode(y=y),
     ]
@@ -310,6 +336,25 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
         return [low / room, high * room]
     room = 0.03 * (high - low) or abs(low) * 0.5 or 1.0
     return [low - room, high + room]
+
+
+def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
+    """Where a mark lies on the x axis: those of other series a little beside it.
+
+    Else the ends of their intervals would lie on one another.
+    """
+    low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
+    there = any(mark.low != mark.high for mark in made.marks)
+    # No further than to where the next value has its own.
+    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width if there else 0.0
+    middle = (len(made.series) - 1) / 2
+
+    def place(mark: Mark) -> float:
+        share = (made.series.index(mark.series) - middle) * step
+        value = _number(mark.x)
+        return value * (high / low) ** share if made.logarithmic else value + share * (high - low)
+
+    return place
 
 
 def _base(numbers: Sequence[float]) -> int:
@@ -353,7 +398,7 @@ def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
         axis=alt.Axis(labelAngle=0 if level else -35, labelOverlap=False),
     )
     within = _domain(made, bars=True)
-    y = alt.Y("value:Q", title=made.y, scale=alt.Scale(domain=list(within), nice=False))
+    y = _y(made, within)
     places: Json = {"x": x}
     if len(made.series) > 1:
         scale = alt.Scale(domain=made.series)
@@ -365,7 +410,7 @@ def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
         bars.encode(y=y, color=_colour(made, look, "square")),
         *_one(made),
         spread.mark_rule(color="black", strokeWidth=1.1).encode(
-            y=alt.Y("low:Q", title=made.y), y2="high:Q"
+            y=_y(made, within, "low"), y2="high:Q"
         ),
     ]
     if any(mark.failed and mark.value is None for mark in made.marks):

@@ -119,3 +119,19 @@ def writer(unit: str, values: Iterable[float]) -> tuple[str, Callable[[float], s
     if scale is None:
         told = f"{told} {unit}".strip()
     return told, write
+
+
+def scaled(unit: str, values: Iterable[float]) -> tuple[str, float]:
+    """The unit in which the largest of the values is best told, and what to divide them by."""
+    largest = max(map(abs, values), default=0.0)
+    # Scales begin at nanoseconds, results count seconds.
+    factor = {"bytes": 1.0, "nJ": 1.0, "s": 1e-9}.get(unit)
+    if factor is None:
+        return unit, 1.0
+    scale = {"bytes": SIZES, "nJ": JOULES, "s": NANOSECONDS}[unit]
+    told = scale.units[0]
+    for larger in scale.units[1:]:
+        if largest < factor * scale.step:
+            break
+        factor, told = factor * scale.step, larger
+    return told, factor

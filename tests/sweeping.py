@@ -9,8 +9,8 @@ from typing import Any
 import fake
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import Design, Program, Run
-from pagewalk.sweep.dataset import Dataset
-from pagewalk.sweep.point import Column, Point, Value
+from pagewalk.studies.dataset import Dataset
+from pagewalk.studies.point import Column, Point, Value
 
 COLUMNS = [
     Column("machine", "", str, "The machine"),

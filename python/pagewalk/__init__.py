@@ -28,6 +28,7 @@ if _TYPE_CHECKING:
     from pagewalk.custom import Block, Mapping, WorkloadError
     from pagewalk.measured import DesignResult
     from pagewalk.result import Result
+    from pagewalk.studies.api import Sweep, sweep
 
     __version__: str
 
@@ -40,6 +41,7 @@ __all__ = [
     "Mapping",
     "PagewalkError",
     "Result",
+    "Sweep",
     "UserError",
     "WorkloadError",
     "__version__",
@@ -51,6 +53,7 @@ __all__ = [
     "machine",
     "machines",
     "run",
+    "sweep",
     "workloads",
 ]
 
@@ -64,6 +67,7 @@ _HOME = {
     "Config": "pagewalk.config",
     "DesignResult": "pagewalk.measured",
     "Result": "pagewalk.result",
+    **dict.fromkeys(["Sweep", "sweep"], "pagewalk.studies.api"),
 }
 
 

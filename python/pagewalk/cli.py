@@ -600,7 +600,7 @@ def sweep_run(
     jobs: Jobs = None,
 ) -> int:
     """Simulate many runs that differ along axes, and keep them as one table."""
-    from pagewalk.sweep import command
+    from pagewalk.studies import command
 
     given = {
         "designs": None if designs is None else listed(designs),
@@ -655,7 +655,7 @@ def sweep_show(
     ] = None,
 ) -> None:
     """Show a study's means, how sure they are, and what failed; also while it runs."""
-    from pagewalk.sweep.show import show
+    from pagewalk.studies.show import show
 
     show(
         Path(folder),
@@ -678,7 +678,7 @@ def sweep_plot(
     ] = None,
 ) -> None:
     """Draw a number of a study over an axis."""
-    from pagewalk.sweep.plot import plot
+    from pagewalk.studies.plot import plot
 
     written = out or str(Path(folder) / f"{y}-{x}.html")
     files.check_writable(written, "--out")

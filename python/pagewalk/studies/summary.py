@@ -8,8 +8,8 @@ from functools import cache
 
 import polars as pl
 
-from pagewalk.sweep.layout import COMPLETE
-from pagewalk.sweep.point import SEED
+from pagewalk.studies.layout import COMPLETE
+from pagewalk.studies.point import SEED
 
 CONFIDENCE = 0.95
 SPEEDUP = "speedup"

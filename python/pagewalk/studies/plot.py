@@ -19,10 +19,10 @@ from pagewalk.columns import ratio, words
 from pagewalk.errors import Failure, UserError
 from pagewalk.markup import SCRIPT, escape, line, table, whole
 from pagewalk.palette import FAINT, INK
-from pagewalk.sweep.dataset import Dataset
-from pagewalk.sweep.point import DESIGN, SEED, Value
-from pagewalk.sweep.summary import SPEEDUP
-from pagewalk.sweep.words import Table, scaled, writer, written
+from pagewalk.studies.dataset import Dataset
+from pagewalk.studies.point import DESIGN, SEED, Value
+from pagewalk.studies.summary import SPEEDUP
+from pagewalk.studies.words import Table, scaled, writer, written
 
 Json = dict[str, Any]
 

@@ -19,10 +19,10 @@ from pagewalk.quantities import (
     exact_bytes,
     significant,
 )
-from pagewalk.sweep import summary
-from pagewalk.sweep.dataset import Dataset, Study
-from pagewalk.sweep.layout import COMPLETE
-from pagewalk.sweep.point import SEED, Value
+from pagewalk.studies import summary
+from pagewalk.studies.dataset import Dataset, Study
+from pagewalk.studies.layout import COMPLETE
+from pagewalk.studies.point import SEED, Value
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from pagewalk.counters import CPUINFO, Processor
 from pagewalk.errors import Failure, UserError
 from pagewalk.output import reason
 from pagewalk.runs.cache import Outcome
-from pagewalk.sweep import layout
-from pagewalk.sweep.layout import COMPLETE, SPEEDUPS, Layout
-from pagewalk.sweep.point import DESIGN, SEED, Column, Point, Value
+from pagewalk.studies import layout
+from pagewalk.studies.layout import COMPLETE, SPEEDUPS, Layout
+from pagewalk.studies.point import DESIGN, SEED, Column, Point, Value
 
 Json = dict[str, Any]
 Place = tuple[Value, ...]

@@ -14,11 +14,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pagewalk.columns import Filled, ratio, words
-from pagewalk.sweep.dataset import Dataset
-from pagewalk.sweep.layout import COMPLETE
-from pagewalk.sweep.point import DESIGN, SEED
-from pagewalk.sweep.summary import SPEEDUP
-from pagewalk.sweep.words import Table, short, writer
+from pagewalk.studies.dataset import Dataset
+from pagewalk.studies.layout import COMPLETE
+from pagewalk.studies.point import DESIGN, SEED
+from pagewalk.studies.summary import SPEEDUP
+from pagewalk.studies.words import Table, short, writer
 from pagewalk.tabular import print_flow, print_table
 from pagewalk.terminal import console, line
 

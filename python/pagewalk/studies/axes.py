@@ -13,7 +13,7 @@ from pagewalk import native, options
 from pagewalk.config import listed, parse
 from pagewalk.errors import UserError
 from pagewalk.quantities import parse_bytes, parse_count
-from pagewalk.sweep.point import DESIGN, MACHINE, SEED, Column, Value
+from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
 from pagewalk.visible import shown
 
 PROGRAMS = ("workload", "trace", "mix")

@@ -12,7 +12,7 @@ import polars as pl
 from pagewalk import native
 from pagewalk.histograms import TOLD
 from pagewalk.runs.cache import Outcome
-from pagewalk.sweep.point import Column, Value
+from pagewalk.studies.point import Column, Value
 
 Json = dict[str, Any]
 Row = tuple[Any, ...]

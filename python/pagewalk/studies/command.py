@@ -26,11 +26,11 @@ from pagewalk.runs.place import Place, named
 from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.room import Watcher, as_finished
 from pagewalk.source import source
-from pagewalk.sweep import study as studies
-from pagewalk.sweep.dataset import HISTOGRAMS, INTERVALS, Dataset
-from pagewalk.sweep.point import Point
-from pagewalk.sweep.show import show
-from pagewalk.sweep.study import Study
+from pagewalk.studies import study as said
+from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
+from pagewalk.studies.point import Point
+from pagewalk.studies.show import show
+from pagewalk.studies.study import Study
 from pagewalk.terminal import console, grid, line, names, words
 
 LONGEST_NAME = 40
@@ -217,11 +217,11 @@ def from_options(
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out: '{folder}' is a file; name a folder")
-    asked = {} if file is None else studies.given(Path(file))
+    asked = {} if file is None else said.given(Path(file))
     asked |= {name: value for name, value in given.items() if value is not None}
     if program is not None:
         asked["trace"] = str(recorded(program, folder))
-    study = studies.study(asked, "" if file is None else file)
+    study = said.study(asked, "" if file is None else file)
     kept = Cache(Path(cache) if cache else default_folder(), make=not dry)
     if dry:
         plan = told(study, kept, jobs or os.cpu_count() or 1)

@@ -15,9 +15,9 @@ from pagewalk import native, options, source
 from pagewalk.config import parse, text_of, variant
 from pagewalk.errors import UserError
 from pagewalk.runs.plan import Design, Program, Run
-from pagewalk.sweep import axes
-from pagewalk.sweep.axes import LIMITS, PARAM, PROGRAMS, Axis
-from pagewalk.sweep.point import DESIGN, MACHINE, SEED, Column, Point, Value
+from pagewalk.studies import axes
+from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
+from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Point, Value
 from pagewalk.visible import shown
 
 Json = dict[str, Any]

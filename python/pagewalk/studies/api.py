@@ -1,0 +1,155 @@
+"""Studies from Python: the same as `pagewalk sweep`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import scratch
+from pagewalk.errors import UserError
+from pagewalk.runs.bar import Bar
+from pagewalk.runs.cache import Cache, Outcome, default_folder
+from pagewalk.runs.place import named
+from pagewalk.runs.room import Silent
+from pagewalk.studies import command
+from pagewalk.studies import study as said
+from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS
+from pagewalk.studies.dataset import Study as Kept
+from pagewalk.studies.point import Point, Value
+from pagewalk.visible import shown
+
+if TYPE_CHECKING:
+    import polars
+
+    from pagewalk.measured import DesignResult
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run of a study that has ended: its value on each axis, and what came of it.
+
+    `result` is None where the run has no result, and `why` then says why; of a run that came to
+    an end that nobody asked for, both are there.
+    """
+
+    values: Mapping[str, Value]
+    result: DesignResult | None
+    why: str
+
+    @classmethod
+    def of(cls, point: Point, outcome: Outcome) -> Ended:
+        """What became of a point."""
+        return cls(point.values, None if outcome.data is None else outcome.result, outcome.why)
+
+
+class Sweep:
+    """A study that runs as it is asked for.
+
+    `frame` simulates what is missing and is its table; iterating gives each run as it ends,
+    ``await`` the table, and ``async for`` each run. What has finished is never simulated again.
+    """
+
+    def __init__(self, asked: Json, file: str | None, how: Json) -> None:
+        self.study = said.study(asked, file or "")
+        self._how = how
+        self._frame: polars.DataFrame | None = None
+
+    def __repr__(self) -> str:
+        return f"<pagewalk.Sweep: {', '.join(column.name for column in self.study.columns)}>"
+
+    def __iter__(self) -> Iterator[Ended]:
+        how = self._how
+        cache = Cache(Path(how["cache"]) if how["cache"] else default_folder())
+        place = named(how["cluster"] or self.study.cluster, how["jobs"] or self.study.jobs)
+        details = {HISTOGRAMS: how["histograms"], INTERVALS: self.study.interval}
+        with ExitStack() as stack:
+            folder = how["out"]
+            if folder is None:
+                folder = stack.enter_context(scratch.folder())
+            watcher = stack.enter_context(Bar(sys.stderr)) if how["progress"] else Silent()
+            for point, outcome in command.as_ended(
+                self.study,
+                Path(folder),
+                cache,
+                place=place,
+                fresh=how["fresh"],
+                details=frozenset(name for name, wanted in details.items() if wanted),
+                watcher=watcher,
+            ):
+                yield Ended.of(point, outcome)
+            self._frame = Kept(Path(folder)).frame()
+
+    @property
+    def frame(self) -> polars.DataFrame:
+        """A row a run, every axis a column, with numbers of the summary and speedups.
+
+        Speedups are over the first design on the same; `status` and `why` say which runs have no
+        result. Raises `UserError` for a mistake, `Failure` for what went wrong.
+        """
+        if self._frame is None:
+            for _ in self:
+                pass
+        assert self._frame is not None
+        return self._frame
+
+    def __await__(self) -> Generator[Any, None, polars.DataFrame]:
+        return asyncio.to_thread(lambda: self.frame).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Ended]:
+        runs = iter(self)
+        while (ended := await asyncio.to_thread(next, runs, None)) is not None:
+            yield ended
+
+
+_HOW: Json = {
+    **{"out": None, "cache": None, "cluster": None, "jobs": None},
+    **{"histograms": False, "fresh": False, "progress": True},
+}
+_RENAMED = {"settings": "set"}
+
+
+def sweep(file: str | os.PathLike[str] | None = None, **arguments: Any) -> Sweep:
+    """A study of many runs that differ along axes.
+
+    `file` is a study's TOML file; arguments take the place of what it says. `designs`, `machine`,
+    `workload`, `trace` and `mix` are names or lists of them; `size`, `threads`, `params`,
+    `settings`, limits such as `instructions` and `requests`, `roi`, `precision`, `interval` and
+    `seed` are as for `pagewalk.compare`, the same for all runs. `vary` has names with lists of
+    values, or texts such as ``"512..16384*2"``; `zip` is a list of such tables whose names step
+    together; `where` is a condition in SQL over the columns; `seeds` is how many each point has.
+
+    `out` is the study's folder (none is kept without), `cache` where finished runs are, `cluster`
+    and `jobs` where they are simulated. With `fresh` all are again; `histograms` are kept on
+    request; `progress` shows how far it is.
+
+    Raises `UserError` for what makes no sense.
+    """
+    given = {_RENAMED.get(name, name): value for name, value in arguments.items()}
+    how = {name: given.pop(name, default) for name, default in _HOW.items()}
+    asked: Json = {} if file is None else said.given(Path(file))
+    asked |= {name: _plain(name, value) for name, value in given.items() if value is not None}
+    return Sweep(asked, None if file is None else str(file), how)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """What a file would have: paths as texts, lists for whatever gives values."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, one) for key, one in value.items()}
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, bytes):
+        raise UserError(f"{name}: {shown(value)} is not understood; expected a text")
+    try:
+        return [_plain(name, one) for one in value]
+    except TypeError:
+        return value

@@ -97,6 +97,8 @@ def queue(asked: Asked) -> Any:
         )
     each = parse_bytes(str(memory), f"--cluster {asked.where}: memory")
     each //= given.get("processes") or dask.config.get(f"jobqueue.{asked.where}.processes", 1) or 1
+    # Any port will do for a page that nobody is told of.
+    given["scheduler_options"] = {"dashboard_address": ":0"}
     given["worker_extra_args"] = ["--resources", f"{MEMORY}={each}"]
     try:
         return getattr(dask_jobqueue, QUEUES[asked.where])(**given)

@@ -310,13 +310,20 @@ class _Room:
                 self._elsewhere[key] = (run, now + ELSEWHERE_SECONDS)
 
     def _give_up(self) -> Iterator[tuple[str, Outcome]]:
-        """Nothing more can be run: that is why the rest has no result."""
+        """Nothing more can be run: that is why the rest has no result.
+
+        But for what was kept and could not be told any more.
+        """
         rest = [*self._held, *(job.batch for job in self._jobs.values())]
         rest += [Batch((run,)) for run, _ in self._elsewhere.values()]
         while self._waiting:
             rest.append(self._waiting.take())
-        for batch in rest:
-            yield from self._failed(batch, self._lost)
+        for run in (run for batch in rest for run in batch.runs):
+            key = self._keys[run.identity]
+            there = not self._fresh and self._cache.path(key).exists()
+            outcome = self._cache.read(key) if there else None
+            self._ended += 1
+            yield key, outcome or Outcome("", None, self._lost)
 
     def _how_far(self) -> tuple[float, float | None]:
         """The share that is done, and the seconds left as far as anything says so."""

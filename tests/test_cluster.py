@@ -1,0 +1,372 @@
+"""Runs on a real Dask cluster of this host, and what is left of them when parts of it die."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pagewalk import native
+from pagewalk.errors import UserError
+from pagewalk.runs.batch import Batch
+from pagewalk.runs.cache import Cache
+from pagewalk.runs.cluster import Asked, pods, queue
+from pagewalk.runs.plan import Design, Program, Run
+from pagewalk.runs.task import simulate
+
+Json = dict[str, Any]
+
+QUICK, LONG = "300K", "12M"
+MOST_SECONDS = 120
+
+
+def _until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + MOST_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} has not come about"
+        time.sleep(0.02)
+
+
+class Dask:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._start_scheduler("0")
+
+    def _start_scheduler(self, port: str) -> subprocess.Popen[bytes]:
+        self.file.unlink(missing_ok=True)
+        started = self._start(
+            *("scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard"),
+            *("--scheduler-file", str(self.file)),
+        )
+        _until(lambda: self.file.exists() and self.file.stat().st_size > 0, "a scheduler")
+        self.address: str = json.loads(self.file.read_text())["address"]
+        return started
+
+    def again(self) -> None:
+        """Another scheduler at the same address."""
+        self.scheduler = self._start_scheduler(self.address.rpartition(":")[2])
+
+    def worker(
+        self, memory: str | None = "8e9", limit: Callable[[], None] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Another worker of one thread."""
+        given = ("--resources", f"memory={memory}") if memory else ()
+        log = self.folder / f"worker-{len(self.processes)}.log"
+        found = self._start(
+            *("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"),
+            *("--local-directory", str(self.folder)),
+            *given,
+            log=log,
+            limit=limit,
+        )
+        _until(lambda: b"Registered to" in log.read_bytes(), "a worker")
+        return found
+
+    def _start(
+        self, *words: str, log: Path | None = None, limit: Callable[[], None] | None = None
+    ) -> subprocess.Popen[bytes]:
+        with (log or self.folder / "scheduler.log").open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dask", *words],
+                stdout=out,
+                stderr=out,
+                preexec_fn=limit,  # noqa: PLW1509
+            )
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """Ends all of it."""
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def dask(tmp_path: Path) -> Iterator[Dask]:
+    made = Dask(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def sweep(
+    dask: Dask, instructions: str = QUICK, *more: str, seeds: int = 2, study: str = "study"
+) -> list[str]:
+    words = f"--workload gups --size 16MiB --designs radix,thp --seeds {seeds} --warmup 0"
+    return [
+        *(sys.executable, "-m", "pagewalk", "sweep", *words.split()),
+        *("--instructions", instructions, "--cluster", dask.address),
+        *("--cache", str(dask.folder / "cache"), "-o", str(dask.folder / study), *more),
+    ]
+
+
+def started(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+    )
+
+
+def finished(dask: Dask) -> dict[str, int]:
+    """Kept runs, and when each was written."""
+    return {p.name: p.stat().st_mtime_ns for p in (dask.folder / "cache").glob("*/*.json.gz")}
+
+
+def rows(dask: Dask, study: str = "study") -> pl.DataFrame:
+    return pl.read_parquet(dask.folder / study / "runs" / "*.parquet")
+
+
+def test_results_are_those_of_this_host(dask: Dask) -> None:
+    dask.worker()
+    dask.worker()
+    answer = run(sweep(dask))
+    assert answer.returncode == 0, answer.stderr
+    assert len(finished(dask)) == 4
+    here = sweep(dask, QUICK, "--cluster", "local", study="here")
+    # The last option would win, if it could be given twice.
+    del here[here.index("--cluster") : here.index("--cluster") + 2]
+    here[here.index("--cache") + 1] = str(dask.folder / "other")
+    assert run(here).returncode == 0
+    order = ["design", "seed"]
+    there, ours = (rows(dask, name).sort(order).drop("host_seconds") for name in ("study", "here"))
+    assert there.equals(ours)
+
+
+def test_a_worker_that_dies_loses_nothing(dask: Dask) -> None:
+    first = dask.worker()
+    dask.worker()
+    process = started(sweep(dask, LONG, seeds=4))
+    _until(lambda: len(finished(dask)) >= 2, "a finished run")
+    before = finished(dask)
+    first.send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=MOST_SECONDS)
+    assert process.returncode == 0, err
+    after = finished(dask)
+    assert len(after) == 8
+    assert {name: after[name] for name in before} == before
+    assert rows(dask)["status"].to_list() == ["complete"] * 8
+    assert "8 of 8 runs" in out
+
+
+def test_a_client_that_dies_goes_on_where_it_was(dask: Dask) -> None:
+    dask.worker()
+    dask.worker()
+    process = started(sweep(dask, LONG, seeds=4))
+    _until(lambda: len(finished(dask)) >= 2, "a finished run")
+    process.kill()
+    process.communicate()
+    before = finished(dask)
+    answer = run(sweep(dask, LONG, seeds=4))
+    assert answer.returncode == 0, answer.stderr
+    after = finished(dask)
+    assert len(after) == 8
+    # Also those that were simulated while there was no client.
+    assert {name: after[name] for name in before} == before
+    assert rows(dask)["status"].to_list() == ["complete"] * 8
+
+
+def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
+    dask.worker()
+    process = started(sweep(dask, LONG, seeds=4))
+    _until(lambda: len(finished(dask)) >= 2, "a finished run")
+    dask.scheduler.kill()
+    _, err = process.communicate(timeout=MOST_SECONDS)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert f"the scheduler at {dask.address} is gone; what has finished is kept" in err
+    before = finished(dask)
+    there = rows(dask)
+    assert there.filter(pl.col("status") == "complete").height == len(before)
+    assert there.filter(pl.col("status") != "complete")["why"].str.contains("is gone").all()
+    dask.again()
+    dask.worker()
+    answer = run(sweep(dask, LONG, seeds=4))
+    assert answer.returncode == 0, answer.stderr
+    after = finished(dask)
+    assert len(after) == 8
+    assert {name: after[name] for name in before} == before
+    assert rows(dask)["status"].to_list() == ["complete"] * 8
+
+
+def test_what_needs_more_memory_than_a_worker_has_is_named(dask: Dask) -> None:
+    dask.worker(memory="1e9")
+    command = sweep(dask)
+    at = command.index("--size")
+    command[at : at + 2] = []
+    command[command.index("--workload") + 1] = "mummer"
+    answer = run([*command, "--vary", "size=16MiB,64GiB", "--seeds", "1"][:-2])
+    assert answer.returncode == 1
+    assert "of the host, and no worker of the cluster has more than 954 MiB" in answer.stderr
+    there = rows(dask)
+    assert sorted(there["status"].to_list()) == ["complete"] * 4 + ["failed"] * 4
+    large = there.filter(pl.col("status") == "failed")
+    assert set(large["size"].to_list()) == {64 << 30}
+
+
+def test_a_folder_that_is_full_loses_no_result(dask: Dask) -> None:
+    most = 3000  # The mark of the folder fits, a result does not.
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    process = dask.worker(limit=limit)
+    answer = run(sweep(dask))
+    assert process.poll() is None
+    assert answer.returncode == 1
+    assert "4 finished runs could not be kept, and will be simulated again" in answer.stderr
+    assert "make room, or name another --cache" in answer.stderr
+    assert not finished(dask)
+    # The study has them all the same.
+    assert rows(dask)["status"].to_list() == ["complete"] * 4
+
+
+def test_two_clients_simulate_no_run_twice(dask: Dask) -> None:
+    dask.worker()
+    dask.worker()
+    both = [started(sweep(dask, LONG, study=name)) for name in ("one", "two")]
+    written: dict[str, set[int]] = {}
+    while any(process.poll() is None for process in both):
+        for name, when in finished(dask).items():
+            written.setdefault(name, set()).add(when)
+        time.sleep(0.02)
+    for process in both:
+        assert process.wait() == 0
+        process.communicate()
+    assert len(written) == 4
+    assert all(len(times) == 1 for times in written.values())
+    order = ["design", "seed"]
+    one, two = (rows(dask, name).sort(order) for name in ("one", "two"))
+    # Of the same simulation, to the time that it took.
+    assert one.equals(two)
+
+
+def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
+    run = Run(Program("gups", "16MiB"), Design("radix", "radix"), "epyc-milan", 100_000)
+    cache = Cache(tmp_path)
+    order = {
+        "spec": Batch((run,)).spec(),
+        "designs": Batch((run,)).designs(),
+        "keys": ["0123"],
+        "cache": str(tmp_path),
+        "mark": "of another folder",
+        "model": native.model_version(),
+        "fresh": False,
+    }
+    # What has the same name where the worker runs is not where anybody looks: it hands over.
+    report = simulate(order)
+    assert cache.mark() != order["mark"]
+    assert report["error"] is None
+    assert list(report["results"]) == ["0123"]
+    assert not report["kept"]
+    assert cache.read("0123") is None
+    report = simulate({**order, "mark": cache.mark()})
+    assert report["kept"] == ["0123"]
+    kept = cache.read("0123")
+    assert kept is not None
+    assert kept.result.complete
+    report = simulate({**order, "mark": cache.mark()})
+    assert (report["kept"], report["there"]) == ([], ["0123"])
+    report = simulate({**order, "model": -1})
+    assert "install the same on both" in report["error"]
+
+
+def test_a_wrong_address_is_told() -> None:
+    answer = run(
+        [
+            *(sys.executable, "-m", "pagewalk", "sweep", "--workload", "gups"),
+            *("--cluster", "tcp://127.0.0.1:9", "-o", "nowhere"),
+        ]
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[-1].startswith(
+        "error: there is no Dask scheduler at tcp://127.0.0.1:9"
+    )
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_jobs_script_asks_for_what_was_said() -> None:
+    asked = Asked.read(
+        "slurm:queue=long,cores=8,processes=2,memory=32GiB,walltime=24:00:00,account=vm"
+    )
+    assert asked is not None
+    with queue(asked) as made:
+        script = made.job_script()
+    lines = script.splitlines()
+    assert lines[0].startswith("#!")
+    for said in ("-p long", "-A vm", "-t 24:00:00", "--cpus-per-task=8", "--mem=32G"):
+        assert f"#SBATCH {said}" in lines
+    # Each of two processes has half of the memory.
+    assert f"--resources memory={16 << 30}" in script
+    assert "distributed.cli.dask_worker" in script
+
+
+@pytest.mark.parametrize("system", ["pbs", "lsf", "sge", "oar", "htcondor"])
+def test_other_batch_systems_have_their_scripts(system: str) -> None:
+    asked = Asked.read(
+        f"{system}:cores=4,memory=8GB" + (",disk=1GB" if system == "htcondor" else "")
+    )
+    assert asked is not None
+    with queue(asked) as made:
+        assert (
+            f"memory={8 * 10**9}" in made.job_script() or "memory=8589934592" in made.job_script()
+        )
+
+
+def test_pods_ask_for_what_was_said() -> None:
+    asked = Asked.read("kubernetes:image=lab/pagewalk:1,memory=16GiB,cores=4,name=vm")
+    assert asked is not None
+    spec = pods(asked, 20)
+    assert spec["metadata"]["name"] == "vm"
+    workers = spec["spec"]["worker"]
+    assert workers["replicas"] == 20
+    (container,) = workers["spec"]["containers"]
+    assert container["image"] == "lab/pagewalk:1"
+    assert container["resources"]["limits"] == {"memory": str(16 << 30), "cpu": "4"}
+    words = " ".join(container["args"])
+    assert "dask worker" in words
+    assert "--nthreads 4" in words
+    assert f"--resources memory={16 << 30}" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("somewhere", "--cluster: 'somewhere' is not understood; expected local, the address"),
+        ("slurm:queue", "--cluster slurm: 'queue' is not understood; expected NAME=VALUE"),
+        ("slurm:cores=2", "nothing says how much memory a job has"),
+        ("slurm:cores=x,memory=1GB", "cores='x' is not possible; expected 1 or more"),
+        ("slurm:cores=1,memory=much", "memory: 'much' is not understood"),
+        ("kubernetes:memory=1GiB", "expected image=…"),
+        ("kubernetes:image=a,queue=b", "there is no option 'queue'; expected some of"),
+    ],
+)
+def test_a_mistake_is_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        asked = Asked.read(text)
+        assert asked is not None
+        if asked.where == "kubernetes":
+            pods(asked, 1)
+        else:
+            queue(asked)
+    assert said in str(raised.value)

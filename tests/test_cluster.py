@@ -22,7 +22,7 @@ from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.cluster import Asked, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
-from pagewalk.runs.task import simulate
+from pagewalk.runs.task import Workers
 
 Json = dict[str, Any]
 
@@ -274,21 +274,23 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
         "fresh": False,
     }
     # What has the same name where the worker runs is not where anybody looks: it hands over.
-    report = simulate(order)
+    workers = Workers()
+    report = workers.simulate(order)
     assert cache.mark() != order["mark"]
     assert report["error"] is None
     assert list(report["results"]) == ["0123"]
     assert not report["kept"]
     assert cache.read("0123") is None
-    report = simulate({**order, "mark": cache.mark()})
+    report = workers.simulate({**order, "mark": cache.mark()})
     assert report["kept"] == ["0123"]
     kept = cache.read("0123")
     assert kept is not None
     assert kept.result.complete
-    report = simulate({**order, "mark": cache.mark()})
+    report = workers.simulate({**order, "mark": cache.mark()})
     assert (report["kept"], report["there"]) == ([], ["0123"])
-    report = simulate({**order, "model": -1})
+    report = workers.simulate({**order, "model": -1})
     assert "install the same on both" in report["error"]
+    workers.close()
 
 
 def test_a_wrong_address_is_told() -> None:

@@ -154,6 +154,12 @@ def shortcut_buffers() -> dict[str, int]:
 
 def statistics() -> Definitions:
     """Every number of results with unit and definition."""
+    return _defined(engine())
+
+
+@cache
+def _defined(_engine: ModuleType) -> Definitions:
+    # To find all counters takes a machine, which is made once for each engine.
     answer: Definitions = _asked(_engine.statistics)
     return answer
 
@@ -174,8 +180,7 @@ def metrics(machines: int) -> list[str]:
 
 @cache
 def _metrics(_engine: ModuleType) -> tuple[str, ...]:
-    # To find all counters takes a machine, which is made once for each engine.
-    return tuple(metric["name"] for metric in statistics()["metrics"])
+    return tuple(metric["name"] for metric in _defined(_engine)["metrics"])
 
 
 def config_keys() -> list[Key]:

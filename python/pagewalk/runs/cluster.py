@@ -17,7 +17,7 @@ from typing import Any
 from pagewalk.errors import Failure, UserError
 from pagewalk.quantities import parse_bytes, size
 from pagewalk.runs.batch import Batch
-from pagewalk.runs.task import Tell, simulate
+from pagewalk.runs.task import OWN, Tell
 from pagewalk.visible import shown
 
 Json = dict[str, Any]
@@ -154,7 +154,7 @@ def _on_worker(order: Json, topic: str, number: int) -> Json:
     from distributed import get_worker
 
     worker = get_worker()
-    return simulate(order, lambda share: worker.log_event(topic, [number, share]))
+    return OWN.simulate(order, lambda share: worker.log_event(topic, [number, share]))
 
 
 class Cluster:
@@ -185,8 +185,9 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         # What goes wrong is told by us, once.
-        for name in ("client", "comm", "core", "utils"):
-            logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL + 1)
+        ours = (f"distributed.{part}" for part in ("client", "comm", "core", "utils"))
+        for name in (*ours, "asyncio", "tornado.application"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         where = self._cluster()
         try:
             self._client = self._open.enter_context(

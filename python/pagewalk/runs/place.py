@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from pagewalk import scratch
 from pagewalk.runs.batch import Batch
-from pagewalk.runs.task import Tell, simulate
+from pagewalk.runs.task import Tell, Workers
 
 Json = dict[str, Any]
 
@@ -72,19 +71,20 @@ class Host:
 
     def __init__(self, jobs: int | None = None) -> None:
         cores = os.cpu_count() or 1
-        self.width = jobs or cores
-        self.slots = min(self.width, cores)
+        self._jobs = jobs or cores
+        self.slots = min(self._jobs, cores)
+        # One more, so that no process waits for the next one to be thought of.
+        self.width = self._jobs + 1
         self._memory = available()
         self._open = ExitStack()
         self._folder = ""
-        self._closed = False
         self._pool: ThreadPoolExecutor | None = None
-        self._processes: set[subprocess.Popen[str]] = set()
+        self._workers = Workers()
 
     def __enter__(self) -> Host:
         # Of this process, not of those that it may have to kill.
         self._folder = str(self._open.enter_context(scratch.folder()))
-        self._pool = ThreadPoolExecutor(self.width, thread_name_prefix="pagewalk-run")
+        self._pool = ThreadPoolExecutor(self._jobs, thread_name_prefix="pagewalk-run")
         return self
 
     def fits(self, batch: Batch, handed: Sequence[Batch]) -> bool:
@@ -99,21 +99,7 @@ class Host:
     def submit(self, order: Json, _batch: Batch, tell: Tell) -> Future[Json]:
         """Runs a batch in a process."""
         assert self._pool is not None
-        return self._pool.submit(self._simulate, {**order, "folder": self._folder}, tell)
-
-    def _simulate(self, order: Json, tell: Tell) -> Json:
-        own: list[subprocess.Popen[str]] = []
-
-        def started(process: subprocess.Popen[str]) -> None:
-            own.append(process)
-            self._processes.add(process)
-            if self._closed:
-                process.kill()
-
-        try:
-            return simulate(order, tell, started)
-        finally:
-            self._processes.difference_update(own)
+        return self._pool.submit(self._workers.simulate, {**order, "folder": self._folder}, tell)
 
     def lost(self, _error: BaseException) -> str:
         """Never: a process that dies is one batch."""
@@ -126,12 +112,9 @@ class Host:
     def __exit__(self, *_: object) -> None:
         if self._pool is None:
             return
-        self._closed = True
         # Those that wait for a thread, then what the threads wait for.
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(self._processes):
-            with suppress(OSError):
-                process.kill()
+        self._workers.close()
         self._pool.shutdown(wait=True)
         self._open.close()
 

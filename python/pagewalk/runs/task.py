@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,64 +21,110 @@ Tell = Callable[[float], None]
 """Told now and then which share of a batch is done."""
 
 
-def simulate(
-    order: Json,
-    tell: Tell | None = None,
-    started: Callable[[subprocess.Popen[str]], object] | None = None,
-) -> Json:
-    """Simulates a batch; returns what became of it.
+class Workers:
+    """Processes that simulate one batch after the other; one that fails is not used again."""
 
-    ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that had
-    them before, ``elsewhere`` of those that
-    somebody else simulates, ``results`` has by key what was not kept there, ``unkept`` why it could
-    not be, and ``error`` is why runs have no result; the last is None where all is well.
-    ``seconds`` is how long it took.
-    """
-    start = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pagewalk.runs.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-    )
-    if started is not None:
-        started(process)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    report: Json = {
-        "kept": [],
-        "there": [],
-        "elsewhere": [],
-        "results": {},
-        "unkept": [],
-        "error": None,
-    }
-    finished = False
-    if tell is not None:
-        tell(0.0)
-    # It may have died; its end is noticed where all ends are.
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-    for line in process.stdout:
-        if not line.endswith("\n"):
-            break  # A worker that died in a message.
-        message = json.loads(line)
-        finished = finished or "finished" in message
-        _hear(message, report, tell)
-    said = process.stderr.read().strip()
-    status = process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        # An order that a dead worker has not read is written once more.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[subprocess.Popen[str]] = []
+        self._all: set[subprocess.Popen[str]] = set()
+        self._closed = False
+
+    def simulate(self, order: Json, tell: Tell | None = None) -> Json:
+        """Simulates a batch; returns what became of it.
+
+        ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that
+        had them before, ``elsewhere`` of those that somebody else simulates, ``results`` has by
+        key what was not kept there, ``unkept`` why it could not be, and ``error`` is why runs have
+        no result; the last is None where all is well. ``seconds`` is how long it took.
+        """
+        start = time.monotonic()
+        report: Json = {
+            **{"kept": [], "there": [], "elsewhere": []},
+            **{"results": {}, "unkept": [], "error": None},
+        }
+        process = self._process()
+        if tell is not None:
+            tell(0.0)
+        if self._spoken(process, order, report, tell):
+            with self._lock:
+                self._idle.append(process)
+        else:
+            self._ended(process, report)
+        report["seconds"] = time.monotonic() - start
+        return report
+
+    def _process(self) -> subprocess.Popen[str]:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.poll() is None:
+                    return process
+                self._all.discard(process)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pagewalk.runs.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        with self._lock:
+            self._all.add(process)
+            if self._closed:
+                process.kill()
+        return process
+
+    def _spoken(
+        self, process: subprocess.Popen[str], order: Json, report: Json, tell: Tell | None
+    ) -> bool:
+        """Gives an order and hears of it; whether the process takes another."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # It may have died; its end is noticed where all ends are.
         with suppress(BrokenPipeError):
-            stream.close()
-    if not finished and report["error"] is None:
-        report["error"] = _why(status, said)
-    report["seconds"] = time.monotonic() - start
-    return report
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            if not line.endswith("\n"):
+                break  # A worker that died in a message.
+            message = json.loads(line)
+            if "finished" in message:
+                return bool(message["finished"])
+            _hear(message, report, tell)
+        return False
+
+    def _ended(self, process: subprocess.Popen[str], report: Json) -> None:
+        """A process that ends, or has."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stderr.read().strip()
+        status = process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            # An order that a dead worker has not read is written once more.
+            with suppress(BrokenPipeError):
+                stream.close()
+        with self._lock:
+            self._all.discard(process)
+        if status != 0 and report["error"] is None:
+            report["error"] = _why(status, said)
+
+    def close(self) -> None:
+        """Ends all processes, also those that are at work."""
+        with self._lock:
+            self._closed = True
+            left = list(self._all)
+            idle, self._idle = self._idle, []
+        for process in left:
+            with suppress(OSError):
+                process.kill()
+        for process in idle:
+            self._ended(process, {"error": ""})
+
+
+OWN = Workers()
+"""Those of this process: where a cluster's worker runs, they outlive a client."""
 
 
 def _hear(message: Json, report: Json, tell: Tell | None) -> None:

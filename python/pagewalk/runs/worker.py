@@ -1,4 +1,4 @@
-"""A process that simulates one batch of runs; spoken to in lines of JSON.
+"""A process that simulates batches of runs, one after the other; spoken to in lines of JSON.
 
 It reads what to do from its standard input and tells what became of it on its standard
 output. It ends when its standard input does: it does not outlive who started it.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import resource
 import signal
 import sys
 import threading
@@ -22,6 +24,10 @@ from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import place
 
 Json = dict[str, Any]
+
+
+LARGE = 1 << 20
+"""KiB of memory after which a process takes no other batch."""
 
 
 class _Reporter:
@@ -47,16 +53,30 @@ def say(message: Json) -> None:
 
 
 def main() -> None:
-    """Simulates a batch and keeps each design's result."""
+    """Simulates batches and keeps each design's result."""
     # A Ctrl-C reaches the whole process group; the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    try:
-        problem = _simulate(order)
-    except PagewalkError as error:
-        problem = str(error)
-    say({"error": problem} if problem else {"finished": True})
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    another = True
+    while another:
+        order = json.loads(orders.get())
+        try:
+            problem = _simulate(order)
+        except PagewalkError as error:
+            problem = str(error)
+        if problem:
+            say({"error": problem})
+        # What a large program leaves behind is the next one's no more.
+        another = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < LARGE
+        say({"finished": another})
+
+
+def _listen(orders: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    # Whoever gave orders is gone.
+    os._exit(1)
 
 
 def _simulate(order: Json) -> str:
@@ -116,11 +136,6 @@ def _run(order: Json, runs: list[tuple[str, Json]], cache: Cache | None) -> str:
                 continue
         say({"unkept": unkept, "key": key, "result": {"key": key, **result}})
     return ""
-
-
-def _leave_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
 
 
 if __name__ == "__main__":

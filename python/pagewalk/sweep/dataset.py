@@ -129,6 +129,12 @@ class Study:
         rows = rows.sort([*order, *self.layout.axes, "key"])
         return layout.with_speedups(rows, self.layout, self.reference)
 
+    def details(self, kind: str = STATISTICS) -> pl.DataFrame:
+        """The statistics, histograms or intervals of all runs, by the column ``key``."""
+        schema = _schemas(self.layout)[kind]
+        parts = [_read(path, schema) for _, path in _parts(self.folder / kind)]
+        return pl.concat(parts) if parts else layout.frame([], schema)
+
     def _order(self, name: str) -> pl.Expr:
         known = self._known(name)
         places = list(range(len(known)))

@@ -499,6 +499,25 @@ def test_a_mean_over_an_axis_is_of_seeds_that_have_all_of_it(tmp_path: Path) -> 
     assert (ecpt["cycles"], ecpt["seeds"], ecpt["failed"]) == (30e6, 1, 1)
 
 
+def test_means_over_other_things_are_not_compared(tmp_path: Path) -> None:
+    planned = [*points(workloads=["gups", "redis"]), *points(entries=[4096])]
+    with dataset(tmp_path, planned) as study:
+        for at in planned:
+            study.add(at, finished(at))
+    means = grouped(Study(tmp_path).frame(), ["design", ENTRIES], ["cycles"], names())
+    there = {row[ENTRIES]: row["cycles"] for row in means.iter_rows(named=True)}
+    assert there == {1024: 40e6, 4096: None}
+    out = io.StringIO()
+    show(tmp_path, out, by=["workload", "design"])
+    assert "–: where no seed has all of them" in out.getvalue()
+    apart = [*points(workloads=["redis"]), *points(entries=[4096])]
+    with dataset(tmp_path / "apart", apart) as study:
+        for at in apart:
+            study.add(at, finished(at))
+    with pytest.raises(Failure, match=r"no seed has 'ipc' for all of mmu\.l2\.main\.entries"):
+        plot(tmp_path / "apart", "workload", "ipc", out=str(tmp_path / "c.svg"))
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two programs, three designs, sizes of a TLB and seeds; a design fails, a run is missing."""

@@ -68,6 +68,8 @@ class Plot:
     facet: str
     ratio: bool
     """Whether it is compared with 1."""
+    over: Sequence[str] = ()
+    """Axes that the means are over, beside seeds."""
     y_lines: Sequence[str] = ()
     """`y` in lines of the length that there is for it."""
     large: bool = False
@@ -119,13 +121,22 @@ def plot(
     of = Table.of(source)
     made = read(of, x, y, by, facet)
     if not any(mark.value is not None for mark in made.marks):
-        raise Failure(
-            f"could not draw '{out}': no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
-        )
+        raise Failure(f"could not draw '{out}': {_nothing(of, x, y, by, facet)}")
     if Path(out).suffix.lower() == _PAGE:
         files.write(out, page(of, made).encode())
     else:
         figures.put(out, lambda look: specification(made, look))
+
+
+def _nothing(of: Table, x: str, y: str, by: str | None, facet: str | None) -> str:
+    """Why there is no mean, and what to do."""
+    if of.frame[y].is_not_null().any():
+        over = ", ".join(of.averaged([name for name in (x, by, facet) if name]))
+        return (
+            f"no seed has '{y}' for all of {over}, which the means would be over; name one of "
+            "them as --by or --facet, or let 'pagewalk sweep' go on"
+        )
+    return f"no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
 
 
 def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
@@ -183,6 +194,7 @@ def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
         by="" if by in (None, DESIGN) else _titled(str(by), _said(of.unit(str(by)))),
         facet=facet or "",
         ratio=y == SPEEDUP,
+        over=of.averaged(axes),
         large=factor == 1.0 and "/" not in unit and y != SPEEDUP,
     )
 
@@ -360,12 +372,11 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
 def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
     """Where a mark lies on the x axis: those of other series a little beside it.
 
-    Else the ends of their intervals would lie on one another.
+    Else one would hide another, and the ends of their intervals.
     """
     low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
-    there = any(mark.low != mark.high for mark in made.marks)
     # No further than to where the next value has its own.
-    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width if there else 0.0
+    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width
     middle = (len(made.series) - 1) / 2
 
     def place(mark: Mark) -> float:
@@ -494,6 +505,8 @@ def _about(of: Table, made: Plot) -> str:
     text = ", ".join(told)
     if made.ratio:
         text += f"{'; ' if text else ''}longer or higher is faster, the dashed line is no change"
+    if made.over:
+        text += f"{'; ' if text else ''}means are over {', '.join(made.over)}"
     if any(mark.low is not None for mark in made.marks):
         text += (
             f"{'; ' if text else ''}thin lines: where the mean lies with 95 % confidence, by seeds "

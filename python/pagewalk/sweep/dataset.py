@@ -112,7 +112,8 @@ class Study:
     def missing(self, table: pl.DataFrame) -> int:
         """How many runs of the study are not in its table."""
         known = [
-            pl.col(name).is_in(self._known(name)) | (pl.col(name).is_null() & (None in values))
+            pl.col(name).is_in(self._known(name).to_list())
+            | (pl.col(name).is_null() & (None in values))
             for name, values in self.values.items()
         ]
         return max(0, self.points - table.filter(*known).height)

@@ -121,19 +121,18 @@ def plot(
     of = Table.of(source)
     made = read(of, x, y, by, facet)
     if not any(mark.value is not None for mark in made.marks):
-        raise Failure(f"could not draw '{out}': {_nothing(of, x, y, by, facet)}")
+        raise Failure(f"could not draw '{out}': {_nothing(of, y, made.over)}")
     if Path(out).suffix.lower() == _PAGE:
         files.write(out, page(of, made).encode())
     else:
         figures.put(out, lambda look: specification(made, look))
 
 
-def _nothing(of: Table, x: str, y: str, by: str | None, facet: str | None) -> str:
+def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
     """Why there is no mean, and what to do."""
     if of.frame[y].is_not_null().any():
-        over = ", ".join(of.averaged([name for name in (x, by, facet) if name]))
         return (
-            f"no seed has '{y}' for all of {over}, which the means would be over; name one of "
+            f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; name one of "
             "them as --by or --facet, or let 'pagewalk sweep' go on"
         )
     return f"no run of the study has '{y}' yet; 'pagewalk sweep' goes on"

@@ -132,8 +132,8 @@ def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
     """Why there is no mean, and what to do."""
     if of.frame[y].is_not_null().any():
         return (
-            f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; name one "
-            "of them as --by or --facet, or let 'pagewalk sweep' go on"
+            f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; "
+            "name one of them as --by or --facet, or let 'pagewalk sweep' go on"
         )
     return f"no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
 

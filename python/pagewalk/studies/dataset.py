@@ -112,7 +112,8 @@ class Study:
     def missing(self, table: pl.DataFrame) -> int:
         """How many runs of the study are not in its table."""
         known = [
-            pl.col(name).is_in(self._known(name)) | (pl.col(name).is_null() & (None in values))
+            pl.col(name).is_in(self._known(name).to_list())
+            | (pl.col(name).is_null() & (None in values))
             for name, values in self.values.items()
         ]
         return max(0, self.points - table.filter(*known).height)
@@ -128,6 +129,12 @@ class Study:
         order = [self._order(name) for name in self.layout.axes]
         rows = rows.sort([*order, *self.layout.axes, "key"])
         return layout.with_speedups(rows, self.layout, self.reference)
+
+    def details(self, kind: str = STATISTICS) -> pl.DataFrame:
+        """The statistics, histograms or intervals of all runs, by the column ``key``."""
+        schema = _schemas(self.layout)[kind]
+        parts = [_read(path, schema) for _, path in _parts(self.folder / kind)]
+        return pl.concat(parts) if parts else layout.frame([], schema)
 
     def _order(self, name: str) -> pl.Expr:
         known = self._known(name)

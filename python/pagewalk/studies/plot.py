@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pagewalk.charts import Look
 from pagewalk.columns import ratio, words
 from pagewalk.errors import Failure, UserError
 from pagewalk.markup import SCRIPT, escape, line, table, whole
+from pagewalk.names import shortened
 from pagewalk.palette import FAINT, INK
 from pagewalk.studies.dataset import Dataset
 from pagewalk.studies.point import DESIGN, SEED, Value
@@ -32,6 +33,8 @@ _HEIGHT = 0.55
 """Of a plot's width, at least 150 pixels and at most 300."""
 _BESIDE = 3.0
 """Pixels between marks of several series at one value."""
+_LONGEST = 0.35
+"""Of a chart's width, what a text below a bar may take."""
 _EQUAL = 1e-6
 """How far the steps of a geometric range may differ, as a share."""
 
@@ -65,6 +68,10 @@ class Plot:
     facet: str
     ratio: bool
     """Whether it is compared with 1."""
+    over: Sequence[str] = ()
+    """Axes that the means are over, beside seeds."""
+    y_lines: Sequence[str] = ()
+    """`y` in lines of the length that there is for it."""
     large: bool = False
     """Whether it counts things, so that thousands and millions are told by a letter."""
 
@@ -114,13 +121,21 @@ def plot(
     of = Table.of(source)
     made = read(of, x, y, by, facet)
     if not any(mark.value is not None for mark in made.marks):
-        raise Failure(
-            f"could not draw '{out}': no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
-        )
+        raise Failure(f"could not draw '{out}': {_nothing(of, y, made.over)}")
     if Path(out).suffix.lower() == _PAGE:
         files.write(out, page(of, made).encode())
     else:
         figures.put(out, lambda look: specification(made, look))
+
+
+def _nothing(of: Table, y: str, over: Sequence[str]) -> str:
+    """Why there is no mean, and what to do."""
+    if of.frame[y].is_not_null().any():
+        return (
+            f"no seed has '{y}' for all of {', '.join(over)}, which the means would be over; "
+            "name one of them as --by or --facet, or let 'pagewalk sweep' go on"
+        )
+    return f"no run of the study has '{y}' yet; 'pagewalk sweep' goes on"
 
 
 def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
@@ -153,10 +168,11 @@ def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
             places[0][row[by] if by else None],
         )
     )
+    series = {row[by]: _series(of, by, row[by], y, rows) for row in rows} if by else {}
     marks = [
         Mark(
             x=row[x] if kind in (int, float) else of.value(x, row[x]),
-            series=of.value(by, row[by]) if by else "",
+            series=series[row[by]] if by else "",
             facet=_faceted(of, facet, row[facet]) if facet else "",
             value=row[y],
             low=row[f"{y}_low"],
@@ -177,6 +193,7 @@ def read(of: Table, x: str, y: str, by: str | None, facet: str | None) -> Plot:
         by="" if by in (None, DESIGN) else _titled(str(by), _said(of.unit(str(by)))),
         facet=facet or "",
         ratio=y == SPEEDUP,
+        over=of.averaged(axes),
         large=factor == 1.0 and "/" not in unit and y != SPEEDUP,
     )
 
@@ -187,6 +204,15 @@ def _order(of: Table, name: str) -> list[Value]:
     if all(isinstance(value, (int, float)) for value in values if value is not None):
         values.sort(key=lambda value: (value is None, 0.0 if value is None else _number(value)))
     return values
+
+
+def _series(of: Table, by: str, value: Value, y: str, rows: Sequence[Json]) -> str:
+    """What a series is called, and why nothing of it is drawn where nothing is."""
+    own = [row for row in rows if row[by] == value]
+    told = of.value(by, value)
+    if any(row[y] is not None for row in own):
+        return told
+    return f"{told} (failed)" if any(row["failed"] for row in own) else f"{told} (no number)"
 
 
 def _faceted(of: Table, name: str, value: Value) -> str:
@@ -222,7 +248,8 @@ def specification(made: Plot, look: Look) -> Json:
     """The chart for so much room."""
     columns = 1 if look.width < 500 else min(2, len(made.facets))
     width = round(look.width / columns - 5.5 * look.font)
-    at = _beside(made, width) if made.numeric else lambda mark: mark.x
+    names = {} if made.numeric else _names(made, look)
+    at = _beside(made, width) if made.numeric else lambda mark: names[str(mark.x)]
     frame = pl.DataFrame(
         [
             {
@@ -239,8 +266,11 @@ def specification(made: Plot, look: Look) -> Json:
             "failed": pl.Boolean(),
         },
     )
-    layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
     height = round(max(150, min(300, _HEIGHT * width)))
+    # Its title stands beside the plot, whatever its length.
+    letters = max(10, int(height / labels.width("n", look.font)))
+    made = replace(made, y_lines=labels.lines(made.y, letters))
+    layers = _lines(made, look, width) if made.numeric else _bars(made, look, width)
     layered = alt.layer(*layers, data=frame).properties(width=width, height=height)
     if len(made.facets) < 2:
         return charts.whole(layered, look)
@@ -294,7 +324,7 @@ def _y(made: Plot, within: tuple[float, float], field: str = "value") -> alt.Y:
     scale = alt.Scale(domain=list(within), nice=False, zero=False)
     most = max(map(abs, within))
     axis = alt.Axis(format=".3~s") if made.large and most >= 1000 else alt.Axis()
-    return alt.Y(f"{field}:Q", title=made.y, scale=scale, axis=axis)
+    return alt.Y(f"{field}:Q", title=list(made.y_lines), scale=scale, axis=axis)
 
 
 def _one(made: Plot) -> list[alt.Chart]:
@@ -341,12 +371,11 @@ def _across(numbers: Sequence[float], *, log: bool) -> list[float]:
 def _beside(made: Plot, width: int) -> Callable[[Mark], float]:
     """Where a mark lies on the x axis: those of other series a little beside it.
 
-    Else the ends of their intervals would lie on one another.
+    Else one would hide another, and the ends of their intervals.
     """
     low, high = _across([_number(x) for x in made.xs], log=made.logarithmic)
-    there = any(mark.low != mark.high for mark in made.marks)
     # No further than to where the next value has its own.
-    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width if there else 0.0
+    step = min(_BESIDE, width / len(made.xs) / len(made.series) / 2) / width
     middle = (len(made.series) - 1) / 2
 
     def place(mark: Mark) -> float:
@@ -373,13 +402,24 @@ def _ticks(made: Plot, look: Look, width: int) -> alt.Axis:
             return width * math.log(value / low) / math.log(high / low)
         return width * (value - low) / (high - low)
 
-    kept: list[tuple[float, str]] = []
-    end = -math.inf
-    for value, text in zip(numbers, texts, strict=True):
-        half = labels.width(text, look.font) / 2
-        if place(value) - half > end:
-            kept.append((value, text))
-            end = place(value) + half + 0.5 * look.font
+    ends = [
+        (place(value) - half, place(value) + half + 0.5 * look.font)
+        for value, text in zip(numbers, texts, strict=True)
+        for half in [labels.width(text, look.font) / 2]
+    ]
+
+    def apart(places: Sequence[int]) -> bool:
+        return all(ends[a][1] <= ends[b][0] for a, b in itertools.pairwise(places))
+
+    every = range(len(numbers))
+    if made.logarithmic:
+        chosen = next(list(every[::n]) for n in range(1, len(every) + 1) if apart(every[::n]))
+    else:
+        chosen = []
+        for place_of in every:
+            if apart([*chosen[-1:], place_of]):
+                chosen.append(place_of)
+    kept = [(numbers[i], texts[i]) for i in chosen]
     known = json.dumps({f"{value:.12g}": text for value, text in kept})
     # Vega's own text of a number may have an exponent where ours has none.
     label = f"({known})[format(datum.value, '.12~r')] || ({known})[datum.value] || datum.label"
@@ -387,15 +427,14 @@ def _ticks(made: Plot, look: Look, width: int) -> alt.Axis:
 
 
 def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
-    names = [str(x) for x in made.xs]
+    names = list(_names(made, look).values())
     step = width / max(1, len(names))
-    level = max(labels.width(name, look.font) for name in names) + 6 < step
     x = alt.X(
         "x:N",
         sort=names,
         scale=alt.Scale(domain=names, paddingInner=0.25, paddingOuter=0.12),
         title=None if made.x == DESIGN else made.x,
-        axis=alt.Axis(labelAngle=0 if level else -35, labelOverlap=False),
+        axis=alt.Axis(labelAngle=_angle(names, look, step), labelOverlap=False),
     )
     within = _domain(made, bars=True)
     y = _y(made, within)
@@ -419,6 +458,20 @@ def _bars(made: Plot, look: Look, width: int) -> list[alt.Chart]:
         )
         layers.append(cross.encode(y=alt.datum(within[0])))
     return layers
+
+
+def _names(made: Plot, look: Look) -> dict[str, str]:
+    """What stands below the bars: different texts that are not too long."""
+    letters = _LONGEST * look.width / labels.width("n", look.font)
+    return shortened([str(x) for x in made.xs], int(letters))
+
+
+def _angle(names: Sequence[str], look: Look, step: float) -> int:
+    """How texts below bars are turned, so that they touch neither one another nor the y axis."""
+    longest = max(labels.width(name, look.font) for name in names)
+    if longest + 6 < step:
+        return 0
+    return -35 if 0.82 * longest < 2.5 * look.font + step / 2 else -90
 
 
 def page(of: Table, made: Plot) -> str:
@@ -451,6 +504,8 @@ def _about(of: Table, made: Plot) -> str:
     text = ", ".join(told)
     if made.ratio:
         text += f"{'; ' if text else ''}longer or higher is faster, the dashed line is no change"
+    if made.over:
+        text += f"{'; ' if text else ''}means are over {', '.join(made.over)}"
     if any(mark.low is not None for mark in made.marks):
         text += (
             f"{'; ' if text else ''}thin lines: where the mean lies with 95 % confidence, by seeds "

@@ -179,6 +179,8 @@ def _legend(
             told.append("unlike 1: whether the interval excludes it")
     if over := table.averaged(axes):
         told.append(f"means are over {', '.join(over)}, of speedups the geometric ones")
+        if (groups["seeds"] == 0).any():
+            told.append(f"{_NONE}: where no seed has all of them")
     ends_so = {words(name).split(" ")[-1] for name in numbers}
     told += [f"{term}: {meaning}" for term, (_, meaning) in _TERMS.items() if term in ends_so]
     long = [name for name, title in short(axes).items() if title != name]

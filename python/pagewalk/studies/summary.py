@@ -29,7 +29,8 @@ def grouped(
     how many of them have no numbers.
 
     Where further axes are in a group, a seed's number is its mean over them, of speedups the
-    geometric one; a seed of which any is missing that another has says nothing of the group.
+    geometric one; a seed that lacks any of their combinations that there are in `frame` says
+    nothing of the group, so that all means are over the same.
     """
     groups = [name for name in columns if name != SEED]
     rest = [name for name in axes if name not in (*groups, SEED)]
@@ -44,18 +45,12 @@ def grouped(
     wanted = frame.group_by(names, maintain_order=True).agg(
         pl.len().alias("runs"),
         failed.sum().cast(pl.Int64()).alias("failed"),
-        (pl.struct(rest).n_unique() if rest else pl.lit(1)).cast(pl.Int64()).alias("_wanted"),
     )
-    of_group = dict(zip(_keys(wanted, names), wanted["_wanted"].to_list(), strict=True))
-    whole = [
-        of_group[key] == runs
-        for key, runs in zip(_keys(cells, names), cells["_runs"].to_list(), strict=True)
-    ]
+    of_all = frame.select(pl.struct(rest).n_unique()).item() if rest else 1
     made = (
-        cells.filter(pl.Series(whole, dtype=pl.Boolean()))
+        cells.filter(pl.col("_runs") == of_all)
         .group_by(names, maintain_order=True)
         .agg(
-            pl.len().alias("_cells"),
             *(pl.col(name) for name in numbers),
             *(pl.col(end) for name in numbers for end in _ends(name)),
         )
@@ -75,7 +70,7 @@ def grouped(
             for name, value in zip((number, *_ends(number)), (mean, low, high), strict=True):
                 columns_made[name].append(value)
         seeds.append(most)
-    table = wanted.drop("_wanted").with_columns(
+    table = wanted.with_columns(
         pl.Series("seeds", seeds, dtype=pl.Int64()),
         *(pl.Series(name, values, dtype=pl.Float64()) for name, values in columns_made.items()),
     )

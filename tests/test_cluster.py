@@ -266,8 +266,7 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     order = {
         "spec": Batch((run,)).spec(),
-        "designs": Batch((run,)).designs(),
-        "keys": ["0123"],
+        "runs": Batch((run,)).order({run.identity: "0123"}),
         "cache": str(tmp_path),
         "mark": "of another folder",
         "model": native.model_version(),

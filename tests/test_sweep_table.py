@@ -20,14 +20,14 @@ import pagewalk
 from pagewalk import charts, files, native
 from pagewalk.errors import Failure, UserError
 from pagewalk.runs.cache import Outcome
-from pagewalk.sweep import dataset as datasets
-from pagewalk.sweep.dataset import Dataset, Study
-from pagewalk.sweep.layout import RATES
-from pagewalk.sweep.plot import geometric, plot, read, specification
-from pagewalk.sweep.point import Column
-from pagewalk.sweep.show import show
-from pagewalk.sweep.summary import grouped, interval, student
-from pagewalk.sweep.words import Table, scaled
+from pagewalk.studies import dataset as datasets
+from pagewalk.studies.dataset import Dataset, Study
+from pagewalk.studies.layout import RATES
+from pagewalk.studies.plot import geometric, plot, read, specification
+from pagewalk.studies.point import Column
+from pagewalk.studies.show import show
+from pagewalk.studies.summary import grouped, interval, student
+from pagewalk.studies.words import Table, scaled
 from sweeping import COLUMNS, ENTRIES, dataset, failed, finished, key, point, points, sampled
 from terminals import WIDTHS, holds, shown
 
@@ -539,7 +539,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SHOW = """
 import sys
 from pathlib import Path
-from pagewalk.sweep.show import show
+from pagewalk.studies.show import show
 show(Path(sys.argv[1]), sys.stdout, by=sys.argv[2:] or None)
 """
 

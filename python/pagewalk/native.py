@@ -164,10 +164,10 @@ def _defined(_engine: ModuleType) -> Definitions:
     return answer
 
 
-_OF_MACHINES = ("seconds", "walk_cycles_per_instruction")
+OF_MACHINES = ("seconds", "walk_cycles_per_instruction")
 """Numbers that only results of several machines have."""
 NOT_OF_INTERVALS = (
-    *_OF_MACHINES,
+    *OF_MACHINES,
     *("table_resizes", "table_reinsertions_mean", "l2p_entries"),
 )
 """Numbers of the summary that no interval has: those above, and what tables count since boot."""
@@ -175,7 +175,7 @@ NOT_OF_INTERVALS = (
 
 def metrics(machines: int) -> list[str]:
     """The numbers of a result's summary on so many machines, in order."""
-    return [name for name in _metrics(engine()) if machines > 1 or name not in _OF_MACHINES]
+    return [name for name in _metrics(engine()) if machines > 1 or name not in OF_MACHINES]
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ DESIGN_MEMORY = 300 << 20
 
 @dataclass(frozen=True)
 class Batch:
-    """Runs over one stream of one program."""
+    """Runs over one stream of one program: some designs, on each of some machines."""
 
     runs: tuple[Run, ...]
 
@@ -37,12 +37,10 @@ class Batch:
         return self.runs[0].program.memory + DESIGN_MEMORY * len(self.runs)
 
     def spec(self) -> Json:
-        """What the engine's `run` reads, but for the files of designs."""
+        """What the engine's `run` reads, but for designs and machines."""
         first = self.runs[0]
         within = first.precision
-        machine = first.machine
         return {
-            "machine": str(Path(machine).resolve()) if is_path(machine) else machine,
             "set": [],
             "source": first.program.source(),
             "limits": {**first.limits, "sample": None},
@@ -55,9 +53,27 @@ class Batch:
             "alone": False,
         }
 
-    def designs(self) -> list[Json]:
-        """The designs as files: what each is called, and its text."""
-        return [{"label": run.design.label, "text": run.design.text()} for run in self.runs]
+    def order(self, keys: Mapping[str, str]) -> list[Json]:
+        """Of each run its key, its machine, and its design as a file: what it is called, its text.
+
+        `keys` are those of runs by their identity.
+        """
+        return [
+            {
+                "key": keys[run.identity],
+                "machine": str(Path(run.machine).resolve())
+                if is_path(run.machine)
+                else run.machine,
+                "label": run.design.label,
+                "text": run.design.text(),
+            }
+            for run in self.runs
+        ]
+
+
+def _anywhere(machine: str) -> str:
+    """A machine's name, or its path from wherever it is read."""
+    return str(Path(machine).resolve()) if is_path(machine) else machine
 
 
 class Pace:
@@ -88,9 +104,13 @@ class Pace:
         return bool(self._planned)
 
 
+Row = list[Run]
+"""Runs of one design, each on a machine of its own."""
+
+
 @dataclass
 class _Stream:
-    runs: deque[Run] = field(default_factory=deque)
+    rows: deque[Row] = field(default_factory=deque)
     seconds: float = 0.0
 
 
@@ -106,16 +126,21 @@ class Waiting:
         self._first: list[tuple[float, int, str]] = []
         self._alone: deque[Run] = deque()
         self._by_workload: dict[str, float] = {}
+        rows: dict[tuple[str, str], Row] = {}
         for run in runs:
-            stream = self._streams.setdefault(run.stream, _Stream())
-            stream.runs.append(run)
-            stream.seconds += run.seconds
+            rows.setdefault((run.stream, run.design.identity), []).append(run)
             self._count(run, 1)
+        for (name, _), row in rows.items():
+            stream = self._streams.setdefault(name, _Stream())
+            stream.rows.append(row)
+            stream.seconds += sum(run.seconds for run in row)
         for name, stream in self._streams.items():
+            # What runs on the same machines stands together.
+            stream.rows = deque(sorted(stream.rows, key=_machines))
             self._push(name, stream)
 
     def _push(self, name: str, stream: _Stream) -> None:
-        start = stream.runs[0].program.start
+        start = stream.rows[0][0].program.start
         heapq.heappush(self._first, (-(start + stream.seconds), len(self._first), name))
 
     def _count(self, run: Run, sign: int) -> None:
@@ -143,27 +168,35 @@ class Waiting:
         else:
             _, _, name = heapq.heappop(self._first)
             stream = self._streams[name]
-            runs = list(self._cut(stream))
+            runs = self._cut(stream)
             stream.seconds -= sum(run.seconds for run in runs)
-            if stream.runs:
+            if stream.rows:
                 self._push(name, stream)
         for run in runs:
             self._count(run, -1)
         return Batch(tuple(runs))
 
-    def _cut(self, stream: _Stream) -> Iterator[Run]:
-        first = stream.runs.popleft()
-        yield first
-        if first.precision is not None:
-            return
+    def _cut(self, stream: _Stream) -> list[Run]:
+        row = stream.rows.popleft()
+        first = row[0]
         pace = self._pace.of(first.program.workload)
         # A long start is worth sharing, whatever follows.
         limit = BATCH_SECONDS + 2 * first.program.start * pace
-        together = first.seconds * pace
-        while stream.runs and together + stream.runs[0].seconds * pace <= limit:
-            run = stream.runs.popleft()
-            together += run.seconds * pace
-            yield run
+        most = 1 if first.precision is not None else max(1, int(limit / (first.seconds * pace)))
+        if len(row) >= most:
+            if rest := row[most:]:
+                stream.rows.appendleft(rest)
+            return row[:most]
+        found, machines = list(row), _machines(row)
+        while (
+            stream.rows and len(found) + len(row) <= most and _machines(stream.rows[0]) == machines
+        ):
+            found += stream.rows.popleft()
+        return found
+
+
+def _machines(row: Row) -> list[str]:
+    return [run.machine for run in row]
 
 
 def batches(runs: Iterable[Run]) -> list[Batch]:

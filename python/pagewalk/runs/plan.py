@@ -53,6 +53,11 @@ class Design:
         _merge(merged, _plain(changes))
         return Design(label, self.base, merged)
 
+    @cached_property
+    def identity(self) -> str:
+        """Equal for designs that are the same as they are written."""
+        return json.dumps([self.base, _plain(self.changes)])
+
     def text(self) -> str:
         """The design as a TOML file that the engine reads."""
         path = Path(self.base)
@@ -262,13 +267,13 @@ class Run:
     @cached_property
     def stream(self) -> str:
         """Equal for runs that can be simulated over one stream of the program."""
-        whole = [self.machine, self.program.source(), self.limits, self.seed, self.mappings]
+        whole = [self.program.source(), self.limits, self.seed, self.mappings]
         return json.dumps([*whole, self.precision, self.interval])
 
     @cached_property
     def identity(self) -> str:
         """Equal for runs that are the same before their configuration is resolved."""
-        return json.dumps([self.stream, self.design.base, _plain(self.design.changes)])
+        return json.dumps([self.stream, self.machine, self.design.identity])
 
 
 class Runs:

@@ -206,8 +206,7 @@ class _Room:
     def _submit(self, batch: Batch) -> None:
         order = {
             "spec": batch.spec(),
-            "designs": batch.designs(),
-            "keys": [self._keys[run.identity] for run in batch.runs],
+            "runs": batch.order(self._keys),
             "cache": str(self._cache.folder.resolve()),
             "mark": self._mark,
             "model": native.model_version(),

@@ -88,11 +88,23 @@ def _simulate(order: Json) -> str:
         )
     cache = Cache(Path(order["cache"]), make=False)
     shared = cache.is_of(order["mark"])
-    runs = list(zip(order["keys"], order["designs"], strict=True))
+    runs: list[Json] = order["runs"]
     with ExitStack() as claimed:
         if shared:
-            runs = [run for run in runs if _claim(run[0], cache, order, claimed)]
-        return _run(order, runs, cache if shared else None) if runs else ""
+            runs = [run for run in runs if _claim(run["key"], cache, order, claimed)]
+        problems = (_run(order, some, cache if shared else None) for some in _together(runs))
+        return next((problem for problem in problems if problem), "")
+
+
+def _together(runs: list[Json]) -> list[list[Json]]:
+    """Runs that the engine takes at once: the same designs on each machine."""
+    found: dict[str, list[Json]] = {}
+    for run in runs:
+        found.setdefault(run["machine"], []).append(run)
+    designs = [[(run["label"], run["text"]) for run in on] for on in found.values()]
+    if all(one == designs[0] for one in designs[1:]):
+        return [[run for on in found.values() for run in on]] if runs else []
+    return list(found.values())
 
 
 def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
@@ -107,19 +119,38 @@ def _claim(key: str, cache: Cache, order: Json, claimed: ExitStack) -> bool:
     return True
 
 
-def _run(order: Json, runs: list[tuple[str, Json]], cache: Cache | None) -> str:
+def _by_itself(design: Json) -> Json:
+    """The result of a design as it is whatever ran beside it."""
+    compared: Json = {"speedup": None, "energy_ratio": None}
+    if design.get("programs"):
+        compared["programs"] = [{**one, "speedup": None} for one in design["programs"]]
+    if "machine" not in design:
+        return {**design, **compared}
+    own = {k: v for k, v in design.items() if k not in ("machine", "design", "speedup_in_time")}
+    numbers = [one for one in design["summary"] if one["name"] not in native.OF_MACHINES]
+    return {**own, **compared, "name": design["design"], "summary": numbers}
+
+
+def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
+    machines = list(dict.fromkeys(run["machine"] for run in runs))
     # Who has started this process may have a folder that outlives it.
     given = order.get("folder")
     with nullcontext(Path(given)) if given else scratch.folder() as folder:
-        designs = [str(place(one["label"], one["text"], folder)) for _, one in runs]
-        data = native.run({**order["spec"], "designs": designs}, _Reporter())
-    told = {key: data[key] for key in ("version", "seed", "source", "machine", "limits")}
-    for (key, _), design in zip(runs, data["designs"], strict=True):
+        designs = [
+            str(place(run["label"], run["text"], folder))
+            for run in runs[: len(runs) // len(machines)]
+        ]
+        where = machines if len(machines) > 1 else machines[0]
+        data = native.run({**order["spec"], "machine": where, "designs": designs}, _Reporter())
+    told = {key: data[key] for key in ("version", "seed", "source", "limits")}
+    for run, design in zip(runs, map(_by_itself, data["designs"]), strict=True):
+        key = run["key"]
         if design["status"] == "partial":
             return "the run was stopped before its end"
         result = {
             "name": f"{data['source']['name']}, {design['name']}",
             **told,
+            "machine": run["machine"],
             "warnings": data["warnings"],
             "host": data["host"],
             "design": design,

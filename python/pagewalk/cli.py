@@ -46,7 +46,8 @@ trace_app = App(no_args_is_help=True, help="Look at, check and convert recorded 
 app.add_typer(trace_app, name="trace")
 sweep_app = App(
     cls=FirstIsDefault,
-    help="Studies: many runs that differ along axes, as one table.",
+    help="Studies: many runs that differ along axes, as one table. Without a command it is 'run': "
+    "pagewalk sweep --workload gups --vary size=1GiB,4GiB; see pagewalk sweep run --help.",
 )
 app.add_typer(sweep_app, name="sweep")
 

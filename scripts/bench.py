@@ -25,8 +25,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+
+from pagewalk.runs.batch import Batch
+from pagewalk.runs.cache import Cache
+from pagewalk.runs.place import Host
+from pagewalk.runs.task import Tell
+from pagewalk.studies.command import as_ended
+from pagewalk.studies.study import study
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -495,6 +503,64 @@ def startup() -> str:
     )
 
 
+class Counted(Host):
+    """Processes of this host, and how long the engine was at work in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = 0.0
+
+    def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
+        """Counts what comes back."""
+        future = super().submit(order, batch, tell)
+        future.add_done_callback(lambda done: self._count(done.result()["engine"]))
+        return future
+
+    def _count(self, seconds: float) -> None:
+        self.engine += seconds
+
+
+def studies() -> str:
+    """Many runs: what is not the engine's, and what it takes to plan very many."""
+    asked = {
+        "workload": "gups,kmer,xsbench,sysbench,churn",
+        "designs": ["radix", "thp"],
+        "size": "64MiB",
+        "instructions": "20M",
+        "warmup": "0",
+        "seeds": 20,
+    }
+    place = Counted()
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder, "large.toml")
+        large.write_text(
+            'designs = ["radix", "thp"]\n'
+            'workload = ["gups", "bfs", "kv-hash", "kmer", "xsbench"]\n'
+            "[vary]\n"
+            'mmu.l2.main.entries = "512..16384*2"\n'
+            'mmu.l2.main.latency = "1..168+1"\n'
+        )
+        command = [sys.executable, "-m", "pagewalk", "sweep", str(large), "--dry-run"]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+        planned = time.perf_counter() - start
+        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        start = time.perf_counter()
+        ended = list(
+            as_ended(study(asked), Path(folder, "s"), Cache(Path(folder, "c")), place=place)
+        )
+        seconds = time.perf_counter() - start
+        outside = 1 - place.engine / (seconds * place.slots)
+    return table(
+        ["", "", ""],
+        [
+            [f"{len(ended)} runs of 20 million instructions, s", f"{seconds:.0f}", ""],
+            ["of it, of both cores, not the engine's", f"{100 * outside:.1f} %", ""],
+            ["10,080 points planned, s", f"{planned:.1f}", f"{most / 1024:.0f} MB at most"],
+        ],
+    )
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     f.__name__: f
     for f in (
@@ -510,6 +576,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
         precision,
         memory,
         linear,
+        studies,
         startup,
     )
 }

@@ -36,12 +36,13 @@ class Workers:
         ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that
         had them before, ``elsewhere`` of those that somebody else simulates, ``results`` has by
         key what was not kept there, ``unkept`` why it could not be, and ``error`` is why runs have
-        no result; the last is None where all is well. ``seconds`` is how long it took.
+        no result; the last is None where all is well. ``seconds`` is how long it took, ``engine``
+        how long the engine was at work.
         """
         start = time.monotonic()
         report: Json = {
             **{"kept": [], "there": [], "elsewhere": []},
-            **{"results": {}, "unkept": [], "error": None},
+            **{"results": {}, "unkept": [], "error": None, "engine": 0.0},
         }
         process = self._process()
         if tell is not None:
@@ -136,6 +137,8 @@ def _hear(message: Json, report: Json, tell: Tell | None) -> None:
         report["results"][message["key"]] = message["result"]
         if message["unkept"]:
             report["unkept"].append(message["unkept"])
+    elif "engine" in message:
+        report["engine"] += message["engine"]
     elif "error" in message:
         report["error"] = message["error"]
     elif message.get("total") and tell is not None:

@@ -141,7 +141,9 @@ def _run(order: Json, runs: list[Json], cache: Cache | None) -> str:
             for run in runs[: len(runs) // len(machines)]
         ]
         where = machines if len(machines) > 1 else machines[0]
+        start = time.monotonic()
         data = native.run({**order["spec"], "machine": where, "designs": designs}, _Reporter())
+        say({"engine": time.monotonic() - start})
     told = {key: data[key] for key in ("version", "seed", "source", "limits")}
     for run, design in zip(runs, map(_by_itself, data["designs"]), strict=True):
         key = run["key"]

@@ -292,11 +292,12 @@ def test_a_folder_of_another_host_is_no_folder_of_ours(tmp_path: Path) -> None:
     workers.close()
 
 
-def test_a_wrong_address_is_told() -> None:
+def test_a_wrong_address_is_told(tmp_path: Path) -> None:
     answer = run(
         [
             *(sys.executable, "-m", "pagewalk", "sweep", "--workload", "gups"),
-            *("--cluster", "tcp://127.0.0.1:9", "-o", "nowhere"),
+            *("--cluster", "tcp://127.0.0.1:9", "--cache", str(tmp_path / "cache")),
+            *("-o", str(tmp_path / "study")),
         ]
     )
     assert answer.returncode == 1

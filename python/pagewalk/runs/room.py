@@ -96,8 +96,12 @@ def as_finished(
     place: Place | None = None,
     fresh: bool = False,
     watcher: Watcher | None = None,
+    known: Callable[[Run, str], bool] | None = None,
 ) -> Iterator[tuple[Run, Outcome]]:
-    """The same one by one: each run that differs from others once, as soon as it has ended."""
+    """The same one by one: each run that differs from others once, as soon as it has ended.
+
+    Nothing is told of what the caller has: runs that are `known` by their key.
+    """
     watcher = watcher or Silent()
     wanted = {run.identity: run for run in runs}
     with scratch.folder() as folder:
@@ -108,15 +112,20 @@ def as_finished(
     alike: dict[str, list[Run]] = {}
     for identity, key in found.items():
         alike.setdefault(key, []).append(wanted[identity])
-    there = [] if fresh else [key for key in alike if cache.path(key).exists()]
-    kept = {key: outcome for key in there if (outcome := cache.read(key)) is not None}
+    missing: dict[str, Run] = {}
+    for key, runs_of_key in alike.items():
+        if known is not None and not fresh:
+            runs_of_key[:] = [run for run in runs_of_key if not known(run, key)]
+            if not runs_of_key:
+                continue
+        # One at a time: all together would fill the memory.
+        outcome = None if fresh or not cache.path(key).exists() else cache.read(key)
+        if outcome is None:
+            missing[key] = runs_of_key[0]
+        else:
+            yield from ((run, outcome) for run in runs_of_key)
     if cache.damaged:
         watcher.damaged(cache.damaged)
-    missing = {key: alike[key][0] for key in alike if key not in kept}
-    for key in list(kept):
-        outcome = kept.pop(key)
-        for run in alike[key]:
-            yield run, outcome
     here = place or Host()
     with here:
         room = _Room(cache, here, missing, fresh=fresh)

@@ -50,8 +50,12 @@ def as_ended(
     fresh: bool = False,
     details: AbstractSet[str] = frozenset(),
     watcher: Watcher | None = None,
+    again: bool = True,
 ) -> Iterator[tuple[Point, Outcome]]:
-    """Simulates what a study lacks, and keeps each run in its folder as soon as it has ended."""
+    """Simulates what a study lacks, and keeps each run in its folder as soon as it has ended.
+
+    Those that the folder has are told `again`, or not.
+    """
     points = study.points()
     runs: dict[str, Run] = {}
     alike: dict[str, list[Point]] = {}
@@ -66,8 +70,17 @@ def as_ended(
         study=study.told,
         details=details,
     ) as dataset:
+
+        def known(run: Run, key: str) -> bool:
+            return all(dataset.has(key, point) for point in alike[run.identity])
+
         for run, outcome in as_finished(
-            runs.values(), cache, place=place, fresh=fresh, watcher=watcher
+            runs.values(),
+            cache,
+            place=place,
+            fresh=fresh,
+            watcher=watcher,
+            known=None if again else known,
         ):
             for point in alike[run.identity]:
                 dataset.add(point, outcome)
@@ -110,7 +123,14 @@ def sweep(
     ended = Ended()
     with Bar(stream) as bar:
         for point, outcome in as_ended(
-            study, folder, cache, place=place, fresh=fresh, details=details, watcher=bar
+            study,
+            folder,
+            cache,
+            place=place,
+            fresh=fresh,
+            details=details,
+            watcher=bar,
+            again=False,
         ):
             ended.count(point, outcome)
     ended.show(console(stream))

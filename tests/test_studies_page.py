@@ -175,6 +175,8 @@ def test_every_axis_of_the_page_is_one() -> None:
     rows = re.findall(r"^\| `--vary ([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
     steps_of = [axes.written(shlex.split(text)[0]).steps for text in rows]
     assert [len(found) for found in steps_of] == [3, 6, 4, 3, 2, 3, 2]
+    parameters = [row.split("=")[0] for row in rows if row.startswith(axes.PARAM)]
+    assert {name.removeprefix(axes.PARAM) for name in parameters} <= {*axes.parameters("kv-dense")}
     assert steps_of[1] == ((512,), (1024,), (2048,), (4096,), (8192,), (16384,))
     assert steps_of[2] == ((2,), (4,), (6,), (8,))
     assert steps_of[4] == ((1024, 8), (2048, 16))

@@ -323,6 +323,17 @@ def test_a_jobs_script_asks_for_what_was_said() -> None:
     assert "distributed.cli.dask_worker" in script
 
 
+def test_a_job_is_one_process_with_all_of_its_memory() -> None:
+    asked = Asked.read("slurm:cores=8,memory=32GB")
+    assert asked is not None
+    with queue(asked) as made:
+        script = made.job_script()
+    assert "--nthreads 8" in script
+    assert "--nworkers" not in script
+    # What the job is given, by Dask's reading of GB.
+    assert f"--resources memory={32 * 10**9}" in script
+
+
 @pytest.mark.parametrize("system", ["pbs", "lsf", "sge", "oar", "htcondor"])
 def test_other_batch_systems_have_their_scripts(system: str) -> None:
     asked = Asked.read(

@@ -334,6 +334,7 @@ def test_a_misspelt_option_or_command_is_told_the_nearest(invoke: Invoke) -> Non
 COMMANDS = [
     *("run", "compare", "record", "validate", "reproduce", "explain", "workloads", "designs"),
     *("machines", "doctor", "trace info", "trace check", "trace convert", "trace regions"),
+    *("sweep run", "sweep show", "sweep plot"),
 ]
 
 
@@ -350,6 +351,5 @@ def test_help_fits_80_columns_and_ends_with_an_example(
     assert not re.search(
         r"\w…[^\w\]]", out.replace("ARGS…", "").replace("FIGURE…", "").replace("FILE…", "")
     )
-    assert (
-        f"Example: pagewalk {'explain' if command in ('designs', 'machines') else command}" in out
-    )
+    of = {"designs": "explain", "machines": "explain", "sweep run": "sweep"}
+    assert f"Example: pagewalk {of.get(command, command)}" in out

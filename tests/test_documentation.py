@@ -176,11 +176,12 @@ def clock_misses(one_in: int, last: int, sets: int, ways: int) -> int:
     return sum(misses[-last:])
 
 
-# That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py.
+# That of a figure runs in test_reproduce.py, those of pages to follow in test_how_to.py and
+# test_studies_page.py.
 SCRIPTS = sorted(
     path.name
     for path in DOCS.glob("*.md")
-    if "```python\n" in path.read_text() and path.name != "reproduce.md"
+    if "```python\n" in path.read_text() and path.name not in ("reproduce.md", "studies.md")
 )
 
 

@@ -95,7 +95,7 @@ OnCluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="WHERE",
-        help="A Dask cluster: tcp://…, or slurm, kubernetes… with --jobs workers.",
+        help="A Dask cluster: tcp://…, or slurm, kubernetes with --jobs workers.",
         show_default=False,
     ),
 ]

@@ -95,10 +95,17 @@ def queue(asked: Asked) -> Any:
             f"--cluster {asked.where}: nothing says how much memory a job has; expected "
             f"{asked.where}:cores=4,memory=16GB, or both in Dask's jobqueue.yaml"
         )
-    each = parse_bytes(str(memory), f"--cluster {asked.where}: memory")
-    each //= given.get("processes") or dask.config.get(f"jobqueue.{asked.where}.processes", 1) or 1
-    # Any port will do for a page that nobody is told of.
-    given["scheduler_options"] = {"dashboard_address": ":0"}
+    # One process holds all threads of a job unless somebody says so: Dask would make several.
+    said = dask.config.get(f"jobqueue.{asked.where}.processes", None)
+    processes = given.setdefault("processes", said or 1)
+    try:
+        # As it is read for the job itself.
+        each = dask.utils.parse_bytes(str(memory)) // processes
+    except ValueError:
+        raise UserError(
+            f"--cluster {asked.where}: memory: {shown(str(memory))} is not understood; expected a "
+            "size, as 16GB"
+        ) from None
     given["worker_extra_args"] = ["--resources", f"{MEMORY}={each}"]
     try:
         return getattr(dask_jobqueue, QUEUES[asked.where])(**given)

@@ -234,7 +234,8 @@ class Cluster:
             tell(share)
 
     def _workers(self) -> list[Json]:
-        with suppress(OSError, ValueError):
+        # A scheduler that is gone has told nothing.
+        with suppress(OSError, ValueError, LookupError):
             return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
         return []
 

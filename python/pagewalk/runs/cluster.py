@@ -235,7 +235,8 @@ class Cluster:
 
     def _workers(self) -> list[Json]:
         with suppress(OSError, ValueError):
-            return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
+            # A client that has lost its scheduler knows of nothing.
+            return list(self._client.scheduler_info(n_workers=-1).get("workers", {}).values())
         return []
 
     @property

@@ -20,7 +20,7 @@ from pagewalk import native
 from pagewalk.errors import UserError
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
-from pagewalk.runs.cluster import Asked, pods, queue
+from pagewalk.runs.cluster import Asked, Cluster, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.runs.task import Workers
 
@@ -206,6 +206,20 @@ def test_a_scheduler_that_dies_is_told_and_loses_nothing(dask: Dask) -> None:
     assert len(after) == 8
     assert {name: after[name] for name in before} == before
     assert rows(dask)["status"].to_list() == ["complete"] * 8
+
+
+def test_a_client_without_its_scheduler_knows_no_workers(
+    dask: Dask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked.read(dask.address)
+    assert asked is not None
+    dask.worker()
+    run = Run(Program("gups", "16MiB"), Design("radix", "radix"), "epyc-milan", 100_000)
+    with Cluster(asked) as place:
+        # So Dask leaves it between the end of a scheduler and that of the client.
+        monkeypatch.setattr(place._client, "scheduler_info", lambda **_: {})
+        assert place.slots == 1
+        assert place.refuses(Batch((run,))) == ""
 
 
 def test_what_needs_more_memory_than_a_worker_has_is_named(dask: Dask) -> None:

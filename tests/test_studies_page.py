@@ -62,7 +62,8 @@ def complete(folder: Path) -> int:
 
 def labels(picture: Path) -> list[str]:
     """The texts of a chart; how wide they are differs by the host's fonts."""
-    return re.findall(r"<text[^>]*>([^<]*)<", picture.read_text())
+    found = re.findall(r"<text[^>]*>(.*?)</text>", picture.read_text())
+    return [re.sub(r"<[^>]*>", " ", text).strip() for text in found]
 
 
 def the_file(folder: Path) -> None:

@@ -234,9 +234,9 @@ class Cluster:
             tell(share)
 
     def _workers(self) -> list[Json]:
-        # A scheduler that is gone has told nothing.
-        with suppress(OSError, ValueError, LookupError):
-            return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
+        with suppress(OSError, ValueError):
+            # A client that has lost its scheduler knows of nothing.
+            return list(self._client.scheduler_info(n_workers=-1).get("workers", {}).values())
         return []
 
     @property

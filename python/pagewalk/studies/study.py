@@ -15,6 +15,7 @@ from pagewalk import native, options, source
 from pagewalk.config import is_path, parse, text_of, variant
 from pagewalk.errors import UserError
 from pagewalk.options import BY_NAME, as_keyword
+from pagewalk.placing import placed
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
@@ -39,7 +40,8 @@ class Study:
     `where` is a condition in SQL over the columns, of the points that stay. `precision` is a
     share, or None to simulate all; with an `interval` there are statistics of every so many
     instructions. `region` is whether only what lies between marks counts.
-    `cluster` is what a file says of where to run; `told` is what the manifest says of the study.
+    `cluster` is what a file says of where to run; `told` is what the manifest says of the study;
+    `at` is its file.
     """
 
     axes: tuple[Axis, ...]
@@ -51,6 +53,7 @@ class Study:
     cluster: str | None = None
     jobs: int | None = None
     told: Json = field(default_factory=dict)
+    at: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -80,6 +83,12 @@ class Study:
 
     def points(self) -> list[Point]:
         """All of them, in the order of the axes. Raises `UserError` for a mistake in one."""
+        try:
+            return self._points()
+        except UserError as error:
+            raise _placed(error, self.at) from None
+
+    def _points(self) -> list[Point]:
         names = [name for axis in self.axes for name in axis.names]
         count = 1
         for axis in self.axes:
@@ -235,10 +244,10 @@ class _Maker:
         """
         machine, design = str(row[MACHINE]), str(row[DESIGN])
         if machine not in self._machines:
-            _there(machine, MACHINE, [one["name"] for one in native.machines()])
+            _there(machine, MACHINE, MACHINE, [one["name"] for one in native.machines()])
             self._machines.add(machine)
         if design not in self._changes:
-            _there(variant(design)[0], DESIGN, [one["name"] for one in native.designs()])
+            _there(variant(design)[0], DESIGN, "designs", [one["name"] for one in native.designs()])
             self._changes[design] = axes.changes(design)
         for key, value in self._changes[design].items():
             if key in self._varied:
@@ -338,15 +347,15 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _there(name: str, kind: str, names: Sequence[str]) -> None:
+def _there(name: str, kind: str, key: str, names: Sequence[str]) -> None:
     """Raises `UserError` where there is no such design or machine, by name or file."""
     if is_path(name):
         if not Path(name).exists():
-            raise UserError(f"{kind}: there is no file '{name}'; check the name")
+            raise UserError(f"{key}: there is no file '{name}'; check the name")
     elif name not in names:
         near = native.nearest(name, names)
         hint = f"; did you mean '{near}'?" if near else ""
-        raise UserError(f"{kind}: there is no {kind} '{name}'{hint}; 'pagewalk {kind}s' lists them")
+        raise UserError(f"{key}: there is no {kind} '{name}'{hint}; 'pagewalk {kind}s' lists them")
 
 
 def _host(member: Json) -> tuple[int, float]:
@@ -378,27 +387,41 @@ def study(asked: Mapping[str, Any], at: str = "") -> Study:
     """The study of what somebody says, by the names of `KNOWN`.
 
     `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
-    of tables whose names step together. Messages begin with `at`. Raises `UserError`.
+    of tables whose names step together. Messages begin with the file `at`, where there is one,
+    and the line of the key. Raises `UserError`.
     """
     try:
-        return _study({name: value for name, value in asked.items() if value is not None})
+        said = _study({name: value for name, value in asked.items() if value is not None})
     except UserError as error:
-        if not at:
-            raise
-        raise UserError(f"{at}: {error}") from None
+        raise _placed(error, at) from None
+    return replace(said, at=at)
+
+
+def _placed(error: UserError, at: str) -> UserError:
+    """A mistake with the study's file and line before it, where it has a file.
+
+    What a message says of an option is of the command line, whatever the file.
+    """
+    if not at or str(error).startswith("-"):
+        return error
+    try:
+        text = text_of(Path(at))
+    except UserError:
+        text = ""  # a pipe, which is read once
+    return placed(error, Path(at), text)
 
 
 def _study(given: Mapping[str, Any]) -> Study:
     if unknown := [name for name in given if name not in KNOWN]:
         near = native.nearest(unknown[0], KNOWN)
         hint = f"; did you mean '{near}'?" if near else f"; expected some of {', '.join(KNOWN)}"
-        raise UserError(f"'{unknown[0]}' is nothing that a study says{hint}")
+        raise UserError(f"{unknown[0]}: is nothing that a study says{hint}")
     found: list[Axis] = []
     fixed: dict[str, Value] = {}
     for axis in _axes(given):
         taken = {*fixed, *(name for one in found for name in one.names)}
         if twice := [name for name in axis.names if name in taken]:
-            raise UserError(f"'{twice[0]}' is said twice; expected it once")
+            raise UserError(f"{twice[0]}: is said twice; expected it once")
         if len(axis.steps) == 1:
             fixed.update(zip(axis.names, axis.steps[0], strict=True))
         else:

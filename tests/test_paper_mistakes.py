@@ -330,9 +330,9 @@ def test_any_paper_toml_is_taken_or_refused_in_a_sentence(
 
 def test_a_shipped_paper_names_its_lines() -> None:
     text = (papers.papers()["stlt"] / "paper.toml").read_text()
-    from pagewalk.reproduce.form import _lines
+    from pagewalk.placing import lines
 
-    found: dict[str, Any] = dict(_lines(text))
+    found: dict[str, Any] = dict(lines(text))
     for key, start in (("about", 'about = """'), ("scales.smoke.keys", 'keys = "312500"')):
         assert text.splitlines()[found[key] - 1].startswith(start)
     assert "Perfect TLB, STLT" in text.splitlines()[found["designs.Perfect TLB, STLT"] - 1]

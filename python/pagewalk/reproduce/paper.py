@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from pagewalk import native
+from pagewalk import native, placing
 from pagewalk.config import is_path, parse, text_of
 from pagewalk.errors import UserError
 from pagewalk.quantities import integer
@@ -367,7 +367,7 @@ def load(name: str, scale: str | None = None) -> Paper:
         raise
     except UserError as error:
         # Whoever has raised it: what is wrong is in the file.
-        raise form.placed(error, file, text) from None
+        raise placing.placed(error, file, text) from None
     except Exception:
         with blame.on(folder):
             raise

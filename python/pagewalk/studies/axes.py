@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pagewalk import native, options
-from pagewalk.config import listed, parse
+from pagewalk.answers import Program
+from pagewalk.config import listed, parse, toml, variant
 from pagewalk.errors import UserError
 from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
@@ -82,8 +84,8 @@ def column(name: str) -> Column:
     """What a name of an axis stands for. Raises `UserError` for one that stands for nothing."""
     if name in _OWN:
         return _OWN[name]
-    if name.startswith(PARAM) and len(name) > len(PARAM):
-        return Column(name, "", str, f"Parameter {name.removeprefix(PARAM)} of the program")
+    if name.startswith(PARAM):
+        return _parameter(name)
     key = key_of(name)
     if key is None:
         near = native.nearest(name, [*_OWN, *_keys()])
@@ -101,33 +103,104 @@ def column(name: str) -> Column:
     return Column(name, key["unit"], kind, key["text"].split("\n")[0])
 
 
+@cache
+def _programs() -> dict[str, Program]:
+    return {program["name"]: program for program in native.workloads()}
+
+
+def _parameter(name: str) -> Column:
+    """A parameter of some program. Its values are texts, or numbers where all of them are."""
+    own = name.removeprefix(PARAM)
+    every = [one for program in _programs().values() for one in program["params"]]
+    found = [one for one in every if one["name"] == own]
+    if not found:
+        near = native.nearest(own, [one["name"] for one in every])
+        hint = f"; did you mean '{PARAM}{near}'?" if near else ""
+        raise UserError(
+            f"'{name}' is no parameter of any program{hint}; 'pagewalk explain' with a program's "
+            "name lists its own"
+        )
+    units = {one["unit"] for one in found}
+    meanings = {one["meaning"] for one in found}
+    meaning = meanings.pop() if len(meanings) == 1 else f"Parameter {own} of the program"
+    return Column(name, units.pop() if len(units) == 1 else "", str, meaning)
+
+
 def read(name: str, text: object, where: str) -> Value:
     """One value of an axis. Raises `UserError`, beginning with `where`, for what is none."""
-    kind = column(name)
+    at = _at(where, name)
+    kind = _known(name, where)
     if name == "size":
-        return parse_bytes(text, f"{where}: size")  # type: ignore[arg-type]
+        return parse_bytes(text, at)  # type: ignore[arg-type]
     if name in LIMITS or name in (SEED, "threads"):
-        return parse_count(text, f"{where}: {name}")  # type: ignore[arg-type]
+        number = parse_count(text, at)  # type: ignore[arg-type]
+        if number == 0 and name in _POSITIVE:
+            raise UserError(f"{at}: 0 is not possible; expected 1 or more")
+        return number
     if name.startswith(PARAM):
-        return str(text).lower() if isinstance(text, bool) else str(text)
+        return _of_parameter(kind, text, at)
     if name in _TEXTS:
         if isinstance(text, str):
             return text
-        raise UserError(f"{where}: {name}: {shown(text)} is no name; expected a text")
-    return _of_key(kind, text, where)
+        raise UserError(f"{at}: {shown(text)} is no name; expected a text")
+    return _of_key(kind, text, at)
 
 
-def _of_key(kind: Column, text: object, where: str) -> Value:
-    """A value of a configuration key."""
+def _known(name: str, where: str) -> Column:
+    try:
+        return column(name)
+    except UserError as error:
+        why = str(error).removeprefix(f"'{name}' ")
+        raise UserError(f"{_at(where, name)}: {why}") from None
+
+
+def _at(where: str, name: str) -> str:
+    """Where a value stands: an option and a name, or a key of a file with dots."""
+    if where in (name, f"{name}s"):
+        return where
+    if where.startswith("-"):
+        return f"{where}: {name}"
+    return f"{where}.{name.removeprefix(PARAM) if where == 'params' else name}"
+
+
+def _of_parameter(kind: Column, text: object, at: str) -> Value:
+    """A value of a program's parameter: a number where it is written as one."""
+    if isinstance(text, bool):
+        return "yes" if text else "no"
+    if isinstance(text, (int, float)):
+        return text
+    if not isinstance(text, str):
+        raise UserError(f"{at}: {shown(text)} is not possible; expected a text or a number")
+    if kind.unit == "bytes":
+        with suppress(UserError):
+            return parse_bytes(text, at)
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _FRACTION.fullmatch(text) else text
+
+
+_POSITIVE = ("threads", "instructions", "requests")
+_WHOLE = re.compile(r"0|[1-9]\d{0,17}")
+_FRACTION = re.compile(r"(?:0|[1-9]\d*)\.\d+")
+
+
+def _of_key(kind: Column, text: object, at: str) -> Value:
+    """A value of a configuration key; a list or a table as TOML writes it."""
     value = _toml(text) if isinstance(text, str) else text
+    expected = (key_of(kind.name) or {})["expected"]
     if kind.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind.kind is str:
-        # As it would be written: lists and tables too.
-        return text if isinstance(text, str) else str(value)
+        if not isinstance(value, str):
+            return text if isinstance(text, str) else toml(value, at)
+        choices = re.findall(r'"([^"]*)"', expected) if expected.startswith("one of") else []
+        if value in choices:
+            return value
+        near = native.nearest(value, choices)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}{hint}")
     if isinstance(value, bool) is not (kind.kind is bool) or not isinstance(value, kind.kind):
-        expected = (key_of(kind.name) or {})["expected"]
-        raise UserError(f"{where}: {kind.name}: {shown(text)} is not possible; expected {expected}")
+        raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}")
     return value
 
 
@@ -139,6 +212,8 @@ def _toml(text: str) -> Any:
         return text
 
 
+_BETWEEN = re.compile(r"\d[^./]*(?:\.\d[^./]*)?\.\..*")
+"""What begins as a range does; a path does not."""
 _RANGE = re.compile(r"(?P<first>[^.]+(?:\.\d+)?)\.\.(?P<last>.+?)(?P<way>[*+])(?P<by>[^*+]+)")
 
 
@@ -148,71 +223,112 @@ def values(name: str, texts: object, where: str) -> list[Value]:
     ``512..16384*2`` are 512, 1024 and so on to 16384; ``0..10+2`` are 0, 2 and so on to 10.
     Raises `UserError` for what is none, or for the same value twice.
     """
+    _known(name, where)
     if isinstance(texts, str):
-        given: Sequence[object] = listed(texts)
+        given: Sequence[object] = _mixes(texts) if name == "mix" else listed(texts)
     elif isinstance(texts, (list, tuple)):
         given = texts
     else:
         given = [texts]
     found: list[Value] = []
     for one in given:
-        ends = _RANGE.fullmatch(one) if isinstance(one, str) and name not in _TEXTS else None
-        if ends is not None and column(name).kind in (int, float):
-            found += _range(name, ends, where)
-        elif name == "trace":
-            found += _traces(str(one), where)
+        if isinstance(one, str) and name not in _TEXTS and _BETWEEN.fullmatch(one):
+            found += _range(name, one, where)
+        elif name == "trace" and isinstance(one, str):
+            found += _traces(one, where)
         else:
             found.append(read(name, one, where))
     if not found:
-        raise UserError(f"{where}: {name} has no value; expected one or more, as {name}=A,B")
-    twice = next((value for i, value in enumerate(found) if value in found[:i]), None)
-    if twice is not None:
-        raise UserError(f"{where}: {name} has {shown(twice)} twice; expected each value once")
+        raise UserError(f"{_at(where, name)}: has no value; expected one or more, as {name}=A,B")
+    if name.startswith(PARAM):
+        found = _of_one_kind(found)
+    if len(set(found)) < len(found):
+        twice = next(value for i, value in enumerate(found) if value in found[:i])
+        raise UserError(f"{_at(where, name)}: has {shown(twice)} twice; expected each value once")
     return found
 
 
-def _range(name: str, ends: re.Match[str], where: str) -> list[Value]:
-    first, last = (read(name, ends[part], where) for part in ("first", "last"))
-    assert isinstance(first, (int, float))
-    assert isinstance(last, (int, float))
-    written = f"{where}: {name}: {shown(ends[0])}"
+def _of_one_kind(found: list[Value]) -> list[Value]:
+    """Values of a parameter, all whole numbers, all fractions or all texts."""
+    if all(isinstance(value, int) for value in found):
+        return found
+    if all(isinstance(value, (int, float)) for value in found):
+        return [float(value) for value in found if value is not None]
+    return [parameter(value) for value in found]
+
+
+def _mixes(text: str) -> list[str]:
+    """The mixes of a text, which is one, or several in brackets: ``[gups,bfs],[gups,gups]``."""
+    parts = listed(text)
+    if all(part.startswith("[") and part.endswith("]") for part in parts):
+        return [part[1:-1] for part in parts]
+    return [text]
+
+
+def _range(name: str, text: str, where: str) -> list[Value]:
+    written = f"{_at(where, name)}: {shown(text)}"
+    ends = _RANGE.fullmatch(text)
+    if ends is None or column(name).kind is bool:
+        raise UserError(
+            f"{written} is no range; expected FIRST..LAST*FACTOR, as 512..16384*2, or "
+            "FIRST..LAST+STEP, as 0..10+2"
+        )
+    first, last = (_end(name, ends[part], where) for part in ("first", "last"))
     if ends["way"] == "*":
-        try:
-            by = float(ends["by"])
-        except ValueError:
-            by = 0.0
+        by = _factor(ends["by"])
         if by <= 1 or first <= 0 or last < first:
             raise UserError(
                 f"{written} is not possible; expected FIRST..LAST*FACTOR with 0 < FIRST <= LAST "
                 "and a FACTOR above 1, as 512..16384*2"
             )
         steps: Callable[[int], float] = lambda i: first * by**i  # noqa: E731
+        whole = isinstance(first, int) and isinstance(last, int)
     else:
-        step = read(name, ends["by"], where)
-        assert isinstance(step, (int, float))
+        step = _end(name, ends["by"], where)
         if step <= 0 or last < first:
             raise UserError(
                 f"{written} is not possible; expected FIRST..LAST+STEP with FIRST <= LAST and a "
                 "STEP above 0, as 0..10+2"
             )
         steps = lambda i: first + step * i  # noqa: E731
+        whole = isinstance(first, int) and isinstance(step, int)
     found: list[Value] = []
-    # A little room for the last of a range of fractions.
-    while (value := steps(len(found))) <= last * (1 + 1e-9):
-        found.append(round(value) if column(name).kind is int else value)
-        if len(found) > _MOST:
-            raise UserError(f"{written} has more than {_MOST} values; expected fewer")
-    return list(dict.fromkeys(found))
+    for i in range(_MOST + 1):
+        # Digits that come of binary fractions alone are left out: 0.3, not 0.30000000000000004.
+        value = round(steps(i)) if whole else float(f"{steps(i):.12g}")
+        if value > last:
+            return list(dict.fromkeys(found))
+        found.append(value)
+    raise UserError(f"{written} has more than {_MOST} values; expected fewer")
+
+
+def _end(name: str, text: str, where: str) -> int | float:
+    """A number of a range. Raises `UserError` for what is none."""
+    value = read(name, text, where)
+    if isinstance(value, str):
+        value = parse_count(text, _at(where, name))
+    assert isinstance(value, (int, float))
+    return value
+
+
+def _factor(text: str) -> int | float:
+    """What a geometric range is multiplied by; 0 for what is no number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0
+    # Whole numbers stay exact, however large.
+    return int(number) if number.is_integer() else number
 
 
 def _traces(text: str, where: str) -> list[Value]:
     """The files that a name with ``*`` stands for, in order; others as they are."""
-    if not any(letter in text for letter in "*?["):
+    if not any(letter in text for letter in "*?[") or Path(text).exists():
         return [text]
     path = Path(text)
     found = sorted(str(one) for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     if not found:
-        raise UserError(f"{where}: there is no file '{text}'; check the name")
+        raise UserError(f"{_at(where, 'trace')}: there is no file '{text}'; check the name")
     return list(found)
 
 
@@ -244,15 +360,26 @@ def written(text: str, where: str = "--vary") -> Axis:
     return axis(pairs, where)
 
 
-def changes(text: str) -> dict[str, Any]:
-    """What the brackets of a design's name change, ``mmu.walkers=1,…``, as TOML has it."""
-    pairs = options.assignments(listed(text), "--designs")
-    return {key: _toml(value) for key, value in pairs.items()}
+def changes(design: str) -> dict[str, Any]:
+    """What the brackets of a design's name change, ``thp[mmu.walkers=1,…]``, as TOML has it.
+
+    Raises `UserError` for what is no change, or is of no key.
+    """
+    found = {}
+    for key, text in options.assignments(listed(variant(design)[1]), "designs").items():
+        if key_of(key) is None:
+            near = native.nearest(key, _keys())
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise UserError(
+                f"designs: {shown(design)}: there is no key '{key}' of the configuration{hint}"
+            )
+        found[key] = _toml(text)
+    return found
 
 
 def parameters(workload: str) -> list[str]:
     """The parameters of a built-in program. Raises `UserError` for one that there is not."""
-    programs = {one["name"]: one for one in native.workloads()}
+    programs = _programs()
     if workload not in programs:
         near = native.nearest(workload, programs)
         hint = f"; did you mean '{near}'?" if near else ""
@@ -260,9 +387,33 @@ def parameters(workload: str) -> list[str]:
     return [parameter["name"] for parameter in programs[workload]["params"]]
 
 
+SIZING = ("scale", "vertices", "keys")
+"""Parameters that say how large a program is, in place of its size."""
+
+
+@cache
 def default_size(workload: str) -> int:
     """Bytes of a built-in program where nobody says how many."""
-    return next(int(one["default_size"]) for one in native.workloads() if one["name"] == workload)
+    return int(_programs()[workload]["default_size"])
+
+
+def sized(workload: str, params: Mapping[str, str]) -> int:
+    """About how many bytes a program has by its parameters; it steers the order of runs."""
+    try:
+        if "scale" in params or "vertices" in params:
+            vertices = int(params.get("vertices") or 2 ** int(params["scale"]))
+            return vertices * (16 + 8 * int(params.get("degree", 16)))
+        if "keys" in params:
+            return int(params["keys"]) * (128 + int(params.get("value", 64)))
+    except ValueError:
+        # What is no number the engine refuses, with what it expects.
+        pass
+    return default_size(workload)
+
+
+def parameter(value: Value) -> str:
+    """The value of a parameter as a program reads it."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 _HOST = {
@@ -279,11 +430,11 @@ _HOST_LEAST = 60 << 20
 
 def host(workload: str, size: int) -> tuple[int, float]:
     """About how much of the host's memory a program of so many bytes takes, and its start."""
-    group = next(one["group"] for one in native.workloads() if one["name"] == workload)
+    group = _programs()[workload]["group"]
     share, seconds = _HOST.get(workload) or _HOST[group]
     return _HOST_LEAST + int(share * size), 0.1 + seconds * size / 2**30
 
 
-def setting(name: str, value: Value) -> Any:
+def setting(value: Value) -> Any:
     """A value of a configuration key as a design's file has it."""
     return _toml(value) if isinstance(value, str) else value

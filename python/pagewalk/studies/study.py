@@ -7,13 +7,16 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pagewalk import native, options, source
-from pagewalk.config import parse, text_of, variant
+from pagewalk.config import is_path, parse, text_of, variant
 from pagewalk.errors import UserError
+from pagewalk.options import BY_NAME, as_keyword
+from pagewalk.placing import placed
+from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
 from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
@@ -26,6 +29,8 @@ MOST = 1_000_000
 """Points of a study: more are a slip of the pen."""
 _ORDER = (MACHINE, DESIGN, *PROGRAMS, "size", "threads")
 """Of columns; then a program's parameters, keys of the configuration, limits and the seed."""
+KEYS = 2
+"""The rank of keys among them."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Study:
     `where` is a condition in SQL over the columns, of the points that stay. `precision` is a
     share, or None to simulate all; with an `interval` there are statistics of every so many
     instructions. `region` is whether only what lies between marks counts.
-    `cluster` is what a file says of where to run; `told` is what the manifest says of the study.
+    `cluster` is what a file says of where to run; `told` is what the manifest says of the study;
+    `at` is its file.
     """
 
     axes: tuple[Axis, ...]
@@ -47,32 +53,42 @@ class Study:
     cluster: str | None = None
     jobs: int | None = None
     told: Json = field(default_factory=dict)
+    at: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """All that is said of points: those of axes, then what is the same for all."""
+        return [*(name for axis in self.axes for name in axis.names), *self.fixed]
 
     @property
     def columns(self) -> list[Column]:
         """Of the table of its runs."""
-        names = [name for axis in self.axes for name in axis.names]
-        program = next((name for name in PROGRAMS if name in (*names, *self.fixed)), PROGRAMS[0])
+        program = next((name for name in PROGRAMS if name in self.names), PROGRAMS[0])
         always = [MACHINE, DESIGN, program, SEED]
         if program == "workload":
             always.append("size")
-        if self._limits().get("instructions") is not None or "instructions" in names:
-            always.append("instructions")
-        found = dict.fromkeys([*names, *self.fixed, *self._limits(), *always])
-        return [axes.column(name) for name in sorted(found, key=_rank)]
+        # Which limits there are does not depend on their values.
+        ended = _ended(dict.fromkeys(self.names, 1))
+        found = dict.fromkeys([*self.names, *(name for name in LIMITS if name in ended), *always])
+        return [self._column(name) for name in sorted(found, key=_rank)]
 
-    def _limits(self) -> Json:
-        """The limits of all, with an end for what has none, as the command line has it."""
-        said = {name: self.fixed[name] for name in LIMITS if name in self.fixed}
-        names = {name for axis in self.axes for name in axis.names}
-        if names & {"instructions", "requests"} or "trace" in (*names, *self.fixed):
-            return said
-        mixed = self.fixed.get("mix")
-        programs = len(str(mixed).split(",")) if mixed else 1
-        return options.with_an_end(said, programs)
+    def _column(self, name: str) -> Column:
+        """A column; a parameter's values are of the kind that this study gives it."""
+        column = axes.column(name)
+        if not name.startswith(PARAM):
+            return column
+        steps = (axis.steps[0][axis.names.index(name)] for axis in self.axes if name in axis.names)
+        value = next(steps, self.fixed.get(name))
+        return replace(column, kind=str if value is None else type(value))
 
     def points(self) -> list[Point]:
         """All of them, in the order of the axes. Raises `UserError` for a mistake in one."""
+        try:
+            return self._points()
+        except UserError as error:
+            raise _placed(error, self.at) from None
+
+    def _points(self) -> list[Point]:
         names = [name for axis in self.axes for name in axis.names]
         count = 1
         for axis in self.axes:
@@ -80,11 +96,10 @@ class Study:
         if count > MOST:
             raise UserError(f"the study has {count} points; expected {MOST} at most: vary less")
         columns = [column.name for column in self.columns]
-        common = {**self._limits(), **self.fixed}
         maker = _Maker(self)
         rows: list[dict[str, Value]] = []
         for steps in itertools.product(*(axis.steps for axis in self.axes)):
-            said = {**common, **dict(zip(names, itertools.chain(*steps), strict=True))}
+            said = {**self.fixed, **dict(zip(names, itertools.chain(*steps), strict=True))}
             rows.append(maker.complete(said))
         kept = self._kept(rows, columns)
         return [Point({name: row.get(name) for name in columns}, maker.run(row)) for row in kept]
@@ -93,6 +108,11 @@ class Study:
         """Those that the condition leaves."""
         if self.where is None:
             return rows
+        if not isinstance(self.where, str):
+            raise UserError(
+                f"where: {shown(self.where)} is no text; expected a condition in SQL, as "
+                "size >= 1073741824"
+            )
         import polars as pl
 
         types: dict[Any, Any] = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
@@ -101,12 +121,19 @@ class Study:
             {name: [row.get(name) for row in rows] for name in columns}, schema=schema
         )
         try:
-            mask = table.select(pl.sql_expr(_quoted(self.where, columns)).alias("kept"))["kept"]
+            condition = pl.sql_expr(_quoted(self.where, columns))
+            named = condition.meta.root_names()
+            mask = table.select(condition.alias("kept"))["kept"]
         except (pl.exceptions.PolarsError, ValueError) as error:
             raise UserError(
                 f"where: {shown(self.where)} is no condition over {', '.join(columns)} "
                 f"({str(error).splitlines()[0]}); expected one as size >= 1073741824"
             ) from None
+        if not named:
+            raise UserError(
+                f"where: {shown(self.where)} names no column; expected a condition over "
+                f"{', '.join(columns)}"
+            )
         if mask.dtype != pl.Boolean or len(mask) != len(rows):
             raise UserError(
                 f"where: {shown(self.where)} is no condition; expected one as workload = 'gups'"
@@ -115,6 +142,14 @@ class Study:
         if not kept:
             raise UserError(f"where: {shown(self.where)} leaves no point; expected some to stay")
         return kept
+
+
+def _ended(row: Mapping[str, Value]) -> Json:
+    """What is said of a point, with an end for what has none, as the command line has it."""
+    if "trace" in row:
+        return dict(row)
+    programs = str(row["mix"]).count(",") + 1 if "mix" in row else 1
+    return options.with_an_end(row, programs)
 
 
 def _rank(name: str) -> tuple[int, int, str]:
@@ -126,15 +161,16 @@ def _rank(name: str) -> tuple[int, int, str]:
         return 1, 0, name
     if name in LIMITS:
         return 3, limits.index(name), ""
-    return (4, 0, "") if name == SEED else (2, 0, name)
+    return (4, 0, "") if name == SEED else (KEYS, 0, name)
 
 
 def _quoted(condition: str, columns: Sequence[str]) -> str:
     """A condition whose dotted names are those of columns, as SQL has them."""
     dotted = sorted((name for name in columns if "." in name), key=len, reverse=True)
-    for name in dotted:
-        condition = re.sub(rf'(?<![\w."]){re.escape(name)}(?![\w."])', f'"{name}"', condition)
-    return condition
+    names = "|".join(rf"(?<![\w.]){re.escape(name)}(?![\w.])" for name in dotted)
+    # Texts, and names that are quoted, stay as they are.
+    parts = re.compile(rf"""'[^']*'|"[^"]*"{f"|({names})" if names else "|(?!)()"}""")
+    return parts.sub(lambda found: f'"{found[0]}"' if found[1] else found[0], condition)
 
 
 class _Maker:
@@ -144,14 +180,21 @@ class _Maker:
         self._study = study
         self._programs: dict[tuple[object, ...], Program] = {}
         self._designs: dict[tuple[object, ...], Design] = {}
-        self._parameters: dict[str, list[str]] = {}
-        self._sizes: dict[str, int] = {}
+        self._keys = [name for name in study.names if _rank(name)[0] == KEYS]
+        self._labels: dict[str, str] = {}
+        self._changes: dict[str, Json] = {}
+        self._machines: set[str] = set()
+        self._sizing: dict[str, str | None] = {}
+        self._sized = "size" in study.names
+        self._varied = {name for axis in study.axes for name in axis.names}
 
     def complete(self, row: dict[str, Value]) -> dict[str, Value]:
         """A point with what holds where nothing is said. Raises `UserError` for a mistake."""
         row.setdefault(MACHINE, options.DEFAULT_MACHINE)
         row.setdefault(DESIGN, source.DEFAULT_DESIGN)
         row.setdefault(SEED, 1)
+        self._design_of(row)
+        row = _ended(row)
         given = [name for name in PROGRAMS if row.get(name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
@@ -167,20 +210,52 @@ class _Maker:
                 )
             return row
         workload = str(row["workload"])
-        if workload not in self._parameters:
-            self._parameters[workload] = axes.parameters(workload)
-            self._sizes[workload] = axes.default_size(workload)
-        for name in own:
-            if (
-                name.startswith(PARAM)
-                and name.removeprefix(PARAM) not in self._parameters[workload]
-            ):
-                raise UserError(
-                    f"{name}: the program '{workload}' has no such parameter; it has "
-                    f"{', '.join(self._parameters[workload]) or 'none'}; leave it out by where"
-                )
-        row.setdefault("size", self._sizes[workload])
+        if workload not in self._sizing:
+            self._sizing[workload] = self._checked(workload, own)
+        if self._sizing[workload] is None:
+            row.setdefault("size", axes.default_size(workload))
         return row
+
+    def _checked(self, workload: str, own: list[str]) -> str | None:
+        """Which parameter says how large a program is, if one does.
+
+        Raises `UserError` for a program that is none, lacks a parameter, or is sized twice.
+        """
+        there = axes.parameters(workload)
+        names = [name.removeprefix(PARAM) for name in own if name.startswith(PARAM)]
+        if lacking := [name for name in names if name not in there]:
+            raise UserError(
+                f"{PARAM}{lacking[0]}: the program '{workload}' has no such parameter; it has "
+                f"{', '.join(there) or 'none'}; give programs that have it a study of their own"
+            )
+        sizing = next((name for name in names if name in axes.SIZING), None)
+        if sizing is not None and self._sized:
+            raise UserError(
+                f"{PARAM}{sizing}: says how large '{workload}' is, and so does size; expected one "
+                "of them"
+            )
+        return sizing
+
+    def _design_of(self, row: dict[str, Value]) -> None:
+        """Checks machine and design of a point, and lets a design's own changes hold.
+
+        They hold over what is set for all, as on the command line. Raises `UserError` for what is
+        not there, and where an axis says what the design says.
+        """
+        machine, design = str(row[MACHINE]), str(row[DESIGN])
+        if machine not in self._machines:
+            _there(machine, MACHINE, MACHINE, [one["name"] for one in native.machines()])
+            self._machines.add(machine)
+        if design not in self._changes:
+            _there(variant(design)[0], DESIGN, "designs", [one["name"] for one in native.designs()])
+            self._changes[design] = axes.changes(design)
+        for key, value in self._changes[design].items():
+            if key in self._varied:
+                raise UserError(
+                    f"designs: {shown(design)} says {key}, which varies; expected it in one place"
+                )
+            if key in row:
+                row[key] = axes.read(key, value, "designs")
 
     def run(self, row: dict[str, Value]) -> Run:
         """The run of a complete point."""
@@ -218,40 +293,82 @@ class _Maker:
     def _made(self, row: dict[str, Value], names: list[str]) -> Program:
         region = self._study.region
         if row.get("trace") is not None:
-            found = source.source(trace=str(row["trace"]))["trace"]["path"]
+            found = source.source(trace=str(row["trace"]), spelled=as_keyword)["trace"]["path"]
             path = Path(found).resolve()
             return Program(path.name, trace=path, region=region)
         if row.get("mix") is not None:
-            mix = source.source(mix=str(row["mix"]))["mix"]["programs"]
-            return Program(str(row["mix"]), mix=tuple(mix), region=region)
-        size = _whole(row["size"]) or 0
-        memory, start = axes.host(str(row["workload"]), size)
+            mix = source.source(mix=str(row["mix"]), spelled=as_keyword)["mix"]["programs"]
+            hosts = [_host(member) for member in mix]
+            return Program(
+                str(row["mix"]),
+                mix=tuple(mix),
+                memory=sum(memory for memory, _ in hosts),
+                start=sum(start for _, start in hosts),
+                region=region,
+            )
+        workload = str(row["workload"])
+        size = _whole(row.get("size"))
+        params = {name.removeprefix(PARAM): axes.parameter(row[name]) for name in names}
+        memory, start = axes.host(workload, size or axes.sized(workload, params))
         return Program(
-            str(row["workload"]),
-            str(size),
+            workload,
+            # The program's own is not said: it may go by parameters.
+            exact_bytes(size) if self._sized and size else None,
             threads=_whole(row.get("threads")) or 1,
-            params={name.removeprefix(PARAM): str(row[name]) for name in names},
+            params=params,
             memory=memory,
             start=start,
             region=region,
         )
 
     def _design(self, row: dict[str, Value]) -> Design:
-        keys = {
-            name: axes.setting(name, value)
-            for name, value in row.items()
-            if value is not None and _rank(name)[0] == 2
-        }
-        written = json.dumps([row[DESIGN], keys], sort_keys=True)
-        if (written,) not in self._designs:
-            base, inner = variant(str(row[DESIGN]))
-            changes = {**axes.changes(inner), **keys}
-            label = Path(base).stem
-            if changes:
-                # Several of one name may run together, and the engine names them by their files.
-                label += f"-{hashlib.sha256(written.encode()).hexdigest()[:8]}"
-            self._designs[(written,)] = Design(label, base, changes)
-        return self._designs[(written,)]
+        own = {name: row[name] for name in self._keys if row[name] is not None}
+        named = str(row[DESIGN])
+        known = (named, *own.items())
+        if known not in self._designs:
+            keys = {name: axes.setting(value) for name, value in own.items()}
+            base, changes = variant(named)[0], {**self._changes[named], **keys}
+            self._designs[known] = Design(self._label(base, changes), base, changes)
+        return self._designs[known]
+
+    def _label(self, base: str, changes: Json) -> str:
+        """What the engine calls a design: several of one name may run together.
+
+        It is the design's name, with a hash of what is changed, or of its path where two files
+        have the same name.
+        """
+        label = Path(base).stem if is_path(base) else base
+        if self._labels.setdefault(label, base) != base:
+            label += f"-{_hash(base)}"
+        return f"{label}-{_hash(changes)}" if changes else label
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _there(name: str, kind: str, key: str, names: Sequence[str]) -> None:
+    """Raises `UserError` where there is no such design or machine, by name or file."""
+    if is_path(name):
+        if not Path(name).exists():
+            raise UserError(f"{key}: there is no file '{name}'; check the name")
+    elif name not in names:
+        near = native.nearest(name, names)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise UserError(f"{key}: there is no {kind} '{name}'{hint}; 'pagewalk {kind}s' lists them")
+
+
+def _host(member: Json) -> tuple[int, float]:
+    """About what a program of a mix takes of the host: bytes, and seconds until it begins."""
+    if "workload" not in member:
+        return Program("").memory, Program("").start
+    own = member["workload"]
+    size = own["size"]
+    axes.parameters(own["name"])
+    return axes.host(
+        own["name"],
+        axes.sized(own["name"], own["params"]) if size is None else parse_bytes(size, "mix"),
+    )
 
 
 def _whole(value: Value) -> int | None:
@@ -270,27 +387,41 @@ def study(asked: Mapping[str, Any], at: str = "") -> Study:
     """The study of what somebody says, by the names of `KNOWN`.
 
     `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
-    of tables whose names step together. Messages begin with `at`. Raises `UserError`.
+    of tables whose names step together. Messages begin with the file `at`, where there is one,
+    and the line of the key. Raises `UserError`.
     """
     try:
-        return _study({name: value for name, value in asked.items() if value is not None})
+        said = _study({name: value for name, value in asked.items() if value is not None})
     except UserError as error:
-        if not at:
-            raise
-        raise UserError(f"{at}: {error}") from None
+        raise _placed(error, at) from None
+    return replace(said, at=at)
+
+
+def _placed(error: UserError, at: str) -> UserError:
+    """A mistake with the study's file and line before it, where it has a file.
+
+    What a message says of an option is of the command line, whatever the file.
+    """
+    if not at or str(error).startswith("-"):
+        return error
+    try:
+        text = text_of(Path(at))
+    except UserError:
+        text = ""  # a pipe, which is read once
+    return placed(error, Path(at), text)
 
 
 def _study(given: Mapping[str, Any]) -> Study:
     if unknown := [name for name in given if name not in KNOWN]:
         near = native.nearest(unknown[0], KNOWN)
         hint = f"; did you mean '{near}'?" if near else f"; expected some of {', '.join(KNOWN)}"
-        raise UserError(f"'{unknown[0]}' is nothing that a study says{hint}")
+        raise UserError(f"{unknown[0]}: is nothing that a study says{hint}")
     found: list[Axis] = []
     fixed: dict[str, Value] = {}
     for axis in _axes(given):
         taken = {*fixed, *(name for one in found for name in one.names)}
         if twice := [name for name in axis.names if name in taken]:
-            raise UserError(f"'{twice[0]}' is said twice; expected it once")
+            raise UserError(f"{twice[0]}: is said twice; expected it once")
         if len(axis.steps) == 1:
             fixed.update(zip(axis.names, axis.steps[0], strict=True))
         else:
@@ -300,15 +431,17 @@ def _study(given: Mapping[str, Any]) -> Study:
         raise UserError(f"roi: {shown(region)} is not understood; expected true or false")
     if wrong := sorted(cluster.keys() - {"where", "jobs"}):
         raise UserError(f"cluster.{wrong[0]}: is unknown; expected where and jobs")
+    if not isinstance(cluster.get("where", ""), str):
+        raise UserError(f"cluster.where: {shown(cluster['where'])} is no text; expected an address")
     return Study(
         tuple(found),
         fixed,
         where=given.get("where"),
         precision=_precision(given),
-        interval=options.read("interval", given.get("interval")),
+        interval=BY_NAME["interval"].read(given.get("interval"), "interval"),
         region=region,
         cluster=cluster.get("where"),
-        jobs=cluster.get("jobs"),
+        jobs=BY_NAME["jobs"].read(cluster.get("jobs"), "cluster.jobs"),
         told={name: given[name] for name in KNOWN if name in given},
     )
 
@@ -320,20 +453,23 @@ def _axes(given: Mapping[str, Any]) -> Iterator[Axis]:
             yield axes.axis([(DESIGN if name == "designs" else name, given[name])], name)
     for name in SINGLE:
         if name in given:
-            yield Axis((name,), ((axes.read(name, given[name], name),),))
+            yield axes.axis([(name, [given[name]])], name)
     for name, value in _table(given, "params").items():
         yield axes.axis([(PARAM + name, [value])], "params")
     for name, value in _flat(_table(given, "set")):
         yield axes.axis([(name, [value])], "set")
     varied = [*_varied(given.get("vary", {}))]
-    varied += [axes.axis(list(_flat(table)), "zip") for table in given.get("zip", [])]
+    zipped = given.get("zip", [])
+    if not isinstance(zipped, (list, tuple)) or not all(isinstance(t, Mapping) for t in zipped):
+        raise UserError(f"zip: {shown(zipped)} is no list of tables; expected [[zip]] of names")
+    varied += [axes.axis(list(_flat(table)), "zip") for table in zipped]
     yield from varied
     if not any(SEED in axis.names for axis in varied) or "seeds" in given or "seed" in given:
         yield _seeds(given)
 
 
 def _precision(given: Mapping[str, Any]) -> float | None:
-    precision = options.read("precision", given.get("precision"))
+    precision = BY_NAME["precision"].read(given.get("precision"), "precision")
     if precision is None:
         return None
     if precision["metrics"]:
@@ -354,26 +490,28 @@ def _table(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Names with dots, of tables in one another."""
     for name, value in table.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 
 
-def _varied(vary: Mapping[str, Any] | Sequence[str]) -> Iterator[Axis]:
+def _varied(vary: object) -> Iterator[Axis]:
+    texts = [vary] if isinstance(vary, str) else vary
     if isinstance(vary, Mapping):
         for name, values in _flat(vary):
             yield axes.axis([(name, values)], "vary")
-    else:
-        for text in vary:
+    elif isinstance(texts, (list, tuple)) and all(isinstance(text, str) for text in texts):
+        for text in texts:
             yield axes.written(text)
+    else:
+        raise UserError(f"vary: {shown(vary)} is no table; expected names with their values")
 
 
 def _seeds(given: Mapping[str, Any]) -> Axis:
     first = axes.read(SEED, given.get("seed", 1), "seed")
-    number = axes.read("threads", given.get("seeds", 1), "seeds")
     assert isinstance(first, int)
-    assert isinstance(number, int)
+    number = parse_count(given.get("seeds", 1), "seeds")
     if not 1 <= number <= MOST:
         raise UserError(f"seeds: {number} is not possible; expected 1 or more")
     return Axis((SEED,), tuple((first + i,) for i in range(number)))

@@ -14,6 +14,7 @@
 //! }
 //! ```
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,10 +154,11 @@ struct Known {
 impl Known {
     #[inline(always)]
     fn holds(&self, pc: u64, data: Option<Data>) -> bool {
+        // All of them at once: which it is, is hard to predict.
         let there = |at: u64| {
-            self.data
-                .iter()
-                .any(|(start, bytes)| at.wrapping_sub(*start) < *bytes)
+            (self.data.iter()).fold(false, |any, (start, bytes)| {
+                any | (at.wrapping_sub(*start) < *bytes)
+            })
         };
         pc < CODE_BYTES && self.code >> (pc >> 12) & 1 != 0 && data.is_none_or(|d| there(d.at))
     }
@@ -173,6 +175,32 @@ impl Known {
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
             *known = (range.start, bytes);
         }
+    }
+}
+
+/// What a stretch of code executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    ops: u64,
+    instructions: u64,
+}
+
+impl Cost {
+    /// So many ops, which stand for so many instructions.
+    pub const fn new(ops: u64, instructions: u64) -> Self {
+        Cost { ops, instructions }
+    }
+
+    /// That of both.
+    #[must_use]
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost::new(self.ops + other.ops, self.instructions + other.instructions)
+    }
+
+    /// That of `count` of it.
+    #[must_use]
+    pub fn times(self, count: u64) -> Cost {
+        Cost::new(self.ops * count, self.instructions * count)
     }
 }
 
@@ -486,6 +514,40 @@ impl Thread {
         }
     }
 
+    /// Whether ops are passed over, pages alone are wanted of them, and that of `pc` needs no look.
+    /// It is not known before the first op of a turn.
+    #[inline(always)]
+    pub fn passes(&self, pc: u64) -> bool {
+        self.known.code >> (pc >> 12) & 1 != 0 && self.passing > 0
+    }
+
+    /// Where ops are passed over: how often `cost` may be at once, so that neither the turn nor the
+    /// leave ends there.
+    pub fn spare(&self, cost: Cost) -> u64 {
+        let ops = (self.most as u64).saturating_sub(self.passed + 1);
+        (ops / cost.ops.max(1)).min(self.passing.saturating_sub(1) / cost.instructions.max(1))
+    }
+
+    /// Whether all pages of these addresses were touched in this way: an access finds nothing new.
+    pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
+        self.over.knows(addresses, access)
+    }
+
+    /// Passes over `cost`, for which there is room ([`spare`](Self::spare)), and whose pages were all touched before.
+    pub fn pass_over(&mut self, cost: Cost) {
+        debug_assert!(self.spare(cost) > 0);
+        self.passed += cost.ops;
+        self.passing -= cost.instructions;
+    }
+
+    /// What was produced so many ops before the last one.
+    pub fn earlier(&self, back: u64) -> Value {
+        Value {
+            op: self.last().op - back,
+            after: 0,
+        }
+    }
+
     /// The op that was emitted or passed over last.
     #[inline(always)]
     fn last(&self) -> Value {
@@ -703,7 +765,7 @@ impl Drop for Thread {
 
 /// The number of a thread's share of `items` things, as OpenMP's static schedule
 /// deals them.
-pub fn share(items: u64, thread: ThreadId, threads: u32) -> std::ops::Range<u64> {
+pub fn share(items: u64, thread: ThreadId, threads: u32) -> Range<u64> {
     let (thread, threads) = (u64::from(thread), u64::from(threads));
     let part = |t: u64| (u128::from(items) * u128::from(t) / u128::from(threads)) as u64;
     part(thread)..part(thread + 1)

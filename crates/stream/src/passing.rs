@@ -75,7 +75,7 @@ struct Pages {
     bits: Vec<[[u64; 8]; 2]>,
     /// Blocks and where their bits are, by the lowest bits of their numbers.
     near: Box<[(u64, u32); NEAR]>,
-    /// Ranges of `full`, the longest first; of a range that is here, it may say more.
+    /// Ranges of `full`, the longest of those that were there, first; it may know more.
     longest: [Range<u64>; LONGEST],
 }
 
@@ -163,6 +163,34 @@ impl Pages {
         let [_, written] = &self.bits[near.1 as usize];
         let there = written[(page >> 6 & 7) as usize] >> (page & 63) & 1 != 0;
         there.then(|| page << 12..(page + 1) << 12)
+    }
+
+    /// Whether all pages between were touched in this way.
+    fn holds_all(&self, pages: Range<u64>, write: bool) -> bool {
+        let mut page = pages.start;
+        while page < pages.end {
+            let block = page >> 9;
+            if let Some((_, end)) = self.full.range(..=block).next_back()
+                && block < *end
+            {
+                page = end << 9;
+                continue;
+            }
+            let Some(at) = self.blocks.get(&block) else {
+                return false;
+            };
+            let words = &self.bits[*at as usize][usize::from(write)];
+            let end = pages.end.min((block + 1) << 9);
+            while page < end {
+                let next = end.min((page | 63) + 1);
+                let wanted = u64::MAX >> (64 - (next - page)) << (page & 63);
+                if words[(page >> 6 & 7) as usize] & wanted != wanted {
+                    return false;
+                }
+                page = next;
+            }
+        }
+        true
     }
 
     /// All pages between are touched.
@@ -447,6 +475,12 @@ impl Passing {
         (pages.longest.each_ref().map(bytes), pages.known(at))
     }
 
+    /// Whether all pages of `addresses` were touched in this way.
+    pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
+        let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
+        (self.condenser.pages).holds_all(pages, access == Access::Write)
+    }
+
     /// The op that was passed last ends a request; whether more may be passed.
     pub fn request(&mut self) -> bool {
         self.condenser.passed.requests += 1;
@@ -512,6 +546,18 @@ mod tests {
                     1..5 if !range.is_empty() => {
                         let any = range.clone().any(|page| read.contains(&page));
                         assert_eq!(pages.holds_any(range), any);
+                    }
+                    5..8 => {
+                        let few = start..start + draw.random_range(1..100);
+                        for (write, all) in [(false, &read), (true, &written)] {
+                            let each = few.clone().all(|page| all.contains(&page));
+                            assert_eq!(pages.holds_all(few.clone(), write), each);
+                        }
+                        let ranges = pages.longest.iter().map(|r| r.start << 9..r.end << 9);
+                        let last = pages.known(start << 12).map(|r| r.start >> 12..r.end >> 12);
+                        for mut range in ranges.chain(last) {
+                            assert!(range.all(|page| written.contains(&page)));
+                        }
                     }
                     n => {
                         let write = n > 12;

@@ -56,10 +56,9 @@ pub struct Edges {
 }
 
 impl OpenG {
-    /// Reads where the next edge is; whether there is one.
+    /// Goes to the next edge, if there is one.
     #[inline(always)]
-    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
-        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
+    fn onward(&self, edges: &mut Edges) -> bool {
         edges.i += 1;
         let more = edges.i < edges.row.degree;
         if more {
@@ -71,6 +70,13 @@ impl OpenG {
             }
         }
         more
+    }
+
+    /// Reads where the next edge is; whether there is one.
+    #[inline(always)]
+    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
+        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
+        self.onward(edges)
     }
 }
 
@@ -226,6 +232,12 @@ impl Layout for OpenG {
             t.jump(pc + 0x18, again, 1, TAKEN, [NONE; 2]);
         }
         more
+    }
+
+    fn leap(&self, edges: &mut Edges, count: u64) {
+        for _ in 0..count {
+            self.onward(edges);
+        }
     }
 
     #[inline(always)]

@@ -165,7 +165,6 @@ fn what_is_passed_over_at_once_is_not_too_much() {
         &[("scale", "12"), ("degree", "40"), ("graph", "uniform")],
         &[("scale", "12"), ("symmetric", "yes")],
         &[("scale", "12"), ("direction", "push")],
-        &[("scale", "12"), ("layout", "graphbig")],
     ] {
         check("pr", params, 300, (all, all));
     }

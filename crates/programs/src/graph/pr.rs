@@ -379,7 +379,7 @@ async fn contribute<L: Layout>(
         let (to, to_at) = memory.field(vertex, OLD);
         t.store(0x32f, 1, to, 4, to_at, part);
         t.branch(0x338, 0x310, 2, v + 1 < end, [NONE; 2]);
-        let degree = world.graph.row(v as u32).degree.max(1);
+        let degree = world.graph.degree(v as u32).max(1);
         let part = rank_of(&ranks.pr, v as u32) / degree as f32;
         ranks.old[v as usize].store(part.to_bits(), Relaxed);
         v += 1;

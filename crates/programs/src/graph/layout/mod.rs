@@ -125,8 +125,8 @@ pub trait Layout: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Goes on by so many edges, of which there are more in the row, without a look at them.
-    fn leap(&self, edges: &mut Self::Edges, count: u64);
+    /// Goes on by so many edges, fewer than are [`left`](Self::left), without a look at them.
+    fn leap(&self, _: &mut Self::Edges, _: u64) {}
 
     /// Where the neighbours of `vertex` lie side by side, 4 bytes each, if they do.
     fn row_at(&self, _: &Graph, _: Vertex) -> Option<u64> {

@@ -56,9 +56,10 @@ pub struct Edges {
 }
 
 impl OpenG {
-    /// Goes to the next edge, if there is one.
+    /// Reads where the next edge is; whether there is one.
     #[inline(always)]
-    fn onward(&self, edges: &mut Edges) -> bool {
+    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
+        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
         edges.i += 1;
         let more = edges.i < edges.row.degree;
         if more {
@@ -70,13 +71,6 @@ impl OpenG {
             }
         }
         more
-    }
-
-    /// Reads where the next edge is; whether there is one.
-    #[inline(always)]
-    fn follow(&self, t: &mut Thread, pc: u64, edges: &mut Edges) -> bool {
-        edges.value = t.load(pc, 1, edges.edge.at(), 8, [edges.value, NONE]);
-        self.onward(edges)
     }
 }
 
@@ -232,12 +226,6 @@ impl Layout for OpenG {
             t.jump(pc + 0x18, again, 1, TAKEN, [NONE; 2]);
         }
         more
-    }
-
-    fn leap(&self, edges: &mut Edges, count: u64) {
-        for _ in 0..count {
-            self.onward(edges);
-        }
     }
 
     #[inline(always)]

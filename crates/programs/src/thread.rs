@@ -14,17 +14,18 @@
 //! }
 //! ```
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use pagewalk_stream::{
-    Ask, BATCH_OPS, Batch, End, Event, Kind, Leave, Op, Passing, ThreadId, flags,
+    Ask, BATCH_OPS, Batch, Data, End, Event, Kind, Leave, Op, Passing, ThreadId, flags,
 };
-use pagewalk_units::VirtAddr;
+use pagewalk_units::{Access, VirtAddr};
 
-use crate::layout::CODE;
+use crate::layout::{CODE, CODE_BYTES};
 
 /// The result of an op, or of plain instructions after it: what makes a later
 /// op wait.
@@ -141,16 +142,82 @@ pub const PAGE_TOUCH: u64 = 4;
 /// A turn begins: whether its ops may be passed over is looked up with the first one.
 const NOT_KNOWN: u64 = u64::MAX;
 
+/// What an op needs no look for, in this turn.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// A bit for each page of the program's code.
+    code: u64,
+    /// Where ranges of data begin, and at how many bytes an access may.
+    data: [(u64, u64); 4],
+}
+
+impl Known {
+    #[inline(always)]
+    fn holds(&self, pc: u64, data: Option<Data>) -> bool {
+        // All of them at once: which it is, is hard to predict.
+        let there = |at: u64| {
+            (self.data.iter()).fold(false, |any, (start, bytes)| {
+                any | (at.wrapping_sub(*start) < *bytes)
+            })
+        };
+        pc < CODE_BYTES && self.code >> (pc >> 12) & 1 != 0 && data.is_none_or(|d| there(d.at))
+    }
+
+    /// What `over` knows after a look at this.
+    fn learn(&mut self, pc: u64, data: Option<Data>, over: &Passing) {
+        if pc < CODE_BYTES {
+            self.code |= 1 << (pc >> 12);
+        }
+        let Some(Data { at, .. }) = data else { return };
+        let (ranges, last) = over.known(at);
+        for (known, range) in self.data.iter_mut().zip(ranges.into_iter().chain(last)) {
+            // An access that begins in it ends in it, too.
+            let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
+            *known = (range.start, bytes);
+        }
+    }
+}
+
+/// What a stretch of code executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    ops: u64,
+    instructions: u64,
+}
+
+impl Cost {
+    /// So many ops, which stand for so many instructions.
+    pub const fn new(ops: u64, instructions: u64) -> Self {
+        Cost { ops, instructions }
+    }
+
+    /// That of both.
+    #[must_use]
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost::new(self.ops + other.ops, self.instructions + other.instructions)
+    }
+
+    /// That of `count` of it.
+    #[must_use]
+    pub fn times(self, count: u64) -> Cost {
+        Cost::new(self.ops * count, self.instructions * count)
+    }
+}
+
 /// See the module.
 pub struct Thread {
     ops: Vec<Op>,
-    /// Ops before those in `ops`.
+    /// Ops before those that were passed over last.
     given: u64,
-    /// Ops in `ops` with which a turn ends: [`FULL`] without those that were passed over.
+    /// Ops with which a turn ends, `passed` and in `ops`: [`FULL`] but for those that went out.
     most: usize,
     /// Instructions that may be passed over in this turn, or [`NOT_KNOWN`].
     passing: u64,
+    /// Ops that were passed over and are not counted in `over`, and `passing` before them.
+    passed: u64,
+    before: u64,
     over: Box<Passing>,
+    known: Known,
     link: SharedLink,
     barriers: u64,
     start: Start,
@@ -212,6 +279,9 @@ impl Thread {
             given: 0,
             most: FULL,
             passing: NOT_KNOWN,
+            passed: 0,
+            before: 0,
+            known: Known::default(),
             over: Box::new(Passing::new(leave)),
             link,
             barriers: 0,
@@ -227,7 +297,7 @@ impl Thread {
     /// of the algorithm.
     #[inline(always)]
     pub fn full(&self) -> bool {
-        self.ops.len() >= self.most
+        self.passed as usize + self.ops.len() >= self.most
     }
 
     /// Gives way, so that what was emitted is simulated.
@@ -248,11 +318,9 @@ impl Thread {
         if let Some(last) = self.ops.last_mut() {
             last.flags |= flags::REQUEST;
         } else {
-            debug_assert!(
-                self.over.condenser.passed.ops > 0,
-                "its last op is handed over"
-            );
+            debug_assert!(self.passed > 0, "its last op is handed over");
             if !self.over.request() {
+                self.before -= self.passing;
                 self.passing = 0;
             }
         }
@@ -269,7 +337,7 @@ impl Thread {
         inputs: [Value; 2],
     ) -> (Value, Asking<'_>) {
         let (dep, dep_latency) = self.from(inputs);
-        let reply = self.push(Op {
+        let reply = self.emit(Op {
             pc: CODE + pc,
             insns,
             dep,
@@ -288,11 +356,23 @@ impl Thread {
         debug_assert!(!matches!(event, Event::Spawn { .. }));
         self.over.change(&event);
         self.part(End::Event { event, ticket: 0 });
+        self.known = Known::default();
         self.most = FULL;
+    }
+
+    /// Counts what was passed over.
+    fn count(&mut self) {
+        if self.passed > 0 {
+            self.over.count(self.passed, self.before - self.passing);
+            self.given += self.passed;
+            self.most = self.most.saturating_sub(self.passed as usize);
+            (self.passed, self.before) = (0, self.passing);
+        }
     }
 
     /// What there is goes out with this end, and the turn goes on.
     fn part(&mut self, end: End) {
+        self.count();
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         self.given += self.ops.len() as u64;
         let batch = Batch {
@@ -352,6 +432,7 @@ impl Thread {
     }
 
     fn hand_over(&mut self, end: End) -> Pause {
+        self.count();
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(link.end.is_none(), "a pause that was not awaited");
         self.given += self.ops.len() as u64;
@@ -364,6 +445,7 @@ impl Thread {
             self.over.end(self.passing);
         }
         (self.most, self.passing) = (FULL, NOT_KNOWN);
+        self.known = Known::default();
         Pause(false)
     }
 
@@ -403,7 +485,9 @@ impl Thread {
         while va < end {
             let next = (va & !4095) + 4096;
             for op in page_touch(va, next < end) {
-                self.push(op);
+                if !self.pass(op.pc - CODE, op.insns, Data::of(&op)) {
+                    self.emit(op);
+                }
             }
             va = next;
             if self.full() {
@@ -430,45 +514,99 @@ impl Thread {
         }
     }
 
+    /// Whether ops are passed over, pages alone are wanted of them, and that of `pc` needs no look.
+    /// It is not known before the first op of a turn.
     #[inline(always)]
-    fn push(&mut self, op: Op) -> Value {
-        self.ops.push(op);
-        if self.passing != 0 {
-            self.pass_last();
-        }
+    pub fn passes(&self, pc: u64) -> bool {
+        self.known.code >> (pc >> 12) & 1 != 0 && self.passing > 0
+    }
+
+    /// Where ops are passed over: how often `cost` may be at once, so that neither the turn nor the
+    /// leave ends there.
+    pub fn spare(&self, cost: Cost) -> u64 {
+        let ops = (self.most as u64).saturating_sub(self.passed + 1);
+        (ops / cost.ops.max(1)).min(self.passing.saturating_sub(1) / cost.instructions.max(1))
+    }
+
+    /// Whether all pages of these addresses were touched in this way: an access finds nothing new.
+    pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
+        self.over.knows(addresses, access)
+    }
+
+    /// Passes over `cost`, for which there is room ([`spare`](Self::spare)), and whose pages were all touched before.
+    pub fn pass_over(&mut self, cost: Cost) {
+        debug_assert!(self.spare(cost) > 0);
+        self.passed += cost.ops;
+        self.passing -= cost.instructions;
+    }
+
+    /// What was produced so many ops before the last one.
+    pub fn earlier(&self, back: u64) -> Value {
         Value {
-            op: self.given + self.ops.len() as u64,
+            op: self.last().op - back,
             after: 0,
         }
     }
 
-    /// Passes over the op just pushed, if it may be: so that without leave it is written once, where
-    /// it goes.
+    /// The op that was emitted or passed over last.
+    #[inline(always)]
+    fn last(&self) -> Value {
+        Value {
+            op: self.given + self.passed + self.ops.len() as u64,
+            after: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn emit(&mut self, op: Op) -> Value {
+        self.ops.push(op);
+        self.last()
+    }
+
+    /// Passes over an op at `pc` of the program's code, if it may be. It is not made before that is
+    /// known.
+    #[inline(always)]
+    fn pass(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
+        if self.passing == 0 {
+            return false;
+        }
+        let within = u64::from(insns) < self.passing && self.passed < BATCH_OPS as u64;
+        if within && self.known.holds(pc, data) {
+            self.passing -= u64::from(insns);
+            self.passed += 1;
+            return true;
+        }
+        self.look(pc, insns, data)
+    }
+
     #[inline(never)]
-    fn pass_last(&mut self) {
+    fn look(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
         if self.passing == NOT_KNOWN {
             self.passing = self.over.begin();
+            self.before = self.passing;
         }
         if self.passing == 0 {
-            return;
+            return false;
         }
-        // What asks is to be answered.
-        let Some(op) = self.ops.pop_if(|op| op.kind != Kind::Ask) else {
-            return;
-        };
-        if self.over.condenser.passed.ops == BATCH_OPS as u64 {
+        if self.passed == BATCH_OPS as u64 {
             self.part(End::More);
         }
-        self.passing = self.passing.saturating_sub(u64::from(op.insns));
-        self.most = self.most.saturating_sub(1);
-        self.given += 1;
-        self.over.pass(&op);
+        let insns = u64::from(insns);
+        // The last one may be more than there was leave for.
+        self.before += insns.saturating_sub(self.passing);
+        self.passing = self.passing.saturating_sub(insns);
+        self.passed += 1;
+        self.over.look(CODE + pc, data);
+        if !self.over.follows() {
+            self.known.learn(pc, data, &self.over);
+        }
+        true
     }
 
     /// Distances and latencies of the producers as the next op names them.
     #[inline(always)]
     fn from(&self, inputs: [Value; 2]) -> ([u16; 2], [u8; 2]) {
-        let next = self.given + self.ops.len() as u64 + 1;
+        let next = self.last().op + 1;
         // A producer too far back to be named is done by then.
         let distance = |v: Value| match v.op {
             0 => 0,
@@ -481,8 +619,29 @@ impl Thread {
     /// lies at `pc` of the program's code. `address` produce the address.
     #[inline(always)]
     pub fn load(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: [Value; 2]) -> Value {
+        self.read(pc, insns, va, size, address, 0)
+    }
+
+    #[inline(always)]
+    fn read(
+        &mut self,
+        pc: u64,
+        insns: u16,
+        va: u64,
+        size: u8,
+        address: [Value; 2],
+        flags: u8,
+    ) -> Value {
+        let read = Data {
+            at: va,
+            size,
+            access: Access::Read,
+        };
+        if self.pass(pc, insns, Some(read)) {
+            return self.last();
+        }
         let (dep, dep_latency) = self.from(address);
-        self.push(Op {
+        self.emit(Op {
             pc: CODE + pc,
             va,
             insns,
@@ -490,6 +649,7 @@ impl Thread {
             dep_latency,
             kind: Kind::Load,
             size,
+            flags,
             ..Op::default()
         })
     }
@@ -497,8 +657,16 @@ impl Thread {
     /// Writes `size` bytes at `va`.
     #[inline(always)]
     pub fn store(&mut self, pc: u64, insns: u16, va: u64, size: u8, address: Value, data: Value) {
+        let written = Data {
+            at: va,
+            size,
+            access: Access::Write,
+        };
+        if self.pass(pc, insns, Some(written)) {
+            return;
+        }
         let (dep, dep_latency) = self.from([address, data]);
-        self.push(Op {
+        self.emit(Op {
             pc: CODE + pc,
             va,
             insns,
@@ -513,8 +681,11 @@ impl Thread {
     /// `insns` plain instructions whose longest chain takes `latency` cycles after `inputs`.
     #[inline(always)]
     pub fn compute(&mut self, pc: u64, insns: u16, latency: u8, inputs: [Value; 2]) -> Value {
+        if self.pass(pc, insns, None) {
+            return self.last();
+        }
         let (dep, dep_latency) = self.from(inputs);
-        self.push(Op {
+        self.emit(Op {
             pc: CODE + pc,
             insns,
             dep,
@@ -535,8 +706,11 @@ impl Thread {
     /// A control transfer of another kind: `flags` of [`pagewalk_stream::flags`].
     #[inline(always)]
     pub fn jump(&mut self, pc: u64, target: u64, insns: u16, flags: u8, inputs: [Value; 2]) {
+        if self.pass(pc, insns, None) {
+            return;
+        }
         let (dep, dep_latency) = self.from(inputs);
-        self.push(Op {
+        self.emit(Op {
             pc: CODE + pc,
             va: CODE + target,
             insns,
@@ -569,18 +743,7 @@ impl Thread {
     /// A `lock`ed read-modify-write of `size` bytes at `va`.
     #[inline(always)]
     pub fn atomic(&mut self, pc: u64, insns: u16, va: u64, size: u8, inputs: [Value; 2]) -> Value {
-        let (dep, dep_latency) = self.from([inputs[0], NONE]);
-        let old = self.push(Op {
-            pc: CODE + pc,
-            va,
-            insns,
-            dep,
-            dep_latency,
-            kind: Kind::Load,
-            size,
-            flags: flags::SERIALISING,
-            ..Op::default()
-        });
+        let old = self.read(pc, insns, va, size, [inputs[0], NONE], flags::SERIALISING);
         self.store(pc, 0, va, size, inputs[0], old.plus(1));
         old
     }
@@ -589,6 +752,7 @@ impl Thread {
 /// What the code has left when it ends goes out.
 impl Drop for Thread {
     fn drop(&mut self) {
+        self.count();
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         link.batch.ops = std::mem::take(&mut self.ops);
         link.batch.passed = std::mem::take(&mut self.over.condenser.passed);
@@ -601,7 +765,7 @@ impl Drop for Thread {
 
 /// The number of a thread's share of `items` things, as OpenMP's static schedule
 /// deals them.
-pub fn share(items: u64, thread: ThreadId, threads: u32) -> std::ops::Range<u64> {
+pub fn share(items: u64, thread: ThreadId, threads: u32) -> Range<u64> {
     let (thread, threads) = (u64::from(thread), u64::from(threads));
     let part = |t: u64| (u128::from(items) * u128::from(t) / u128::from(threads)) as u64;
     part(thread)..part(thread + 1)

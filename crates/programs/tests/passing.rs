@@ -151,6 +151,31 @@ fn nothing_is_lost_of_what_is_passed_over() {
     }
 }
 
+/// Rows of a graph are passed over at once, up to where a batch or the leave ends: in the middle of a
+/// vertex, of a long row, or of the other loop.
+#[test]
+fn what_is_passed_over_at_once_is_not_too_much() {
+    let all = u64::MAX;
+    for params in [
+        &[("scale", "12")][..],
+        &[("scale", "12"), ("populate", "no")],
+        &[("scale", "12"), ("populate", "timed")],
+        &[("scale", "12"), ("populate", "100KiB")],
+        &[("scale", "12"), ("converge", "yes")],
+        &[("scale", "12"), ("degree", "40"), ("graph", "uniform")],
+        &[("scale", "12"), ("symmetric", "yes")],
+        &[("scale", "12"), ("direction", "push")],
+    ] {
+        check("pr", params, 300, (all, all));
+    }
+    for more in 0..60 {
+        // In the first loop, in the second, and behind it.
+        for base in [20_000, 100_000, 430_000] {
+            check("pr", &[], 130, (base + 7 * more, all));
+        }
+    }
+}
+
 /// Memory that is given back has to be touched again; what asks is answered.
 #[test]
 fn changes_and_questions_are_seen() {

@@ -12,7 +12,7 @@ mod passing;
 mod unseen;
 
 pub use ended::Ended;
-pub use lines::Lines;
+pub use lines::{Data, Lines};
 pub use mix::{Mix, Opens};
 use pagewalk_units::{Access, VirtAddr};
 pub use pagewalk_units::{Advice, Backing};

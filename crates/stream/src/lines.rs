@@ -4,6 +4,34 @@ use pagewalk_units::{Access, LINE_SHIFT};
 
 use crate::{Kind, Op};
 
+/// What an op accesses.
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    /// Address of its first byte.
+    pub at: u64,
+    /// Bytes.
+    pub size: u8,
+    /// Read or written.
+    pub access: Access,
+}
+
+impl Data {
+    /// What `op` accesses, if it does.
+    #[inline(always)]
+    pub fn of(op: &Op) -> Option<Self> {
+        let access = match op.kind {
+            Kind::Load => Access::Read,
+            Kind::Store => Access::Write,
+            Kind::Compute | Kind::Branch | Kind::Ask => return None,
+        };
+        Some(Data {
+            at: op.va,
+            size: op.size,
+            access,
+        })
+    }
+}
+
 /// Lines of data that are remembered; a power of two.
 const DATA: usize = 1 << 11;
 /// Lines of code.
@@ -62,20 +90,24 @@ impl Lines {
 
     /// Gives `out` what of `op` is new, in program order.
     #[inline(always)]
-    pub fn pass(&mut self, op: &Op, mut out: impl FnMut(u64, Access)) {
-        if self.is_new(op.pc, Access::Fetch) {
-            out(op.pc, Access::Fetch);
+    pub fn pass(&mut self, op: &Op, out: impl FnMut(u64, Access)) {
+        self.look(op.pc, Data::of(op), out);
+    }
+
+    /// The same of an op at `pc` that accesses `data`.
+    #[inline(always)]
+    pub fn look(&mut self, pc: u64, data: Option<Data>, mut out: impl FnMut(u64, Access)) {
+        if self.is_new(pc, Access::Fetch) {
+            out(pc, Access::Fetch);
         }
-        let access = match op.kind {
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-            Kind::Compute | Kind::Branch | Kind::Ask => return,
+        let Some(Data { at, size, access }) = data else {
+            return;
         };
-        if self.is_new(op.va, access) {
-            out(op.va, access);
+        if self.is_new(at, access) {
+            out(at, access);
         }
-        let last = op.va.wrapping_add(u64::from(op.size.max(1)) - 1);
-        if last >> LINE_SHIFT != op.va >> LINE_SHIFT && self.is_new(last, access) {
+        let last = at.wrapping_add(u64::from(size.max(1)) - 1);
+        if last >> LINE_SHIFT != at >> LINE_SHIFT && self.is_new(last, access) {
             out(last, access);
         }
     }

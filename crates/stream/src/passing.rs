@@ -1,6 +1,7 @@
 //! What a program does while nobody looks at its ops: it counts them, and notes which pages they
 //! touch for the first time.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pagewalk_units::Access;
 use rustc_hash::FxHashMap;
 
-use crate::{Batch, Event, Kind, Lines, Op, Passed, flags};
+use crate::{Batch, Data, Event, Kind, Lines, Op, Passed, flags};
 
 /// What a program may still pass over, and what its threads have changed.
 #[derive(Default)]
@@ -58,7 +59,9 @@ impl Leave {
 }
 
 /// Blocks of pages that are found without a search.
-const NEAR: usize = 2048;
+const NEAR: usize = 8192;
+/// Ranges of them that are found without a look.
+const LONGEST: usize = 3;
 /// In place of a block's bits: all of them are set.
 const ALL: u32 = u32::MAX;
 
@@ -72,6 +75,8 @@ struct Pages {
     bits: Vec<[[u64; 8]; 2]>,
     /// Blocks and where their bits are, by the lowest bits of their numbers.
     near: Box<[(u64, u32); NEAR]>,
+    /// Ranges of `full`, the longest of those that were there, first; it may know more.
+    longest: [Range<u64>; LONGEST],
 }
 
 impl Default for Pages {
@@ -81,6 +86,7 @@ impl Default for Pages {
             full: BTreeMap::new(),
             bits: Vec::new(),
             near: Box::new([(u64::MAX, 0); NEAR]),
+            longest: Default::default(),
         }
     }
 }
@@ -91,6 +97,7 @@ impl Pages {
         self.full.clear();
         self.bits.clear();
         self.near.fill((u64::MAX, 0));
+        self.longest = Default::default();
     }
 
     fn is_full(&self, block: u64) -> bool {
@@ -135,6 +142,53 @@ impl Pages {
         read[word] |= bit;
         if write {
             written[word] |= bit;
+            if written[word] == u64::MAX && *written == [u64::MAX; 8] {
+                self.add_full(block..block + 1);
+            }
+        }
+        true
+    }
+
+    /// A range of addresses around `at` that may be read and written without touching a page for
+    /// the first time, if `at` may and was looked at last.
+    fn known(&self, at: u64) -> Option<Range<u64>> {
+        let (page, block) = (at >> 12, at >> 21);
+        let near = &self.near[block as usize % NEAR];
+        if near.0 != block {
+            return None;
+        }
+        if near.1 == ALL {
+            return Some(block << 21..(block + 1) << 21);
+        }
+        let [_, written] = &self.bits[near.1 as usize];
+        let there = written[(page >> 6 & 7) as usize] >> (page & 63) & 1 != 0;
+        there.then(|| page << 12..(page + 1) << 12)
+    }
+
+    /// Whether all pages between were touched in this way.
+    fn holds_all(&self, pages: Range<u64>, write: bool) -> bool {
+        let mut page = pages.start;
+        while page < pages.end {
+            let block = page >> 9;
+            if let Some((_, end)) = self.full.range(..=block).next_back()
+                && block < *end
+            {
+                page = end << 9;
+                continue;
+            }
+            let Some(at) = self.blocks.get(&block) else {
+                return false;
+            };
+            let words = &self.bits[*at as usize][usize::from(write)];
+            let end = pages.end.min((block + 1) << 9);
+            while page < end {
+                let next = end.min((page | 63) + 1);
+                let wanted = u64::MAX >> (64 - (next - page)) << (page & 63);
+                if words[(page >> 6 & 7) as usize] & wanted != wanted {
+                    return false;
+                }
+                page = next;
+            }
         }
         true
     }
@@ -158,12 +212,16 @@ impl Pages {
                 for kind in &mut self.bits[at as usize] {
                     kind[(page >> 6 & 7) as usize] |= 1 << (page & 63);
                 }
+                if self.bits[at as usize][1] == [u64::MAX; 8] {
+                    self.add_full(page >> 9..(page >> 9) + 1);
+                }
             }
         }
     }
 
     /// All pages of these blocks are touched.
     fn add_full(&mut self, mut blocks: Range<u64>) {
+        let added = blocks.clone();
         // One range takes in all that it meets.
         while let Some((&start, &end)) = self.full.range(..=blocks.end).next_back()
             && end >= blocks.start
@@ -172,7 +230,22 @@ impl Pages {
             blocks = blocks.start.min(start)..blocks.end.max(end);
         }
         self.full.insert(blocks.start, blocks.end);
-        self.near.fill((u64::MAX, 0));
+        let length = |range: &Range<u64>| range.end - range.start;
+        let last = LONGEST - 1;
+        let at = (self.longest.iter())
+            .position(|range| blocks.start <= range.start && range.end <= blocks.end)
+            .unwrap_or(last);
+        if length(&blocks) > length(&self.longest[at]) {
+            self.longest[at] = blocks;
+            self.longest.sort_by_key(|range| Reverse(length(range)));
+        }
+        if added.end - added.start < NEAR as u64 {
+            for block in added {
+                self.near[block as usize % NEAR] = (block, ALL);
+            }
+        } else {
+            self.near.fill((u64::MAX, 0));
+        }
     }
 
     /// Whether a page between was touched.
@@ -204,18 +277,13 @@ pub struct Condenser {
 }
 
 impl Condenser {
-    /// Passes over `op`.
+    /// Looks at an op at `pc` that accesses `data`, and counts nothing.
     #[inline(always)]
-    pub fn pass(&mut self, op: &Op) {
-        self.passed.ops += 1;
-        self.passed.instructions += u64::from(op.insns);
-        self.fetch(op.pc);
-        let access = match op.kind {
-            Kind::Load => Access::Read,
-            Kind::Store => Access::Write,
-            Kind::Compute | Kind::Branch | Kind::Ask => return,
-        };
-        self.access(op.va, op.size, access);
+    pub fn look(&mut self, pc: u64, data: Option<Data>) {
+        self.fetch(pc);
+        if let Some(Data { at, size, access }) = data {
+            self.access(at, size, access);
+        }
     }
 
     /// Passes over `ops`, and counts requests. Whether one asks.
@@ -371,14 +439,46 @@ impl Passing {
     /// Passes over `op`.
     #[inline(always)]
     pub fn pass(&mut self, op: &Op) {
-        if !self.follows {
-            return self.condenser.pass(op);
-        }
+        self.count(1, u64::from(op.insns));
+        self.look(op.pc, Data::of(op));
+    }
+
+    /// So much was passed over.
+    #[inline(always)]
+    pub fn count(&mut self, ops: u64, instructions: u64) {
         let passed = &mut self.condenser.passed;
-        passed.ops += 1;
-        passed.instructions += u64::from(op.insns);
+        passed.ops += ops;
+        passed.instructions += instructions;
+    }
+
+    /// What is wanted of an op at `pc` that accesses `data`; to be [`count`](Self::count)ed too.
+    #[inline(always)]
+    pub fn look(&mut self, pc: u64, data: Option<Data>) {
+        if !self.follows {
+            return self.condenser.look(pc, data);
+        }
+        let touched = &mut self.condenser.passed.touched;
         self.lines
-            .pass(op, |at, access| passed.touched.push((at, access)));
+            .look(pc, data, |at, access| touched.push((at, access)));
+    }
+
+    /// Whether lines are wanted in this turn: each op has to be looked at.
+    pub fn follows(&self) -> bool {
+        self.follows
+    }
+
+    /// Addresses where a look at data finds nothing until the turn ends: the longest ranges that
+    /// there are, and one around `at`, which was looked at last.
+    pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], Option<Range<u64>>) {
+        let pages = &self.condenser.pages;
+        let bytes = |blocks: &Range<u64>| blocks.start << 21..blocks.end << 21;
+        (pages.longest.each_ref().map(bytes), pages.known(at))
+    }
+
+    /// Whether all pages of `addresses` were touched in this way.
+    pub fn knows(&self, addresses: Range<u64>, access: Access) -> bool {
+        let pages = addresses.start >> 12..addresses.end.div_ceil(4096);
+        (self.condenser.pages).holds_all(pages, access == Access::Write)
     }
 
     /// The op that was passed last ends a request; whether more may be passed.
@@ -446,6 +546,18 @@ mod tests {
                     1..5 if !range.is_empty() => {
                         let any = range.clone().any(|page| read.contains(&page));
                         assert_eq!(pages.holds_any(range), any);
+                    }
+                    5..8 => {
+                        let few = start..start + draw.random_range(1..100);
+                        for (write, all) in [(false, &read), (true, &written)] {
+                            let each = few.clone().all(|page| all.contains(&page));
+                            assert_eq!(pages.holds_all(few.clone(), write), each);
+                        }
+                        let ranges = pages.longest.iter().map(|r| r.start << 9..r.end << 9);
+                        let last = pages.known(start << 12).map(|r| r.start >> 12..r.end >> 12);
+                        for mut range in ranges.chain(last) {
+                            assert!(range.all(|page| written.contains(&page)));
+                        }
                     }
                     n => {
                         let write = n > 12;

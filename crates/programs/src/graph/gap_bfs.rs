@@ -290,7 +290,7 @@ impl Worker {
         let vertices = self.vertices();
         for v in vertices.clone() {
             let (row, parent) = (arrays.offsets + 8 * v, arrays.parent + 4 * v);
-            let none = world.graph.row(v as u32).degree == 0;
+            let none = world.graph.degree(v as u32) == 0;
             let t = &mut self.t;
             let end = t.load(0x3cf0, 1, row + 8, 8, [NONE; 2]);
             let start = t.load(0x3cf5, 1, row, 8, [NONE; 2]);
@@ -327,7 +327,7 @@ impl Worker {
         let vertices = self.vertices();
         for v in vertices.clone() {
             let parent = world.arrays.parent + 4 * v;
-            let keeps = self.is_visited(v as u32) || world.graph.row(v as u32).degree < 2;
+            let keeps = self.is_visited(v as u32) || world.graph.degree(v as u32) < 2;
             let t = &mut self.t;
             let old = t.load(0x42f8, 1, parent, 4, [NONE; 2]);
             t.branch(0x42fb, 0x4303, 1, keeps, [old, NONE]);

@@ -29,12 +29,18 @@
 //! g++ 12.2 -O2: 98 `mov (%rax),%edx` ; add ; 9e `addss (%rsi,%rdx,4),%xmm2` ; cmp ;
 //! a6 jne 98. A row is read as the list of a vertex's in-neighbours, and its length
 //! as the out-degree: GAP's graphs are symmetric where they are not real ones.
+//!
+//! Where ranks decide nothing (without `converge`), those of what is passed over in the pull are not
+//! computed: `over.rs`.
+
+mod over;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use pagewalk_stream::{Program, ProgramError};
 
+use self::over::{BACK, Over};
 use super::kernel::{Extras, Kernel, World, launch};
 use super::layout::{Field, Layout, Properties};
 use super::params::{
@@ -163,6 +169,13 @@ struct Iterations {
     ranks: Arc<Ranks>,
 }
 
+impl Iterations {
+    /// What passes over many vertices at once, where nobody asks for their ranks.
+    fn over(&self) -> Option<Over> {
+        (!self.plan.converge).then(Over::default)
+    }
+}
+
 impl Kernel for Iterations {
     const EXTRAS: Extras = Extras {
         barriers: true,
@@ -184,7 +197,7 @@ impl Kernel for Iterations {
         let mine = share(world.graph.vertices(), thread, world.threads);
         for _ in 0..self.plan.iterations {
             if self.plan.pull {
-                contribute(world, t, ranks, mine.clone()).await;
+                contribute(world, t, ranks, self.over(), mine.clone()).await;
             } else {
                 remember(world, t, ranks, mine.clone()).await;
             }
@@ -192,7 +205,7 @@ impl Kernel for Iterations {
                 world.barrier(t, 0x500).await;
             }
             if self.plan.pull {
-                pull(world, t, ranks, thread, mine.clone()).await;
+                pull(world, t, ranks, self.over(), thread, mine.clone()).await;
             } else {
                 push(world, t, ranks, mine.clone()).await;
                 if together {
@@ -344,11 +357,19 @@ async fn contribute<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
     ranks: &Ranks,
+    mut over: Option<Over>,
     mine: std::ops::Range<u64>,
 ) {
     let memory = world.memory();
-    let end = mine.end;
-    for v in mine {
+    let std::ops::Range { start: mut v, end } = mine;
+    while v < end {
+        if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+            let count = over.contribute(world, t, v..end);
+            v += count;
+            if count > 0 {
+                continue;
+            }
+        }
         let vertex = memory.find(t, 0x300, v as u32, NONE, true);
         let (pr, at) = memory.field(vertex, PR);
         let score = t.load(0x310, 1, pr, 4, [at, NONE]);
@@ -358,9 +379,10 @@ async fn contribute<L: Layout>(
         let (to, to_at) = memory.field(vertex, OLD);
         t.store(0x32f, 1, to, 4, to_at, part);
         t.branch(0x338, 0x310, 2, v + 1 < end, [NONE; 2]);
-        let degree = world.graph.row(v as u32).degree.max(1);
+        let degree = world.graph.degree(v as u32).max(1);
         let part = rank_of(&ranks.pr, v as u32) / degree as f32;
         ranks.old[v as usize].store(part.to_bits(), Relaxed);
+        v += 1;
         if t.full() {
             t.pause().await;
         }
@@ -372,19 +394,35 @@ async fn pull<L: Layout>(
     world: &World<L>,
     t: &mut Thread,
     ranks: &Ranks,
+    mut over: Option<Over>,
     thread: u32,
     mine: std::ops::Range<u64>,
 ) {
     let (memory, graph) = (world.memory(), &world.graph);
     let base = ((1.0 - DAMP) / graph.vertices() as f64) as f32;
-    let end = mine.end;
+    let std::ops::Range { start: mut u, end } = mine;
     let (mut error, mut errors) = (0f64, NONE);
-    for u in mine {
+    while u < end {
+        if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+            let count = over.pull(world, t, u..end);
+            u += count;
+            if count > 0 {
+                errors = t.earlier(BACK);
+                continue;
+            }
+        }
         let vertex = memory.find(t, 0x360, u as u32, NONE, true);
         let mut incoming = 0f32;
         let mut sum = NONE;
         let mut edges = memory.edges(t, 0x370, 0x3d8, graph, vertex);
         while let Some(present) = &mut edges {
+            if let Some(over) = over.as_mut().filter(|_| t.passes(0x300)) {
+                let count = over.edges(world, t, present);
+                if count > 0 {
+                    memory.leap(present, count);
+                    sum = t.earlier(BACK);
+                }
+            }
             let (from, id) = memory.target(t, 0x398, graph, present);
             let found = memory.find(t, 0x39c, from, id, true);
             let (at, by) = memory.field(found, OLD);
@@ -411,6 +449,7 @@ async fn pull<L: Layout>(
         let after = base + DAMP as f32 * incoming;
         ranks.pr[u as usize].store(after.to_bits(), Relaxed);
         error += f64::from((after - before).abs());
+        u += 1;
         if t.full() {
             t.pause().await;
         }

@@ -1,6 +1,8 @@
 //! Compressed sparse rows as in GAP: an array of 8-byte row starts, one of
 //! 4-byte neighbours (with a weight 8 bytes), and one for each property.
 
+use std::ops::Range;
+
 use super::{Field, Layout, Properties, Vertex};
 use crate::graph::source::{Graph, Order, Row};
 use crate::heap::Heap;
@@ -27,6 +29,26 @@ pub struct Edges {
 
 fn edge_bytes(properties: &Properties) -> u64 {
     if properties.weights { 8 } else { 4 }
+}
+
+/// Addresses of what belongs to a stretch of vertices or edges.
+impl Csr {
+    /// Row starts of `vertices` and the end of the last row.
+    pub fn rows_of(&self, vertices: Range<u64>) -> Range<u64> {
+        self.offsets + 8 * vertices.start..self.offsets + 8 * (vertices.end + 1)
+    }
+
+    /// Neighbours, of the edges at these places among all.
+    pub fn edges_of(&self, edges: Range<u64>) -> Range<u64> {
+        let at = |edge: u64| self.neighbours + self.edge_bytes * edge;
+        at(edges.start)..at(edges.end)
+    }
+
+    /// Property `field` of `vertices`.
+    pub fn field_of(&self, field: usize, vertices: Range<u64>) -> Range<u64> {
+        let (at, bytes) = self.fields[field];
+        at + bytes * vertices.start..at + bytes * vertices.end
+    }
 }
 
 impl Layout for Csr {
@@ -155,6 +177,18 @@ impl Layout for Csr {
         let bounds = [edges.start.plus(1 + edges.i), edges.end];
         t.branch(pc + 7, again, 3, more, bounds);
         more
+    }
+
+    fn csr(&self) -> Option<&Csr> {
+        Some(self)
+    }
+
+    fn left(&self, edges: &Edges) -> Option<Range<u64>> {
+        Some(edges.row.start + edges.i..edges.row.start + edges.row.degree)
+    }
+
+    fn leap(&self, edges: &mut Edges, count: u64) {
+        edges.i += count;
     }
 
     #[inline(always)]

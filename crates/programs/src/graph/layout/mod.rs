@@ -8,6 +8,8 @@ mod load;
 mod open_g;
 mod runs;
 
+use std::ops::Range;
+
 use super::source::{Graph, Order};
 use crate::heap::Heap;
 use crate::thread::{Thread, Value};
@@ -112,6 +114,19 @@ pub trait Layout: Sized + Send + Sync + 'static {
         pointer: u64,
         edges: &mut Self::Edges,
     ) -> bool;
+
+    /// The layout as arrays, if it is that.
+    fn csr(&self) -> Option<&Csr> {
+        None
+    }
+
+    /// The places of the present edge and of those after it in its row, where edges lie side by side.
+    fn left(&self, _: &Self::Edges) -> Option<Range<u64>> {
+        None
+    }
+
+    /// Goes on by so many edges, fewer than are [`left`](Self::left), without a look at them.
+    fn leap(&self, _: &mut Self::Edges, _: u64) {}
 
     /// Where the neighbours of `vertex` lie side by side, 4 bytes each, if they do.
     fn row_at(&self, _: &Graph, _: Vertex) -> Option<u64> {

@@ -100,6 +100,15 @@ impl Generated {
         (self.expected[original.count_ones() as usize] + coin) >> FRACTION
     }
 
+    /// Number of edges in the row of `vertex`.
+    #[inline]
+    pub fn degree(&self, vertex: u32) -> u64 {
+        match self.model {
+            Model::Uniform => self.degree,
+            Model::Kronecker => self.kronecker_degree(self.rename.original(vertex)),
+        }
+    }
+
     /// The row of `vertex`.
     #[inline]
     pub fn row(&self, vertex: u32) -> Row {

@@ -81,6 +81,15 @@ impl Graph {
         }
     }
 
+    /// Number of edges in the row of `vertex`.
+    #[inline]
+    pub fn degree(&self, vertex: u32) -> u64 {
+        match self {
+            Graph::Generated(g) => g.degree(vertex),
+            Graph::Held(g) => g.neighbours(vertex).len() as u64,
+        }
+    }
+
     /// The sorted neighbours of `vertex`, of a graph that is held.
     #[inline]
     pub fn sorted(&self, vertex: u32) -> Option<&[u32]> {

@@ -457,10 +457,8 @@ mod tests {
                             end(&mut condenser, &mut block, more());
                             open = 0;
                         }
-                        condenser.pass(op);
-                        condenser.passed.requests += u64::from(op.flags != 0);
+                        asks |= condenser.pass_all(std::slice::from_ref(op));
                         open += 1;
-                        asks |= op.kind == Kind::Ask;
                         if open == BATCH_OPS && op.kind != Kind::Ask {
                             end(&mut condenser, &mut block, more());
                             open = 0;

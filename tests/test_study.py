@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from pagewalk import native, options
 from pagewalk.config import variant
 from pagewalk.errors import UserError
+from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import Run, keys
+from pagewalk.studies.command import told
 from pagewalk.studies.point import Point
 from pagewalk.studies.study import Study, read, study
 
@@ -364,6 +367,24 @@ def test_ten_thousand_points_share_what_is_equal() -> None:
     assert len(found) == 10_000
     assert len({id(point.run.program) for point in found}) == 100
     assert len({id(point.run.design) for point in found}) == 20
+
+
+def test_what_a_study_would_take(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    # Two spellings of one configuration are one run; one that cannot be is not there.
+    walkers = resolved(runs()[0], tmp_path)["mmu"]["walkers"]
+    asked = made(designs=["radix", f"radix[{WALKERS}={walkers}]"], size="16MiB", vary=["cores=0,1"])
+    plan = told(asked, cache, 2)
+    assert (plan.points, plan.runs, plan.missing, len(plan.wrong)) == (4, 3, 1, 2)
+    out = io.StringIO()
+    plan.show(out)
+    assert "of which 0 are there" in out.getvalue()
+    assert "cannot run: " in out.getvalue()
+    again = told(asked, cache, 1)
+    assert again.seconds >= plan.seconds
+    larger = told(made(designs=["radix"], size="64GiB", instructions="1G"), cache, 1)
+    assert larger.memory > plan.memory
+    assert larger.seconds > plan.seconds
 
 
 def test_samples_are_of_a_precision() -> None:

@@ -167,26 +167,30 @@ def _of_parameter(kind: Column, text: object, at: str) -> Value:
     """A value of a program's parameter: a number where it is written as one."""
     if isinstance(text, bool):
         return "yes" if text else "no"
-    if isinstance(text, (int, float)):
+    if isinstance(text, float):
         return text
+    if isinstance(text, int):
+        return text if abs(text) < _LARGEST else str(text)
     if not isinstance(text, str):
         raise UserError(f"{at}: {shown(text)} is not possible; expected a text or a number")
     if kind.unit == "bytes":
         with suppress(UserError):
             return parse_bytes(text, at)
     if _WHOLE.fullmatch(text):
-        return int(text)
+        return int(text) if int(text) < _LARGEST else text
     return float(text) if _FRACTION.fullmatch(text) else text
 
 
 _POSITIVE = ("threads", "instructions", "requests")
-_WHOLE = re.compile(r"0|[1-9]\d{0,17}")
+_LARGEST = 2**63
+"""Numbers of a table's columns lie below it."""
+_WHOLE = re.compile(r"0|[1-9]\d{0,18}")
 _FRACTION = re.compile(r"(?:0|[1-9]\d*)\.\d+")
 
 
 def _of_key(kind: Column, text: object, at: str) -> Value:
     """A value of a configuration key; a list or a table as TOML writes it."""
-    value = _toml(text) if isinstance(text, str) else text
+    value: Any = _toml(text) if isinstance(text, str) else text
     expected = (key_of(kind.name) or {})["expected"]
     if kind.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -195,13 +199,14 @@ def _of_key(kind: Column, text: object, at: str) -> Value:
             return text if isinstance(text, str) else toml(value, at)
         choices = re.findall(r'"([^"]*)"', expected) if expected.startswith("one of") else []
         if value in choices:
-            return value
+            return str(value)
         near = native.nearest(value, choices)
         hint = f"; did you mean '{near}'?" if near else ""
         raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}{hint}")
-    if isinstance(value, bool) is not (kind.kind is bool) or not isinstance(value, kind.kind):
+    wrong = isinstance(value, bool) is not (kind.kind is bool) or not isinstance(value, kind.kind)
+    if wrong or abs(value) >= _LARGEST:
         raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}")
-    return value
+    return kind.kind(value)
 
 
 def _toml(text: str) -> Any:

@@ -183,7 +183,8 @@ class Plan:
         names(table)
         words(table)
         table.add_row("points", str(self.points))
-        table.add_row("runs", f"{self.runs}, of which {self.runs - self.missing} are there")
+        there = self.runs - self.missing - len(self.wrong)
+        table.add_row("runs", f"{self.runs}, of which {there} are there")
         table.add_row("time", f"about {duration(self.seconds)}, before anything is measured")
         table.add_row("memory", f"about {size(self.memory)} for the largest that run together")
         table.add_row("disk", f"about {size(self.disk)}")
@@ -240,7 +241,8 @@ def from_options(
     asked = {} if file is None else said.given(Path(file))
     asked |= {name: value for name, value in given.items() if value is not None}
     if program is not None:
-        asked["trace"] = str(recorded(program, folder))
+        # In a list, since the folder's name may have a comma.
+        asked["trace"] = [str(recorded(program, folder))]
     study = said.study(asked, "" if file is None else file)
     kept = Cache(Path(cache) if cache else default_folder(), make=not dry)
     if dry:

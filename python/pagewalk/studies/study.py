@@ -327,7 +327,11 @@ class _Maker:
         known = (named, *own.items())
         if known not in self._designs:
             keys = {name: axes.setting(value) for name, value in own.items()}
-            base, changes = variant(named)[0], {**self._changes[named], **keys}
+            # In one order, so that what is said in another way is the same run.
+            base, changes = (
+                variant(named)[0],
+                dict(sorted({**self._changes[named], **keys}.items())),
+            )
             self._designs[known] = Design(self._label(base, changes), base, changes)
         return self._designs[known]
 

@@ -117,13 +117,15 @@ class _Stream:
 class Waiting:
     """Runs that nobody simulates yet, by stream; the longest stream comes first.
 
+    But for one of each program before all others, by which it is known how long the rest takes.
+
     A sampled run is alone: of several together, the least sure says how many samples all have.
     """
 
     def __init__(self, runs: Iterable[Run], pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
         self._streams: dict[str, _Stream] = {}
-        self._first: list[tuple[float, int, str]] = []
+        self._first: list[tuple[bool, float, int, str]] = []
         self._alone: deque[Run] = deque()
         self._by_workload: dict[str, float] = {}
         rows: dict[tuple[str, str], Row] = {}
@@ -134,14 +136,20 @@ class Waiting:
             stream = self._streams.setdefault(name, _Stream())
             stream.rows.append(row)
             stream.seconds += sum(run.seconds for run in row)
-        for name, stream in self._streams.items():
+        longest = sorted(self._streams.items(), key=lambda one: -one[1].seconds)
+        measured: set[str] = set()
+        for name, stream in longest:
             # What runs on the same machines stands together.
             stream.rows = deque(sorted(stream.rows, key=_machines))
-            self._push(name, stream)
+            workload = stream.rows[0][0].program.workload
+            self._push(name, stream, soon=workload not in measured)
+            measured.add(workload)
 
-    def _push(self, name: str, stream: _Stream) -> None:
+    def _push(self, name: str, stream: _Stream, *, soon: bool = False) -> None:
+        """Puts a stream in its place; the first of each program is `soon`, to be measured."""
         start = stream.rows[0][0].program.start
-        heapq.heappush(self._first, (-(start + stream.seconds), len(self._first), name))
+        rank = (not soon, -(start + stream.seconds))
+        heapq.heappush(self._first, (*rank, len(self._first), name))
 
     def _count(self, run: Run, sign: int) -> None:
         kind = run.program.workload
@@ -166,7 +174,7 @@ class Waiting:
         if self._alone:
             runs = [self._alone.popleft()]
         else:
-            _, _, name = heapq.heappop(self._first)
+            *_, name = heapq.heappop(self._first)
             stream = self._streams[name]
             runs = self._cut(stream)
             stream.seconds -= sum(run.seconds for run in runs)

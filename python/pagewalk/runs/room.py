@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
@@ -344,10 +345,16 @@ class _Room:
         if told and not self._pace.measured:
             planned = sum(job.share * job.batch.seconds for job in told)
             waiting *= sum(job.gone(now) for job in told) / planned
-        running = [job.left(now, self._pace) for job in jobs]
-        left = waiting + sum(running)
+        # Each of the slots, with what runs in it and what is next.
+        slots = [job.left(now, self._pace) for job in jobs if job.start is not None]
+        slots += [0.0] * (self._place.slots - len(slots))
+        heapq.heapify(slots)
+        for job in jobs:
+            if job.start is None:
+                heapq.heapreplace(slots, slots[0] + self._pace.seconds(job.batch))
+        left = waiting + sum(slots)
         done = self._done + elapsed
         share = done / (done + left) if done + left > 0 else 1.0
         if not (told or self._pace.measured):
             return share, None
-        return share, max([left / self._place.slots, *running])
+        return share, max(left / self._place.slots, *slots)

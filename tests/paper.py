@@ -49,6 +49,24 @@ size = "4GiB"
 """A `paper.toml` of two figures."""
 
 
+SIZES = """
+from pagewalk.reproduce import Figure, Row
+
+class Sizes(Figure):
+    title = "Sizes"
+    place = "figure 1"
+
+    def runs(self, paper):
+        return paper.cross(["small"], ["A", "B"]) | paper.cross(["large"], ["A"], timing=True)
+
+    def rows(self, paper, results):
+        return [
+            Row(app, design, results(run).get("page_table_bytes"), failed=results(run).why)
+            for (app, design), run in self.runs(paper).items()
+        ]
+"""
+
+
 def made(place: Path, files: dict[str, str]) -> Path:
     """The folder of a paper, of these files."""
     folder = place / "paper"
@@ -56,6 +74,12 @@ def made(place: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).write_text(text)
     return folder
+
+
+def small_paper(place: Path, instructions: str = "2K") -> Path:
+    """The folder of a paper of three runs, one of which takes so many instructions."""
+    paper = PAPER.replace(', "times"', "").replace('"40K"', f'"{instructions}"')
+    return made(place, {"paper.toml": paper, "sizes.py": SIZES})
 
 
 def arguments(folder: Path, *more: str) -> list[str]:

@@ -23,6 +23,7 @@ from pagewalk.runs.cache import Cache
 from pagewalk.runs.cluster import Asked, Cluster, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.runs.task import Workers
+from paper import arguments, small_paper
 
 Json = dict[str, Any]
 
@@ -150,6 +151,23 @@ def test_results_are_those_of_this_host(dask: Dask) -> None:
     order = ["design", "seed"]
     there, ours = (rows(dask, name).sort(order).drop("host_seconds") for name in ("study", "here"))
     assert there.equals(ours)
+
+
+def test_a_paper_is_reproduced_on_a_cluster(dask: Dask, tmp_path: Path) -> None:
+    dask.worker()
+    folder = small_paper(tmp_path)
+    command = [sys.executable, "-m", "pagewalk", *arguments(folder)]
+    answer = run([*command, "--cluster", dask.address])
+    assert answer.returncode == 0, answer.stderr
+    results = folder.parent / "out" / "results.csv"
+    there = results.read_bytes()
+    assert len(finished(dask)) == 3
+    # Here, with nothing kept.
+    for kept in (dask.folder / "cache").glob("*/*.json.gz"):
+        kept.unlink()
+    answer = run(command)
+    assert "3 runs to simulate" in answer.stderr
+    assert results.read_bytes() == there
 
 
 def test_a_worker_that_dies_loses_nothing(dask: Dask) -> None:

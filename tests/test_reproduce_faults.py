@@ -19,29 +19,7 @@ import pytest
 from asking import Invoke
 from pagewalk import scratch
 from pagewalk.runs.cache import Cache
-from paper import PAPER, arguments, finished, made, reproduce
-
-SIZES = """
-from pagewalk.reproduce import Figure, Row
-
-class Sizes(Figure):
-    title = "Sizes"
-    place = "figure 1"
-
-    def runs(self, paper):
-        return paper.cross(["small"], ["A", "B"]) | paper.cross(["large"], ["A"], timing=True)
-
-    def rows(self, paper, results):
-        return [
-            Row(app, design, results(run).get("page_table_bytes"), failed=results(run).why)
-            for (app, design), run in self.runs(paper).items()
-        ]
-"""
-
-
-def _paper(place: Path, instructions: str = "2K") -> Path:
-    paper = PAPER.replace(', "times"', "").replace('"40K"', f'"{instructions}"')
-    return made(place, {"paper.toml": paper, "sizes.py": SIZES})
+from paper import arguments, finished, reproduce, small_paper
 
 
 def _packed(data: Any) -> bytes:
@@ -60,7 +38,7 @@ def _without(data: dict[str, Any], *path: str) -> dict[str, Any]:
 def test_what_is_damaged_counts_as_not_there_and_is_said_once(
     tmp_path: Path, invoke: Invoke
 ) -> None:
-    folder = _paper(tmp_path)
+    folder = small_paper(tmp_path)
     assert reproduce(invoke, folder)[0] == 0
     first, second, third = finished(folder)
     before = (tmp_path / "out" / "results.csv").read_bytes()
@@ -163,7 +141,7 @@ def _gone(folder: Path) -> bool:
 def test_a_signal_leaves_finished_runs_and_nothing_else(
     tmp_path: Path, number: signal.Signals, said: str
 ) -> None:
-    folder = _paper(tmp_path, "20G")
+    folder = small_paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
     process = _started(folder, place)
@@ -182,7 +160,7 @@ def test_a_signal_leaves_finished_runs_and_nothing_else(
 def test_what_a_kill_has_left_goes_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = _paper(tmp_path, "20G")
+    folder = small_paper(tmp_path, "20G")
     place = tmp_path / "scratch"
     place.mkdir()
     process = _started(folder, place)
@@ -202,7 +180,7 @@ def test_what_a_kill_has_left_goes_at_the_next_start(
 
 
 def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
-    folder = _paper(tmp_path)
+    folder = small_paper(tmp_path)
     most = 3000  # A design's file fits, a result does not.
     answer = subprocess.run(
         [sys.executable, "-m", "pagewalk", *arguments(folder, "--json", "-")],
@@ -230,7 +208,7 @@ def test_a_full_disk_loses_no_result(tmp_path: Path) -> None:
 def test_a_worker_that_dies_in_a_message_is_told(
     tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = _paper(tmp_path)
+    folder = small_paper(tmp_path)
     worker = tmp_path / "worker"
     worker.write_text("#!/bin/sh\nprintf '{\"don'\nexit 3\n")
     worker.chmod(0o755)
@@ -241,7 +219,7 @@ def test_a_worker_that_dies_in_a_message_is_told(
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, invoke: Invoke) -> None:
-    folder = _paper(tmp_path)
+    folder = small_paper(tmp_path)
     (tmp_path / "cache").write_text("a file")
     status, _, err = reproduce(invoke, folder)
     assert status == 1

@@ -31,6 +31,7 @@ OTHERS = {
     **dict.fromkeys(("--num-indices-per-lookup", "--num-indices-per-lookup-fixed"), "DLRM"),
     **dict.fromkeys(("--release", "--test", "--bench", "--nocapture"), "cargo"),
     **dict.fromkeys(("--memory-scope", "--memory-oper", "--memory-access-mode"), "sysbench"),
+    **dict.fromkeys(("--nthreads", "--resources"), "Dask"),
     **dict.fromkeys(("--help", "--version"), "everything"),
 }
 """Options of other programs that are named, and whose they are."""

@@ -28,7 +28,7 @@ fn processor_seconds() -> f64 {
 }
 
 fn main() {
-    // `cargo bench -p pagewalk-programs --bench pass -- NAME [MILLIONS] [PARAMETER=VALUE...]`
+    // `cargo bench -p pagewalk-programs --bench pass -- NAME [lines] [MILLIONS] [PARAMETER=VALUE...]`
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))
@@ -39,6 +39,7 @@ fn main() {
         .filter_map(|a| a.split_once('='))
         .map(|(key, value)| (key.to_string(), value.to_string()))
         .collect();
+    let lines = arguments.iter().any(|a| a == "lines");
     for name in NAMES {
         if arguments
             .first()
@@ -56,7 +57,12 @@ fn main() {
         let mut begun = processor_seconds();
         while passed < FEW + many {
             let before = passed;
-            program.pass(FEW + many - passed, u64::MAX);
+            let left = FEW + many - passed;
+            if lines {
+                program.follow(left, u64::MAX);
+            } else {
+                program.pass(left, u64::MAX);
+            }
             let end = program.fill(0, &mut batch).unwrap();
             passed += batch.passed.instructions;
             digest.write_u64(batch.passed.ops);

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import pagewalk
 from asking import Invoke, refused, told
+from pagewalk import _native, native
 
 
 def test_samples_say_between_which_ends_a_number_lies(invoke: Invoke) -> None:
@@ -53,3 +58,72 @@ def test_a_result_has_the_interval_of_each_number() -> None:
     assert found.warming is not None and set(found.warming.unknown) > {"l3", "tlb_l2"}
     assert "cycles" not in found.metrics, "a sum is none of the whole run"
     assert found.speedup is None
+
+
+def recorded(folder: Path) -> str:
+    """A recording of 3 million instructions."""
+    path = folder / "gups.pwt"
+    source = {"workload": {"name": "gups", "size": "16MiB"}}
+    native.record({"source": source, "instructions": 3_000_000}, str(path))
+    return str(path)
+
+
+def counted(trace: str, jobs: int, **more: Any) -> Any:
+    """What samples of a recording count, without what is of the host."""
+    options: dict[str, Any] = {"sample": "2K/40K:10K+5K", "warmup": 0, "instructions": "2.4M"}
+    result = pagewalk.compare(
+        trace=trace,
+        designs=["radix", "thp"],
+        jobs=jobs,
+        progress=False,
+        **options | {"skip": "100K"} | more,
+    )
+    found = json.loads(result.to_json())
+    del found["host"]
+    return found
+
+
+def test_samples_of_a_recording_count_the_same_on_one_core_and_on_several(tmp_path: Path) -> None:
+    trace = recorded(tmp_path)
+    one, many = (counted(trace, jobs) for jobs in (1, 8))
+    assert one == many
+    whole = counted(trace, 2, sample=None)
+    for sampled, all_of_it in zip(one["designs"], whole["designs"], strict=True):
+        assert sampled["sampling"]["samples"] == 60
+        assert sampled["since_boot"] == all_of_it["since_boot"], "each page is mapped once"
+        metrics = {m["name"]: m["value"] for m in sampled["summary"]}
+        assert 60 * 2000 <= metrics["instructions"] < 60 * 2100
+    # What warms up is passed over but before the first sample.
+    assert counted(trace, 1, warmup="100K", skip=0) == counted(trace, 8, warmup="100K", skip=0)
+
+
+def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Path) -> None:
+    trace = recorded(tmp_path)
+    spec = {
+        "designs": ["radix"],
+        "machine": "revelator-table1",
+        "source": {"trace": {"path": trace}},
+        "limits": {
+            "sample": {
+                "length": 2000,
+                "period": 40_000,
+                "warming": {"followed": 10_000, "warmed": 5000},
+            }
+        },
+        "host_threads": 2,
+    }
+    found = json.loads(_native.run(json.dumps(spec), lambda _: False))
+    assert found["partial"] and found["designs"][0]["status"] == "partial"
+    assert found["designs"][0]["message"] == "stopped before the end"
+
+
+def test_a_damaged_recording_is_told_whoever_reads_it(tmp_path: Path) -> None:
+    trace = Path(recorded(tmp_path))
+    data = bytearray(trace.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    trace.write_bytes(bytes(data))
+    one, many = (counted(str(trace), jobs) for jobs in (1, 8))
+    assert one == many and one["partial"]
+    for design in one["designs"]:
+        assert design["status"] == "program_error"
+        assert "the checksum of a block does not match" in design["message"]

@@ -14,6 +14,7 @@ mod options;
 mod os_text;
 mod perfetto;
 mod plan;
+mod portions;
 mod precise;
 mod regions;
 mod results;
@@ -28,7 +29,7 @@ mod work;
 ///
 /// Messages, speed and new options change nothing here. `tests/model.json` has results of this
 /// version, and a test notices those that differ.
-pub const MODEL_VERSION: u32 = 1;
+pub const MODEL_VERSION: u32 = 2;
 
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,

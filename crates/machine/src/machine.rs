@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::estimate::{UNKNOWN, UnknownOf};
 use crate::measure::{Measured, Snapshot};
 use crate::options::{Design, Options};
-use crate::plan::Plan;
+use crate::plan::{Plan, Portion};
 use crate::thread::{Process, Thread};
 use crate::work::Work;
 
@@ -131,6 +131,8 @@ pub(crate) struct Machine {
     pub(crate) simulated: u64,
     /// Milli-cycles an instruction of the last sample: the clock between samples.
     cpi_milli: u64,
+    /// When each core began what says that rate and is not measured, and the instructions then.
+    rated: Option<(Vec<Cycle>, u64)>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) roi_seen: bool,
     /// Items to take before [`Pause::Turn`].
@@ -150,11 +152,17 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Builds the machine of `design` for a program with `facts`.
+    /// Builds the machine of `design` for a program with `facts`, which simulates a `portion` of
+    /// its samples.
     ///
     /// # Errors
     /// A component refuses its configuration: a sentence with the key.
-    pub(crate) fn new(design: &Design, options: &Options, facts: &Facts) -> Result<Self, String> {
+    pub(crate) fn new(
+        design: &Design,
+        options: &Options,
+        facts: &Facts,
+        portion: Portion,
+    ) -> Result<Self, String> {
         let (config, limits, seed) = (&design.config, options.limits, options.seed);
         config.validate()?;
         limits.validate()?;
@@ -203,7 +211,7 @@ impl Machine {
         let plan = match &options.regions {
             _ if !parts.list.is_empty() => Plan::of_mix(limits)?,
             Some(regions) => Plan::of_regions(regions, facts.request.is_none()),
-            None => Plan::new(limits, facts.request.is_none(), seed),
+            None => Plan::of_portion(limits, facts.request.is_none(), seed, portion),
         };
         let mut shared = Shared::new(&config.memory, config.cores, config.frequency_ghz)?;
         if config.engine.is_some() {
@@ -251,6 +259,7 @@ impl Machine {
             executed: Work::default(),
             simulated: 0,
             cpi_milli: 1000,
+            rated: None,
             outcome: None,
             roi_seen: false,
             turn: 0,

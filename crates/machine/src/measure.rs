@@ -59,7 +59,8 @@ struct Open {
     number: u64,
 }
 
-fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
+/// Cycles of the core that took most.
+pub(crate) fn slowest(times: &[Cycle], before: &[Cycle]) -> Cycle {
     times
         .iter()
         .zip(before)
@@ -98,6 +99,19 @@ impl Measured {
             spreads: Some(Vec::new()),
             ..Measured::new(every, Some(1), cores)
         }
+    }
+
+    /// Goes on with what another machine has measured of a later part of the same run.
+    pub(crate) fn go_on(&mut self, later: Measured) {
+        if let Some(tree) = later.tree {
+            add(&mut self.tree, tree);
+        }
+        for (sum, cycles) in self.core_cycles.iter_mut().zip(later.core_cycles) {
+            *sum += cycles;
+        }
+        self.cycles += later.cycles;
+        self.work += later.work;
+        self.samples.extend(later.samples);
     }
 
     pub(crate) fn is_open(&self) -> bool {

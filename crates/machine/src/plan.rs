@@ -26,6 +26,8 @@ pub(crate) enum Phase {
     SampleWarm,
     /// Before a sample: timed, not measured.
     SampleLeadIn,
+    /// Timed as a sample for the rate at which the clock runs on, not measured.
+    SampleRate,
     /// A sample: timed and measured.
     SampleMeasure,
     /// Over.
@@ -39,7 +41,9 @@ impl Phase {
             Phase::UntilRoi | Phase::Skip => "skip",
             Phase::Warmup => "warm-up",
             Phase::Measure | Phase::SampleMeasure | Phase::SampleLeadIn => "measure",
-            Phase::SampleSkip | Phase::SampleFollow | Phase::SampleWarm => "between samples",
+            Phase::SampleSkip | Phase::SampleFollow | Phase::SampleWarm | Phase::SampleRate => {
+                "between samples"
+            }
             Phase::Done => "done",
         }
     }
@@ -77,6 +81,7 @@ impl Phase {
                 | Phase::SampleFollow
                 | Phase::SampleWarm
                 | Phase::SampleLeadIn
+                | Phase::SampleRate
                 | Phase::SampleMeasure
         )
     }
@@ -127,38 +132,71 @@ struct Samples {
     /// Instructions of the measured part before its present period, and before what comes now.
     period: u64,
     done: u64,
+    /// Samples that have a place, and at how many of them they end.
+    placed: u64,
+    end: Option<u64>,
     /// What comes now and then, the last one first.
     next: Vec<(Phase, u64)>,
 }
 
+/// Samples that are simulated for themselves, beside others: they are numbered from 0. A machine
+/// that begins with a later one passes over what comes before, at the rate of the first of all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Portion {
+    /// The first of them.
+    pub(crate) first: u64,
+    /// That after the last of them; `None`: all to the end of the measured part.
+    pub(crate) end: Option<u64>,
+}
+
 impl Samples {
-    fn new(sample: Sample, seed: u64) -> Self {
-        Samples {
+    fn new(sample: Sample, seed: u64, portion: Portion) -> Self {
+        let mut samples = Samples {
             sample,
             draws: rng(seed, "samples"),
             period: 0,
             done: 0,
+            placed: 0,
+            end: portion.end,
             next: Vec::new(),
+        };
+        if portion.first > 0 {
+            samples.lay_out();
+            samples.next[0].0 = Phase::SampleRate;
+            // Each lies where it does in a run of all.
+            while samples.placed < portion.first {
+                samples.place();
+            }
         }
+        samples
     }
 
-    /// The next part of the run and its length.
-    fn next(&mut self) -> (Phase, u64) {
+    /// The next part of the run and its length; nothing after the last sample.
+    fn next(&mut self) -> Option<(Phase, u64)> {
         loop {
             if self.next.is_empty() {
+                if self.end.is_some_and(|end| self.placed >= end) {
+                    return None;
+                }
                 self.lay_out();
             }
             if let Some((phase, length)) = self.next.pop()
                 && length > 0
             {
                 self.done += length;
-                return (phase, length);
+                return Some((phase, length));
             }
         }
     }
 
     /// Another sample, and what comes before it.
     fn lay_out(&mut self) {
+        let gap = self.place() - self.done;
+        self.next = stretches(gap, self.sample.length, self.sample.warming).to_vec();
+    }
+
+    /// Instructions of the measured part before another sample.
+    fn place(&mut self) -> u64 {
         let Sample {
             length,
             period,
@@ -178,9 +216,10 @@ impl Samples {
                 self.draws.random_range(first.min(last)..=last)
             }
         };
-        let gap = self.period + at - self.done;
-        self.next = stretches(gap, length, warming).to_vec();
+        let place = self.period + at;
         self.period += period;
+        self.placed += 1;
+        place
     }
 }
 
@@ -197,7 +236,7 @@ impl Layout {
     /// The next part of the run and its length; nothing when all places were visited.
     fn next(&mut self) -> Option<(Phase, u64)> {
         match self {
-            Layout::Periodic(samples) => Some(samples.next()),
+            Layout::Periodic(samples) => samples.next(),
             Layout::Places(places) => places.next(),
         }
     }
@@ -222,7 +261,21 @@ pub(crate) struct Plan {
 impl Plan {
     /// `regions`: each region of interest that ends is a request; samples lie where `seed` says.
     pub(crate) fn new(limits: Limits, regions: bool, seed: u64) -> Self {
-        let samples = limits.sample.map(|s| Samples::new(s, seed));
+        Plan::of_portion(limits, regions, seed, Portion::default())
+    }
+
+    /// The same, with some of the samples alone.
+    pub(crate) fn of_portion(
+        mut limits: Limits,
+        regions: bool,
+        seed: u64,
+        portion: Portion,
+    ) -> Self {
+        if portion.first > 0 {
+            // What warms up the first sample is far from the others.
+            limits.skip += std::mem::take(&mut limits.warmup);
+        }
+        let samples = limits.sample.map(|s| Samples::new(s, seed, portion));
         Plan::laid_out(limits, regions, samples.map(Layout::Periodic))
     }
 
@@ -308,6 +361,7 @@ impl Plan {
                 | Phase::SampleFollow
                 | Phase::SampleWarm
                 | Phase::SampleLeadIn
+                | Phase::SampleRate
                 | Phase::SampleMeasure => self.sample_part(),
                 Phase::Measure | Phase::Done => (Phase::Done, Work::FOREVER),
             };
@@ -409,7 +463,7 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Phase, Plan, Sample, Work};
+    use super::{Limits, Phase, Plan, Portion, Sample, Warming, Work};
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
         let mut plan = Plan::new(limits, false, 1);
@@ -565,6 +619,51 @@ mod tests {
             (Phase::SampleMeasure, 1000),
         ];
         assert_eq!(phases(l, 500, 1_000_000), [one, one].concat());
+    }
+
+    #[test]
+    fn samples_lie_in_the_same_places_whichever_machine_takes_them() {
+        let limits = Limits {
+            skip: 500,
+            warmup: 200,
+            sample: Some(Sample {
+                length: 1000,
+                period: 200_000,
+                warming: Some(Warming {
+                    followed: Some(3000),
+                    warmed: 2000,
+                }),
+            }),
+            instructions: Some(2_050_000),
+            ..Limits::default()
+        };
+        // Where each sample begins, and how much is passed over before the first of a portion.
+        let places = |portion| {
+            let mut plan = Plan::of_portion(limits, false, 7, portion);
+            let (mut at, mut found, mut rates) = (0, vec![], 0);
+            while plan.phase != Phase::Done {
+                if plan.phase == Phase::SampleMeasure {
+                    found.push((at, plan.left.instructions));
+                }
+                rates += u32::from(plan.phase == Phase::SampleRate);
+                let step = plan.left.instructions;
+                plan.advance(instructions(step));
+                at += step;
+            }
+            (found, at, rates)
+        };
+        let portion = |first, end| Portion { first, end };
+        let (all, end, rates) = places(Portion::default());
+        assert_eq!((end, rates, all.len() >= 10), (2_050_700, 0, true));
+        let (mut found, first_end, _) = places(portion(0, Some(4)));
+        assert_eq!(first_end, found[3].0 + 1000);
+        for (first, last) in [(4, Some(5)), (5, Some(9)), (9, None)] {
+            let (others, end, rates) = places(portion(first, last));
+            assert_eq!(rates, 1, "the first sample says how fast it passes over");
+            assert_eq!(end == 2_050_700, last.is_none());
+            found.extend(others);
+        }
+        assert_eq!(found, all);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::hub::{Changes, Hub, Passes, lock};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;
-use crate::plan::Plan;
+use crate::plan::{Plan, Portion};
 use crate::regions::Regions;
 use crate::results::{self, RunResult};
 
@@ -66,6 +66,41 @@ pub fn run(
     options: &Options,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, RunError> {
+    let start = Instant::now();
+    let host_threads = options
+        .host_threads
+        .unwrap_or_else(host_cores)
+        .clamp(1, designs.len());
+    let host = (host_threads, designs.len());
+    let pass = pass(
+        designs,
+        streams,
+        options,
+        (Portion::default(), host),
+        progress,
+    )?;
+    conclude(pass, designs, options, start, host_threads)
+}
+
+/// What is left of a program when its designs have run.
+pub(crate) struct Pass {
+    pub(crate) machines: Vec<Machine>,
+    /// The number of each machine's stream.
+    streams: Vec<usize>,
+    facts: Facts,
+    exit_status: Option<i32>,
+    unseen: Vec<String>,
+}
+
+/// Runs `portion` of the samples on so many host threads, while there are so many machines on the
+/// host.
+pub(crate) fn pass(
+    designs: &[Design],
+    streams: Vec<Stream>,
+    options: &Options,
+    (portion, (host_threads, machines)): (Portion, (usize, usize)),
+    progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Pass, RunError> {
     options.limits.validate().map_err(RunError::User)?;
     check(designs, &streams)?;
     let facts: Vec<Facts> = streams.iter().map(|s| s.program.facts()).collect();
@@ -83,19 +118,15 @@ pub fn run(
                 stream,
                 number,
                 machine: Mutex::new({
-                    let mut machine = build(&designs[design], &facts[stream], options)?;
+                    let mut machine = build(&designs[design], &facts[stream], options, portion)?;
                     let (config, name) = (&designs[design].config, &facts[stream].name);
-                    machine.room = room.and_then(|r| Room::of(config, name, r, designs.len()));
+                    machine.room = room.and_then(|r| Room::of(config, name, r, machines));
                     machine
                 }),
                 seen: Mutex::new((0, "start")),
             });
         }
     }
-    let host_threads = options
-        .host_threads
-        .unwrap_or_else(host_cores)
-        .clamp(1, designs.len());
     let changes = Arc::new(Changes::default());
     let hubs = streams.into_iter().map(|s| {
         let answers = s.designs.iter().any(|&d| designs[d].replies());
@@ -126,11 +157,10 @@ pub fn run(
     workers.run(host_threads, &mut |w| {
         progress(&w.progress(designs, total, start))
     })?;
-    let seconds = start.elapsed().as_secs_f64();
     let exit_status = workers.hubs[0].exit_status();
     let unseen = Unseen::sentences(&workers.hubs[0].unseen());
     let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();
-    let mut machines: Vec<Machine> = workers
+    let machines: Vec<Machine> = workers
         .lanes
         .into_iter()
         .map(|l| {
@@ -139,6 +169,30 @@ pub fn run(
                 .unwrap_or_else(PoisonError::into_inner)
         })
         .collect();
+    Ok(Pass {
+        machines,
+        streams,
+        facts: facts.into_iter().next().expect("a stream, as checked"),
+        exit_status,
+        unseen,
+    })
+}
+
+/// The result of what has run since `start`.
+pub(crate) fn conclude(
+    pass: Pass,
+    designs: &[Design],
+    options: &Options,
+    start: Instant,
+    host_threads: usize,
+) -> Result<RunResult, RunError> {
+    let Pass {
+        mut machines,
+        streams,
+        facts,
+        exit_status,
+        unseen,
+    } = pass;
     let lacking = |m: &Machine| match &m.outcome {
         Some(Outcome::HostMemory(why)) => Some(why.clone()),
         _ => None,
@@ -151,11 +205,11 @@ pub fn run(
         return Err(RunError::User(why[0].clone()));
     }
     let mut result = results::run_result(
-        &facts[0],
+        &facts,
         (exit_status, unseen),
         options,
         designs.iter().zip(&machines).zip(streams),
-        seconds,
+        start.elapsed().as_secs_f64(),
         host_threads,
     );
     if let Some(path) = &options.perfetto {
@@ -212,8 +266,13 @@ fn check(designs: &[Design], streams: &[Stream]) -> Result<(), RunError> {
 }
 
 /// The machine of a design for a program with `facts`.
-fn build(design: &Design, facts: &Facts, options: &Options) -> Result<Machine, RunError> {
-    let mut machine = Machine::new(design, options, facts)
+fn build(
+    design: &Design,
+    facts: &Facts,
+    options: &Options,
+    portion: Portion,
+) -> Result<Machine, RunError> {
+    let mut machine = Machine::new(design, options, facts, portion)
         .map_err(|e| RunError::User(format!("design {}: {e}", design.name)))?;
     if options.perfetto.is_some() {
         machine.record_walks(options.perfetto_walks.max(1));

@@ -15,6 +15,7 @@ use serde_json::Map;
 use crate::config::{ConfigError, DataDir, DesignName, label};
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::os_text::{self, OsText};
+use crate::portions;
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::run::{Progress, RunError, Stream, run};
@@ -434,7 +435,19 @@ impl Installation {
             says_requests(&program.facts(), spec)?;
             streams.push(Stream { program, designs });
         }
-        let mut result = run(&designs, streams, &spec.options(), progress)?;
+        let options = spec.options();
+        if let (SourceSpec::Trace { .. }, [only]) = (source, &streams[..])
+            && let Some(portions) = portions::portions(&designs, &options, &only.program.facts())
+        {
+            let (seed, all) = (spec.options.seed, &only.designs);
+            let again = || {
+                let program = self.open(source, seed)?;
+                let designs = all.clone();
+                Ok(vec![Stream { program, designs }])
+            };
+            return portions::run(&designs, &again, &options, &portions, progress);
+        }
+        let mut result = run(&designs, streams, &options, progress)?;
         if let SourceSpec::Mix { programs } = source {
             let on_each: Vec<&Design> = first_of_each(&designs).collect();
             let mut alone = vec![vec![None; programs.len()]; on_each.len()];

@@ -19,6 +19,7 @@ use crate::config::{Config, DataDir, Shipped, keys};
 use crate::energy::sources::{MODEL, MODEL_SOURCE, numbers};
 use crate::machine::Machine;
 use crate::options::{Design, Options};
+use crate::plan::Portion;
 use crate::summary::{metrics, program_metrics};
 
 /// One meaning of a name.
@@ -77,7 +78,7 @@ pub(crate) fn tree_of(config: Config) -> Result<Tree, String> {
         deterministic: true,
         ..Facts::default()
     };
-    Ok(Machine::new(&design, &Options::default(), &facts)?.tree())
+    Ok(Machine::new(&design, &Options::default(), &facts, Portion::default())?.tree())
 }
 
 /// Every statistic that a machine reports: path with `N` for a core or channel

@@ -3,6 +3,7 @@
 use pagewalk_stream::Lines;
 
 use super::{Machine, Outcome};
+use crate::measure::slowest;
 use crate::plan::{Needs, Phase};
 use crate::work::Work;
 
@@ -17,6 +18,7 @@ impl Machine {
         }
         match self.plan.phase {
             Phase::SampleSkip => self.pass_over(false),
+            Phase::SampleRate => self.rated = Some((self.times(), self.executed.instructions)),
             Phase::SampleFollow => self.lines.iter_mut().for_each(Lines::forget),
             _ => {}
         }
@@ -46,12 +48,19 @@ impl Machine {
         if self.plan.phase == Phase::SampleFollow {
             self.pass_over(true);
         }
+        let mut cpi = None;
+        if let Some((times, before)) = self.rated.take() {
+            let instructions = self.executed.instructions - before;
+            let cycles = slowest(&self.times(), &times);
+            cpi = (instructions > 0).then(|| cycles as f64 / instructions as f64);
+        }
         if self.measured.is_open() {
             self.settle_accounts();
             let now = self.snapshot();
-            if let Some(cpi) = self.measured.end(&now) {
-                self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
-            }
+            cpi = self.measured.end(&now);
+        }
+        if let Some(cpi) = cpi {
+            self.cpi_milli = (cpi * 1000.0).round().max(1.0) as u64;
         }
     }
 

@@ -127,3 +127,59 @@ def test_a_damaged_recording_is_told_whoever_reads_it(tmp_path: Path) -> None:
     for design in one["designs"]:
         assert design["status"] == "program_error"
         assert "the checksum of a block does not match" in design["message"]
+
+
+def looked_at(**more: Any) -> tuple[Any, Any]:
+    """The length that `auto` finds, and what is not known of the samples then."""
+    options: dict[str, Any] = {"workload": "gups", "size": "256MiB", "progress": False, "warmup": 0}
+    result = pagewalk.run(**options | {"instructions": "200M", "sample": "5K/50M:auto+20K"} | more)
+    sampling = result.designs[0].sampling
+    assert sampling is not None
+    return result.data["limits"]["sample"]["warming"]["followed"], sampling.warming
+
+
+SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}
+
+
+def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown() -> None:
+    short, unknown = looked_at(settings=SMALL)
+    # Twice 8,192 lines, one of each 100,000 instructions or more often.
+    assert short is not None and 65_536 <= short < 10_000_000
+    assert unknown is None or sum(unknown.unknown["l3"]) < 0.5
+    _, without = looked_at(settings=SMALL, sample="5K/50M:20K")
+    assert sum(without.unknown["l3"]) > 2, "which a sample without it is full of"
+    longer, _ = looked_at(settings=SMALL | {"memory.l3.size_kb": 1024})
+    assert longer >= 1.5 * short, "a cache of twice the size takes twice as much to fill"
+    assert looked_at(settings=SMALL)[0] == short
+
+
+def test_auto_follows_all_where_a_part_of_the_program_does_not_tell() -> None:
+    found, unknown = looked_at(instructions="3M", sample="5K/500K:auto+20K")
+    assert found is None and (unknown is None or unknown.unknown["l3"] == [0.0, 0.0])
+
+
+def test_a_report_says_what_came_before_each_sample(invoke: Invoke) -> None:
+    asked = "run --workload gups --size 16MiB --warmup 0 --instructions 1M --sample"
+    for warming, said in (
+        (
+            "10K+5K",
+            "the last 10.0 K instructions followed, then 5.00 K instructions warm everything",
+        ),
+        ("all+5K", "Before each sample all followed, then 5.00 K instructions"),
+        ("5K", "Before each sample 5.00 K instructions warm everything"),
+    ):
+        found = " ".join(told(invoke, *asked.split(), f"5K/100K:{warming}").split())
+        assert said in found, found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("run --sample 5K/100K:auto+5K -- /bin/true", "record it first"),
+        ("run --mix gups,bfs --sample 5K/100K:auto+5K", "looks at one program"),
+        ("run --workload gups --roi --sample 5K/100K:auto+5K", "no --roi"),
+        ("run --workload gups --sample 5K/100K:automatic+5K", "expected a count"),
+    ],
+)
+def test_where_auto_finds_nothing_it_says_so(invoke: Invoke, arguments: str, said: str) -> None:
+    assert said in refused(invoke, *arguments.split(), "--instructions", "1M")

@@ -69,12 +69,14 @@ def _warming(text: str, flag: str) -> Json:
     followed, plus, warmed = text.rpartition("+")
     if not warmed:
         raise UserError(
-            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K or "
-            "all+50K"
+            f"{flag}: '{text}' is not understood; expected [FOLLOWED+]WARMED, as 500K+50K, "
+            "auto+50K or all+50K"
         )
     parsed: Json = {"warmed": parse_count(warmed, flag)}
     if not plus:
         parsed["followed"] = 0
+    elif followed == "auto":
+        parsed["followed"] = followed
     elif followed != "all":
         parsed["followed"] = parse_count(followed, flag)
     return parsed

@@ -123,6 +123,14 @@ def _print_sampling(result: Result, out: Console) -> None:
             told.append(f"{_between(found.speedup)} times as fast as the first")
         name = f"{design.name}: " if several else ""
         out.print(Padding(line(name + ", ".join(told)), (0, 0, 0, 2)))
+    before = (result.data["limits"].get("sample") or {}).get("warming")
+    if before:
+        followed = before["followed"]
+        length = "all" if followed is None else f"the last {count(followed)} instructions"
+        warmed = f"{count(before['warmed'])} instructions warm everything"
+        before_it = warmed if followed == 0 else f"{length} followed, then {warmed}"
+        text = line(f"Before each sample {before_it}.", style="dim")
+        out.print(Padding(text, (0, 0, 0, 2)))
 
 
 def _print_regions(result: Result, out: Console) -> None:

@@ -18,6 +18,7 @@ mod portions;
 mod precise;
 mod regions;
 mod results;
+mod reuse;
 mod run;
 mod session;
 mod summary;

@@ -22,12 +22,44 @@ pub struct Sample {
 #[serde(deny_unknown_fields)]
 pub struct Warming {
     /// Instructions of which those lines alone warm caches and TLBs that were not used a moment
-    /// before; `None`: all since the last sample.
+    /// before.
     #[serde(default)]
-    pub followed: Option<u64>,
+    pub followed: Followed,
     /// Instructions right before the sample all of whose accesses and branches warm caches, TLBs
     /// and predictors.
     pub warmed: u64,
+}
+
+/// How many instructions; as JSON null, a number, or `"auto"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Followed {
+    /// All since the last sample.
+    #[default]
+    All,
+    /// So many.
+    Last(u64),
+    /// As many as the program shows to be enough: taken from a part of it before the run, whose
+    /// result has the number.
+    Auto(Auto),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Auto {
+    /// It.
+    Auto,
+}
+
+impl Followed {
+    /// Instructions at most; [`Followed::Auto`] has none yet, and is all.
+    pub fn most(self) -> u64 {
+        match self {
+            Followed::Last(n) => n,
+            Followed::All | Followed::Auto(_) => u64::MAX,
+        }
+    }
 }
 
 /// What is skipped, what warms and what is measured, in instructions or requests

@@ -114,7 +114,7 @@ pub(crate) fn stretches(gap: u64, length: u64, warming: Option<Warming>) -> [(Ph
     };
     let lead_in = take(warming.map_or(SAMPLE_LEAD_IN, |_| Warming::LEAD_IN));
     let warmed = take(warming.map_or(u64::MAX, |w| w.warmed));
-    let followed = take(warming.map_or(0, |w| w.followed.unwrap_or(u64::MAX)));
+    let followed = take(warming.map_or(0, |w| w.followed.most()));
     [
         (Phase::SampleMeasure, length),
         (Phase::SampleLeadIn, lead_in),
@@ -464,6 +464,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::{Limits, Phase, Plan, Portion, Sample, Warming, Work};
+    use crate::limits::Followed;
 
     fn phases(limits: Limits, step: u64, n: u64) -> Vec<(Phase, u64)> {
         let mut plan = Plan::new(limits, false, 1);
@@ -630,7 +631,7 @@ mod tests {
                 length: 1000,
                 period: 200_000,
                 warming: Some(Warming {
-                    followed: Some(3000),
+                    followed: Followed::Last(3000),
                     warmed: 2000,
                 }),
             }),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pagewalk_stream::Facts;
 
 use crate::hub::lock;
-use crate::limits::{Sample, Warming};
+use crate::limits::{Followed, Sample, Warming};
 use crate::machine::{Machine, Outcome};
 use crate::measure::Measured;
 use crate::options::{Design, Options};
@@ -38,7 +38,8 @@ pub(crate) fn portions(
     let Some(Sample {
         period,
         warming: Some(Warming {
-            followed: Some(_), ..
+            followed: Followed::Last(_),
+            ..
         }),
         ..
     }) = limits.sample

@@ -3,7 +3,7 @@
 use pagewalk_units::nearest;
 
 use crate::estimate::Interval;
-use crate::limits::{Sample, Warming};
+use crate::limits::{Followed, Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, RunResult};
 use crate::run::RunError;
@@ -65,7 +65,7 @@ pub(crate) fn run(
     }
     let length = limits.sample.map_or(LENGTH, |s| s.length);
     let warming = limits.sample.and_then(|s| s.warming).unwrap_or(Warming {
-        followed: None,
+        followed: Followed::All,
         warmed: WARMED,
     });
     // What a sample costs at the speed of simulation, about.

@@ -8,7 +8,7 @@ use pagewalk_structures::Unknown;
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::{self, SampleCounts, WarmingError};
-use crate::limits::{Limits, Warming};
+use crate::limits::{Followed, Limits, Warming};
 use crate::measure::Measured;
 use crate::options::Options;
 use crate::plan::{Phase, stretches};
@@ -48,7 +48,7 @@ pub struct Regions {
 /// As before samples whose precision is asked for.
 fn followed() -> Warming {
     Warming {
-        followed: None,
+        followed: Followed::All,
         warmed: WARMED,
     }
 }
@@ -69,6 +69,12 @@ impl Regions {
             roi,
             sample,
         } = options.limits;
+        if let Followed::Auto(_) = self.warming.followed {
+            return Err(
+                "--regions: auto is found for --sample; expected a length such as 16M, or all"
+                    .to_owned(),
+            );
+        }
         let others = [
             ("--sample", sample.is_some()),
             ("--precision", options.precision.is_some()),
@@ -329,7 +335,7 @@ mod tests {
 
     use super::{Region, Regions, Weighed, weigh};
     use crate::estimate::UnknownOf;
-    use crate::limits::{Limits, Sample, Warming};
+    use crate::limits::{Followed, Limits, Sample, Warming};
     use crate::measure::{Measured, Snapshot};
     use crate::options::{Options, Precision};
     use crate::plan::{Phase, Plan};
@@ -349,11 +355,11 @@ mod tests {
     }
 
     const ALL: Warming = Warming {
-        followed: None,
+        followed: Followed::All,
         warmed: 5000,
     };
     const SHORT: Warming = Warming {
-        followed: Some(2000),
+        followed: Followed::Last(2000),
         warmed: 5000,
     };
 

@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::config::{ConfigError, DataDir, DesignName, label};
+use crate::limits::Followed;
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::os_text::{self, OsText};
 use crate::portions;
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
+use crate::reuse;
 use crate::run::{Progress, RunError, Stream, run};
 
 /// Where programs come from.
@@ -410,10 +412,68 @@ impl Installation {
             }
             regions.validate(&spec.options).map_err(user)?;
         }
+        let spec = &self.with_length_of_warming(spec, progress)?;
         match &spec.options.precision {
             None => self.run_once(spec, progress),
             Some(wanted) => precise::run(spec, wanted, &mut |s| self.run_once(s, progress)),
         }
+    }
+
+    /// `spec` with a number where the length that is followed before samples is to be found.
+    fn with_length_of_warming(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunSpec, RunError> {
+        let mut found = spec.clone();
+        let sample = found.options.limits.sample.as_mut();
+        let Some(warming) = sample.and_then(|s| s.warming.as_mut()) else {
+            return Ok(found);
+        };
+        let Followed::Auto(_) = warming.followed else {
+            return Ok(found);
+        };
+        let limits = &spec.options.limits;
+        if limits.skip_requests > 0 || limits.warmup_requests > 0 || limits.roi {
+            return Err(user(
+                "--sample: auto looks at the program behind --skip and --warmup; expected these in instructions, and no --roi, or a length such as 16M",
+            ));
+        }
+        let source = match &spec.source {
+            Some(source @ (SourceSpec::Workload { .. } | SourceSpec::Trace { .. })) => source,
+            Some(SourceSpec::Program { .. }) => {
+                return Err(user(
+                    "--sample: auto looks at a part of the program before the run, and a live program would do that twice; record it first, or expected a length such as 16M",
+                ));
+            }
+            Some(SourceSpec::Mix { .. }) => {
+                return Err(user(
+                    "--sample: auto looks at one program, not at those of a mix side by side; expected a length such as 16M",
+                ));
+            }
+            None => return Ok(found),
+        };
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let start = Instant::now();
+        let mut next_report = start;
+        let mut go_on = |done, of| {
+            if Instant::now() < next_report {
+                return true;
+            }
+            next_report = Instant::now() + Duration::from_millis(200);
+            progress(&Progress {
+                design_instructions: Vec::new(),
+                done,
+                total: Some(of),
+                phase: "looking for reuse",
+                seconds: start.elapsed().as_secs_f64(),
+            })
+        };
+        let program = self.open(source, spec.options.seed)?;
+        let needed = reuse::needed(program, limits, &reuse::reaches(&designs), &mut go_on);
+        let needed = needed.map_err(|e| RunError::Failure(e.message))?;
+        warming.followed = needed.map_or(Followed::All, Followed::Last);
+        Ok(found)
     }
 
     fn run_once(
@@ -528,6 +588,13 @@ impl Installation {
         }
         if spec.options.regions.is_some() {
             return Err(RunError::User(NO_TRACE.to_owned()));
+        }
+        if let Some(sample) = &spec.options.limits.sample
+            && let Some(Followed::Auto(_)) = sample.warming.map(|w| w.followed)
+        {
+            return Err(user(
+                "--sample: auto looks at a part of the program before the run, and a program of your own is run once; expected a length such as 16M",
+            ));
         }
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let [designs_of_all] = &shares(&designs)[..] else {

@@ -121,7 +121,7 @@ impl Program for Recording {
 /// # Errors
 /// What the program or `visit` returns; a deterministic program whose threads all
 /// wait for each other.
-pub(super) fn drive(
+pub fn drive(
     program: &mut dyn Program,
     visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
 ) -> Result<(), ProgramError> {

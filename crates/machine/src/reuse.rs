@@ -1,0 +1,364 @@
+//! How many instructions before a sample have to be followed: those within which a program uses
+//! again what caches and TLBs still hold then.
+//!
+//! A part of the program is looked at without simulating it. Enough is what all but very few uses
+//! are a reuse within (Haskins and Skadron, ISPASS 2003; Eeckhout et al., The Computer Journal
+//! 2005), and what fills a structure: of anything used before that it holds nothing any more,
+//! however much is warmed. That is the length of which the mean footprint, which the times between
+//! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
+//! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
+
+use pagewalk_stream::{Batch, End, Lines, Program, ProgramError, ThreadId};
+use pagewalk_trace::drive;
+use pagewalk_units::{LINE_BYTES, LINE_SHIFT, PageSize};
+use std::collections::HashMap;
+
+use crate::limits::Limits;
+use crate::options::Design;
+
+/// Of the measured part, one in so many instructions is looked at.
+const SHARE: u64 = 10;
+/// Instructions that are looked at, at most; also where nobody knows how many there are.
+const MOST: u64 = 500_000_000;
+/// For 1000 instructions, uses of what was used last further back than what is warmed. At 200 cycles each, of an access to memory, they are four cycles.
+const LATE: f64 = 0.02;
+/// How many times what a structure holds fills it: of lines and pages at random a set of 16 ways
+/// then gets 32, and 1 of 500 sets fewer than 16.
+const FILLS: u64 = 2;
+/// log2 of how many lines there are for one that is looked at.
+const FEWER_LINES: u32 = 4;
+/// Likewise of 4 KB pages.
+const FEWER_PAGES: u32 = 2;
+
+/// Lengths in instructions are told apart by quarters of a power of two, from 65,536 on.
+const SHORTEST: u32 = 16;
+const LENGTHS: usize = 4 * (41 - SHORTEST as usize);
+
+/// The shortest length of each class but the first, which has all below the first of these.
+fn length(class: usize) -> u64 {
+    let power = SHORTEST + (class as u32 - 1) / 4;
+    (1 << power) + (((class as u64 - 1) % 4) << (power - 2))
+}
+
+fn class(instructions: u64) -> usize {
+    if instructions < 1 << SHORTEST {
+        return 0;
+    }
+    let power = instructions.ilog2();
+    let quarter = (instructions >> (power - 2)) & 3;
+    ((4 * (power - SHORTEST)) as usize + quarter as usize + 1).min(LENGTHS - 1)
+}
+
+/// Lines or pages, and how many of them fill the largest structure of any design.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reach {
+    /// log2 of bytes.
+    shift: u32,
+    /// Of so many (log2) one is looked at.
+    fewer: u32,
+    fill: u64,
+}
+
+/// What fills the caches and TLBs of `designs`.
+pub(crate) fn reaches(designs: &[Design]) -> Vec<Reach> {
+    let lines = |d: &Design| {
+        let (own, shared) = (&d.config.caches.l2, &d.config.memory.l3);
+        u64::from(own.size_kb.max(shared.size_kb)) * 1024 / LINE_BYTES
+    };
+    let pages = |size: PageSize| {
+        let arrays = designs.iter().flat_map(|d| {
+            let mmu = &d.config.mmu;
+            [&mmu.l1d, &mmu.l2, &mmu.l2i].into_iter().flatten()
+        });
+        let holding = arrays.filter(|(_, array)| array.page_sizes.contains(&size));
+        holding.map(|(_, array)| u64::from(array.entries)).max()
+    };
+    let lines = Reach {
+        shift: LINE_SHIFT,
+        fewer: FEWER_LINES,
+        fill: FILLS * designs.iter().map(lines).max().unwrap_or(0),
+    };
+    let of = |size: PageSize, fewer| {
+        let shift = size.bytes().trailing_zeros();
+        pages(size).map(|holds| Reach {
+            shift,
+            fewer,
+            fill: FILLS * holds,
+        })
+    };
+    let pages = [(PageSize::K4, FEWER_PAGES), (PageSize::M2, 0)];
+    std::iter::once(lines)
+        .chain(
+            pages
+                .into_iter()
+                .filter_map(|(size, fewer)| of(size, fewer)),
+        )
+        .collect()
+}
+
+/// Times between two things, by their class.
+struct Times {
+    counts: Vec<u64>,
+    sums: Vec<u64>,
+}
+
+impl Times {
+    fn new() -> Self {
+        Times {
+            counts: vec![0; LENGTHS],
+            sums: vec![0; LENGTHS],
+        }
+    }
+
+    fn add(&mut self, time: u64) {
+        let class = class(time);
+        self.counts[class] += 1;
+        self.sums[class] += time;
+    }
+
+    /// By how much all that are as long as a class of lengths are longer.
+    fn beyond(&self, class: usize) -> f64 {
+        let n: u64 = self.counts[class..].iter().sum();
+        let sum: u64 = self.sums[class..].iter().sum();
+        sum as f64 - n as f64 * length(class) as f64
+    }
+}
+
+/// When the lines or pages of a reach were used.
+struct Uses {
+    reach: Reach,
+    last: HashMap<u64, u64>,
+    /// Between two uses of one, from the start to its first use.
+    again: Times,
+    first: Times,
+    /// Of those the ones in the second half.
+    late: Vec<u64>,
+    late_first: u64,
+}
+
+impl Uses {
+    fn new(reach: Reach) -> Self {
+        Uses {
+            reach,
+            last: HashMap::new(),
+            again: Times::new(),
+            first: Times::new(),
+            late: vec![0; LENGTHS],
+            late_first: 0,
+        }
+    }
+
+    fn see(&mut self, address: u64, now: u64, half: u64) {
+        let unit = address >> self.reach.shift;
+        let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        if hash & ((1 << self.reach.fewer) - 1) != 0 {
+            return;
+        }
+        match self.last.insert(unit, now) {
+            Some(before) => {
+                self.again.add(now - before);
+                self.late[class(now - before)] += u64::from(now >= half);
+            }
+            None => {
+                self.first.add(now);
+                self.late_first += u64::from(now >= half);
+            }
+        }
+    }
+
+    /// The class of the length that has to be followed, of the `seen` instructions; nothing where
+    /// so few do not tell.
+    fn needed(&self, seen: u64) -> Option<usize> {
+        let mut to_the_end = Times::new();
+        for last in self.last.values() {
+            to_the_end.add(seen - last);
+        }
+        let scale = (1u64 << self.reach.fewer) as f64;
+        // Lengths of which each use in the second half can be told whether it lies within.
+        let lengths = || (1..LENGTHS).take_while(|c| length(*c) <= seen / 2);
+        let footprint = |class: usize| {
+            let parts = [&self.again, &self.first, &to_the_end];
+            let outside: f64 = parts.iter().map(|t| t.beyond(class)).sum();
+            let windows = (seen - length(class) + 1) as f64;
+            scale * (self.last.len() as f64 - outside / windows)
+        };
+        let full = lengths().find(|c| footprint(*c) >= self.reach.fill as f64);
+        let late = |class: usize| {
+            let again: u64 = self.late[class..].iter().sum();
+            scale * (again + self.late_first) as f64
+        };
+        let few = LATE / 1000.0 * (seen - seen / 2) as f64;
+        let enough = lengths().find(|c| late(*c) <= few);
+        [enough, full].into_iter().flatten().min()
+    }
+}
+
+/// A program of which `before` instructions are passed over and those behind are followed.
+struct Followed {
+    program: Box<dyn Program>,
+    before: u64,
+    done: u64,
+    follows: bool,
+}
+
+impl Program for Followed {
+    fn facts(&self) -> pagewalk_stream::Facts {
+        self.program.facts()
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        if !self.follows && self.done >= self.before {
+            self.program.follow(u64::MAX, u64::MAX);
+            self.follows = true;
+        }
+        let end = self.program.fill(thread, batch)?;
+        self.done += batch.instructions();
+        Ok(end)
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        self.program.answer(thread, reply);
+    }
+
+    fn gone(&mut self, thread: ThreadId) {
+        self.program.gone(thread);
+    }
+
+    fn wait(&mut self) {
+        self.program.wait();
+    }
+}
+
+/// How many instructions before each sample have to be followed so that caches and TLBs of these
+/// `reaches` are as they would be; nothing where a part of the program does not tell: all then.
+/// `go_on` is told how many instructions were looked at, and of how many.
+///
+/// # Errors
+/// What the program returns.
+pub(crate) fn needed(
+    mut program: Box<dyn Program>,
+    limits: &Limits,
+    reaches: &[Reach],
+    go_on: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Option<u64>, ProgramError> {
+    let before = limits.skip.saturating_add(limits.warmup);
+    let length_of_all = program.facts().instructions;
+    let rest = length_of_all.map(|n| n.saturating_sub(before));
+    let measured = [limits.instructions, rest].into_iter().flatten().min();
+    let wanted = measured.map_or(MOST, |n| (n / SHARE).min(MOST));
+    program.pass(before, u64::MAX);
+    let mut program = Followed {
+        program,
+        before,
+        done: 0,
+        follows: false,
+    };
+    let mut uses: Vec<Uses> = reaches.iter().map(|r| Uses::new(*r)).collect();
+    let (mut passed, mut seen) = (0, 0);
+    let mut lines = Lines::default();
+    drive(&mut program, &mut |_, batch, _| {
+        if passed < before {
+            passed += batch.instructions();
+            return Ok(go_on(0, wanted));
+        }
+        let mut see = |address: u64, now: u64| {
+            for one in &mut uses {
+                one.see(address, now, wanted / 2);
+            }
+        };
+        let touched = &batch.passed.touched;
+        for (n, &(address, access)) in touched.iter().enumerate() {
+            if lines.is_new(address, access) {
+                // Where in the stretch it is used does not matter to lengths that are many.
+                see(
+                    address,
+                    seen + batch.passed.instructions * n as u64 / touched.len() as u64,
+                );
+            }
+        }
+        seen += batch.passed.instructions;
+        for op in &batch.ops {
+            lines.pass(op, |address, _| see(address, seen));
+            seen += u64::from(op.insns);
+        }
+        Ok(seen < wanted && go_on(seen, wanted))
+    })?;
+    // A program that ended before, or was stopped, tells less.
+    if seen < wanted {
+        return Ok(None);
+    }
+    let classes: Option<Vec<usize>> = uses.iter().map(|u| u.needed(seen)).collect();
+    Ok(classes.map(|all| all.into_iter().max().map_or(0, length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LENGTHS, Reach, Uses, class, length};
+
+    #[test]
+    fn lengths_and_their_classes_agree() {
+        assert_eq!((class(0), class(65_535), class(65_536)), (0, 0, 1));
+        for c in 1..LENGTHS - 1 {
+            assert_eq!((class(length(c) - 1), class(length(c))), (c - 1, c));
+        }
+    }
+
+    /// `units` lines one after the other, again and again, one each 100 instructions.
+    fn cyclic(units: u64, fill: u64) -> Option<u64> {
+        let mut uses = Uses::new(Reach {
+            shift: 6,
+            fewer: 0,
+            fill,
+        });
+        let seen = 20_000_000;
+        for n in 0..seen / 100 {
+            uses.see((n % units) << 6, 100 * n, seen / 2);
+        }
+        uses.needed(seen).map(length)
+    }
+
+    /// Of a cycle all uses lie as far back as it is long.
+    #[test]
+    fn what_a_cycle_fits_into_is_warmed_by_one_round() {
+        let round = 100 * 5000;
+        let found = cyclic(5000, 8000).unwrap();
+        assert!(found > round && found <= round * 5 / 4, "{found}");
+    }
+
+    #[test]
+    fn what_a_cycle_does_not_fit_into_is_warmed_by_what_fills_it() {
+        let fills = 100 * 8000;
+        let found = cyclic(50_000, 8000).unwrap();
+        assert!(found >= fills && found <= fills * 5 / 4, "{found}");
+    }
+
+    #[test]
+    fn a_part_that_fills_nothing_tells_nothing() {
+        // Each line once.
+        assert_eq!(cyclic(u64::MAX, 300_000), None);
+        let found = cyclic(u64::MAX, 3000).unwrap();
+        assert!((300_000..=375_000).contains(&found), "{found}");
+    }
+
+    /// Half of so many lines have been used after `ln 2` times as many uses at random.
+    #[test]
+    fn what_half_of_random_lines_fill_needs_the_time_that_fills_it() {
+        use rand::RngExt;
+        let mut draw = pagewalk_units::rng(7, "uses");
+        let (units, seen) = (10_000u64, 40_000_000u64);
+        let mut uses = Uses::new(Reach {
+            shift: 6,
+            fewer: 0,
+            fill: units / 2,
+        });
+        for n in 0..seen / 100 {
+            uses.see(draw.random_range(0..units) << 6, 100 * n, seen / 2);
+        }
+        let fills = 100.0 * units as f64 * std::f64::consts::LN_2;
+        let found = length(uses.needed(seen).unwrap()) as f64;
+        assert!(
+            found > 0.8 * fills && found < 1.3 * fills,
+            "{found} {fills}"
+        );
+    }
+}

@@ -143,7 +143,7 @@ SMALL = {"memory.l3.size_kb": 512, "caches.l2.size_kb": 64}
 
 def test_what_auto_follows_fills_the_caches_and_leaves_next_to_nothing_unknown() -> None:
     short, unknown = looked_at(settings=SMALL)
-    # Twice 8,192 lines, one of each 100,000 instructions or more often.
+    # What uses twice the 8,192 lines of the last-level cache fills it.
     assert short is not None and 65_536 <= short < 10_000_000
     assert unknown is None or sum(unknown.unknown["l3"]) < 0.5
     _, without = looked_at(settings=SMALL, sample="5K/50M:20K")

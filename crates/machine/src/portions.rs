@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pagewalk_stream::Facts;
 
@@ -18,7 +18,7 @@ use crate::measure::Measured;
 use crate::options::{Design, Options};
 use crate::plan::Portion;
 use crate::results::RunResult;
-use crate::run::{Pass, Progress, RunError, Stream, conclude, host_cores, pass};
+use crate::run::{Pass, Progress, RunError, Share, Stream, conclude, host_cores, on_threads, pass};
 
 /// Portions at most. Each boots machines, and maps again what was touched before.
 const MOST: u64 = 16;
@@ -123,7 +123,11 @@ pub(crate) fn run(
     let start = Instant::now();
     let threads = options.host_threads.unwrap_or_else(host_cores).max(1);
     let side_by_side = (threads / designs.len()).clamp(1, portions.len());
-    let each = (threads.min(designs.len()), side_by_side * designs.len());
+    let share = |portion| Share {
+        portion,
+        host_threads: threads.min(designs.len()),
+        machines: side_by_side * designs.len(),
+    };
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let seen: Vec<Mutex<Option<Progress>>> = portions.iter().map(|_| Mutex::new(None)).collect();
     let ended = Mutex::new(Ended::default());
@@ -138,7 +142,7 @@ pub(crate) fn run(
                 !stop.load(Ordering::Relaxed)
             };
             let run = open()
-                .and_then(|streams| pass(designs, streams, options, (portion, each), &mut tell));
+                .and_then(|streams| pass(designs, streams, options, share(portion), &mut tell));
             let mut ended = lock(&ended);
             match run {
                 Ok(mut pass) => {
@@ -157,22 +161,11 @@ pub(crate) fn run(
             }
         }
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..side_by_side).map(|_| scope.spawn(work)).collect();
-        let mut next_report = Instant::now();
-        while !workers
-            .iter()
-            .all(std::thread::ScopedJoinHandle::is_finished)
-        {
-            std::thread::sleep(Duration::from_millis(5));
-            if next_report <= Instant::now() {
-                next_report += Duration::from_millis(200);
-                if !progress(&together(&seen, portions, options, start)) {
-                    stop.store(true, Ordering::Relaxed);
-                }
-            }
+    on_threads(side_by_side, &stop, &work, &mut || {
+        if !progress(&together(&seen, portions, options, start)) {
+            stop.store(true, Ordering::Relaxed);
         }
-    });
+    })?;
     let Ended {
         left,
         latest,
@@ -203,7 +196,8 @@ pub(crate) fn run(
             outcome => outcome,
         };
     }
-    conclude(last, designs, options, start, each.0 * side_by_side)
+    let host_threads = threads.min(designs.len()) * side_by_side;
+    conclude(last, designs, options, start, host_threads)
 }
 
 /// How far all portions together are.

@@ -8,10 +8,10 @@
 //! uses give (Xiang et al., ASPLOS 2013), is large enough. Lines and pages are
 //! sampled by a hash of their numbers (Waldspurger et al., FAST 2015).
 
-use pagewalk_stream::{Batch, End, Lines, Program, ProgramError, ThreadId};
+use pagewalk_stream::{Lines, Program, ProgramError};
 use pagewalk_trace::drive;
 use pagewalk_units::{LINE_BYTES, LINE_SHIFT, PageSize};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::limits::Limits;
 use crate::options::Design;
@@ -20,7 +20,8 @@ use crate::options::Design;
 const SHARE: u64 = 10;
 /// Instructions that are looked at, at most; also where nobody knows how many there are.
 const MOST: u64 = 500_000_000;
-/// For 1000 instructions, uses of what was used last further back than what is warmed. At 200 cycles each, of an access to memory, they are four cycles.
+/// For 1000 instructions, uses of what was used last further back than what is warmed. At 200
+/// cycles each, of an access to memory, they are four cycles.
 const LATE: f64 = 0.02;
 /// How many times what a structure holds fills it: of lines and pages at random a set of 16 ways
 /// then gets 32, and 1 of 500 sets fewer than 16.
@@ -61,11 +62,11 @@ pub(crate) struct Reach {
 
 /// What fills the caches and TLBs of `designs`.
 pub(crate) fn reaches(designs: &[Design]) -> Vec<Reach> {
-    let lines = |d: &Design| {
+    let cached = designs.iter().map(|d| {
         let (own, shared) = (&d.config.caches.l2, &d.config.memory.l3);
         u64::from(own.size_kb.max(shared.size_kb)) * 1024 / LINE_BYTES
-    };
-    let pages = |size: PageSize| {
+    });
+    let translated = |size: PageSize| {
         let arrays = designs.iter().flat_map(|d| {
             let mmu = &d.config.mmu;
             [&mmu.l1d, &mmu.l2, &mmu.l2i].into_iter().flatten()
@@ -73,27 +74,19 @@ pub(crate) fn reaches(designs: &[Design]) -> Vec<Reach> {
         let holding = arrays.filter(|(_, array)| array.page_sizes.contains(&size));
         holding.map(|(_, array)| u64::from(array.entries)).max()
     };
-    let lines = Reach {
-        shift: LINE_SHIFT,
-        fewer: FEWER_LINES,
-        fill: FILLS * designs.iter().map(lines).max().unwrap_or(0),
+    let pages =
+        |size: PageSize, fewer| Some((size.bytes().trailing_zeros(), fewer, translated(size)?));
+    let all = [
+        cached.max().map(|lines| (LINE_SHIFT, FEWER_LINES, lines)),
+        pages(PageSize::K4, FEWER_PAGES),
+        pages(PageSize::M2, 0),
+    ];
+    let reach = |(shift, fewer, holds)| Reach {
+        shift,
+        fewer,
+        fill: FILLS * holds,
     };
-    let of = |size: PageSize, fewer| {
-        let shift = size.bytes().trailing_zeros();
-        pages(size).map(|holds| Reach {
-            shift,
-            fewer,
-            fill: FILLS * holds,
-        })
-    };
-    let pages = [(PageSize::K4, FEWER_PAGES), (PageSize::M2, 0)];
-    std::iter::once(lines)
-        .chain(
-            pages
-                .into_iter()
-                .filter_map(|(size, fewer)| of(size, fewer)),
-        )
-        .collect()
+    all.into_iter().flatten().map(reach).collect()
 }
 
 /// Times between two things, by their class.
@@ -127,7 +120,7 @@ impl Times {
 /// When the lines or pages of a reach were used.
 struct Uses {
     reach: Reach,
-    last: HashMap<u64, u64>,
+    last: FxHashMap<u64, u64>,
     /// Between two uses of one, from the start to its first use.
     again: Times,
     first: Times,
@@ -140,7 +133,7 @@ impl Uses {
     fn new(reach: Reach) -> Self {
         Uses {
             reach,
-            last: HashMap::new(),
+            last: FxHashMap::default(),
             again: Times::new(),
             first: Times::new(),
             late: vec![0; LENGTHS],
@@ -193,42 +186,6 @@ impl Uses {
     }
 }
 
-/// A program of which `before` instructions are passed over and those behind are followed.
-struct Followed {
-    program: Box<dyn Program>,
-    before: u64,
-    done: u64,
-    follows: bool,
-}
-
-impl Program for Followed {
-    fn facts(&self) -> pagewalk_stream::Facts {
-        self.program.facts()
-    }
-
-    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-        if !self.follows && self.done >= self.before {
-            self.program.follow(u64::MAX, u64::MAX);
-            self.follows = true;
-        }
-        let end = self.program.fill(thread, batch)?;
-        self.done += batch.instructions();
-        Ok(end)
-    }
-
-    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
-        self.program.answer(thread, reply);
-    }
-
-    fn gone(&mut self, thread: ThreadId) {
-        self.program.gone(thread);
-    }
-
-    fn wait(&mut self) {
-        self.program.wait();
-    }
-}
-
 /// How many instructions before each sample have to be followed so that caches and TLBs of these
 /// `reaches` are as they would be; nothing where a part of the program does not tell: all then.
 /// `go_on` is told how many instructions were looked at, and of how many.
@@ -246,19 +203,20 @@ pub(crate) fn needed(
     let rest = length_of_all.map(|n| n.saturating_sub(before));
     let measured = [limits.instructions, rest].into_iter().flatten().min();
     let wanted = measured.map_or(MOST, |n| (n / SHARE).min(MOST));
-    program.pass(before, u64::MAX);
-    let mut program = Followed {
-        program,
-        before,
-        done: 0,
-        follows: false,
-    };
+    if before > 0 {
+        program.pass(before, u64::MAX);
+    } else {
+        program.follow(u64::MAX, u64::MAX);
+    }
     let mut uses: Vec<Uses> = reaches.iter().map(|r| Uses::new(*r)).collect();
     let (mut passed, mut seen) = (0, 0);
     let mut lines = Lines::default();
-    drive(&mut program, &mut |_, batch, _| {
+    drive(program.as_mut(), &mut |program, _, batch, _| {
         if passed < before {
             passed += batch.instructions();
+            if passed >= before {
+                program.follow(u64::MAX, u64::MAX);
+            }
             return Ok(go_on(0, wanted));
         }
         let mut see = |address: u64, now: u64| {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use pagewalk_programs::available_memory;
@@ -28,6 +29,24 @@ pub struct Progress {
     pub phase: &'static str,
     /// Seconds since the start.
     pub seconds: f64,
+}
+
+/// Reports that come five times a second at most.
+#[derive(Default)]
+pub(crate) struct Pace {
+    next: Option<Instant>,
+}
+
+impl Pace {
+    /// Whether there may be one now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.next.is_none_or(|next| next <= now);
+        if due {
+            self.next = Some(now + Duration::from_millis(200));
+        }
+        due
+    }
 }
 
 /// Why there is no result.
@@ -71,14 +90,12 @@ pub fn run(
         .host_threads
         .unwrap_or_else(host_cores)
         .clamp(1, designs.len());
-    let host = (host_threads, designs.len());
-    let pass = pass(
-        designs,
-        streams,
-        options,
-        (Portion::default(), host),
-        progress,
-    )?;
+    let share = Share {
+        portion: Portion::default(),
+        host_threads,
+        machines: designs.len(),
+    };
+    let pass = pass(designs, streams, options, share, progress)?;
     conclude(pass, designs, options, start, host_threads)
 }
 
@@ -92,13 +109,23 @@ pub(crate) struct Pass {
     unseen: Vec<String>,
 }
 
-/// Runs `portion` of the samples on so many host threads, while there are so many machines on the
-/// host.
+/// What one pass does of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    /// Of the samples.
+    pub(crate) portion: Portion,
+    /// Threads of the host that run its designs.
+    pub(crate) host_threads: usize,
+    /// Machines that are on the host meanwhile, of all passes.
+    pub(crate) machines: usize,
+}
+
+/// Runs a share of a run.
 pub(crate) fn pass(
     designs: &[Design],
     streams: Vec<Stream>,
     options: &Options,
-    (portion, (host_threads, machines)): (Portion, (usize, usize)),
+    share: Share,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Pass, RunError> {
     options.limits.validate().map_err(RunError::User)?;
@@ -118,9 +145,10 @@ pub(crate) fn pass(
                 stream,
                 number,
                 machine: Mutex::new({
-                    let mut machine = build(&designs[design], &facts[stream], options, portion)?;
+                    let mut machine =
+                        build(&designs[design], &facts[stream], options, share.portion)?;
                     let (config, name) = (&designs[design].config, &facts[stream].name);
-                    machine.room = room.and_then(|r| Room::of(config, name, r, machines));
+                    machine.room = room.and_then(|r| Room::of(config, name, r, share.machines));
                     machine
                 }),
                 seen: Mutex::new((0, "start")),
@@ -154,7 +182,7 @@ pub(crate) fn pass(
     let total = regions_end
         .or(Plan::total(&options.limits))
         .or(facts[0].instructions);
-    workers.run(host_threads, &mut |w| {
+    workers.run(share.host_threads, &mut |w| {
         progress(&w.progress(designs, total, start))
     })?;
     let exit_status = workers.hubs[0].exit_status();
@@ -305,6 +333,43 @@ struct Workers<'a> {
     panicked: AtomicBool,
 }
 
+/// Does `work` on so many threads of the host, and calls `tell` about five times a second
+/// meanwhile. Sets `stop` if not all can be started.
+pub(crate) fn on_threads(
+    threads: usize,
+    stop: &AtomicBool,
+    work: &(dyn Fn() + Sync),
+    tell: &mut dyn FnMut(),
+) -> Result<(), RunError> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|i| {
+                std::thread::Builder::new()
+                    .name(format!("design-{i}"))
+                    .spawn_scoped(scope, work)
+                    .map_err(|e| {
+                        stop.store(true, Ordering::Relaxed);
+                        RunError::Failure(format!(
+                            "a host thread could not be started: {e}; raise the limit of memory or of processes (ulimit -v, ulimit -u), or take fewer threads (--jobs)"
+                        ))
+                    })
+            })
+            .collect::<Result<_, _>>()?;
+        let mut pace = Pace::default();
+        while !workers.iter().all(ScopedJoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(5));
+            if pace.is_due() {
+                tell();
+            }
+        }
+        let ended: Result<Vec<()>, _> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+        ended.map_err(|_| {
+            RunError::Failure("a simulation thread failed; this is a defect of Pagewalk".to_owned())
+        })?;
+        Ok(())
+    })
+}
+
 /// Marks a panic of one worker, so that the others do not wait for its design.
 struct OnPanic<'a>(&'a AtomicBool);
 
@@ -329,41 +394,11 @@ enum Turn {
 impl Workers<'_> {
     /// Runs all designs to their ends on `threads` threads of the host.
     fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), RunError> {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads)
-                .map(|i| {
-                    std::thread::Builder::new()
-                        .name(format!("design-{i}"))
-                        .spawn_scoped(scope, || self.work())
-                        .map_err(|e| {
-                            RunError::Failure(format!(
-                                "a host thread could not be started: {e}; raise the limit of memory or of processes (ulimit -v, ulimit -u), or take fewer threads (--jobs)"
-                            ))
-                        })
-                })
-                .collect::<Result<_, _>>()?;
-            let mut next_report = Instant::now();
-            while !workers
-                .iter()
-                .all(std::thread::ScopedJoinHandle::is_finished)
-            {
-                std::thread::sleep(Duration::from_millis(5));
-                if next_report <= Instant::now() {
-                    next_report += Duration::from_millis(200);
-                    if !go_on(self) {
-                        self.stop.store(true, Ordering::Relaxed);
-                        self.changes.tell();
-                    }
-                }
+        on_threads(threads, &self.stop, &|| self.work(), &mut || {
+            if !go_on(self) {
+                self.stop.store(true, Ordering::Relaxed);
+                self.changes.tell();
             }
-            for w in workers {
-                if w.join().is_err() {
-                    return Err(RunError::Failure(
-                        "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
-                    ));
-                }
-            }
-            Ok(())
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pagewalk_live::{LiveOptions, LiveRecording};
 use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError, Unseen};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::config::{ConfigError, DataDir, DesignName, label};
-use crate::limits::Followed;
+use crate::limits::{Followed, Sample, Warming};
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::os_text::{self, OsText};
 use crate::portions;
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
-use crate::run::{Progress, RunError, Stream, run};
+use crate::run::{Pace, Progress, RunError, Stream, run};
 
 /// Where programs come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -343,14 +343,10 @@ impl Installation {
         progress: &mut dyn FnMut(u64, f64) -> bool,
     ) -> Result<RecordResult, RunError> {
         let start = Instant::now();
-        let mut next_report = start;
+        let mut pace = Pace::default();
         let mut partial = false;
         let mut go_on = |done: u64| {
-            if Instant::now() < next_report {
-                return true;
-            }
-            next_report = Instant::now() + Duration::from_millis(200);
-            let goes_on = progress(done, start.elapsed().as_secs_f64());
+            let goes_on = !pace.is_due() || progress(done, start.elapsed().as_secs_f64());
             partial |= !goes_on;
             goes_on
         };
@@ -412,28 +408,33 @@ impl Installation {
             }
             regions.validate(&spec.options).map_err(user)?;
         }
-        let spec = &self.with_length_of_warming(spec, progress)?;
+        let found = self.with_length_of_warming(spec, progress)?;
+        let spec = found.as_ref().unwrap_or(spec);
         match &spec.options.precision {
             None => self.run_once(spec, progress),
             Some(wanted) => precise::run(spec, wanted, &mut |s| self.run_once(s, progress)),
         }
     }
 
-    /// `spec` with a number where the length that is followed before samples is to be found.
+    /// `spec` with a number where it leaves to be found how much is followed before samples.
     fn with_length_of_warming(
         &self,
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<RunSpec, RunError> {
-        let mut found = spec.clone();
-        let sample = found.options.limits.sample.as_mut();
-        let Some(warming) = sample.and_then(|s| s.warming.as_mut()) else {
-            return Ok(found);
-        };
-        let Followed::Auto(_) = warming.followed else {
-            return Ok(found);
-        };
+    ) -> Result<Option<RunSpec>, RunError> {
         let limits = &spec.options.limits;
+        let Some(Sample {
+            warming:
+                Some(Warming {
+                    followed: Followed::Auto(_),
+                    ..
+                }),
+            ..
+        }) = limits.sample
+        else {
+            return Ok(None);
+        };
+        limits.validate().map_err(RunError::User)?;
         if limits.skip_requests > 0 || limits.warmup_requests > 0 || limits.roi {
             return Err(user(
                 "--sample: auto looks at the program behind --skip and --warmup; expected these in instructions, and no --roi, or a length such as 16M",
@@ -451,29 +452,31 @@ impl Installation {
                     "--sample: auto looks at one program, not at those of a mix side by side; expected a length such as 16M",
                 ));
             }
-            None => return Ok(found),
+            None => return Ok(None),
         };
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let start = Instant::now();
-        let mut next_report = start;
+        let mut pace = Pace::default();
         let mut go_on = |done, of| {
-            if Instant::now() < next_report {
-                return true;
-            }
-            next_report = Instant::now() + Duration::from_millis(200);
-            progress(&Progress {
+            let now = || Progress {
                 design_instructions: Vec::new(),
                 done,
                 total: Some(of),
                 phase: "looking for reuse",
                 seconds: start.elapsed().as_secs_f64(),
-            })
+            };
+            !pace.is_due() || progress(&now())
         };
         let program = self.open(source, spec.options.seed)?;
+        says_requests(&program.facts(), spec)?;
         let needed = reuse::needed(program, limits, &reuse::reaches(&designs), &mut go_on);
         let needed = needed.map_err(|e| RunError::Failure(e.message))?;
-        warming.followed = needed.map_or(Followed::All, Followed::Last);
-        Ok(found)
+        let mut found = spec.clone();
+        let sample = found.options.limits.sample.as_mut();
+        if let Some(warming) = sample.and_then(|s| s.warming.as_mut()) {
+            warming.followed = needed.map_or(Followed::All, Followed::Last);
+        }
+        Ok(Some(found))
     }
 
     fn run_once(

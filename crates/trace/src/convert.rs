@@ -146,7 +146,7 @@ fn write_champsim(
     let mut out = Output::new(file, compression).map_err(io)?;
     let mut records = Records::default();
     let (mut instructions, mut events, mut requests) = (0, 0u64, 0u64);
-    let result = drive(program.as_mut(), &mut |thread, batch, end| {
+    let result = drive(program.as_mut(), &mut |_, thread, batch, end| {
         if thread != 0 {
             return Err(ProgramError {
                 message: format!(

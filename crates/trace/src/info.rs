@@ -176,7 +176,7 @@ pub fn trace_info(path: &Path, options: &OpenOptions) -> Result<TraceInfo, Progr
     let (mut data, mut code) = (Pages::default(), Pages::default());
     let mut threads = BTreeSet::new();
     let mut unseen = Vec::new();
-    drive(program.as_mut(), &mut |thread, batch, end| {
+    drive(program.as_mut(), &mut |_, thread, batch, end| {
         threads.insert(thread);
         info.ops += batch.ops.len() as u64;
         info.instructions += batch.instructions();
@@ -253,7 +253,7 @@ pub fn check_trace(path: &Path, format: Option<Format>) -> Result<TraceCheck, Fi
     };
     let mut program = open_trace(path, &options)?;
     let mut good = 0;
-    let result = drive(program.as_mut(), &mut |_, batch, _| {
+    let result = drive(program.as_mut(), &mut |_, _, batch, _| {
         good += batch.instructions();
         Ok(true)
     });

@@ -24,5 +24,5 @@ pub use pwt::{
     CodePart, Decoded, Header, Known, Mark, Shape, StepEncoder, StepPart, Taken, TraceWriter,
     Written,
 };
-pub use record::{Recording, drive, record, record_into};
+pub use record::{Recording, Visit, drive, record, record_into};
 pub use vectors::{BlockVectors, DIMENSIONS, MOST_STRETCHES, Stretch, block_vectors};

@@ -115,16 +115,17 @@ impl Program for Recording {
     }
 }
 
-/// Asks the threads of a program in turn until it ends or `visit` says no. The
-/// threads of a process that has ended are read to their own end.
+/// What sees each batch of a program, its thread and its end, and says whether to go on.
+pub type Visit<'a> =
+    dyn FnMut(&mut dyn Program, ThreadId, &Batch, &End) -> Result<bool, ProgramError> + 'a;
+
+/// Asks the threads of a program in turn until it ends or `visit`, which is also handed the
+/// program, says no. The threads of a process that has ended are read to their own end.
 ///
 /// # Errors
 /// What the program or `visit` returns; a deterministic program whose threads all
 /// wait for each other.
-pub fn drive(
-    program: &mut dyn Program,
-    visit: &mut dyn FnMut(ThreadId, &Batch, &End) -> Result<bool, ProgramError>,
-) -> Result<(), ProgramError> {
+pub fn drive(program: &mut dyn Program, visit: &mut Visit<'_>) -> Result<(), ProgramError> {
     let deterministic = program.facts().deterministic;
     // Those that live, and which have lived.
     let mut threads = BTreeMap::from([(0, Asked::new(0))]);
@@ -138,7 +139,7 @@ pub fn drive(
                 continue;
             }
             let end = program.fill(id, &mut batch)?;
-            if !visit(id, &batch, &end)? {
+            if !visit(program, id, &batch, &end)? {
                 return Ok(());
             }
             moved |= !batch.ops.is_empty() || !matches!(end, End::Blocked | End::Empty);
@@ -241,7 +242,7 @@ pub fn record_into(
 ) -> Result<(), ProgramError> {
     let limit = instructions.unwrap_or(u64::MAX);
     let mut written = 0;
-    drive(recording, &mut |_, batch, _| {
+    drive(recording, &mut |_, _, batch, _| {
         written += batch.instructions();
         Ok(written < limit && go_on(written))
     })
@@ -262,6 +263,6 @@ pub fn record(
 
 /// Writes all that a trace holds.
 pub(super) fn copy(mut recording: Recording) -> Result<Written, ProgramError> {
-    drive(&mut recording, &mut |_, _, _| Ok(true))?;
+    drive(&mut recording, &mut |_, _, _, _| Ok(true))?;
     recording.finish()
 }

@@ -67,7 +67,7 @@ pub fn block_vectors(
     let facts = program.facts();
     let mut collector = Collector::new(length, seed);
     let mut wanted = true;
-    drive(program.as_mut(), &mut |thread, batch, end| {
+    drive(program.as_mut(), &mut |_, thread, batch, end| {
         collector.ops(thread, &batch.ops);
         if *end == End::Exit {
             collector.open.remove(&thread);

@@ -1,8 +1,9 @@
 //! The code that a recording names by number: each translation block once.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pagewalk_input::FileError;
 use rustc_hash::FxHashMap;
@@ -10,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::block::{BlockHeader, load};
 use super::codec::{get_varint, put_varint};
 use super::steps::Shape;
+use crate::pump::Stop;
 use crate::x86::Block;
 
 /// Bytes of code that are written together.
@@ -94,17 +96,59 @@ impl Decoded {
     }
 }
 
+/// What steps name, as one thread knows it.
+pub struct Code<'a> {
+    /// The blocks by their numbers; `None`: nobody has asked for it yet.
+    pub known: &'a mut [Option<Known>],
+    /// Decodes one of those.
+    pub decode: &'a dyn Fn(u32) -> Result<Known, Stop>,
+}
+
+impl Code<'_> {
+    /// Has block `number` decoded; false: there is none.
+    #[inline(always)]
+    pub fn has(&mut self, number: u32) -> Result<bool, Stop> {
+        match self.known.get(number as usize) {
+            Some(Some(_)) => Ok(true),
+            Some(None) => self.learn(number),
+            None => Ok(false),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, number: u32) -> Result<bool, Stop> {
+        self.known[number as usize] = Some((self.decode)(number)?);
+        Ok(true)
+    }
+
+    /// A block that [`Code::has`] has found.
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<&Known> {
+        self.known.get(number as usize)?.as_ref()
+    }
+}
+
+/// A block of the file that holds code, read.
+struct Part {
+    offset: u64,
+    raw: Vec<u8>,
+}
+
 /// What is read of a file's code.
 #[derive(Default)]
 struct Read {
-    /// Blocks of the file that are read.
-    parts: usize,
-    all: Vec<Known>,
+    parts: Vec<Part>,
+    /// Of each block of code its part, and where its bytes are there.
+    places: Vec<(u32, Range<u32>)>,
+    /// Those that were asked for.
+    known: Vec<Option<Known>>,
+    /// Operands of these.
     slots: u32,
     bytes: u64,
 }
 
-/// The code in a file, read as far as its threads need it.
+/// The code in a file, read as far as its threads need it, of which each block is decoded when it
+/// is asked for: much of it never is where a run begins far into a recording.
 pub struct CodeInFile {
     path: Arc<PathBuf>,
     /// Which blocks of the file hold code, and where.
@@ -122,56 +166,102 @@ impl CodeInFile {
         }
     }
 
-    /// Brings `mine` up to what stands before block `number` of the file.
+    /// Makes room in `mine` for what stands before block `number` of the file.
     ///
     /// # Errors
-    /// What is wrong with that code.
-    pub fn before(&self, number: usize, mine: &mut Vec<Known>) -> Result<(), FileError> {
-        let mut read = self.read.lock().unwrap_or_else(|e| e.into_inner());
-        while let Some((_, offset, header)) = self.parts.get(read.parts).filter(|p| p.0 < number) {
-            self.read_part(*offset, header, &mut read)?;
-            read.parts += 1;
+    /// What is wrong with that code, as far as its lengths and numbers tell.
+    pub fn before(&self, number: usize, mine: &mut Vec<Option<Known>>) -> Result<(), FileError> {
+        let parts = self.parts.partition_point(|p| p.0 < number);
+        let mut read = self.read();
+        if read.parts.len() < parts {
+            let mut file = File::open(&*self.path)
+                .map_err(|e| FileError::io(&self.path, "read the trace", &e))?;
+            for (_, offset, header) in &self.parts[read.parts.len()..parts] {
+                self.read_part(&mut file, *offset, header, &mut read)?;
+            }
         }
-        mine.extend_from_slice(read.all.get(mine.len()..).unwrap_or_default());
+        let count = match self.parts.get(parts) {
+            // Another thread is further on.
+            Some((_, _, next)) if read.parts.len() > parts => next.before as usize,
+            _ => read.places.len(),
+        };
+        if mine.len() < count {
+            mine.resize(count, None);
+        }
         Ok(())
+    }
+
+    /// Block `number` of the code that was read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decoded(&self, number: u32) -> Result<Known, FileError> {
+        let read = &mut *self.read();
+        if let Some(known) = &read.known[number as usize] {
+            return Ok(known.clone());
+        }
+        let (part, place) = &read.places[number as usize];
+        let part = &read.parts[*part as usize];
+        let raw = &part.raw[place.start as usize..place.end as usize];
+        let Some(known) = decoded(raw, number, read.slots) else {
+            return Err(self.senseless(part.offset));
+        };
+        read.slots = known.shape.end() as u32;
+        read.known[number as usize] = Some(known.clone());
+        Ok(known)
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn senseless(&self, offset: u64) -> FileError {
+        let what =
+            "code makes no sense (in a block whose checksum is right: a defect of its writer)";
+        FileError::at(&self.path, offset, what)
     }
 
     fn read_part(
         &self,
+        file: &mut File,
         offset: u64,
         header: &BlockHeader,
         read: &mut Read,
     ) -> Result<(), FileError> {
-        let fault = |what: &str| FileError::at(&self.path, offset, what);
-        let mut file =
-            File::open(&*self.path).map_err(|e| FileError::io(&self.path, "read the trace", &e))?;
-        let raw = load(&self.path, &mut file, offset, header)?;
+        let raw = load(&self.path, file, offset, header)?;
         read.bytes += raw.len() as u64;
-        if header.before != read.all.len() as u64 || read.bytes > MOST_BYTES {
-            return Err(fault("the code of the trace is not numbered in order"));
+        if header.before != read.places.len() as u64 || read.bytes > MOST_BYTES {
+            let what = "the code of the trace is not numbered in order";
+            return Err(FileError::at(&self.path, offset, what));
         }
-        let mut rest = &raw[..];
-        let before = (read.all.len(), read.slots);
+        let part = read.parts.len() as u32;
+        let mut at = 0;
+        let before = read.places.len();
         for _ in 0..header.ops {
-            let known = next_block(&mut rest, read.all.len() as u32, read.slots);
-            let Some(known) = known else {
-                read.all.truncate(before.0);
-                read.slots = before.1;
-                return Err(fault(
-                    "code makes no sense (in a block whose checksum is right: a defect of its writer)",
-                ));
+            let Some(place) = next_place(&raw, &mut at) else {
+                read.places.truncate(before);
+                return Err(self.senseless(offset));
             };
-            read.slots = known.shape.end() as u32;
-            read.all.push(known);
+            read.places.push((part, place));
         }
+        read.known.resize(read.places.len(), None);
+        read.parts.push(Part { offset, raw });
         Ok(())
     }
 }
 
-fn next_block(from: &mut &[u8], number: u32, slots: u32) -> Option<Known> {
-    let bytes = usize::try_from(get_varint(from)?).ok()?;
-    let (raw, rest) = from.split_at_checked(bytes)?;
-    *from = rest;
+/// Where the bytes of the block are whose length stands `at` there.
+fn next_place(raw: &[u8], at: &mut usize) -> Option<Range<u32>> {
+    let mut rest = &raw[*at..];
+    let bytes = usize::try_from(get_varint(&mut rest)?).ok()?;
+    let start = raw.len() - rest.len();
+    rest.get(..bytes)?;
+    *at = start + bytes;
+    // A part is shorter than that.
+    Some(start as u32..*at as u32)
+}
+
+fn decoded(raw: &[u8], number: u32, slots: u32) -> Option<Known> {
     let block = Block::parse(raw)?;
     let shape = Shape::of(&block, number, slots)?;
     Some(Known {

@@ -170,7 +170,18 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Reads what [`put_varint`] wrote; `None` at the end or beyond 64 bits.
+#[inline]
 pub fn get_varint(from: &mut &[u8]) -> Option<u64> {
+    match from.split_first()? {
+        (first, rest) if *first < 128 => {
+            *from = rest;
+            Some(u64::from(*first))
+        }
+        _ => get_long(from),
+    }
+}
+
+fn get_long(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (first, rest) = from.split_first()?;

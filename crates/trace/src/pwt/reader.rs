@@ -12,11 +12,11 @@ use pagewalk_stream::{
 };
 
 use super::block::{BlockHeader, Holds, load};
-use super::code::{CodeInFile, Known};
+use super::code::{Code, CodeInFile, Known};
 use super::codec::Decoder;
 use super::file::PwtFile;
 use super::marks::{Give, Mark, get_mark};
-use super::skips::{SkipMaker, SkipsInFile, raw_skips};
+use super::skips::{Skip, SkipMaker, SkipsInFile, raw_skips};
 use super::steps::StepDecoder;
 use crate::pump::{Pump, Sink, Stop};
 use crate::x86::Registers;
@@ -68,7 +68,13 @@ impl Verifier<'_> {
         let io = |e: std::io::Error| FileError::io(path, "read the trace", &e);
         let (offset, header) = self.file.blocks[number];
         if header.holds == Holds::Code {
-            return self.code.before(number + 1, &mut self.decoding.known);
+            let known = &mut self.decoding.known;
+            let before = known.len();
+            self.code.before(number + 1, known)?;
+            for (number, known) in known.iter_mut().enumerate().skip(before) {
+                *known = Some(self.code.decoded(number as u32)?);
+            }
+            return Ok(());
         }
         let mut file = File::open(path).map_err(io)?;
         if header.holds == Holds::Skips {
@@ -142,7 +148,7 @@ fn reason(path: &Path, message: String) -> String {
 struct Decoding {
     ops: Decoder,
     steps: StepDecoder,
-    known: Vec<Known>,
+    known: Vec<Option<Known>>,
 }
 
 impl Decoding {
@@ -172,8 +178,12 @@ impl Decoding {
         let fault = |what: &str| defect(path, offset, what);
         let columns = header.columns(&raw);
         let counts = (header.ops, header.marks);
+        let code = Code {
+            known: &mut self.known,
+            decode: &|number| Ok(code.decoded(number)?),
+        };
         let steps = &mut self.steps;
-        let instructions = steps.decode(columns, counts, &self.known, &fault, give)?;
+        let instructions = steps.decode(columns, counts, code, &fault, give)?;
         if instructions == header.instructions {
             Ok(())
         } else {
@@ -342,7 +352,7 @@ impl First {
     }
 
     /// What skipping over a block needs.
-    fn skip(&mut self, block: usize) -> Result<Option<Arc<super::skips::Skip>>, FileError> {
+    fn skip(&mut self, block: usize) -> Result<Option<&Skip>, FileError> {
         match self.blocks.get(block) {
             None => Ok(None),
             Some(planned) => self.skips.get(block, &planned.header),
@@ -380,22 +390,22 @@ impl First {
                 Some(planned) => self.skips.get(at.block, &planned.header)?,
                 None => None,
             };
-            let stretches = skip.as_ref().and_then(|skip| skip.stretches.as_ref());
+            let stretches = skip.and_then(|skip| skip.stretches.as_ref());
             let stretch = stretches.and_then(|all| all.get(usize::try_from(at.batches).ok()?));
             let Some(stretch) = stretch else {
                 passed.clear();
                 return Ok(None);
             };
-            passed.ops += stretch.passed.ops;
-            passed.instructions += stretch.passed.instructions;
-            passed.requests += stretch.passed.requests;
-            passed.touched.extend_from_slice(&stretch.passed.touched);
+            passed.ops += stretch.ops;
+            passed.instructions += stretch.instructions;
+            passed.requests += stretch.requests;
+            passed.touched.extend_from_slice(stretch.touched);
             // With the last of them nothing more may be passed, so no op behind it.
             if passed.instructions >= instructions || passed.requests >= requests {
                 passed.clear();
                 return Ok(None);
             }
-            if let Some(mark) = &stretch.end {
+            if let Some(mark) = stretch.end {
                 at.batches += 1;
                 self.place = at;
                 self.leave.take(passed);
@@ -418,24 +428,26 @@ impl First {
         code: Arc<CodeInFile>,
     ) -> Result<Pump<Mark>, FileError> {
         // Not from a block of which nothing is missing.
-        while let Some(skip) = self.skip(self.place.block)?
-            && skip.ends == self.place.batches
+        let Place {
+            mut block,
+            mut batches,
+        } = self.place;
+        while let Some(skip) = self.skip(block)?
+            && skip.ends == batches
             && skip.open == 0
         {
-            self.place = Place {
-                block: self.place.block + 1,
-                batches: 0,
-            };
+            (block, batches) = (block + 1, 0);
         }
-        let from = self.place.block;
+        self.place = Place { block, batches };
+        let from = block;
         if from > 0 && from == self.blocks.len() {
             return Ok(Pump::start(0, |_| Ok(())));
         }
+        let blocks = Arc::clone(&self.blocks);
         let before = match from.checked_sub(1) {
             Some(block) => self.skip(block)?,
             None => None,
         };
-        let blocks = Arc::clone(&self.blocks);
         let Some(before) = before else {
             return Ok(Pump::start(0, move |sink| {
                 read_thread(&path, &code, &blocks, Registers::default(), sink)
@@ -443,7 +455,8 @@ impl First {
         };
         // What is read of it has been checked.
         let registers = Registers::parse(&before.registers).unwrap_or_default();
-        Ok(Pump::go_on(before.open as usize, move |sink| {
+        let open = before.open as usize;
+        Ok(Pump::go_on(open, move |sink| {
             read_thread(&path, &code, &blocks[from..], registers, sink)
         }))
     }

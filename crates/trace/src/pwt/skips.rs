@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagewalk_input::FileError;
-use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed};
+use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op};
 use pagewalk_units::Access;
 
 use super::block::{BlockHeader, Holds, load};
@@ -30,12 +30,107 @@ const MARK: u64 = 1;
 const OPEN: u64 = 2;
 
 /// A batch without its ops, or the part of one that lies in a block.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
-    /// Its ops, and what they touch first: of each page some address.
-    pub passed: Passed,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch<'a> {
+    /// Its ops.
+    pub ops: u64,
+    /// Their instructions.
+    pub instructions: u64,
+    /// Requests that end in it.
+    pub requests: u64,
+    /// What they touch first: of each page some address.
+    pub touched: &'a [(u64, Access)],
     /// What it ends with; `None`: it goes on in the next block.
-    pub end: Option<Mark>,
+    pub end: Option<&'a Mark>,
+}
+
+/// The batches that end in a block, and the part of one behind them. There are thousands in a
+/// second of a program, of which few touch anything first or end with an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stretches {
+    all: Vec<Short>,
+    touched: Vec<(u64, Access)>,
+    marks: Vec<Mark>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Short {
+    instructions: u32,
+    /// No more than [`BATCH_OPS`].
+    ops: u16,
+    requests: u16,
+    /// Where its part of what is touched ends.
+    touched: u32,
+    /// Which of the marks it ends with, or one of these.
+    end: u32,
+}
+
+/// In place of a mark: the batch is full, or goes on in the next block.
+const FULL: u32 = u32::MAX;
+const GOES_ON: u32 = u32::MAX - 1;
+
+impl Stretches {
+    /// One of them.
+    pub fn get(&self, number: usize) -> Option<Stretch<'_>> {
+        let short = self.all.get(number)?;
+        let from = match number.checked_sub(1) {
+            None => 0,
+            Some(before) => self.all[before].touched,
+        };
+        Some(Stretch {
+            ops: u64::from(short.ops),
+            instructions: u64::from(short.instructions),
+            requests: u64::from(short.requests),
+            touched: &self.touched[from as usize..short.touched as usize],
+            end: match short.end {
+                FULL => Some(&Mark::End(End::More)),
+                GOES_ON => None,
+                mark => Some(&self.marks[mark as usize]),
+            },
+        })
+    }
+
+    /// Sums over them.
+    fn sum(&self, of: impl Fn(&Short) -> u64) -> u64 {
+        self.all.iter().map(of).sum()
+    }
+
+    /// Reads the next one; `None` when it is none.
+    fn read(&mut self, from: &mut &[u8], last: &mut [u64; 2]) -> Option<()> {
+        let what = get_varint(from)?;
+        let ops = get_varint(from).filter(|ops| *ops <= BATCH_OPS as u64)?;
+        let (instructions, requests) = (get_varint(from)?, get_varint(from)?);
+        if instructions > ops * 0xffff || requests > ops {
+            return None;
+        }
+        // Of an op its code, and its first and last byte.
+        let touched = get_varint(from).filter(|n| *n <= 3 * ops)?;
+        for _ in 0..touched {
+            let value = get_varint(from)?;
+            let access = access(value & 3)?;
+            let last = &mut last[usize::from(access != Access::Fetch)];
+            *last = last.wrapping_add(unzigzag(value >> 2)) & (u64::MAX >> 12);
+            self.touched.push((*last << 12, access));
+        }
+        let end = match what {
+            MORE => FULL,
+            OPEN => GOES_ON,
+            MARK => {
+                self.marks.push(get_mark(from)?.1);
+                self.marks.len() as u32 - 1
+            }
+            _ => return None,
+        };
+        self.all.push(Short {
+            instructions: instructions as u32,
+            ops: ops as u16,
+            requests: requests as u16,
+            touched: self.touched.len() as u32,
+            end,
+        });
+        Some(())
+    }
 }
 
 /// What skipping over a block needs.
@@ -49,7 +144,7 @@ pub struct Skip {
     pub registers: Vec<u8>,
     /// The batches that end in it, and the part of one behind them. `None`: what asks is to be
     /// decoded, and where threads start.
-    pub stretches: Option<Vec<Stretch>>,
+    pub stretches: Option<Stretches>,
 }
 
 /// Makes that of each block of the first thread.
@@ -193,17 +288,17 @@ impl Skip {
         }
         if whole == 1 {
             let mut last = [0; 2];
-            let mut stretches = Vec::new();
+            let mut stretches = Stretches::default();
             for _ in 0..=ends {
-                stretches.push(stretch(from, &mut last)?);
+                stretches.read(from, &mut last)?;
             }
-            let (tail, ended) = stretches.split_last()?;
+            let (tail, ended) = stretches.all.split_last()?;
             // What is open has begun behind the last end, if there is one.
             let begun = match ended {
-                [] => open >= tail.passed.ops,
-                _ => open == tail.passed.ops,
+                [] => open >= u64::from(tail.ops),
+                _ => open == u64::from(tail.ops),
             };
-            let right = tail.end.is_none() && ended.iter().all(|s| s.end.is_some());
+            let right = tail.end == GOES_ON && ended.iter().all(|s| s.end != GOES_ON);
             if !begun || !right {
                 return None;
             }
@@ -214,19 +309,14 @@ impl Skip {
 
     /// Instructions and requests of the block, as far as it tells.
     pub fn work(&self) -> Option<(u64, u64)> {
-        let add = |(a, b): (u64, u64), s: &Stretch| {
-            let passed = &s.passed;
-            let requests = b.saturating_add(passed.requests);
-            (a.saturating_add(passed.instructions), requests)
-        };
-        self.stretches
-            .as_ref()
-            .map(|all| all.iter().fold((0, 0), add))
+        let all = self.stretches.as_ref()?;
+        let instructions = all.sum(|s| u64::from(s.instructions));
+        Some((instructions, all.sum(|s| u64::from(s.requests))))
     }
 
     /// Whether it may be of a block with this header.
     fn fits(&self, header: &BlockHeader) -> bool {
-        let ops = |all: &Vec<Stretch>| all.iter().map(|s| s.passed.ops).sum::<u64>();
+        let ops = |all: &Stretches| all.sum(|s| u64::from(s.ops));
         let holds = match header.holds {
             // Only marks end batches, and that they are full.
             Holds::Ops => {
@@ -242,40 +332,13 @@ impl Skip {
     }
 }
 
-fn stretch(from: &mut &[u8], last: &mut [u64; 2]) -> Option<Stretch> {
-    let what = get_varint(from)?;
-    let mut passed = Passed {
-        ops: get_varint(from).filter(|ops| *ops <= BATCH_OPS as u64)?,
-        instructions: get_varint(from)?,
-        requests: get_varint(from)?,
-        touched: Vec::new(),
-    };
-    if passed.instructions > passed.ops * 0xffff || passed.requests > passed.ops {
-        return None;
-    }
-    // Of an op its code, and its first and last byte.
-    for _ in 0..get_varint(from).filter(|n| *n <= 3 * passed.ops)? {
-        let value = get_varint(from)?;
-        let access = access(value & 3)?;
-        let last = &mut last[usize::from(access != Access::Fetch)];
-        *last = last.wrapping_add(unzigzag(value >> 2)) & (u64::MAX >> 12);
-        passed.touched.push((*last << 12, access));
-    }
-    let end = match what {
-        MORE => Some(Mark::End(End::More)),
-        MARK => Some(get_mark(from)?.1),
-        OPEN => None,
-        _ => return None,
-    };
-    Some(Stretch { passed, end })
-}
-
 /// A part of a file that says what skipping over blocks needs.
 struct Part {
     /// Number of the first block.
     first: u64,
     offset: u64,
-    skips: Vec<Arc<Skip>>,
+    /// That of each block, and whether it is known to be of that block.
+    skips: Vec<(Skip, bool)>,
 }
 
 /// What a file says of skipping, read as far as it is needed.
@@ -309,11 +372,7 @@ impl SkipsInFile {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn get(
-        &mut self,
-        number: usize,
-        header: &BlockHeader,
-    ) -> Result<Option<Arc<Skip>>, FileError> {
+    pub fn get(&mut self, number: usize, header: &BlockHeader) -> Result<Option<&Skip>, FileError> {
         let number = number as u64;
         let has = |p: &Part| (p.first..p.first + p.skips.len() as u64).contains(&number);
         if !self.read[0].as_ref().is_some_and(has) {
@@ -330,7 +389,7 @@ impl SkipsInFile {
             let mut file = File::open(&*self.path)
                 .map_err(|e| FileError::io(&self.path, "open the trace", &e))?;
             let skips = raw_skips(&self.path, &mut file, offset, &part)?;
-            let skips = skips.iter().map(|bytes| Skip::parse(bytes).map(Arc::new));
+            let skips = skips.iter().map(|bytes| Some((Skip::parse(bytes)?, false)));
             let Some(skips) = skips.collect() else {
                 return Err(self.defect(offset, "what skipping needs makes no sense"));
             };
@@ -340,14 +399,19 @@ impl SkipsInFile {
                 skips,
             });
         }
-        let Some(part) = &self.read[0] else {
+        let Some(part) = &mut self.read[0] else {
             return Ok(None);
         };
-        let skip = &part.skips[(number - part.first) as usize];
-        if skip.fits(header) {
-            return Ok(Some(Arc::clone(skip)));
+        let (skip, fits) = &mut part.skips[(number - part.first) as usize];
+        // Asked for each of its batches.
+        *fits = *fits || skip.fits(header);
+        if !*fits {
+            let offset = part.offset;
+            return Err(self.defect(offset, "what skipping needs does not fit its block"));
         }
-        Err(self.defect(part.offset, "what skipping needs does not fit its block"))
+        Ok(self.read[0]
+            .as_ref()
+            .map(|part| &part.skips[(number - part.first) as usize].0))
     }
 
     fn defect(&self, offset: u64, what: &str) -> FileError {
@@ -378,13 +442,34 @@ pub fn raw_skips(
 
 #[cfg(test)]
 mod tests {
-    use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, flags};
+    use pagewalk_stream::{BATCH_OPS, Condenser, End, Event, Kind, Op, Passed, flags};
     use pagewalk_units::{Access, VirtAddr};
     use proptest::prelude::*;
 
-    use super::{Skip, SkipMaker, Stretch};
+    use super::{Skip, SkipMaker, Stretches};
     use crate::pwt::block::BlockHeader;
     use crate::pwt::marks::Mark;
+
+    /// A batch as an op after the other has it.
+    #[derive(Debug, PartialEq)]
+    struct Stretch {
+        passed: Passed,
+        end: Option<Mark>,
+    }
+
+    fn every(stretches: &Stretches) -> Vec<Stretch> {
+        let all = (0..).map_while(|n| stretches.get(n));
+        all.map(|s| Stretch {
+            passed: Passed {
+                ops: s.ops,
+                instructions: s.instructions,
+                requests: s.requests,
+                touched: s.touched.to_vec(),
+            },
+            end: s.end.cloned(),
+        })
+        .collect()
+    }
 
     #[derive(Clone, Debug)]
     enum Part {
@@ -502,7 +587,7 @@ mod tests {
                 if let Some(stretches) = &stretches {
                     prop_assert_eq!(skip.ends + 1, stretches.len() as u64);
                 }
-                prop_assert_eq!(skip.stretches, stretches);
+                prop_assert_eq!(skip.stretches.as_ref().map(every), stretches);
             }
         }
 
@@ -542,21 +627,14 @@ mod tests {
         assert!(zstd::bulk::compress(&first, 3).unwrap().len() < 100);
         maker.ops(&ops);
         let second = Skip::parse(&maker.seal(&[])).unwrap();
-        let touched = |s: &Stretch| s.passed.touched.len();
-        assert_eq!(
-            second.stretches.unwrap().iter().map(touched).sum::<usize>(),
-            0
-        );
+        assert_eq!(second.stretches.unwrap().touched, []);
         // What was taken away is touched again.
         let (at, bytes) = (VirtAddr(0x1_0000_0000), 4096);
         let event = Event::Unmap { at, bytes };
         maker.mark(&Mark::End(End::Event { event, ticket: 1 }));
         maker.ops(&ops[..1]);
         let third = Skip::parse(&maker.seal(&[])).unwrap().stretches.unwrap();
-        assert_eq!(
-            third.last().unwrap().passed.touched,
-            [(0, Access::Fetch), (at.0, Access::Write)]
-        );
+        assert_eq!(third.touched, [(0, Access::Fetch), (at.0, Access::Write)]);
     }
 
     /// By them a reader knows where it is in a block of which it has decoded nothing.

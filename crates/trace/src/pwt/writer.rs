@@ -13,7 +13,7 @@ use pagewalk_input::FileError;
 use pagewalk_stream::{End, Kind, Op, ThreadId};
 
 use super::block::{BLOCK_OPS, BlockHeader, Header, Holds, MARKS_FULL, Sealed, file_header, index};
-use super::code::{CodePart, Known};
+use super::code::{Code, CodePart, Known};
 use super::codec::{Encoder, Streams, put_varint};
 use super::marks::{Mark, put_mark};
 use super::skips::SkipMaker;
@@ -433,7 +433,7 @@ impl Skips {
 #[derive(Default)]
 struct Steps {
     decoder: StepDecoder,
-    known: Vec<Known>,
+    known: Vec<Option<Known>>,
     skips: SkipMaker,
     /// They made no sense: nothing is said of them.
     failed: bool,
@@ -448,13 +448,17 @@ impl Steps {
         let fault = |_: &str| Stop::Gone;
         let (columns, counts) = (header.columns(raw), (header.ops, header.marks));
         let skips = &mut self.skips;
-        let decoded =
-            self.decoder
-                .decode(columns, counts, &self.known, &fault, &mut |ops, mark| {
-                    skips.ops(ops);
-                    mark.iter().for_each(|mark| skips.mark(mark));
-                    Ok(())
-                });
+        let code = Code {
+            known: &mut self.known,
+            decode: &|_| Err(Stop::Gone),
+        };
+        let decoded = self
+            .decoder
+            .decode(columns, counts, code, &fault, &mut |ops, mark| {
+                skips.ops(ops);
+                mark.iter().for_each(|mark| skips.mark(mark));
+                Ok(())
+            });
         self.failed = decoded.is_err();
         if self.failed || self.skips.is_over() {
             return None;
@@ -519,7 +523,7 @@ fn write_all(
         }
         let holds = block.header.holds;
         let (header, made) = (block.header, block.skip.take());
-        steps.known.append(&mut block.known);
+        steps.known.extend(block.known.drain(..).map(Some));
         file.write(block)?;
         let skip = match holds {
             Holds::Steps => steps.skip(&header, &file.raw),

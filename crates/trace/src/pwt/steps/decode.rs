@@ -4,7 +4,7 @@ use pagewalk_stream::{Ask, BATCH_OPS, End, Event, Op};
 use super::{BREAK, IRREGULAR, MET_WITHIN, MOVED, Model, Shape};
 use crate::pump::Stop;
 use crate::pwt::block::Columns;
-use crate::pwt::code::Known;
+use crate::pwt::code::Code;
 use crate::pwt::codec::{get_varint, unzigzag};
 use crate::pwt::marks::{Give, Mark, get_body};
 use crate::x86::{Piece, Registers};
@@ -101,7 +101,7 @@ impl StepDecoder {
         &mut self,
         from: Columns<'_>,
         (steps, marks): (u32, u32),
-        code: &[Known],
+        mut code: Code<'_>,
         fault: &dyn Fn(&str) -> Stop,
         give: Give<'_>,
     ) -> Result<u64, Stop> {
@@ -132,16 +132,21 @@ impl StepDecoder {
             if step == u64::from(steps) {
                 break;
             }
-            let known = code.get(number as usize).ok_or_else(bad)?;
+            let this = number;
             number = at.name(&mut self.model).ok_or_else(bad)?;
+            let broken = std::mem::take(&mut notes.broken);
+            if !code.has(this)? || !broken && !code.has(number)? {
+                return Err(bad());
+            }
+            let known = code.get(this).ok_or_else(bad)?;
             if !notes.irregular {
                 at.accesses(&mut self.model, &known.shape, &mut self.words)
                     .ok_or_else(bad)?;
             }
-            let next = if std::mem::take(&mut notes.broken) {
+            let next = if broken {
                 None
             } else {
-                Some(code.get(number as usize).ok_or_else(bad)?.block.address)
+                Some(code.get(number).ok_or_else(bad)?.block.address)
             };
             let before = self.ops.len();
             let block = &known.block;

@@ -43,7 +43,8 @@ const LOG: u32 = 16;
 pub struct Shape {
     /// Its number in the recording.
     pub number: u32,
-    /// Its first operand among those of all blocks.
+    /// Its first operand among those of all blocks that were decoded, in the order in which
+    /// they were.
     pub slots: u32,
     /// Records of a complete execution.
     pub records: u16,

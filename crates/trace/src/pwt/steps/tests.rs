@@ -1,16 +1,23 @@
 //! What a ring tells comes back as the ops that the live reader makes of it.
 
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
 use pagewalk_ring::record;
-use pagewalk_stream::{Ask, End, Event, Kind, Op};
+use pagewalk_stream::{Ask, Batch, End, Event, Kind, Op};
 use pagewalk_units::VirtAddr;
 use proptest::prelude::*;
 
-use super::{StepDecoder, StepEncoder, StepPart};
+use super::{Shape, StepDecoder, StepEncoder, StepPart};
 use crate::pump::Stop;
 use crate::pwt::block::Columns;
-use crate::pwt::code::{Decoded, Known};
-use crate::pwt::marks::Mark;
+use crate::pwt::code::{Code, CodePart, Decoded, Known};
+use crate::pwt::codec::put_varint;
+use crate::pwt::marks::{Give, Mark};
+use crate::pwt::{Header, TraceWriter};
 use crate::x86::{Piece, Registers};
+use crate::{OpenOptions, check_trace, open_trace};
 
 /// Blocks of code: plain, loads and stores, conditional and indirect branches, wide
 /// accesses in pieces, a repeated string instruction, markers, a system call.
@@ -265,11 +272,35 @@ fn fault(what: &str) -> Stop {
     })
 }
 
+/// Decodes `part`, and each block of code when it is named first, as a reader does that begins
+/// anywhere: its operands are in the order of that.
+fn decode(
+    decoder: &mut StepDecoder,
+    (known, mine): (&[Known], &mut Vec<Option<Known>>),
+    part: &StepPart,
+    give: Give<'_>,
+) -> Result<u64, Stop> {
+    mine.resize(known.len(), None);
+    let slots = mine.iter().flatten().map(|k| k.shape.end() as u32).max();
+    let slots = Cell::new(slots.unwrap_or(0));
+    let code = Code {
+        known: mine,
+        decode: &|number| {
+            let block = Arc::clone(&known[number as usize].block);
+            let shape = Shape::of(&block, number, slots.get()).unwrap();
+            slots.set(shape.end() as u32);
+            Ok(Known { block, shape })
+        },
+    };
+    let counts = (part.steps, part.mark_count);
+    decoder.decode(columns(part), counts, code, &fault, give)
+}
+
 fn decoded(known: &[Known], parts: &[StepPart]) -> Result<(Vec<Part>, u64), String> {
     let (mut decoder, mut got, mut instructions) = (StepDecoder::default(), Vec::new(), 0);
+    let mut mine = Vec::new();
     for part in parts {
-        let counts = (part.steps, part.mark_count);
-        let result = decoder.decode(columns(part), counts, known, &fault, &mut |ops, mark| {
+        let result = decode(&mut decoder, (known, &mut mine), part, &mut |ops, mark| {
             got.extend(ops.iter().map(|o| Part::Op(*o)));
             if let Some(Mark::End(end)) = mark {
                 got.push(Part::End(end));
@@ -314,9 +345,8 @@ proptest! {
             columns, steps, mark_count, records: 0, instructions: 0, ops: 0,
         };
         let mut decoder = StepDecoder::default();
-        let counts = (steps, mark_count);
         let mut given = 0;
-        let _ = decoder.decode(self::columns(&part), counts, &known(), &fault, &mut |ops, _| {
+        let _ = decode(&mut decoder, (&known(), &mut Vec::new()), &part, &mut |ops, _| {
             given += ops.len();
             Ok(())
         });
@@ -336,9 +366,8 @@ proptest! {
         }
         let at = at.index(part.columns[column].len());
         part.columns[column][at] = byte;
-        let counts = (part.steps, part.mark_count);
         let mut decoder = StepDecoder::default();
-        let _ = decoder.decode(columns(&part), counts, &known, &fault, &mut |_, _| Ok(()));
+        let _ = decode(&mut decoder, (&known, &mut Vec::new()), &part, &mut |_, _| Ok(()));
     }
 }
 
@@ -368,4 +397,121 @@ fn a_loop_costs_next_to_nothing() {
     assert!(marks <= 5, "{marks}");
     let all = zstd::bulk::compress(&part.columns.concat(), 1).unwrap();
     assert!(all.len() < 600, "{}", all.len());
+}
+
+/// A recording of `runs`, of which code `part` says what they are.
+fn recorded(path: &Path, part: CodePart, runs: &[Ran]) {
+    let mut writer = TraceWriter::create(path, &Header::default()).unwrap();
+    writer.code(part).unwrap();
+    let mut before = 0;
+    for steps in encoded(&known(), runs, true) {
+        let instructions = steps.instructions;
+        writer.steps(0, before, steps).unwrap();
+        before += instructions;
+    }
+    writer.finish().unwrap();
+}
+
+/// The ops of the recording there; why there are no more.
+fn replayed(path: &Path) -> (Vec<Op>, Option<String>) {
+    let mut program = open_trace(path, &OpenOptions::default()).unwrap();
+    let (mut batch, mut ops) = (Batch::new(), Vec::new());
+    loop {
+        match program.fill(0, &mut batch) {
+            Ok(End::Exit) => return (ops, None),
+            Ok(_) => ops.extend_from_slice(&batch.ops),
+            Err(e) => return (ops, Some(e.message)),
+        }
+    }
+}
+
+/// Code that nobody executes is not decoded, whatever it is; a check looks at it all the same.
+#[test]
+fn code_is_decoded_when_it_is_executed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.pwt");
+    let runs: Vec<Ran> = (0..300)
+        .map(|n| Ran {
+            block: [1, 2, 3][n % 3],
+            addresses: vec![0x1000, 0x7000 + 64 * n as u64],
+            kept: None,
+            more: vec![],
+            met: vec![],
+            broken: false,
+            asks: None,
+            end: None,
+            sealed: false,
+        })
+        .collect();
+    let wanted = expected(&known(), &runs).0.into_iter();
+    let wanted: Vec<Op> = wanted
+        .filter_map(|part| match part {
+            Part::Op(op) => Some(op),
+            Part::End(_) => None,
+        })
+        .collect();
+    for bad in 0..CODE.len() {
+        let mut part = CodePart::default();
+        for (number, known) in known().into_iter().enumerate() {
+            let mut raw = raw(number);
+            if number == bad {
+                // More instructions than a block has.
+                raw[8..12].fill(0xff);
+            }
+            put_varint(&mut part.bytes, raw.len() as u64);
+            part.bytes.extend(raw);
+            part.count += 1;
+            part.known.push(known);
+        }
+        recorded(&path, part, &runs);
+        let check = check_trace(&path, None).unwrap();
+        let place = format!("t.pwt, byte {}: ", check.fault_offset.unwrap());
+        let is_it = |said: &str| said.contains(&place) && said.contains("code makes no sense");
+        let said = check.fault.unwrap();
+        assert!(is_it(&said), "{said}");
+        let (ops, error) = replayed(&path);
+        if (1..4).contains(&bad) {
+            let error = error.unwrap();
+            assert!(is_it(&error), "{bad}: {error}");
+            assert!(ops.len() < 9, "{bad}: {}", ops.len());
+        } else {
+            assert_eq!((ops.len(), error), (wanted.len(), None), "{bad}");
+            assert!(ops == wanted, "{bad}");
+        }
+    }
+}
+
+/// Lengths are looked at before, since they say where the other blocks are.
+#[test]
+fn code_that_is_longer_than_its_part_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.pwt");
+    let mut part = CodePart::default();
+    for (number, known) in known().into_iter().enumerate() {
+        let raw = raw(number);
+        let more = usize::from(number == CODE.len() - 1);
+        put_varint(&mut part.bytes, (raw.len() + more) as u64);
+        part.bytes.extend(raw);
+        part.count += 1;
+        part.known.push(known);
+    }
+    let runs = [Ran {
+        block: 0,
+        addresses: vec![0],
+        kept: None,
+        more: vec![],
+        met: vec![],
+        broken: false,
+        asks: None,
+        end: None,
+        sealed: false,
+    }];
+    recorded(&path, part, &runs);
+    let (ops, error) = replayed(&path);
+    let error = error.unwrap();
+    assert!(
+        ops.is_empty() && error.contains("code makes no sense"),
+        "{error}"
+    );
+    assert!(!check_trace(&path, None).unwrap().whole);
 }

@@ -310,7 +310,10 @@ def test_any_paper_toml_is_taken_or_refused_in_a_sentence(
     for change in changes:
         text = _changed(text, change)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "paper")
+        # A folder of its own around the runs: others write beside a temporary one.
+        inside = Path(name, "runs")
+        inside.mkdir()
+        folder = inside / "paper"
         folder.mkdir()
         (folder / "paper.toml").write_bytes(text.encode("utf-8", "surrogatepass"))
         (folder / "sizes.py").write_text(SIZES)
@@ -319,13 +322,13 @@ def test_any_paper_toml_is_taken_or_refused_in_a_sentence(
             for figure in paper.figures().values():
                 for timing in (False, True):
                     runs = paper.cross(paper.applications, paper.designs, timing=timing)
-                    keys(itertools.islice(runs, 3), Path(name))
+                    keys(itertools.islice(runs, 3), inside)
                 paper.rows_of(figure, lambda _run: Outcome("", None, "not run"))
                 paper.note(figure)
         except PagewalkError as error:
             assert str(error)
             assert len(str(error)) < 1000
-        assert {path.name for path in Path(name).parent.glob("x*")} == set()
+        assert {path.name for path in Path(name).iterdir()} == {"runs"}
 
 
 def test_a_shipped_paper_names_its_lines() -> None:

@@ -2,7 +2,10 @@
 //!
 //! Each number is computed from the sums over all samples, and again without one of them at a time:
 //! how much that changes it gives its variance, whatever the number is (the jackknife: Efron and
-//! Stein, Annals of Statistics 1981). Designs on one stream are measured in the same places, so
+//! Stein, Annals of Statistics 1981). There is a sample in each period of the run, so what a program
+//! does from phase to phase is in the samples as it is in the run, and no reason to doubt them: of
+//! these changes those of neighbours are compared, as is done of systematic samples (Wolter,
+//! Introduction to Variance Estimation, 2007, chapter 8). Designs on one stream are measured in the same places, so
 //! what they have in common goes out of their ratios (matched pairs: Ekman and Stenström, ISPASS
 //! 2005).
 
@@ -184,14 +187,24 @@ pub(crate) fn warming(samples: &[SampleCounts], tree: &Tree) -> Option<(WarmingE
     Some((error, [misses, hits].map(|n| 1000.0 * each(n))))
 }
 
-/// What `value` makes of sums over all of `n` samples but one, or over all.
+/// What `value` makes of sums over all of `n` samples but one, or over all. The samples are in the
+/// order of the run.
 fn jackknife(n: usize, value: impl Fn(Option<usize>) -> Option<f64>) -> Option<Interval> {
     let whole = value(None)?;
     let without: Vec<f64> = (0..n).map(|i| value(Some(i))).collect::<Option<_>>()?;
-    let mean = without.iter().sum::<f64>() / n as f64;
-    let squares: f64 = without.iter().map(|x| (x - mean).powi(2)).sum();
-    let half = t95(n - 1) * (squares * (n - 1) as f64 / n as f64).sqrt();
+    let apart = without.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
+    let squares = apart.sum::<f64>() / 2.0;
+    let half = t95(freedom(n)) * (squares * (n - 1) as f64 / n as f64).sqrt();
     Some(Interval::around(whole, half))
+}
+
+/// Degrees of freedom of a variance of normally distributed values by the differences of `n` that
+/// follow each other (von Neumann and others, Annals of Mathematical Statistics 1941).
+fn freedom(n: usize) -> usize {
+    match n {
+        0..=2 => n.saturating_sub(1),
+        n => 2 * (n - 1).pow(2) / (3 * n - 4),
+    }
 }
 
 /// Sums over samples.
@@ -359,12 +372,38 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_mean_is_the_textbook_one() {
-        // Cycles an instruction 1, 2, 3: s = 1, t(2) = 4.303.
-        let s = estimate(&samples(&[(10, 10), (10, 20), (10, 30)]), &Tree::default()).unwrap();
+        // Cycles an instruction 1, 3: the square of s is 2, t(1) = 12.706.
+        let s = estimate(&samples(&[(10, 10), (10, 30)]), &Tree::default()).unwrap();
         assert!((s.ipc - 0.5).abs() < 1e-12);
-        let half = 4.303 / 3f64.sqrt();
-        assert!((1.0 / s.ipc_low - 2.0 - half).abs() < 1e-9);
+        assert!((1.0 / s.ipc_low - 2.0 - 12.706).abs() < 1e-9);
         assert!(s.ipc_high.is_infinite(), "below no cycles");
+    }
+
+    /// Intervals of 40 samples at random hold the mean 19 times of 20.
+    #[test]
+    fn intervals_of_independent_samples_hold_what_they_say() {
+        use rand::RngExt;
+        let mut draw = pagewalk_units::rng(3, "intervals");
+        let held = (0..4000).filter(|_| {
+            let counts: Vec<(u64, u64)> = (0..40)
+                .map(|_| (1000, draw.random_range(1000..=3000)))
+                .collect();
+            let s = estimate(&samples(&counts), &Tree::default()).unwrap();
+            s.ipc_low <= 0.5 && 0.5 <= s.ipc_high
+        });
+        let held = held.count();
+        assert!((3720..=3880).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn phases_that_all_samples_have_seen_leave_less_doubt_than_chance_does() {
+        let phases: Vec<(u64, u64)> = (0..40).map(|i| (100, 200 + 100 * (i / 10))).collect();
+        let mixed: Vec<(u64, u64)> = (0..40).map(|i| phases[i * 7 % 40]).collect();
+        let [ordered, mixed] = [phases, mixed].map(|counts| {
+            let s = estimate(&samples(&counts), &Tree::default()).unwrap();
+            s.ipc_high - s.ipc_low
+        });
+        assert!(ordered < mixed / 2.0, "{ordered} {mixed}");
     }
 
     #[test]

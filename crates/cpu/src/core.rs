@@ -7,6 +7,7 @@ mod execute;
 mod fetch;
 mod pause;
 mod warm;
+pub use warm::TOGETHER;
 mod window;
 mod wrong;
 

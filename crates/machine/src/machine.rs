@@ -112,7 +112,7 @@ pub(crate) struct Machine {
     touched: TouchFilter,
     /// Lines that each core used a moment ago, while the machine follows.
     lines: Vec<Lines>,
-    /// Accesses that are to be followed.
+    /// Accesses that are to be followed; between batches, those of a step that is not whole.
     to_follow: Vec<(u64, Access)>,
     /// What it may take of the host's memory, where that is looked after.
     pub(crate) room: Option<Room>,

@@ -302,6 +302,20 @@ impl Private {
         };
     }
 
+    /// State only, of a request that the first level lacks and whose line it does not get: the L2's
+    /// and what lies below.
+    #[inline]
+    pub fn warm_below_first<B: Below>(&mut self, request: Request, below: &mut B) {
+        self.second::<false, B>(&request, 0, below);
+        let line = request.at.0 >> LINE_SHIFT;
+        if request.kind == Kind::Store
+            && let Some(at) = self.l2.find(line)
+        {
+            ask_to_own::<false, B>(&mut self.l2, at, &request, 0, below);
+            self.l2.set_flags(at, DIRTY | OWNED);
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn caches(&self) -> [&Lines; 3] {
         [&self.l1i, &self.l1d, &self.l2]

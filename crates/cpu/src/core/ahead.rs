@@ -5,7 +5,7 @@ use pagewalk_memory::Below;
 use pagewalk_mmu::{Ahead, Mmu};
 use pagewalk_stream::{Kind, Op};
 use pagewalk_tables::View;
-use pagewalk_units::{Access, Asid, LINE_SHIFT, PhysAddr, VirtAddr};
+use pagewalk_units::{Asid, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::{Core, NO_LINE, Outside};
 
@@ -21,27 +21,6 @@ const BEYOND: std::ops::RangeInclusive<u64> = 3..=4;
 /// Addresses of a step: lines, entries of page tables, lines pushed out. Where they do not
 /// fit, the host is told of some the fewer.
 type Noted<A> = ArrayVec<A, { 3 * STEP }>;
-
-/// What may touch a line of data.
-pub(super) trait Touches {
-    /// The address, and whether it does.
-    fn data(&self) -> (u64, bool);
-}
-
-impl Touches for Op {
-    #[inline(always)]
-    fn data(&self) -> (u64, bool) {
-        let memory = (self.kind == Kind::Load) | (self.kind == Kind::Store);
-        (self.va, memory)
-    }
-}
-
-impl Touches for (u64, Access) {
-    #[inline(always)]
-    fn data(&self) -> (u64, bool) {
-        (self.0, self.1 != Access::Fetch)
-    }
-}
 
 /// A core that warms knows the ops to come, and its time is mostly the host's wait for tags of
 /// large caches and for page tables. So it goes through the ops to come in steps of their own,
@@ -87,11 +66,11 @@ impl Lookout {
     /// Lines that `ops` touch and that have not been seen lately; how many.
     // Without branches on what the ops are, which the host would mostly foresee wrongly.
     #[inline(always)]
-    fn lines<T: Touches>(&mut self, ops: &[T], into: &mut [u64; STEP]) -> usize {
+    fn lines(&mut self, ops: &[Op], into: &mut [u64; STEP]) -> usize {
         let mut n = 0;
         for op in ops.iter().take(STEP) {
-            let (va, memory) = op.data();
-            let line = va >> LINE_SHIFT;
+            let memory = (op.kind == Kind::Load) | (op.kind == Kind::Store);
+            let line = op.va >> LINE_SHIFT;
             let seen = &mut self.seen[line as usize % SEEN];
             let new = memory & (*seen != line);
             *seen = if memory { line } else { *seen };
@@ -125,9 +104,9 @@ impl Core {
     /// Looks so far ahead of `ops[at]` that the host has been told in time; gives the op before
     /// which to look again.
     #[inline(never)]
-    pub(super) fn look_out<T: Touches, B: Below>(
+    pub(super) fn look_out<B: Below>(
         &mut self,
-        ops: &[T],
+        ops: &[Op],
         at: usize,
         outside: &Outside<'_, B>,
     ) -> usize {
@@ -145,7 +124,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn step_ahead<T: Touches, B: Below>(&mut self, ops: &[T], outside: &Outside<'_, B>) {
+    fn step_ahead<B: Below>(&mut self, ops: &[Op], outside: &Outside<'_, B>) {
         let l = &mut *self.lookout;
         let below = &*outside.below;
         for at in l.third.drain(..) {

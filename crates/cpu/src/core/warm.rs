@@ -1,13 +1,66 @@
 //! Functional warming.
 
+use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Kind as Ask, Request};
 use pagewalk_mmu::{Fault, Lent};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Unknown;
-use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::access::bytes;
 use super::{Core, NO_LINE, Outside, Ran, Stop};
+
+/// Accesses of which [`Core::warm_lines`] translates all before it warms caches by the first: what
+/// they leave depends on where a step begins, and steps begin at multiples of this.
+pub const TOGETHER: usize = 16;
+/// log2 of bytes of the smallest page.
+const PAGE_SHIFT: u32 = 12;
+
+#[inline(always)]
+fn kind_of(access: Access) -> Ask {
+    match access {
+        Access::Read => Ask::Load,
+        Access::Write => Ask::Store,
+        Access::Fetch => Ask::Fetch,
+    }
+}
+
+/// The page of 4 KB that was translated last.
+#[derive(Clone, Copy)]
+struct LastPage {
+    page: u64,
+    /// For which kind of access.
+    access: Access,
+    frame: u64,
+}
+
+impl LastPage {
+    const NONE: LastPage = LastPage {
+        page: NO_LINE,
+        access: Access::Read,
+        frame: 0,
+    };
+
+    fn of(va: u64, access: Access, at: PhysAddr) -> Self {
+        LastPage {
+            page: va >> PAGE_SHIFT,
+            access,
+            frame: at.0 >> PAGE_SHIFT,
+        }
+    }
+
+    /// Whether it is that of `va`, and may be accessed so.
+    #[inline(always)]
+    fn allows(self, va: u64, access: Access) -> bool {
+        va >> PAGE_SHIFT == self.page
+            && (access == self.access || access == Access::Read && self.access == Access::Write)
+    }
+
+    #[inline(always)]
+    fn place(self, va: u64) -> PhysAddr {
+        PhysAddr(self.frame << PAGE_SHIFT | va & ((1 << PAGE_SHIFT) - 1))
+    }
+}
 
 impl Core {
     /// Runs `ops[at..]` for their state alone, until [`Core::instructions`] is
@@ -107,33 +160,79 @@ impl Core {
         self.rob.empty_until(self.next);
     }
 
-    /// TLBs and caches as `accesses` leave them, which come from nowhere in particular of the
-    /// program; how many of them, and the fault that the next one meets, if one does.
+    /// TLBs, the L2 and what lies below as `accesses[at..]` leave them, which come from nowhere in
+    /// particular of the program and were not used a moment before: the first level of caches lacks
+    /// them, and does not get them, since it forgets them before it matters. Up to which of them, and
+    /// the fault that this one meets, if one does.
     #[inline(never)]
     pub fn warm_lines<B: Below>(
         &mut self,
         accesses: &[(u64, Access)],
+        mut at: usize,
         mut outside: Outside<'_, B>,
     ) -> (usize, Option<Fault>) {
         let outside = &mut outside;
         self.begin_warming();
         self.line = NO_LINE;
-        let mut look = 0;
-        for (at, &(va, access)) in accesses.iter().enumerate() {
-            if at >= look {
-                look = self.look_out(accesses, at, outside);
-            }
-            // A copy of the way through MMU and caches for each.
-            let warmed = match access {
-                Access::Read => self.warm_line(va, Access::Read, 0, outside),
-                Access::Write => self.warm_line(va, Access::Write, 0, outside),
-                Access::Fetch => self.warm_line(va, Access::Fetch, 0, outside),
-            };
-            if let Err(fault) = warmed {
-                return (at, Some(fault));
+        let mut last = LastPage::NONE;
+        while at < accesses.len() {
+            let end = (at / TOGETHER + 1) * TOGETHER;
+            let together = &accesses[at..end.min(accesses.len())];
+            let (done, fault) = self.warm_together(together, &mut last, outside);
+            at += done;
+            if fault.is_some() {
+                return (at, fault);
             }
         }
-        (accesses.len(), None)
+        (at, None)
+    }
+
+    /// A step of [`Core::warm_lines`].
+    #[inline(always)]
+    fn warm_together<B: Below>(
+        &mut self,
+        together: &[(u64, Access)],
+        last: &mut LastPage,
+        outside: &mut Outside<'_, B>,
+    ) -> (usize, Option<Fault>) {
+        // The host's own misses are what costs, so it is told of all of a step before the first is
+        // needed: of page tables, of sets, of tags.
+        let mut page = last.page;
+        for &(va, _) in together {
+            if va >> PAGE_SHIFT != page {
+                page = va >> PAGE_SHIFT;
+                self.mmu.announce(outside.asid, VirtAddr(va), outside.view);
+            }
+        }
+        let mut requests = ArrayVec::<Request, TOGETHER>::new();
+        let mut fault = None;
+        for &(va, access) in together {
+            if !last.allows(va, access) {
+                match self.warm_translation(va, access, outside) {
+                    Ok(at) => *last = LastPage::of(va, access, at),
+                    Err(f) => {
+                        fault = Some(f);
+                        break;
+                    }
+                }
+            }
+            let at = last.place(va);
+            self.private.announce(at, &*outside.below);
+            requests.push(Request {
+                at,
+                kind: kind_of(access),
+                core: self.core,
+                pc: 0,
+            });
+        }
+        for request in &requests {
+            outside.below.announce_place(request.at);
+        }
+        let done = requests.len();
+        for request in requests {
+            self.private.warm_below_first(request, outside.below);
+        }
+        (done, fault)
     }
 
     #[inline]
@@ -196,6 +295,25 @@ impl Core {
         pc: u64,
         outside: &mut Outside<'_, B>,
     ) -> Result<(), Fault> {
+        let at = self.warm_translation(va, access, outside)?;
+        let request = Request {
+            at,
+            kind: kind_of(access),
+            core: self.core,
+            pc,
+        };
+        self.private.warm(request, outside.below);
+        Ok(())
+    }
+
+    /// TLBs and caches as the translation of `va` leaves them; where the data lie.
+    #[inline(always)]
+    fn warm_translation<B: Below>(
+        &mut self,
+        va: u64,
+        access: Access,
+        outside: &mut Outside<'_, B>,
+    ) -> Result<PhysAddr, Fault> {
         let lent = Lent {
             view: outside.view,
             tiers: outside.tiers,
@@ -203,18 +321,6 @@ impl Core {
             below: &mut *outside.below,
             in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
         };
-        let at = self.mmu.warm(outside.asid, VirtAddr(va), access, lent)?;
-        let request = Request {
-            at,
-            kind: match access {
-                Access::Read => Ask::Load,
-                Access::Write => Ask::Store,
-                Access::Fetch => Ask::Fetch,
-            },
-            core: self.core,
-            pc,
-        };
-        self.private.warm(request, outside.below);
-        Ok(())
+        self.mmu.warm(outside.asid, VirtAddr(va), access, lent)
     }
 }

@@ -1,9 +1,9 @@
 //! Between samples: of what the program does, the lines that it did not use a moment before warm
 //! caches and TLBs.
 
-use pagewalk_cpu::Outside;
+use pagewalk_cpu::{Outside, TOGETHER};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{Kind, ProcessId, ThreadId};
+use pagewalk_stream::{End, Kind, ProcessId, ThreadId};
 use pagewalk_units::Access;
 
 use super::{Machine, Outcome};
@@ -39,8 +39,16 @@ impl Machine {
             at += 1;
         }
         thread.at = at;
-        let followed = self.warm_lines(core, process, &accesses);
-        accesses.clear();
+        // What one thread does is warmed in whole steps, wherever its batches were cut: the rest of
+        // the last step comes with the next batch. Up to here if anything else happens.
+        let goes_on = item.end == End::More && !asks && done.is_within(left);
+        let whole = if goes_on && self.threads.len() == 1 {
+            accesses.len() / TOGETHER * TOGETHER
+        } else {
+            accesses.len()
+        };
+        let followed = self.warm_lines(core, process, &accesses[..whole]);
+        accesses.drain(..whole);
         self.to_follow = accesses;
         followed?;
         if asks {
@@ -72,8 +80,8 @@ impl Machine {
                 below: &mut self.shared,
                 in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
             };
-            let (followed, fault) = self.cores[core].warm_lines(&accesses[at..], outside);
-            at += followed;
+            let (followed, fault) = self.cores[core].warm_lines(accesses, at, outside);
+            at = followed;
             match fault {
                 None => {}
                 Some(Fault {

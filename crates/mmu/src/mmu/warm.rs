@@ -49,6 +49,15 @@ impl Mmu {
         }
     }
 
+    /// Tells the host of the second level of TLBs and of the walk, which [`Mmu::warm`] will need at `va`.
+    #[inline]
+    pub fn announce(&self, asid: Asid, va: VirtAddr, view: &View<'_>) {
+        if let Some(level) = &self.l2[0] {
+            level.announce_fill(asid, va.0);
+        }
+        view.announce(va);
+    }
+
     /// The next step, when the host has had time for that: where the data at `va` lie, and the
     /// entry of the page table that ends the walk.
     #[inline]

@@ -78,6 +78,9 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Threads that a program may make. A recording that names more is damaged.
 const MOST_THREADS: ThreadId = 1 << 20;
 
+/// Batches that are made before the fastest machine asks for them.
+const AHEAD: u64 = 4;
+
 /// Batches that a machine may be ahead of the slowest one, for each thread.
 const WINDOW: u64 = 64;
 
@@ -92,6 +95,8 @@ struct Queue {
     blocked: bool,
     /// The last item is the thread's end.
     ended: bool,
+    /// Nothing happens after the last item but more of it.
+    goes_on: bool,
     /// Its process has ended on a machine.
     gone: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
@@ -186,6 +191,19 @@ impl State {
         queue.error.clone().map(Err)
     }
 
+    /// Whether there is little of `thread`, the only one, that `machine` has not taken, though no other
+    /// has taken more, and it goes on. What another needs that is behind says nothing of what comes.
+    fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
+        let Some(queue) = self.threads.get(&thread) else {
+            return false;
+        };
+        let taken = queue.next.iter().filter(|n| **n != u64::MAX).max();
+        let first = taken == Some(&queue.next[machine]);
+        let left = queue.end().saturating_sub(queue.next[machine]);
+        let room = (queue.items.len() as u64) < WINDOW;
+        self.made == 1 && first && queue.goes_on && room && queue.error.is_none() && left < AHEAD
+    }
+
     /// Takes over what the program gave for `thread`; whether that was anything.
     fn add(&mut self, thread: ThreadId, batch: Batch, end: End, passes: Passes) -> bool {
         let Some(queue) = self.threads.get_mut(&thread) else {
@@ -200,6 +218,7 @@ impl State {
         let end = if end == End::Empty { End::More } else { end };
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
+        queue.goes_on = end == End::More;
         let starts = match &end {
             End::Event {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -278,6 +297,9 @@ pub(crate) struct Hub {
     answers: bool,
     /// Whether the program may pass over what no machine looks at.
     passes: Passes,
+    /// Batches may be made before a machine asks for them: there are several machines, and each
+    /// batch is there at once.
+    ahead: bool,
 }
 
 impl Hub {
@@ -290,6 +312,7 @@ impl Hub {
         changes: Arc<Changes>,
     ) -> Self {
         debug_assert!(!answers || machines == 1);
+        let ahead = machines > 1 && program.facts().deterministic;
         let queue = Queue {
             next: vec![0; machines],
             ..Queue::default()
@@ -307,6 +330,7 @@ impl Hub {
             changes,
             answers,
             passes,
+            ahead,
         }
     }
 
@@ -331,24 +355,73 @@ impl Hub {
         thread: ThreadId,
         (needs, until): (Needs, Work),
     ) -> Result<Supply, ProgramError> {
-        if let Some(supply) = lock(&self.state).buffered(machine, thread) {
+        let mut state = lock(&self.state);
+        if let Some(supply) = state.buffered(machine, thread) {
+            let short = self.ahead && state.is_short(machine, thread);
+            drop(state);
+            if short {
+                self.make_ahead(machine, thread, (needs, until));
+            }
             return supply;
         }
+        drop(state);
         let mut program = lock(&self.program);
-        let mut passed = Work::default();
-        let mut batch = {
-            // Whoever had the program may have made what is asked for.
-            let mut state = lock(&self.state);
-            if let Some(supply) = state.buffered(machine, thread) {
-                return supply;
-            }
-            // With several threads it depends on the machine which of them comes to the end of
-            // what is skipped, and where.
-            if self.passes != Passes::Never && state.made == 1 {
-                passed = until.less(state.work);
-            }
-            state.pool.pop().unwrap_or_default()
+        let mut state = lock(&self.state);
+        // Whoever had the program may have made what is asked for.
+        if let Some(supply) = state.buffered(machine, thread) {
+            return supply;
+        }
+        let (batch, passed) = self.begin(&mut state, (needs, until));
+        drop(state);
+        if !self.make(&mut **program, thread, batch, (needs, passed)) {
+            return Ok(Supply::Empty);
+        }
+        drop(program);
+        let supply = lock(&self.state).buffered(machine, thread);
+        self.changes.tell();
+        supply.unwrap_or(Ok(Supply::Empty))
+    }
+
+    /// Makes the batch after those that are there, if nobody else has the program: so a machine does
+    /// not wait for what another could have made while it ran. What comes after `until` may be passed
+    /// over.
+    fn make_ahead(&self, machine: usize, thread: ThreadId, (needs, until): (Needs, Work)) {
+        let Ok(mut program) = self.program.try_lock() else {
+            return;
         };
+        let mut state = lock(&self.state);
+        let needed = Work::default().is_within(until.less(state.work));
+        if !needed || !state.is_short(machine, thread) {
+            return;
+        }
+        let (batch, passed) = self.begin(&mut state, (needs, until));
+        drop(state);
+        if self.make(&mut **program, thread, batch, (needs, passed)) {
+            drop(program);
+            self.changes.tell();
+        }
+    }
+
+    /// An empty batch, and how much of it may be passed over.
+    fn begin(&self, state: &mut State, (needs, until): (Needs, Work)) -> (Batch, Work) {
+        let mut passed = Work::default();
+        // With several threads it depends on the machine which of them comes to the end of
+        // what is skipped, and where.
+        if self.passes != Passes::Never && state.made == 1 && needs != Needs::Ops {
+            passed = until.less(state.work);
+        }
+        (state.pool.pop().unwrap_or_default(), passed)
+    }
+
+    /// Has `program` fill `batch`, of which no more than is said is needed up to so much work;
+    /// whether there is anything.
+    fn make(
+        &self,
+        program: &mut dyn Program,
+        thread: ThreadId,
+        mut batch: Batch,
+        (needs, passed): (Needs, Work),
+    ) -> bool {
         match needs {
             _ if self.passes == Passes::Never => {}
             Needs::Lines => program.follow(passed.instructions, passed.requests),
@@ -359,7 +432,7 @@ impl Hub {
             program.answer(thread, None);
         }
         let mut state = lock(&self.state);
-        let added = match made {
+        match made {
             Ok(end) => state.add(thread, batch, end, self.passes),
             Err(e) => {
                 if let Some(queue) = state.threads.get_mut(&thread) {
@@ -367,15 +440,7 @@ impl Hub {
                 }
                 true
             }
-        };
-        drop(program);
-        if !added {
-            return Ok(Supply::Empty);
         }
-        let supply = state.buffered(machine, thread);
-        drop(state);
-        self.changes.tell();
-        supply.unwrap_or(Ok(Supply::Empty))
     }
 
     /// The reply to what `thread` asked. Nothing where no machine answers: the
@@ -461,8 +526,8 @@ mod tests {
     const ALL: (Needs, Work) = (
         Needs::Ops,
         Work {
-            instructions: 0,
-            requests: 0,
+            instructions: u64::MAX,
+            requests: u64::MAX,
         },
     );
 
@@ -567,6 +632,53 @@ mod tests {
         let (more, stop) = drain(&hub, 0, 0, 1000);
         assert_eq!(more.len(), 40);
         assert!(matches!(stop, Some(Supply::Ahead)));
+    }
+
+    /// What a machine still skips that is behind says nothing of what comes after the one in front.
+    #[test]
+    fn who_is_behind_has_nothing_made_ahead() {
+        /// Counts its batches, and what it might pass over.
+        struct Told(Counting, Arc<Mutex<(u64, u64)>>);
+        impl Program for Told {
+            fn facts(&self) -> Facts {
+                self.0.facts()
+            }
+            fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+                lock(&self.1).0 += 1;
+                self.0.fill(thread, batch)
+            }
+            fn pass(&mut self, instructions: u64, _: u64) {
+                lock(&self.1).1 += instructions;
+            }
+        }
+        let told = Arc::new(Mutex::new((0, 0)));
+        let counting = Counting {
+            left: vec![1000],
+            made: vec![0],
+        };
+        let program = Told(counting, Arc::clone(&told));
+        let hub = Hub::new(
+            Box::new(program),
+            2,
+            (false, Passes::ByInstructions),
+            Arc::default(),
+        );
+        let skips = (Needs::Pages, Work::instructions(1_000_000));
+        let take = |machine, needs| {
+            let supply = hub.next(machine, 0, needs);
+            assert!(matches!(supply, Ok(Supply::Item(_))));
+            *lock(&told)
+        };
+        assert_eq!(take(0, ALL), (1, 0), "nothing was there");
+        (0..9).for_each(|_| _ = take(0, ALL));
+        let made = Some(take(0, ALL).0);
+        assert_eq!(made, Some(11));
+        for _ in 0..10 {
+            assert_eq!(take(1, skips), (11, 0));
+        }
+        // As far as the other one, it has the next one made, which it skips.
+        let (made, passed) = take(1, skips);
+        assert_eq!((made, passed > 0), (12, true));
     }
 
     #[test]

@@ -37,18 +37,14 @@ impl TouchFilter {
 }
 
 impl Machine {
-    /// What of the program the machine needs, and what it has done when it needs more, as far
-    /// as is known: nothing if it needs all now.
-    pub(super) fn passes_until(&self) -> (Needs, Work) {
-        let needs = self.plan.phase.needs();
-        if needs == Needs::Ops {
-            return (needs, Work::default());
-        }
+    /// What of the program the machine needs, and what it has done when it needs other things, as far
+    /// as is known.
+    pub(super) fn needs_until(&self) -> (Needs, Work) {
         let mut until = self.plan.left;
         let reach = |left: &mut u64, done| *left = left.saturating_add(done);
         reach(&mut until.instructions, self.executed.instructions);
         reach(&mut until.requests, self.executed.requests);
-        (needs, until)
+        (self.plan.phase.needs(), until)
     }
 
     /// Maps what the ops touch, has it in the TLB in memory, and does nothing else.

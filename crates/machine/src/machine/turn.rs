@@ -56,7 +56,7 @@ impl Machine {
         };
         self.run_background(core)?;
         let id = self.on_core[core].expect("next_core gives a core with a thread");
-        let until = self.passes_until();
+        let until = self.needs_until();
         let thread = self
             .threads
             .get_mut(&id)

@@ -86,7 +86,7 @@ impl Machine {
         let mut woken = false;
         self.ahead = false;
         for id in blocked {
-            let supply = hub.next(me, id, self.passes_until()).map_err(program)?;
+            let supply = hub.next(me, id, self.needs_until()).map_err(program)?;
             self.ahead |= matches!(supply, Supply::Ahead);
             if let Supply::Item(item) = supply {
                 let now = self.latest();

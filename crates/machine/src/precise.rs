@@ -10,16 +10,17 @@ use crate::run::RunError;
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
 
-/// Instructions of a sample where nobody says how many.
-const LENGTH: u64 = 20_000;
+/// Instructions of a sample where nobody says how many: about as many as what comes before it costs,
+/// and fewer in a run that is short.
+const LENGTH: std::ops::RangeInclusive<u64> = 20_000..=100_000;
 /// Instructions before a sample that warm all there is. What lies between two samples is followed
 /// by lines.
 pub(crate) const WARMED: u64 = 50_000;
-/// Samples of the first pass over the program, at least. Of a long run there are more, as far as
-/// they are a small share of what it takes to follow the program, which a second pass takes again.
-const FIRST: u64 = 200;
+/// Samples of the first pass over the program, at least. Of a long run there are more, at most twice
+/// as many, as far as they are a small share of it, since a second pass would follow all again.
+const FIRST: u64 = 128;
 /// That share of the instructions.
-const FIRST_SHARE: u64 = 20;
+const FIRST_SHARE: u64 = 10;
 /// Passes at most: each has as many samples as the one before says that there have to be.
 const PASSES: u32 = 4;
 /// Of what is not sure enough, samples are taken that make it surer than asked for: their spread
@@ -63,14 +64,15 @@ pub(crate) fn run(
             "--precision: the programs of a mix are measured side by side, without gaps; expected no --precision with --mix".to_owned(),
         ));
     }
-    let length = limits.sample.map_or(LENGTH, |s| s.length);
+    let length = (total / (4 * FIRST)).clamp(*LENGTH.start(), *LENGTH.end());
+    let length = limits.sample.map_or(length, |s| s.length);
     let warming = limits.sample.and_then(|s| s.warming).unwrap_or(Warming {
         followed: Followed::All,
         warmed: WARMED,
     });
     // What a sample costs at the speed of simulation, about.
     let price = length + Warming::LEAD_IN + warming.warmed / 2;
-    let mut samples = (total / (FIRST_SHARE * price)).max(FIRST);
+    let mut samples = (total / (FIRST_SHARE * price)).clamp(FIRST, 2 * FIRST);
     let mut spec = spec.clone();
     // A live program would do again what it has done.
     let mut passes_left = match spec.source {

@@ -7,12 +7,11 @@ mod execute;
 mod fetch;
 mod pause;
 mod warm;
-pub use warm::TOGETHER;
 mod window;
 mod wrong;
 
 use pagewalk_memory::{Below, Done, Level, Private, Report};
-use pagewalk_mmu::{Answer, Fault, Mmu};
+use pagewalk_mmu::{Answer, Fault, Lent, Mmu};
 use pagewalk_stats::{Definition, Histogram, Tree, histogram};
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::{Ring, Tiers, prefetch};
@@ -20,6 +19,7 @@ use pagewalk_tables::{PomTlb, View};
 use pagewalk_units::{Asid, Cycle, LINE_SHIFT};
 
 use self::ahead::Lookout;
+pub use self::warm::TOGETHER;
 use crate::cycle_stack::{Cause, CycleStack, StackSlots};
 use crate::predictor::Predictor;
 use crate::rob::Rob;
@@ -40,6 +40,20 @@ pub struct Outside<'a, B> {
     pub below: &'a mut B,
     /// The TLB that is a part of that memory, of machines that have one.
     pub in_memory_tlb: Option<&'a mut PomTlb>,
+}
+
+impl<B> Outside<'_, B> {
+    /// What of it a core's MMU needs, with the core's own caches.
+    #[inline(always)]
+    fn lend<'b>(&'b mut self, private: &'b mut Private) -> Lent<'b, B> {
+        Lent {
+            view: self.view,
+            tiers: self.tiers,
+            private,
+            below: &mut *self.below,
+            in_memory_tlb: self.in_memory_tlb.as_deref_mut(),
+        }
+    }
 }
 
 /// Why the core came back.

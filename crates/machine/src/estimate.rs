@@ -377,6 +377,10 @@ mod tests {
         assert!((s.ipc - 0.5).abs() < 1e-12);
         assert!((1.0 / s.ipc_low - 2.0 - 12.706).abs() < 1e-9);
         assert!(s.ipc_high.is_infinite(), "below no cycles");
+        // 1, 2, 3: by neighbours the square of s is half of 1; one degree of freedom.
+        let s = estimate(&samples(&[(10, 10), (10, 20), (10, 30)]), &Tree::default()).unwrap();
+        assert!((s.ipc - 0.5).abs() < 1e-12);
+        assert!((1.0 / s.ipc_low - 2.0 - 12.706 / 6f64.sqrt()).abs() < 1e-9);
     }
 
     /// Intervals of 40 samples at random hold the mean 19 times of 20.

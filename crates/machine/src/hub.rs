@@ -78,9 +78,6 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Threads that a program may make. A recording that names more is damaged.
 const MOST_THREADS: ThreadId = 1 << 20;
 
-/// Batches that are made before the fastest machine asks for them.
-const AHEAD: u64 = 4;
-
 /// Batches that a machine may be ahead of the slowest one, for each thread.
 const WINDOW: u64 = 64;
 
@@ -191,17 +188,15 @@ impl State {
         queue.error.clone().map(Err)
     }
 
-    /// Whether there is little of `thread`, the only one, that `machine` has not taken, though no other
-    /// has taken more, and it goes on. What another needs that is behind says nothing of what comes.
+    /// Whether `machine` has taken all that there is of `thread`, the only one, which goes on. What one
+    /// needs that is behind says nothing of what comes.
     fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
         };
-        let taken = queue.next.iter().filter(|n| **n != u64::MAX).max();
-        let first = taken == Some(&queue.next[machine]);
-        let left = queue.end().saturating_sub(queue.next[machine]);
+        let all_taken = queue.next[machine] == queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
-        self.made == 1 && first && queue.goes_on && room && queue.error.is_none() && left < AHEAD
+        self.made == 1 && all_taken && queue.goes_on && room && queue.error.is_none()
     }
 
     /// Takes over what the program gave for `thread`; whether that was anything.
@@ -670,9 +665,9 @@ mod tests {
             *lock(&told)
         };
         assert_eq!(take(0, ALL), (1, 0), "nothing was there");
-        (0..9).for_each(|_| _ = take(0, ALL));
-        let made = Some(take(0, ALL).0);
-        assert_eq!(made, Some(11));
+        for made in 2..=11 {
+            assert_eq!(take(0, ALL), (made, 0));
+        }
         for _ in 0..10 {
             assert_eq!(take(1, skips), (11, 0));
         }

@@ -107,7 +107,13 @@ fn traffic(cores: u8, spec: (Replacement, Enter), steps: u64, warm_now_and_then:
                 (false, _) => assert!(private.access(request, now, &mut shared).at > now),
             }
         } else if warm_now_and_then && step / 1000 % 2 == 1 {
-            private[usize::from(core)].warm(request, &mut shared);
+            let private = &mut private[usize::from(core)];
+            match kind {
+                Kind::Load | Kind::Store | Kind::Fetch if step % 3 == 0 => {
+                    private.warm_below_first(request, &mut shared);
+                }
+                _ => private.warm(request, &mut shared),
+            }
         } else {
             let done = private[usize::from(core)].access(request, now, &mut shared);
             assert!(done.at > now || done.level == Level::L1 && done.at >= now);

@@ -1,7 +1,7 @@
 //! Loads and stores.
 
 use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
-use pagewalk_mmu::{Answer, Fault, Lent, Lookup};
+use pagewalk_mmu::{Answer, Fault, Lookup};
 use pagewalk_stream::{Op, flags};
 use pagewalk_units::{Access, Cycle, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
@@ -148,13 +148,7 @@ impl Core {
             pc,
             now,
         };
-        let lent = Lent {
-            view: outside.view,
-            tiers: outside.tiers,
-            private: &mut self.private,
-            below: &mut *outside.below,
-            in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
-        };
+        let lent = outside.lend(&mut self.private);
         let t = self.mmu.translate(lookup, lent);
         // The op will come again, its plain instructions will not.
         self.resumes |= t.is_err();

@@ -1,7 +1,6 @@
 //! An op that asks the machine's shortcut, priced.
 
 use pagewalk_memory::{Below, Done, Kind as Ask, Level, Request};
-use pagewalk_mmu::Lent;
 use pagewalk_stream::{Op, flags};
 use pagewalk_tables::{Looked, Unit};
 
@@ -20,18 +19,9 @@ impl Core {
         let now = self.cycle(start);
         let asid = outside.asid;
         let unit = looked.map_or(Unit::Nothing, |l| l.unit);
-        let asked = self.mmu.begin_asking(
-            &unit,
-            asid,
-            now,
-            &mut Lent {
-                view: outside.view,
-                tiers: outside.tiers,
-                private: &mut self.private,
-                below: &mut *outside.below,
-                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
-            },
-        );
+        let asked = self
+            .mmu
+            .begin_asking(&unit, asid, now, &mut outside.lend(&mut self.private));
         let mut back = Done::new(asked.began, Level::L1);
         for &line in looked.iter().flat_map(|l| &l.reads) {
             let done = self.request(Ask::Load, line, op.pc, asked.began, outside.below);
@@ -79,14 +69,9 @@ impl Core {
         mut outside: Outside<'_, B>,
     ) {
         if let Some(looked) = looked {
-            let mut lent = Lent {
-                view: outside.view,
-                tiers: outside.tiers,
-                private: &mut self.private,
-                below: &mut *outside.below,
-                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
-            };
-            self.mmu.warm_asking(&looked.unit, outside.asid, &mut lent);
+            let asid = outside.asid;
+            let mut lent = outside.lend(&mut self.private);
+            self.mmu.warm_asking(&looked.unit, asid, &mut lent);
         }
         let reads = looked.iter().flat_map(|l| &l.reads);
         let written = looked.and_then(|l| l.written);

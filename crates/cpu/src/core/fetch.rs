@@ -1,7 +1,7 @@
 //! Instruction fetch, a line at a time.
 
 use pagewalk_memory::{Below, Kind as Ask, Request};
-use pagewalk_mmu::{Fault, Lent, Lookup};
+use pagewalk_mmu::{Fault, Lookup};
 use pagewalk_stream::Op;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, VirtAddr};
 
@@ -46,13 +46,7 @@ impl Core {
                 pc: op.pc,
                 now,
             };
-            let lent = Lent {
-                view: outside.view,
-                tiers: outside.tiers,
-                private: &mut self.private,
-                below: &mut *outside.below,
-                in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
-            };
+            let lent = outside.lend(&mut self.private);
             let t = self.mmu.translate(lookup, lent)?;
             let request = Request {
                 at: t.pa,

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{Below, Kind as Ask, Request};
-use pagewalk_mmu::{Fault, Lent};
+use pagewalk_mmu::Fault;
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Unknown;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
@@ -314,13 +314,8 @@ impl Core {
         access: Access,
         outside: &mut Outside<'_, B>,
     ) -> Result<PhysAddr, Fault> {
-        let lent = Lent {
-            view: outside.view,
-            tiers: outside.tiers,
-            private: &mut self.private,
-            below: &mut *outside.below,
-            in_memory_tlb: outside.in_memory_tlb.as_deref_mut(),
-        };
-        self.mmu.warm(outside.asid, VirtAddr(va), access, lent)
+        let asid = outside.asid;
+        let lent = outside.lend(&mut self.private);
+        self.mmu.warm(asid, VirtAddr(va), access, lent)
     }
 }

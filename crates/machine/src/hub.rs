@@ -2,7 +2,7 @@
 //! design, which goes through the streams at its own speed.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
@@ -80,6 +80,8 @@ const MOST_THREADS: ThreadId = 1 << 20;
 
 /// Batches that a machine may be ahead of the slowest one, for each thread.
 const WINDOW: u64 = 64;
+/// Batches that are made before a machine asks for them, where they can be.
+const SOON: u64 = 8;
 
 #[derive(Default)]
 struct Queue {
@@ -92,8 +94,8 @@ struct Queue {
     blocked: bool,
     /// The last item is the thread's end.
     ended: bool,
-    /// Nothing happens after the last item but more of it.
-    goes_on: bool,
+    /// Number of the item after the last one that something happened behind but more of it.
+    goes_on_from: u64,
     /// Its process has ended on a machine.
     gone: bool,
     /// Why there is nothing after the last item. Other threads go on, so that
@@ -188,15 +190,19 @@ impl State {
         queue.error.clone().map(Err)
     }
 
-    /// Whether `machine` has taken all that there is of `thread`, the only one, which goes on. What one
-    /// needs that is behind says nothing of what comes.
+    /// Whether `machine` will soon have taken all that there is of `thread`, the only one, which goes on
+    /// from where it is: what it needs then says nothing of what comes after an event.
     fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
         };
-        let all_taken = queue.next[machine] == queue.end();
+        let few = queue.next[machine].saturating_add(SOON) > queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
-        self.made == 1 && all_taken && queue.goes_on && room && queue.error.is_none()
+        self.made == 1
+            && few
+            && queue.next[machine] > queue.goes_on_from
+            && room
+            && queue.error.is_none()
     }
 
     /// Takes over what the program gave for `thread`; whether that was anything.
@@ -213,7 +219,7 @@ impl State {
         let end = if end == End::Empty { End::More } else { end };
         queue.blocked = end == End::Blocked;
         queue.ended = end == End::Exit;
-        queue.goes_on = end == End::More;
+        let goes_on = end == End::More;
         let starts = match &end {
             End::Event {
                 event: Event::Spawn { thread } | Event::Fork { thread, .. },
@@ -238,6 +244,9 @@ impl State {
             batch: Arc::new(batch),
             end,
         });
+        if !goes_on {
+            queue.goes_on_from = queue.end();
+        }
         if let Some(thread) = starts {
             self.make_room(thread);
         }
@@ -360,7 +369,10 @@ impl Hub {
             return supply;
         }
         drop(state);
-        let mut program = lock(&self.program);
+        let Some(mut program) = self.free_program() else {
+            // Whoever makes a batch tells when it is there.
+            return Ok(Supply::Ahead);
+        };
         let mut state = lock(&self.state);
         // Whoever had the program may have made what is asked for.
         if let Some(supply) = state.buffered(machine, thread) {
@@ -377,22 +389,37 @@ impl Hub {
         supply.unwrap_or(Ok(Supply::Empty))
     }
 
-    /// Makes the batch after those that are there, if nobody else has the program: so a machine does
-    /// not wait for what another could have made while it ran. What comes after `until` may be passed
+    /// The program, for whom nobody waits that has something else to do: where others make batches
+    /// meanwhile, nothing if one does.
+    fn free_program(&self) -> Option<MutexGuard<'_, Box<dyn Program>>> {
+        if !self.ahead {
+            return Some(lock(&self.program));
+        }
+        match self.program.try_lock() {
+            Ok(program) => Some(program),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Makes some batches after those that are there, if nobody else has the program: so no machine
+    /// waits for what another could have made while it ran. What comes after `until` may be passed
     /// over.
     fn make_ahead(&self, machine: usize, thread: ThreadId, (needs, until): (Needs, Work)) {
         let Ok(mut program) = self.program.try_lock() else {
             return;
         };
-        let mut state = lock(&self.state);
-        let needed = Work::default().is_within(until.less(state.work));
-        if !needed || !state.is_short(machine, thread) {
-            return;
-        }
-        let (batch, passed) = self.begin(&mut state, (needs, until));
-        drop(state);
-        if self.make(&mut **program, thread, batch, (needs, passed)) {
-            drop(program);
+        loop {
+            let mut state = lock(&self.state);
+            let needed = Work::default().is_within(until.less(state.work));
+            if !needed || !state.is_short(machine, thread) {
+                return;
+            }
+            let (batch, passed) = self.begin(&mut state, (needs, until));
+            drop(state);
+            if !self.make(&mut **program, thread, batch, (needs, passed)) {
+                return;
+            }
             self.changes.tell();
         }
     }
@@ -515,7 +542,7 @@ mod tests {
         Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
     };
 
-    use super::{Changes, Hub, Needs, Passes, Supply, WINDOW, Work, lock};
+    use super::{Changes, Hub, Needs, Passes, SOON, Supply, WINDOW, Work, lock};
 
     /// A machine that needs all of its program.
     const ALL: (Needs, Work) = (
@@ -629,18 +656,24 @@ mod tests {
         assert!(matches!(stop, Some(Supply::Ahead)));
     }
 
-    /// What a machine still skips that is behind says nothing of what comes after the one in front.
+    /// What a machine still skips before an event says nothing of what comes after it.
     #[test]
-    fn who_is_behind_has_nothing_made_ahead() {
-        /// Counts its batches, and what it might pass over.
+    fn who_is_before_an_event_has_nothing_made_ahead() {
+        /// Counts its batches, of which the third ends with an event, and what it might pass over.
         struct Told(Counting, Arc<Mutex<(u64, u64)>>);
         impl Program for Told {
             fn facts(&self) -> Facts {
                 self.0.facts()
             }
             fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-                lock(&self.1).0 += 1;
-                self.0.fill(thread, batch)
+                let mut told = lock(&self.1);
+                told.0 += 1;
+                let end = self.0.fill(thread, batch)?;
+                let event = Event::RoiBegin;
+                Ok(match told.0 {
+                    3 => End::Event { event, ticket: 0 },
+                    _ => end,
+                })
             }
             fn pass(&mut self, instructions: u64, _: u64) {
                 lock(&self.1).1 += instructions;
@@ -665,15 +698,15 @@ mod tests {
             *lock(&told)
         };
         assert_eq!(take(0, ALL), (1, 0), "nothing was there");
-        for made in 2..=11 {
+        for made in 2..=5 {
             assert_eq!(take(0, ALL), (made, 0));
         }
-        for _ in 0..10 {
-            assert_eq!(take(1, skips), (11, 0));
+        for _ in 0..3 {
+            assert_eq!(take(1, skips), (5, 0));
         }
-        // As far as the other one, it has the next one made, which it skips.
+        // Behind the event it has more made, which it skips.
         let (made, passed) = take(1, skips);
-        assert_eq!((made, passed > 0), (12, true));
+        assert_eq!((made, passed > 0), (4 + SOON, true));
     }
 
     #[test]

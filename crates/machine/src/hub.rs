@@ -29,7 +29,8 @@ pub(crate) enum Supply {
     Item(Item),
     /// The live program has nothing for this thread yet.
     Empty,
-    /// This machine is as far ahead of the slowest as it may be; let that one run.
+    /// This machine is as far ahead of the slowest as it may be, or what comes next is being made; let
+    /// others run.
     Ahead,
 }
 
@@ -368,8 +369,9 @@ impl Hub {
             }
             return supply;
         }
+        let alone = state.made == 1;
         drop(state);
-        let Some(mut program) = self.free_program() else {
+        let Some(mut program) = self.free_program(alone) else {
             // Whoever makes a batch tells when it is there.
             return Ok(Supply::Ahead);
         };
@@ -389,10 +391,10 @@ impl Hub {
         supply.unwrap_or(Ok(Supply::Empty))
     }
 
-    /// The program, for whom nobody waits that has something else to do: where others make batches
-    /// meanwhile, nothing if one does.
-    fn free_program(&self) -> Option<MutexGuard<'_, Box<dyn Program>>> {
-        if !self.ahead {
+    /// The program; where batches are made ahead of its `alone` thread, nothing while one is being made.
+    /// Of several threads another would go on meanwhile, and results depend on who is first.
+    fn free_program(&self, alone: bool) -> Option<MutexGuard<'_, Box<dyn Program>>> {
+        if !self.ahead || !alone {
             return Some(lock(&self.program));
         }
         match self.program.try_lock() {

@@ -439,7 +439,7 @@ impl Workers<'_> {
                 waits = Some(me);
             }
             match pause {
-                // Only a slower design, in the hands of another worker, can help.
+                // Only another worker can help, that has a slower design or makes what comes next.
                 Pause::Ahead if again => self.changes.wait(version),
                 Pause::Starved if again => {
                     self.changes.tell();

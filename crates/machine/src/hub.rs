@@ -2,11 +2,11 @@
 //! design, which goes through the streams at its own speed.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pagewalk_stream::{Batch, End, Event, Program, ProgramError, ThreadId, Unseen};
 
+use crate::changes::{Changes, lock};
 use crate::plan::Needs;
 use crate::work::Work;
 
@@ -32,48 +32,6 @@ pub(crate) enum Supply {
     /// This machine is as far ahead of the slowest as it may be, or what comes next is being made; let
     /// others run.
     Ahead,
-}
-
-/// What wakes the workers of a run: one for all its programs.
-#[derive(Default)]
-pub(crate) struct Changes {
-    /// How many there were, and how many workers sleep: to wake nobody is a system call,
-    /// too, and a program that asks makes a batch for each question.
-    state: Mutex<(u64, u32)>,
-    changed: Condvar,
-}
-
-impl Changes {
-    /// Number of changes so far, for [`Changes::wait`].
-    pub(crate) fn version(&self) -> u64 {
-        lock(&self.state).0
-    }
-
-    /// Tells sleeping workers that something has changed.
-    pub(crate) fn tell(&self) {
-        let mut state = lock(&self.state);
-        state.0 += 1;
-        let sleep = state.1 > 0;
-        drop(state);
-        if sleep {
-            self.changed.notify_all();
-        }
-    }
-
-    /// Sleeps until the version is not `seen`, at most a tenth of a second.
-    pub(crate) fn wait(&self, seen: u64) {
-        let mut state = lock(&self.state);
-        if state.0 == seen {
-            state.1 += 1;
-            let tenth = Duration::from_millis(100);
-            let woken = self.changed.wait_timeout(state, tenth);
-            woken.unwrap_or_else(PoisonError::into_inner).0.1 -= 1;
-        }
-    }
-}
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Threads that a program may make. A recording that names more is damaged.
@@ -191,6 +149,11 @@ impl State {
         queue.error.clone().map(Err)
     }
 
+    /// Whether the program has no more than its first thread.
+    fn is_alone(&self) -> bool {
+        self.made == 1
+    }
+
     /// Whether `machine` will soon have taken all that there is of `thread`, the only one, which goes on
     /// from where it is: what it needs then says nothing of what comes after an event.
     fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
@@ -199,7 +162,7 @@ impl State {
         };
         let few = queue.next[machine].saturating_add(SOON) > queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
-        self.made == 1
+        self.is_alone()
             && few
             && queue.next[machine] > queue.goes_on_from
             && room
@@ -369,7 +332,7 @@ impl Hub {
             }
             return supply;
         }
-        let alone = state.made == 1;
+        let alone = state.is_alone();
         drop(state);
         let Some(mut program) = self.free_program(alone) else {
             // Whoever makes a batch tells when it is there.
@@ -408,7 +371,7 @@ impl Hub {
     /// waits for what another could have made while it ran. What comes after `until` may be passed
     /// over.
     fn make_ahead(&self, machine: usize, thread: ThreadId, (needs, until): (Needs, Work)) {
-        let Ok(mut program) = self.program.try_lock() else {
+        let Some(mut program) = self.free_program(true) else {
             return;
         };
         loop {
@@ -419,10 +382,11 @@ impl Hub {
             }
             let (batch, passed) = self.begin(&mut state, (needs, until));
             drop(state);
-            if !self.make(&mut **program, thread, batch, (needs, passed)) {
+            let made = self.make(&mut **program, thread, batch, (needs, passed));
+            self.changes.tell();
+            if !made {
                 return;
             }
-            self.changes.tell();
         }
     }
 
@@ -431,7 +395,7 @@ impl Hub {
         let mut passed = Work::default();
         // With several threads it depends on the machine which of them comes to the end of
         // what is skipped, and where.
-        if self.passes != Passes::Never && state.made == 1 && needs != Needs::Ops {
+        if self.passes != Passes::Never && state.is_alone() && needs != Needs::Ops {
             passed = until.less(state.work);
         }
         (state.pool.pop().unwrap_or_default(), passed)
@@ -536,491 +500,4 @@ impl Hub {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-    use std::time::Duration;
-
-    use pagewalk_stream::{
-        Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId,
-    };
-
-    use super::{Changes, Hub, Needs, Passes, SOON, Supply, WINDOW, Work, lock};
-
-    /// A machine that needs all of its program.
-    const ALL: (Needs, Work) = (
-        Needs::Ops,
-        Work {
-            instructions: u64::MAX,
-            requests: u64::MAX,
-        },
-    );
-
-    fn hub(program: impl Program + 'static, machines: usize) -> Hub {
-        Hub::new(
-            Box::new(program),
-            machines,
-            (false, Passes::Never),
-            Arc::default(),
-        )
-    }
-
-    /// The unfinished machine that has come least far.
-    fn slowest(hub: &Hub) -> usize {
-        let progress = hub.progress();
-        let unfinished = (0..progress.len()).filter(|&m| progress[m].is_some());
-        unfinished.min_by_key(|&m| progress[m]).unwrap()
-    }
-
-    /// Threads that count: op i of thread t has pc = t << 32 | i.
-    struct Counting {
-        left: Vec<u64>,
-        made: Vec<u64>,
-    }
-
-    impl Program for Counting {
-        fn facts(&self) -> Facts {
-            Facts {
-                deterministic: true,
-                ..Facts::default()
-            }
-        }
-        fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-            batch.ops.clear();
-            let t = thread as usize;
-            if self.left[t] == 0 {
-                return Ok(End::Exit);
-            }
-            self.left[t] -= 1;
-            for _ in 0..4 {
-                batch.ops.push(Op {
-                    pc: u64::from(thread) << 32 | self.made[t],
-                    insns: 1,
-                    ..Op::default()
-                });
-                self.made[t] += 1;
-            }
-            Ok(End::More)
-        }
-    }
-
-    fn drain(hub: &Hub, machine: usize, thread: ThreadId, n: usize) -> (Vec<u64>, Option<Supply>) {
-        let mut seen = vec![];
-        for _ in 0..n {
-            match hub.next(machine, thread, ALL).unwrap() {
-                Supply::Item(item) => {
-                    assert_eq!(item.instructions, item.batch.instructions());
-                    seen.extend(item.batch.ops.iter().map(|o| o.pc));
-                    hub.recycle(item);
-                }
-                other => return (seen, Some(other)),
-            }
-        }
-        (seen, None)
-    }
-
-    #[test]
-    fn every_machine_sees_every_op_of_every_thread_in_order() {
-        let hub = hub(
-            Counting {
-                left: vec![10, 10],
-                made: vec![0, 0],
-            },
-            3,
-        );
-        for machine in [2, 0, 1] {
-            for thread in [1, 0] {
-                let (seen, _) = drain(&hub, machine, thread, 10);
-                assert_eq!(
-                    seen,
-                    (0..40)
-                        .map(|i| u64::from(thread) << 32 | i)
-                        .collect::<Vec<_>>()
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_machine_may_run_ahead_by_the_window_and_no_more() {
-        let hub = hub(
-            Counting {
-                left: vec![1000],
-                made: vec![0],
-            },
-            2,
-        );
-        let (_, stop) = drain(&hub, 0, 0, 1000);
-        assert!(matches!(stop, Some(Supply::Ahead)));
-        let (seen, _) = drain(&hub, 1, 0, 10);
-        assert_eq!(seen.len(), 40);
-        let (more, stop) = drain(&hub, 0, 0, 1000);
-        assert_eq!(more.len(), 40);
-        assert!(matches!(stop, Some(Supply::Ahead)));
-    }
-
-    /// What a machine still skips before an event says nothing of what comes after it.
-    #[test]
-    fn who_is_before_an_event_has_nothing_made_ahead() {
-        /// Counts its batches, of which the third ends with an event, and what it might pass over.
-        struct Told(Counting, Arc<Mutex<(u64, u64)>>);
-        impl Program for Told {
-            fn facts(&self) -> Facts {
-                self.0.facts()
-            }
-            fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-                let mut told = lock(&self.1);
-                told.0 += 1;
-                let end = self.0.fill(thread, batch)?;
-                let event = Event::RoiBegin;
-                Ok(match told.0 {
-                    3 => End::Event { event, ticket: 0 },
-                    _ => end,
-                })
-            }
-            fn pass(&mut self, instructions: u64, _: u64) {
-                lock(&self.1).1 += instructions;
-            }
-        }
-        let told = Arc::new(Mutex::new((0, 0)));
-        let counting = Counting {
-            left: vec![1000],
-            made: vec![0],
-        };
-        let program = Told(counting, Arc::clone(&told));
-        let hub = Hub::new(
-            Box::new(program),
-            2,
-            (false, Passes::ByInstructions),
-            Arc::default(),
-        );
-        let skips = (Needs::Pages, Work::instructions(1_000_000));
-        let take = |machine, needs| {
-            let supply = hub.next(machine, 0, needs);
-            assert!(matches!(supply, Ok(Supply::Item(_))));
-            *lock(&told)
-        };
-        assert_eq!(take(0, ALL), (1, 0), "nothing was there");
-        for made in 2..=5 {
-            assert_eq!(take(0, ALL), (made, 0));
-        }
-        for _ in 0..3 {
-            assert_eq!(take(1, skips), (5, 0));
-        }
-        // Behind the event it has more made, which it skips.
-        let (made, passed) = take(1, skips);
-        assert_eq!((made, passed > 0), (4 + SOON, true));
-    }
-
-    #[test]
-    fn machines_ahead_on_different_threads_do_not_starve_each_other() {
-        let hub = hub(
-            Counting {
-                left: vec![1000, 1000],
-                made: vec![0, 0],
-            },
-            2,
-        );
-        drain(&hub, 0, 0, 1000);
-        drain(&hub, 1, 1, 1000);
-        // Each is ahead on one thread. Taking turns by least progress, both finish the other.
-        let mut done = [0, 0];
-        for _ in 0..100_000 {
-            let m = slowest(&hub);
-            let other = 1 - m as u32;
-            match hub.next(m, other, ALL).unwrap() {
-                Supply::Item(item) => done[m] += item.batch.ops.len(),
-                Supply::Ahead => panic!("the slowest is never told that it is ahead"),
-                Supply::Empty => unreachable!(),
-            }
-            if done[0] >= 4000 && done[1] >= 4000 {
-                return;
-            }
-        }
-        panic!("no end: {done:?}");
-    }
-
-    #[test]
-    fn who_waits_for_the_program_holds_nobody_up() {
-        use std::sync::mpsc::{Receiver, Sender, channel};
-
-        /// A batch, then nothing until it is told to go on.
-        struct Live {
-            given: u32,
-            waits: Sender<()>,
-            go_on: Receiver<()>,
-        }
-        impl Program for Live {
-            fn facts(&self) -> Facts {
-                Facts::default()
-            }
-            fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-                batch.ops.clear();
-                self.given += 1;
-                match self.given {
-                    1 | 3 => batch.ops.push(Op {
-                        insns: 1,
-                        ..Op::default()
-                    }),
-                    2 => return Ok(End::Empty),
-                    _ => return Ok(End::Exit),
-                }
-                Ok(End::More)
-            }
-            fn wait(&mut self) {
-                self.waits.send(()).unwrap();
-                self.go_on.recv().unwrap();
-            }
-        }
-        let ((waits, waiting), (go, go_on)) = (channel(), channel());
-        let program = Live {
-            given: 0,
-            waits,
-            go_on,
-        };
-        let hub = hub(program, 2);
-        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0, ALL)));
-        assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Empty)));
-        std::thread::scope(|s| {
-            s.spawn(|| hub.wait_for_program());
-            waiting.recv().unwrap();
-            // Buffered: at once, though the other one waits.
-            assert!(item(hub.next(1, 0, ALL)));
-            // Not made yet: once the other one has stopped waiting.
-            let asks = s.spawn(|| item(hub.next(1, 0, ALL)));
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!asks.is_finished());
-            go.send(()).unwrap();
-            assert!(asks.join().unwrap());
-        });
-    }
-
-    #[test]
-    fn who_makes_a_batch_holds_up_nobody_for_whom_one_is_there() {
-        use std::sync::mpsc::{Receiver, Sender, channel};
-
-        /// Two batches at once, the third when it is told to.
-        struct Slow {
-            given: u32,
-            makes: Sender<()>,
-            go_on: Receiver<()>,
-        }
-        impl Program for Slow {
-            fn facts(&self) -> Facts {
-                Facts::default()
-            }
-            fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-                batch.ops.clear();
-                self.given += 1;
-                if self.given == 3 {
-                    self.makes.send(()).unwrap();
-                    self.go_on.recv().unwrap();
-                }
-                batch.ops.push(Op::default());
-                Ok(End::More)
-            }
-        }
-        let ((makes, making), (go, go_on)) = (channel(), channel());
-        let program = Slow {
-            given: 0,
-            makes,
-            go_on,
-        };
-        let hub = hub(program, 2);
-        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        assert!(item(hub.next(0, 0, ALL)) && item(hub.next(0, 0, ALL)));
-        std::thread::scope(|s| {
-            let first = s.spawn(|| item(hub.next(0, 0, ALL)));
-            making.recv().unwrap();
-            let second = s.spawn(|| item(hub.next(1, 0, ALL)) && item(hub.next(1, 0, ALL)));
-            for _ in 0..6000 {
-                if second.is_finished() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let waited = !second.is_finished();
-            go.send(()).unwrap();
-            assert!(first.join().unwrap() && second.join().unwrap());
-            assert!(!waited, "waited for the batch of another");
-        });
-    }
-
-    #[test]
-    fn a_finished_machine_holds_nobody_up() {
-        let hub = hub(
-            Counting {
-                left: vec![1000],
-                made: vec![0],
-            },
-            2,
-        );
-        drain(&hub, 0, 0, 1000);
-        hub.finish(1);
-        let (seen, stop) = drain(&hub, 0, 0, 2000);
-        assert!(
-            stop.is_none() || !matches!(stop, Some(Supply::Ahead)),
-            "{stop:?}"
-        );
-        assert!(seen.len() as u64 >= 4 * (1000 - WINDOW) - 8);
-    }
-
-    #[test]
-    fn a_finished_machine_holds_up_no_thread_that_starts_later() {
-        let hub = hub(
-            Counting {
-                left: vec![1, 1000],
-                made: vec![0, 0],
-            },
-            3,
-        );
-        hub.finish(2);
-        let (seen, _) = drain(&hub, 0, 1, 40);
-        assert_eq!(seen.len(), 160);
-        let (seen, _) = drain(&hub, 1, 1, 40);
-        assert_eq!(seen.len(), 160);
-        assert!(
-            lock(&hub.state).threads[&1].items.is_empty(),
-            "items are kept"
-        );
-    }
-
-    /// Every thread starts the next one and ends.
-    #[derive(Clone, Default)]
-    struct Chain {
-        started: Arc<Mutex<Vec<ThreadId>>>,
-        gone: Arc<Mutex<Vec<ThreadId>>>,
-    }
-
-    impl Program for Chain {
-        fn facts(&self) -> Facts {
-            Facts::default()
-        }
-        fn fill(&mut self, me: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-            batch.ops.clear();
-            let mut started = self.started.lock().unwrap();
-            if started.contains(&me) {
-                return Ok(End::Exit);
-            }
-            started.push(me);
-            let event = Event::Spawn { thread: me + 1 };
-            Ok(End::Event { event, ticket: 0 })
-        }
-        fn gone(&mut self, thread: ThreadId) {
-            self.gone.lock().unwrap().push(thread);
-        }
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_or_is_gone_leaves_no_queue() {
-        let program = Chain::default();
-        let hub = hub(program.clone(), 2);
-        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        for thread in 0..100 {
-            for machine in [0, 1] {
-                assert!(item(hub.next(machine, thread, ALL)));
-                // Its process ends every third one.
-                if thread % 3 == 0 {
-                    hub.gone(machine, thread);
-                } else {
-                    assert!(item(hub.next(machine, thread, ALL)));
-                }
-            }
-            let kept: Vec<ThreadId> = lock(&hub.state).threads.keys().copied().collect();
-            assert_eq!(kept, [thread + 1]);
-        }
-        assert!(
-            program
-                .gone
-                .lock()
-                .unwrap()
-                .iter()
-                .copied()
-                .eq((0..100).step_by(3))
-        );
-    }
-
-    #[test]
-    fn a_machine_that_ends_first_leaves_no_queue_of_threads_that_the_others_are_done_with() {
-        let program = Chain::default();
-        let hub = hub(program.clone(), 2);
-        let item = |supply| matches!(supply, Ok(Supply::Item(_)));
-        for thread in 0..30 {
-            assert!(item(hub.next(1, thread, ALL)));
-            if thread % 3 == 0 {
-                hub.gone(1, thread);
-            } else {
-                assert!(item(hub.next(1, thread, ALL)));
-            }
-            // The other comes less far.
-            assert!(thread > 10 || item(hub.next(0, thread, ALL)));
-        }
-        let kept = || lock(&hub.state).threads.keys().copied().collect::<Vec<_>>();
-        assert_eq!(kept(), (0..=30).collect::<Vec<_>>());
-        hub.finish(0);
-        assert_eq!(kept(), [30], "the thread that goes on");
-        let told = || lock(&program.gone).clone();
-        let ended: Vec<ThreadId> = (0..30).step_by(3).collect();
-        assert_eq!(told(), ended, "their processes have ended");
-        // The end of the run is no process's.
-        hub.finish(1);
-        assert_eq!((kept(), told()), (vec![], ended));
-    }
-
-    /// Asks in each batch, and tells what it was answered in the pc of the next op.
-    #[derive(Clone, Default)]
-    struct Asking {
-        answered: Arc<Mutex<Vec<Option<u64>>>>,
-    }
-
-    impl Program for Asking {
-        fn facts(&self) -> Facts {
-            Facts::default()
-        }
-        fn fill(&mut self, _: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
-            batch.ops.clear();
-            let asked = lock(&self.answered).len() as u64;
-            batch.ops.push(Op {
-                insns: 1,
-                kind: Kind::Ask,
-                ..Op::default()
-            });
-            Ok(End::Ask(Ask::LoadVa { integer: asked }))
-        }
-        fn answer(&mut self, _: ThreadId, reply: Option<u64>) {
-            lock(&self.answered).push(reply);
-        }
-    }
-
-    #[test]
-    fn who_asks_where_no_machine_answers_is_told_so_once_a_question() {
-        let program = Asking::default();
-        let hub = hub(program.clone(), 2);
-        for machine in [0, 1] {
-            for integer in 0..3 {
-                let Ok(Supply::Item(item)) = hub.next(machine, 0, ALL) else {
-                    panic!("no item")
-                };
-                assert_eq!(item.end, End::Ask(Ask::LoadVa { integer }));
-                hub.answer(0, Some(7));
-            }
-        }
-        assert_eq!(*lock(&program.answered), [None, None, None]);
-    }
-
-    #[test]
-    fn the_only_machine_answers() {
-        let program = Asking::default();
-        let hub = Hub::new(
-            Box::new(program.clone()),
-            1,
-            (true, Passes::Never),
-            Arc::new(Changes::default()),
-        );
-        for reply in [Some(5), Some(0)] {
-            assert!(matches!(hub.next(0, 0, ALL), Ok(Supply::Item(_))));
-            hub.answer(0, reply);
-        }
-        assert_eq!(*lock(&program.answered), [Some(5), Some(0)]);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Configuration, wiring, the run loop and results: the only crate that knows
 //! all the others.
 
+mod changes;
 pub mod config;
 mod energy;
 mod estimate;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use pagewalk_stream::Facts;
 
-use crate::hub::lock;
+use crate::changes::lock;
 use crate::limits::{Followed, Sample, Warming};
 use crate::machine::{Machine, Outcome};
 use crate::measure::Measured;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use pagewalk_programs::available_memory;
 use pagewalk_stream::{Facts, Program, Unseen};
 
-use crate::hub::{Changes, Hub, Passes, lock};
+use crate::changes::{Changes, lock};
+use crate::hub::{Hub, Passes};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
 use crate::perfetto;

@@ -222,7 +222,6 @@ def test_the_fastest_of_several_machines_is_so_in_time(pages: Pages) -> None:
     assert "thp on revelator-table1 gains most, 2.00 times as fast" in about
 
 
-@needs_browser
 def test_of_equals_none_is_called_the_fastest() -> None:
     pair = copy.deepcopy(result(["radix", "thp"]).data)
     assert "fastest: thp" in Result(pair).to_html() or "fastest: radix" in Result(pair).to_html()
@@ -233,6 +232,7 @@ def test_of_equals_none_is_called_the_fastest() -> None:
     assert "fastest:" not in page
 
 
+@needs_browser
 def test_what_is_dark_is_dark_and_paper_stays_white(pages: Pages) -> None:
     browser = pages.browser
     ask = "getComputedStyle(document.querySelector('section')).backgroundColor"

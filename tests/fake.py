@@ -256,7 +256,9 @@ class Engine(types.ModuleType):
     def model_version(self) -> int:
         return 1
 
-    def run(self, spec: str, progress: Callable[[str], bool] | None = None) -> str:
+    def run(
+        self, spec: str, progress: Callable[[str], bool] | None = None, _hosts: None = None
+    ) -> str:
         self.specs.append(json.loads(spec))
         return json.dumps(self.script(self.specs[-1], progress))
 

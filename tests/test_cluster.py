@@ -16,12 +16,14 @@ from typing import Any
 import polars as pl
 import pytest
 
+import pagewalk
 from pagewalk import native
 from pagewalk.errors import UserError
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.cluster import Asked, Cluster, pods, queue
 from pagewalk.runs.plan import Design, Program, Run
+from pagewalk.runs.portions import Hosts
 from pagewalk.runs.task import Workers
 from paper import arguments, small_paper
 
@@ -168,6 +170,121 @@ def test_a_paper_is_reproduced_on_a_cluster(dask: Dask, tmp_path: Path) -> None:
     answer = run(command)
     assert "3 runs to simulate" in answer.stderr
     assert results.read_bytes() == there
+
+
+def recorded(folder: Path, instructions: int) -> Path:
+    source = {"workload": {"name": "gups", "size": "16MiB"}}
+    native.record({"source": source, "instructions": instructions}, str(folder / "gups.pwt"))
+    return folder / "gups.pwt"
+
+
+def shared_out(trace: Path, out: str, *more: str, sample: str = "2K/40K:8K+4K") -> list[str]:
+    """A command that simulates samples of a recording."""
+    return [
+        *(sys.executable, "-m", "pagewalk", "compare", "--trace", trace.name),
+        *("--sample", sample, "--json", out, *more),
+    ]
+
+
+def counted(path: Path) -> tuple[Json, Json]:
+    """A result without what is of the host, and that."""
+    found = json.loads(path.read_text())
+    return found, found.pop("host")
+
+
+def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_path: Path) -> None:
+    dask.worker()
+    dask.worker()
+    trace = recorded(tmp_path, 3_000_000)
+    (tmp_path / "base.toml").write_text('base = "thp"\n')
+    (tmp_path / "mine.toml").write_text('base = "./base.toml"\n[mmu]\nwalkers = 1\n')
+    milan = (native.DATA / "machines" / "epyc-milan.toml").read_text()
+    (tmp_path / "small.toml").write_text(milan.replace("size_kb = 32768", "size_kb = 8192"))
+    named = ("--designs", "radix,./mine.toml,./mine.toml[mmu.walkers=3]")
+    on = ("--machine", "./small.toml")
+    here = shared_out(trace, "here.json", *named, *on, "--jobs", "2")
+    there = shared_out(trace, "there.json", *named, *on, "--cluster", dask.address)
+    for command in (here, there):
+        answer = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+        )
+        assert answer.returncode == 0, answer.stderr
+    assert "and 8 portions on other hosts" in answer.stdout
+    (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
+    assert ours == theirs
+    assert ours["designs"][0]["sampling"]["samples"] == 76
+    assert host["portions_elsewhere"] == 8
+
+
+def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
+    dask: Dask, tmp_path: Path
+) -> None:
+    first = dask.worker()
+    trace = recorded(tmp_path, 20_000_000)
+    more = ("--cluster", dask.address)
+    command = shared_out(trace, "out.json", *more, sample="20K/400K:200K+50K")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    threads = children.parent.parent
+    _until(
+        lambda: any((t / "children").read_text() for t in threads.iterdir()), "a portion's process"
+    )
+    first.send_signal(signal.SIGKILL)
+    dask.worker()
+    _, err = process.communicate(timeout=MOST_SECONDS)
+    assert process.returncode == 0, err
+    _, host = counted(tmp_path / "out.json")
+    assert host["portions_elsewhere"] == 5
+
+
+def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: Path) -> None:
+    trace = recorded(tmp_path, 3_000_000)
+    # No worker ever comes.
+    command = shared_out(trace, "out.json", "--cluster", dask.address)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    log = dask.folder / "scheduler.log"
+    _until(lambda: b"Receive client connection" in log.read_bytes(), "a client")
+    time.sleep(1)
+    dask.scheduler.kill()
+    out, err = process.communicate(timeout=MOST_SECONDS)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    found, host = counted(tmp_path / "out.json")
+    assert "portions_elsewhere" not in host
+    [told] = [w for w in found["warnings"] if "--cluster" in w]
+    assert f"and this one did: the scheduler at {dask.address} is gone" in told
+    assert "no other host could simulate portions 1, 2, 3" in told and told in " ".join(out.split())
+
+
+def test_a_trace_that_is_not_there_is_told(dask: Dask, tmp_path: Path) -> None:
+    dask.worker()
+    trace = recorded(tmp_path, 3_000_000)
+    spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
+    spec["source"] = {"trace": {"path": str(trace) + ".else"}}
+    asked = Asked.read(dask.address)
+    assert asked is not None
+    with Cluster(asked) as place:
+        hosts = Hosts(place)
+        hosts.begin(json.dumps(spec), [3], 7)
+        with pytest.raises(UserError, match=r"portion 4 of 7, on a worker: .*gups\.pwt\.else"):
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+
+
+def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pagewalk", "run", "--cluster", dask.address]
+    answer = run([*command, "--workload", "gups", "--size", "16MiB"])
+    assert answer.returncode == 2
+    assert "expected --trace FILE" in answer.stderr
+    trace = recorded(tmp_path, 3_000_000)
+    answer = run([*command, "--trace", str(trace), "--sample", "2K/40K"])
+    assert answer.returncode == 2
+    assert "cannot be shared out: what comes before each sample has to be bounded" in answer.stderr
+    with pytest.raises(UserError, match="expected trace FILE"):
+        pagewalk.run(workload="gups", cluster=dask.address, progress=False)
 
 
 def test_a_worker_that_dies_loses_nothing(dask: Dask) -> None:

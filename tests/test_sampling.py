@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 import pagewalk
 from asking import Invoke, refused, told
+from live import needs_qemu
 from pagewalk import _native, native
 
 
@@ -95,6 +99,37 @@ def test_samples_of_a_recording_count_the_same_on_one_core_and_on_several(tmp_pa
         assert 60 * 2000 <= metrics["instructions"] < 60 * 2100
     # What warms up is passed over but before the first sample.
     assert counted(trace, 1, warmup="100K", skip=0) == counted(trace, 8, warmup="100K", skip=0)
+
+
+@needs_qemu
+def test_recordings_of_live_programs_are_sampled_side_by_side(tmp_path: Path) -> None:
+    trace = str(tmp_path / "seq.pwt")
+    with (tmp_path / "out").open("w") as out:
+        words = [sys.executable, "-m", "pagewalk", "record", "-o", trace, "--", "seq", "40000"]
+        subprocess.run(words, check=True, stdout=out, stderr=subprocess.PIPE)
+    part: Any = {"sample": "2K/100K:60K+15K", "instructions": None, "skip": 0}
+    many = counted(trace, 2, **part)
+    assert many["source"]["deterministic"]
+    assert many["designs"][0]["sampling"]["samples"] > 16
+    # In a run with intervals one machine takes all samples, and maps each page when it comes.
+    whole = counted(trace, 2, **part, interval=10**12)
+    for design, as_one in zip(many["designs"], whole["designs"], strict=True):
+        assert design["since_boot"] == as_one["since_boot"]
+        assert design["sampling"]["samples"] == as_one["sampling"]["samples"]
+        low, high = (design["sampling"][end] for end in ("ipc_low", "ipc_high"))
+        # Without an upper end the samples say of almost no cycle that it has to be.
+        assert low < as_one["sampling"]["ipc"] < (high or math.inf)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_samples_of_one_thread_alone_are_several_machines(tmp_path: Path, threads: int) -> None:
+    path = tmp_path / "gups.pwt"
+    source = {"workload": {"name": "gups", "size": "16MiB", "threads": threads}}
+    native.record({"source": source, "instructions": 3_000_000}, str(path))
+    # With intervals one takes all, and has in its caches what came before a sample long ago.
+    found, as_one = (counted(str(path), 2, **more) for more in ({}, {"interval": 10**12}))
+    sampling = [one["designs"][0]["sampling"] for one in (found, as_one)]
+    assert (sampling[0] == sampling[1]) == (threads == 2)
 
 
 def test_samples_side_by_side_that_are_stopped_leave_what_they_have(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pagewalk.custom import Streams
+from pagewalk.native import Hosts
 
 class UserError(Exception):
     """What was asked for makes no sense."""
@@ -15,7 +16,12 @@ def set_data_dir(path: str) -> None:
 
 def version() -> str: ...
 def model_version() -> int: ...
-def run(spec: str, progress: Callable[[str], bool] | None = None) -> str: ...
+def run(
+    spec: str, progress: Callable[[str], bool] | None = None, hosts: Hosts | None = None
+) -> str: ...
+def portion(
+    spec: str, number: int, of: int, progress: Callable[[str], bool] | None = None
+) -> str: ...
 def run_custom(
     spec: str, streams: Streams, progress: Callable[[str], bool] | None = None
 ) -> str: ...

@@ -203,6 +203,8 @@ def _pass_on(number: int, result: Result | None) -> None:
 
 
 def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool) -> Result:
+    from pagewalk.runs import portions
+
     workload, mappings = given["workload"], given["mappings"]
     source, streams = None, None
     if workload is None or isinstance(workload, str):
@@ -237,9 +239,9 @@ def _result(designs: Sequence[Named], given: Json, bar: Bar, *, comparing: bool)
             for i, d in enumerate(designs)
         ]
         spec = options.specification(values, named, source, options.as_keyword)
-        with bar, _keywords():
+        with _keywords(), portions.hosts(given["cluster"], given["jobs"], spec) as hosts, bar:
             if streams is None:
-                return Result(native.run(spec, bar))
+                return Result(native.run(spec, bar, hosts))
             result = Result(native.run_custom(spec, streams, bar))
     error = streams.error()
     if error is not None and not bar.stopped_by:

@@ -118,6 +118,7 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
     from pagewalk import report
     from pagewalk.progress import Bar
     from pagewalk.result import Result
+    from pagewalk.runs import portions
     from pagewalk.terminal import console
 
     program = _program(flags["ctx"], flags["extra"])
@@ -144,8 +145,11 @@ def _simulate(kind: str, designs: list[str], flags: dict[str, Any]) -> int:
             raise UserError(f"--parquet -: {what} go to a second file beside it; name a file")
     if flags["perfetto"] == "-":
         raise UserError("--perfetto -: it is not written to standard output; name a file")
-    with Bar(alone=not (program and sys.stdout.isatty())) as bar:
-        result = Result(native.run(spec, bar))
+    with (
+        portions.hosts(flags["cluster"], flags["jobs"], spec) as hosts,
+        Bar(alone=not (program and sys.stdout.isatty())) as bar,
+    ):
+        result = Result(native.run(spec, bar, hosts))
     # Standard output is the program's, or a file's that was asked to go there.
     ours = sys.stderr if program or "-" in [path for _, path in outputs] else sys.stdout
     show = report.run if kind == "run" else report.compare

@@ -205,8 +205,7 @@ class Config(Section):
         """Writes the base's file with the changes on top, as TOML, whole or not at all."""
         merged = read(self.path)
         _merge(merged, self.changes)
-        lines = (f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in merged.items())
-        files.write(os.fspath(path), "".join(lines).encode())
+        files.write(os.fspath(path), file_of(merged).encode())
 
 
 def _shown(value: Any) -> str:
@@ -226,6 +225,11 @@ def read(path: Path) -> Json:
     if isinstance(base, str) and is_path(base):
         fields["base"] = str((path.parent / base).resolve())
     return fields
+
+
+def file_of(fields: Mapping[str, Any]) -> str:
+    """The text of a file with such fields."""
+    return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
 
 
 LARGEST = 1 << 20

@@ -81,13 +81,16 @@ else:
 
 def _asked(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> Any:
     """What the engine answers, read; its errors are ours."""
+    return json.loads(_answered(question, *arguments, **named))
+
+
+def _answered(question: Callable[P, str], *arguments: P.args, **named: P.kwargs) -> str:
     try:
-        answer = question(*arguments, **named)
+        return question(*arguments, **named)
     except _engine.UserError as error:
         raise UserError(str(error)) from None
     except _engine.Failure as error:
         raise Failure(str(error)) from None
-    return json.loads(answer)
 
 
 def version() -> str:
@@ -271,13 +274,35 @@ def _utf8(text: str, place: tuple[str, ...]) -> str:
     return text
 
 
-def run(spec: Json, observer: Observer | None = None) -> Json:
+class Hosts(Protocol):
+    """Other hosts, which simulate portions of a run by `portion`."""
+
+    def begin(self, text: str, numbers: list[int], of: int) -> None:
+        """Has portions of what a specification says simulated, of so many in all."""
+
+    def news(self) -> list[tuple[int, str, Any]]:
+        """What became of portions since it was asked last, about five times a second.
+
+        Each is ``(number, "share", 0.5)``, ``(number, "ended", text)``, or, where it is to be
+        simulated here, ``(number, "failed", why)``.
+        """
+
+
+def run(spec: Json, observer: Observer | None = None, hosts: Hosts | None = None) -> Json:
     """Simulates what `spec` describes; a first Ctrl-C gives the result up to there.
 
     The observer is told of it, and says so to whom it concerns.
     """
     text = _spec(spec)
-    return _watched(lambda progress: _asked(_engine.run, text, progress), observer)
+    return _watched(lambda progress: _asked(_engine.run, text, progress, hosts), observer)
+
+
+def portion(spec: Json, number: int, of: int, observer: Observer | None = None) -> str:
+    """Simulates one of the portions that `Hosts` were asked for; what is told of it."""
+    text = _spec(spec)
+    return _watched(
+        lambda progress: _answered(_engine.portion, text, number, of, progress), observer
+    )
 
 
 def run_custom(spec: Json, streams: Streams, observer: Observer | None = None) -> Json:

@@ -311,6 +311,10 @@ OPTIONS = [
         place=("host_threads",), read=_whole("1 or more", 1, 2**63),
     ),
     Option(
+        "cluster", Text,
+        "A Dask cluster for samples of a trace: tcp://…, or slurm with --jobs workers.", "WHERE",
+    ),
+    Option(
         "ignore_memory", bool, "Go on where the host seems to have too little memory.",
         default=False, place=("ignore_memory",), read=_only_if, optional=True,
     ),
@@ -461,6 +465,7 @@ class Arguments(TypedDict, total=False):
     regions: str | os.PathLike[str] | None
     seed: int
     jobs: int | None
+    cluster: str | None
     interval: str | int | None
     perfetto: str | os.PathLike[str] | None
     perfetto_walks: int | None

@@ -10,6 +10,7 @@ from pagewalk import charts, columns, distributions, histograms, pictures
 from pagewalk.energy import GROUPS
 from pagewalk.markup import SCRIPT, about, breakable, escape, table, whole
 from pagewalk.quantities import count, duration, joules, significant, size, with_unit
+from pagewalk.report import elsewhere
 from pagewalk.result import OF_MIXES
 
 if TYPE_CHECKING:
@@ -407,5 +408,6 @@ def _footer(result: Result) -> str:
         f"<footer>Pagewalk {escape(result.data['version'])}: simulated in "
         f"{duration(host['seconds'])}, "
         f"{count(round(host['simulated_instructions_per_second']))} instructions a second on "
-        f"{host['threads']} host threads, {size(host['peak_rss_bytes'])} of memory</footer>\n"
+        f"{host['threads']} host threads{elsewhere(host)}, "
+        f"{size(host['peak_rss_bytes'])} of memory</footer>\n"
     )

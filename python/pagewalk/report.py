@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
@@ -47,12 +47,20 @@ def notes(result: Result) -> list[RenderableType]:
     return [line(("warning: ", "bold yellow"), warning) for warning in result.warnings]
 
 
+def elsewhere(host: dict[str, Any]) -> str:
+    """What other hosts than this one have simulated, if anything."""
+    portions = host.get("portions_elsewhere", 0)
+    if not portions:
+        return ""
+    return f" and {portions} portion{'' if portions == 1 else 's'} on other hosts"
+
+
 def footer(result: Result) -> RenderableType:
     """How fast the host was."""
     host = result.data["host"]
     return line(
         f"simulated in {duration(host['seconds'])} on {host['threads']} host thread"
-        f"{'' if host['threads'] == 1 else 's'}: "
+        f"{'' if host['threads'] == 1 else 's'}{elsewhere(host)}: "
         f"{count(round(host['simulated_instructions_per_second']))} instructions/s, "
         f"{size(host['peak_rss_bytes'])} of host memory",
         style="dim",

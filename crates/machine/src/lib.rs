@@ -31,7 +31,7 @@ mod work;
 ///
 /// Messages, speed and new options change nothing here. `tests/model.json` has results of this
 /// version, and a test notices those that differ.
-pub const MODEL_VERSION: u32 = 3;
+pub const MODEL_VERSION: u32 = 4;
 
 pub use energy::{
     ArrayEnergy, CacheEnergy, CoreEnergy, DramEnergy, EnergyResult, EnergySpec, EventEnergy, Group,
@@ -46,6 +46,7 @@ pub use options::{Design, Machines, NewShortcut, OnMachine, Options, Precision};
 pub use os_text::OsText;
 pub use pagewalk_mmu::{INSERTIONS, STB_ENTRIES};
 pub use pagewalk_os::INVALID_PAGES;
+pub use portions::{Elsewhere, News};
 pub use regions::{MeasuredRegion, Region, Regions, RegionsResult};
 pub use results::{DesignResult, Host, ProgramResult, Reference, RunResult, Source, Stat};
 pub use run::{Progress, RunError, Stream, host_cores, run};

@@ -27,6 +27,7 @@ use pagewalk_stats::Tree;
 use pagewalk_stream::{Ended, Facts, Lines, ProcessId, ThreadId};
 use pagewalk_tables::{InMemoryTlbSpec, Invalidation, PomTlb, PomTlbSpec, ShortcutSpec};
 use pagewalk_units::{Access, Cycle, PhysAddr};
+use serde::{Deserialize, Serialize};
 
 pub use self::accounts::Account;
 use self::background::Background;
@@ -42,7 +43,8 @@ use crate::thread::{Process, Thread};
 use crate::work::Work;
 
 /// Why a run of a design ended, or cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The measured part is complete.
     Complete,

@@ -102,16 +102,23 @@ impl Measured {
     }
 
     /// Goes on with what another machine has measured of a later part of the same run.
-    pub(crate) fn go_on(&mut self, later: Measured) {
-        if let Some(tree) = later.tree {
+    pub(crate) fn go_on(
+        &mut self,
+        tree: Option<Tree>,
+        core_cycles: Vec<Cycle>,
+        cycles: Cycle,
+        work: Work,
+        samples: Vec<SampleCounts>,
+    ) {
+        if let Some(tree) = tree {
             add(&mut self.tree, tree);
         }
-        for (sum, cycles) in self.core_cycles.iter_mut().zip(later.core_cycles) {
+        for (sum, cycles) in self.core_cycles.iter_mut().zip(core_cycles) {
             *sum += cycles;
         }
-        self.cycles += later.cycles;
-        self.work += later.work;
-        self.samples.extend(later.samples);
+        self.cycles += cycles;
+        self.work += work;
+        self.samples.extend(samples);
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -88,6 +88,11 @@ pub struct Source {
     pub unseen: Vec<String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
 /// The simulating host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
@@ -97,6 +102,9 @@ pub struct Host {
     pub simulated_instructions_per_second: f64,
     /// Host threads used.
     pub threads: usize,
+    /// Portions of a recording's samples that other hosts have simulated.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub portions_elsewhere: usize,
     /// Largest resident set of the process so far, bytes.
     pub peak_rss_bytes: u64,
 }
@@ -529,6 +537,7 @@ pub(crate) fn run_result<'a>(
                 0.0
             },
             threads,
+            portions_elsewhere: 0,
             peak_rss_bytes: peak_rss(),
         },
         translation_reference,

@@ -16,7 +16,7 @@ use crate::config::{ConfigError, DataDir, DesignName, label};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::{DEFAULT_SEED, Design, OnMachine, Options};
 use crate::os_text::{self, OsText};
-use crate::portions;
+use crate::portions::{self, Away, Elsewhere};
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
@@ -142,6 +142,9 @@ pub struct Installation {
     /// The shared object that QEMU loads.
     pub plugin: PathBuf,
 }
+
+/// What a run needs.
+const NO_SOURCE: &str = "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM";
 
 /// Why no other program has regions.
 const NO_TRACE: &str = "--regions: regions are places of a trace; expected --trace, with the trace that they are of ('pagewalk record' makes one of any program)";
@@ -402,6 +405,19 @@ impl Installation {
         spec: &RunSpec,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
+        self.run_with(spec, None, progress)
+    }
+
+    /// The same, with other `hosts` that simulate samples of a recording side by side.
+    ///
+    /// # Errors
+    /// Also what cannot be shared out.
+    pub fn run_with(
+        &self,
+        spec: &RunSpec,
+        hosts: Option<&dyn Elsewhere>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
         if let Some(regions) = &spec.options.regions {
             if !matches!(spec.source, None | Some(SourceSpec::Trace { .. })) {
                 return Err(RunError::User(NO_TRACE.to_owned()));
@@ -411,9 +427,55 @@ impl Installation {
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);
         match &spec.options.precision {
-            None => self.run_once(spec, progress),
-            Some(wanted) => precise::run(spec, wanted, &mut |s| self.run_once(s, progress)),
+            None => self.run_once(spec, hosts, progress),
+            Some(wanted) => precise::run(spec, wanted, &mut |s| {
+                if hosts.is_none() || s.options.limits.sample.is_some() {
+                    return self.run_once(s, hosts, progress);
+                }
+                let mut result = self.run_once(s, None, progress)?;
+                result.warnings.push(
+                    "--cluster: so few instructions are simulated all, by this host".to_owned(),
+                );
+                Ok(result)
+            }),
         }
+    }
+
+    /// Simulates the portion `number` of `of` of what `spec` says, which
+    /// [`Elsewhere`] was asked for: the text that it has of it.
+    ///
+    /// # Errors
+    /// As for [`Installation::run`], and a recording that is cut into others here.
+    pub fn portion(
+        &self,
+        spec: &RunSpec,
+        (number, of): (usize, usize),
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<String, RunError> {
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
+        let program = self.open(source, spec.options.seed)?;
+        let facts = program.facts();
+        let options = spec.options();
+        let all = portions::portions(&designs, &options, &facts).map_err(user)?;
+        let portion = all.get(number).filter(|_| all.len() == of);
+        let portion = *portion.ok_or_else(|| {
+            user(format!(
+                "the trace has {} portions here, {of} were expected: expected the same file at the same path",
+                all.len()
+            ))
+        })?;
+        let stream = Stream {
+            program,
+            designs: (0..designs.len()).collect(),
+        };
+        portions::one(
+            &designs,
+            (&facts, vec![stream]),
+            &options,
+            portion,
+            progress,
+        )
     }
 
     /// `spec` with a number where it leaves to be found how much is followed before samples.
@@ -482,14 +544,10 @@ impl Installation {
     fn run_once(
         &self,
         spec: &RunSpec,
+        hosts: Option<&dyn Elsewhere>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
-        let source = spec.source.as_ref().ok_or_else(|| {
-            RunError::User(
-                "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM"
-                    .to_owned(),
-            )
-        })?;
+        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
         // Mistakes in a configuration come before those in a program.
         let designs = self.with_reference(self.resolve(spec)?, spec)?;
         let mut streams = Vec::new();
@@ -499,16 +557,39 @@ impl Installation {
             streams.push(Stream { program, designs });
         }
         let options = spec.options();
-        if let (SourceSpec::Trace { .. }, [only]) = (source, &streams[..])
-            && let Some(portions) = portions::portions(&designs, &options, &only.program.facts())
-        {
-            let (seed, all) = (spec.options.seed, &only.designs);
-            let again = || {
-                let program = self.open(source, seed)?;
-                let designs = all.clone();
-                Ok(vec![Stream { program, designs }])
-            };
-            return portions::run(&designs, &again, &options, &portions, progress);
+        let shared_out = match (source, &streams[..]) {
+            (SourceSpec::Trace { .. }, [only]) => {
+                let facts = only.program.facts();
+                let portions = portions::portions(&designs, &options, &facts);
+                portions.map(|portions| (facts, portions, only.designs.clone()))
+            }
+            (SourceSpec::Trace { .. }, _) => Err("what a design replies decides what follows"),
+            _ => Err("another program would have to run up to each beginning: record it first"),
+        };
+        match shared_out {
+            Ok((facts, portions, all)) => {
+                drop(streams);
+                let again = || {
+                    let program = self.open(source, spec.options.seed)?;
+                    let designs = all.clone();
+                    Ok(vec![Stream { program, designs }])
+                };
+                let away = hosts.map(|hosts| Away { hosts, spec });
+                return portions::run(
+                    &designs,
+                    (&facts, &again),
+                    &options,
+                    &portions,
+                    away,
+                    progress,
+                );
+            }
+            Err(why) if hosts.is_some() => {
+                return Err(user(format!(
+                    "--cluster: other hosts simulate samples of a recording, and these cannot be shared out: {why}"
+                )));
+            }
+            Err(_) => {}
         }
         let mut result = run(&designs, streams, &options, progress)?;
         if let SourceSpec::Mix { programs } = source {

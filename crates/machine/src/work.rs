@@ -1,9 +1,10 @@
 //! What a machine has done, or has still to do.
 
 use pagewalk_stream::{Op, Passed, flags};
+use serde::{Deserialize, Serialize};
 
 /// What a machine has done, all threads together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Work {
     /// Instructions.
     pub(crate) instructions: u64,

@@ -1,6 +1,7 @@
 //! The bindings: JSON in, JSON out, the interpreter's lock released.
 
 mod custom;
+mod elsewhere;
 mod memory;
 
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use pagewalk_machine::config::{Shipped, keys, root_schema};
 use pagewalk_machine::{
-    Installation, Progress, RunError, RunResult, RunSpec, explain as explain_name, metrics,
-    program_metrics, statistics as all_statistics, topics as all_topics,
+    Installation, Progress, RunError, RunSpec, explain as explain_name, metrics, program_metrics,
+    statistics as all_statistics, topics as all_topics,
 };
 use pagewalk_trace::{OpenOptions, convert_trace};
 use pyo3::create_exception;
@@ -122,12 +123,41 @@ fn model_version() -> u32 {
     pagewalk_machine::MODEL_VERSION
 }
 
-/// Runs a specification; `progress(json) -> bool` about five times a second.
+/// Runs a specification; `progress(json) -> bool` about five times a second. `hosts` may
+/// simulate portions of it: see `elsewhere::Hosts`.
 #[pyfunction]
-#[pyo3(signature = (spec, progress = None))]
-fn run(py: Python<'_>, spec: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+#[pyo3(signature = (spec, progress = None, hosts = None))]
+fn run(
+    py: Python<'_>,
+    spec: &str,
+    progress: Option<Py<PyAny>>,
+    hosts: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let hosts = hosts.map(elsewhere::Hosts::new);
+    let result = simulate(py, spec, progress, |installation, spec, progress| {
+        let hosts = hosts
+            .as_ref()
+            .map(|h| h as &dyn pagewalk_machine::Elsewhere);
+        installation.run_with(spec, hosts, progress)
+    });
+    match hosts.and_then(elsewhere::Hosts::raised) {
+        Some(e) => Err(e),
+        None => dump(&result?),
+    }
+}
+
+/// Simulates one of the portions that `hosts` of a run were asked for.
+#[pyfunction]
+#[pyo3(signature = (spec, number, of, progress = None))]
+fn portion(
+    py: Python<'_>,
+    spec: &str,
+    number: usize,
+    of: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
     simulate(py, spec, progress, |installation, spec, progress| {
-        installation.run(spec, progress)
+        installation.portion(spec, (number, of), progress)
     })
 }
 
@@ -141,20 +171,21 @@ fn run_custom(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let program = custom::Custom::new(streams);
-    simulate(py, spec, progress, move |installation, spec, progress| {
+    let result = simulate(py, spec, progress, move |installation, spec, progress| {
         installation.run_program(spec, Box::new(program), progress)
-    })
+    });
+    dump(&result?)
 }
 
 /// What watches a run.
 type Watch<'a> = &'a mut dyn FnMut(&Progress) -> bool;
 
-fn simulate(
+fn simulate<T: Send>(
     py: Python<'_>,
     spec: &str,
     progress: Option<Py<PyAny>>,
-    run: impl FnOnce(&Installation, &RunSpec, Watch<'_>) -> Result<RunResult, RunError> + Send,
-) -> PyResult<String> {
+    run: impl FnOnce(&Installation, &RunSpec, Watch<'_>) -> Result<T, RunError> + Send,
+) -> PyResult<T> {
     let installation = installation()?;
     let spec: RunSpec = parse(spec)?;
     let mut callback = Callback {
@@ -180,7 +211,7 @@ fn simulate(
     if let Some(e) = callback.error {
         return Err(e);
     }
-    dump(&result.map_err(raise)?)
+    result.map_err(raise)
 }
 
 /// The resolved configuration of each design.
@@ -404,7 +435,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:ident)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     functions! {
-        set_data_dir version model_version run run_custom resolve machines designs workloads shortcut_buffers schema config_keys statistics
+        set_data_dir version model_version run run_custom portion resolve machines designs workloads shortcut_buffers schema config_keys statistics
         explain topics nearest record trace_info trace_check trace_convert block_vectors doctor
     }
     Ok(())

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Definition;
 
 /// Sub-buckets of an octave: a bucket's values lie within 1/32 of each other.
@@ -89,12 +91,45 @@ impl Histogram {
 
 /// Values and how often each was seen, as far as buckets tell them apart. Two of them
 /// merge without a loss: buckets and sums add up, and the largest of both remains.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Distribution {
     /// Buckets in ascending order, none of them empty.
     buckets: Vec<(u16, u64)>,
     sum: u64,
     largest: u64,
+}
+
+/// A distribution as somebody else has written it down.
+#[derive(Deserialize)]
+struct Written {
+    buckets: Vec<(u16, u64)>,
+    sum: u64,
+    largest: u64,
+}
+
+impl TryFrom<Written> for Distribution {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let Written {
+            buckets,
+            sum,
+            largest,
+        } = written;
+        let ascend = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let exist = buckets
+            .iter()
+            .all(|b| usize::from(b.0) < BUCKETS && b.1 > 0);
+        if !ascend || !exist {
+            return Err("expected buckets of a histogram in ascending order, none of them empty");
+        }
+        Ok(Distribution {
+            buckets,
+            sum,
+            largest,
+        })
+    }
 }
 
 /// Values that a bucket does not tell apart.

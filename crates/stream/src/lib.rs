@@ -420,6 +420,9 @@ pub struct Facts {
     pub parts: Vec<Part>,
     /// Of a recording that an interrupt has stopped: after so many instructions.
     pub stopped: Option<u64>,
+    /// To pass over its first part costs next to nothing, however long that is: a recording of one
+    /// thread that says what skipping needs.
+    pub begins_anywhere: bool,
 }
 
 /// A program of a mix.

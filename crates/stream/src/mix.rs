@@ -275,6 +275,7 @@ impl Program for Mix {
             live: !all(|f| !f.live),
             parts: parts.collect(),
             stopped: self.members.iter().find_map(|m| m.facts.stopped),
+            begins_anywhere: false,
         }
     }
 

@@ -148,6 +148,7 @@ impl Streamed {
             live: false,
             parts: Vec::new(),
             stopped: None,
+            begins_anywhere: false,
         };
         let pump = Pump::start(skip, move |sink| match format {
             Format::Lackey => lackey::read(input, sink),

@@ -261,32 +261,44 @@ class Cluster:
 
     def refuses(self, batch: Batch) -> str:
         """Whether it needs more memory than any worker has."""
+        return self.lacks(batch.memory)
+
+    def lacks(self, memory: int) -> str:
+        """Whether no worker has so many bytes of memory, as far as they say."""
         most = max(self._memories(), default=None)
-        if most is None or batch.memory <= most:
+        if most is None or memory <= most:
             return ""
         return (
-            f"it needs about {size(batch.memory)} of the host, and no worker of the cluster has "
+            f"it needs about {size(memory)} of the host, and no worker of the cluster has "
             f"more than {size(int(most))} (resource '{MEMORY}'); start one that has"
         )
 
     def submit(self, order: Json, batch: Batch, tell: Tell) -> Future[Json]:
         """Hands a batch to the scheduler."""
+        return self.hand(order, batch.memory, tell)
+
+    def hand(self, order: Json, memory: int, tell: Tell) -> Future[Json]:
+        """Hands an order to the scheduler, which takes so many bytes of a worker's host."""
         number = len(self._tells)
         self._tells[number] = tell
-        hints: Json = {"resources": {MEMORY: batch.memory}} if self._memories() else {}
+        hints: Json = {"resources": {MEMORY: memory}} if self._memories() else {}
         future: Future[Json] = self._executor.submit(
             _on_worker, order, self._topic, number, **hints
         )
         return future
 
-    def lost(self, error: BaseException) -> str:
+    def gone(self, error: BaseException) -> str:
         """Whether the scheduler is gone."""
         if isinstance(error, CancelledError) or self._client.status != "running":
-            return (
-                f"the scheduler at {self._asked.where} is gone; what has finished is kept: start "
-                "it again, and repeat the command"
-            )
+            return f"the scheduler at {self._asked.where} is gone"
         return ""
+
+    def lost(self, error: BaseException) -> str:
+        """Whether the scheduler is gone, and what to do then."""
+        gone = self.gone(error)
+        return gone and (
+            f"{gone}; what has finished is kept: start it again, and repeat the command"
+        )
 
     def why(self, error: BaseException) -> str:
         """What a worker, or the scheduler, has told."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import files, native
-from pagewalk.config import is_path, read, toml
+from pagewalk.config import file_of, is_path, read
 from pagewalk.errors import Failure, UserError
 from pagewalk.output import reason
 from pagewalk.visible import shown
@@ -70,7 +70,7 @@ class Design:
             )
         fields = copy.deepcopy(_read_before(path, path.stat().st_mtime_ns))
         _merge(fields, _plain(self.changes))
-        return "".join(f"{json.dumps(key)} = {toml(value, key)}\n" for key, value in fields.items())
+        return file_of(fields)
 
 
 @cache

@@ -22,6 +22,7 @@ from pagewalk import native, scratch
 from pagewalk.errors import PagewalkError
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import place
+from pagewalk.runs.portions import on_worker
 
 Json = dict[str, Any]
 
@@ -86,6 +87,11 @@ def _simulate(order: Json) -> str:
             f"the worker's pagewalk has model version {native.model_version()}, that of who asks "
             f"{order['model']}; install the same on both"
         )
+    if "portion" in order:
+        with scratch.folder() as folder:
+            spec = on_worker(order, folder)
+            say({"portion": native.portion(spec, order["portion"], order["of"], _Reporter())})
+        return ""
     cache = Cache(Path(order["cache"]), make=False)
     shared = cache.is_of(order["mark"])
     runs: list[Json] = order["runs"]

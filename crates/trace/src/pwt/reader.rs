@@ -508,6 +508,8 @@ impl PwtProgram {
             });
             before = end;
         }
+        let said = file.blocks.iter().any(|(_, h)| h.holds == Holds::Skips);
+        let begins_anywhere = skip == 0 && said && plans.keys().eq([&0]);
         let leave = Arc::<Leave>::default();
         // What touches pages first may be among what is left out.
         let (blocks, skips) = match skip {
@@ -538,6 +540,7 @@ impl PwtProgram {
                 live: file.header.live,
                 parts: Vec::new(),
                 stopped: file.interrupted.then_some(total),
+                begins_anywhere,
             },
             path: Arc::new(file.path),
             code,

@@ -1,0 +1,408 @@
+//! Samples of a recording side by side: some for each machine, on all cores of the host, and on other
+//! hosts.
+//!
+//! Into how many portions they are cut does not depend on the host. Each has machines of its own,
+//! which pass over what comes before its first sample, so it counts the same whatever runs beside
+//! it, and wherever, and what all have counted is put together in their order.
+
+mod elsewhere;
+mod report;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use pagewalk_stream::Facts;
+
+pub use self::elsewhere::{Elsewhere, News};
+use self::report::{Left, Report};
+use crate::changes::{Changes, lock};
+use crate::limits::{Followed, Sample, Warming};
+use crate::machine::Outcome;
+use crate::options::{Design, Options};
+use crate::plan::Portion;
+use crate::results::RunResult;
+use crate::run::{Pass, Progress, RunError, Share, Stream, conclude, host_cores, on_threads, pass};
+use crate::session::RunSpec;
+
+/// Portions at most. Each boots machines, and maps again what was touched before.
+const MOST: u64 = 16;
+/// Samples of a portion at least.
+const LEAST: u64 = 8;
+
+/// How the samples of a recording with `facts` are shared out.
+///
+/// # Errors
+/// Why one machine has to take them all.
+pub(crate) fn portions(
+    designs: &[Design],
+    options: &Options,
+    facts: &Facts,
+) -> Result<Vec<Portion>, &'static str> {
+    let limits = &options.limits;
+    // Its index says how long a recording is, and what a start anywhere needs.
+    let Some(length) = facts.instructions.filter(|_| facts.begins_anywhere) else {
+        return Err(
+            "only a recording of one thread in Pagewalk's own format can be begun anywhere",
+        );
+    };
+    let Some(Sample {
+        period,
+        warming: Some(Warming {
+            followed: Followed::Last(_),
+            ..
+        }),
+        ..
+    }) = limits.sample
+    else {
+        return Err(
+            "what comes before each sample has to be bounded (--sample LENGTH/PERIOD:FOLLOWED+WARMED with a number)",
+        );
+    };
+    if limits.requests.is_some()
+        || limits.skip_requests > 0
+        || limits.warmup_requests > 0
+        || limits.roi
+    {
+        return Err("limits have to be in instructions, without --roi");
+    }
+    if options.interval.is_some() || options.perfetto.is_some() {
+        return Err("--interval and --perfetto are of one machine from start to end");
+    }
+    let by_pages = |d: &Design| d.skips_by_pages() && !d.replies();
+    if !designs.iter().all(by_pages) {
+        return Err(
+            "a design has a TLB in memory, wrong paths, swap or replies, and all before a sample matters to it",
+        );
+    }
+    let before = limits.skip.saturating_add(limits.warmup);
+    let rest = length.saturating_sub(before);
+    let samples = limits.instructions.map_or(rest, |n| n.min(rest)) / period;
+    let count = (samples / LEAST).min(MOST);
+    if count < 2 {
+        return Err("there are fewer than 16 samples");
+    }
+    let border = |n: u64| n * samples / count;
+    let portion = |n| Portion {
+        first: border(n),
+        end: (n + 1 < count).then(|| border(n + 1)),
+    };
+    Ok((0..count).map(portion).collect())
+}
+
+/// What has ended.
+#[derive(Default)]
+struct Ended {
+    /// Of each portion the designs in order.
+    left: BTreeMap<usize, Vec<Left>>,
+    /// The latest portion of this host and its machines, which are as they are at the end of the run.
+    latest: Option<(usize, Pass)>,
+    /// Of the first portion that could not run.
+    error: Option<(usize, RunError)>,
+    /// Portions that other hosts have simulated.
+    elsewhere: usize,
+    /// Portions that no other host could simulate, by the reason.
+    failed: BTreeMap<String, Vec<usize>>,
+}
+
+/// Portions that are still to be simulated.
+struct Open {
+    /// By this host.
+    here: VecDeque<usize>,
+    /// How many others have not come back yet.
+    away: usize,
+}
+
+/// Who simulates a run elsewhere, and what that is.
+#[derive(Clone, Copy)]
+pub(crate) struct Away<'a> {
+    pub(crate) hosts: &'a dyn Elsewhere,
+    pub(crate) spec: &'a RunSpec,
+}
+
+/// A run in portions.
+struct Portions<'a> {
+    designs: &'a [Design],
+    open: &'a (dyn Fn() -> Result<Vec<Stream>, RunError> + Sync),
+    options: &'a Options,
+    facts: &'a Facts,
+    portions: &'a [Portion],
+    threads: usize,
+    side_by_side: usize,
+    todo: Mutex<Open>,
+    stop: AtomicBool,
+    changes: Changes,
+    seen: Vec<Mutex<Option<Progress>>>,
+    ended: Mutex<Ended>,
+}
+
+/// Simulates one of `portions`, by a recording with `facts` and its streams; the text that
+/// [`Elsewhere`] has of it.
+///
+/// # Errors
+/// As for [`crate::run()`].
+pub(crate) fn one(
+    designs: &[Design],
+    (facts, streams): (&Facts, Vec<Stream>),
+    options: &Options,
+    portion: Portion,
+    progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<String, RunError> {
+    let threads = options.host_threads.unwrap_or_else(host_cores);
+    let share = Share {
+        portion,
+        host_threads: threads.clamp(1, designs.len()),
+        machines: designs.len(),
+    };
+    let mut pass = pass(designs, streams, options, share, progress)?;
+    let left = pass.machines.iter_mut().map(Left::of).collect();
+    serde_json::to_string(&Report::new(facts, left)).map_err(|e| RunError::Failure(e.to_string()))
+}
+
+/// Runs `designs` on what `open` gives, portion by portion, on as many host threads as there may
+/// be, or all but the last one `away`; otherwise like [`crate::run()`].
+pub(crate) fn run(
+    designs: &[Design],
+    (facts, open): (&Facts, &(dyn Fn() -> Result<Vec<Stream>, RunError> + Sync)),
+    options: &Options,
+    portions: &[Portion],
+    away: Option<Away<'_>>,
+    progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<RunResult, RunError> {
+    let start = Instant::now();
+    let threads = options.host_threads.unwrap_or_else(host_cores).max(1);
+    // The machines of the last one are looked at in the end, so it is this host's.
+    let others: Vec<usize> = match away {
+        Some(_) => (0..portions.len() - 1).collect(),
+        None => Vec::new(),
+    };
+    if let Some(Away { hosts, spec }) = away {
+        hosts.begin(spec, &others, portions.len())?;
+    }
+    let run = Portions {
+        designs,
+        open,
+        options,
+        facts,
+        portions,
+        threads,
+        side_by_side: (threads / designs.len()).clamp(1, portions.len()),
+        todo: Mutex::new(Open {
+            here: (others.len()..portions.len()).collect(),
+            away: others.len(),
+        }),
+        stop: AtomicBool::new(false),
+        changes: Changes::default(),
+        seen: portions.iter().map(|_| Mutex::new(None)).collect(),
+        ended: Mutex::default(),
+    };
+    on_threads(run.side_by_side, &run.stop, &|| run.work(), &mut || {
+        if let Some(Away { hosts, .. }) = away {
+            run.hear(hosts);
+        }
+        if !progress(&together(&run.seen, portions, options, start)) {
+            run.stop();
+        }
+    })?;
+    run.conclude(start)
+}
+
+impl Portions<'_> {
+    /// One of this host's threads: portions until none is left.
+    fn work(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let version = self.changes.version();
+            let mut todo = lock(&self.todo);
+            let Some(number) = todo.here.pop_front() else {
+                if todo.away == 0 {
+                    return;
+                }
+                drop(todo);
+                // One of those may come back to be simulated here.
+                self.changes.wait(version);
+                continue;
+            };
+            drop(todo);
+            let mut tell = |p: &Progress| {
+                *lock(&self.seen[number]) = Some(p.clone());
+                !self.stop.load(Ordering::Relaxed)
+            };
+            let share = Share {
+                portion: self.portions[number],
+                host_threads: self.threads.min(self.designs.len()),
+                machines: self.side_by_side * self.designs.len(),
+            };
+            let run = (self.open)()
+                .and_then(|streams| pass(self.designs, streams, self.options, share, &mut tell));
+            match run {
+                Ok(mut pass) => {
+                    let left = pass.machines.iter_mut().map(Left::of).collect();
+                    let mut ended = lock(&self.ended);
+                    ended.left.insert(number, left);
+                    if ended.latest.as_ref().is_none_or(|(n, _)| *n < number) {
+                        ended.latest = Some((number, pass));
+                    }
+                }
+                Err(e) => self.fail(number, e),
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.changes.tell();
+    }
+
+    fn fail(&self, number: usize, error: RunError) {
+        let mut ended = lock(&self.ended);
+        if ended.error.as_ref().is_none_or(|(n, _)| *n > number) {
+            ended.error = Some((number, error));
+        }
+        drop(ended);
+        self.stop();
+    }
+
+    /// Takes what has come back from other hosts.
+    fn hear(&self, hosts: &dyn Elsewhere) {
+        let news = match hosts.news() {
+            Ok(news) => news,
+            // Of all of them, none in particular.
+            Err(e) => return self.fail(self.portions.len(), e),
+        };
+        for one in news {
+            match one {
+                News::Share(number, share) => self.advance(number, share),
+                News::Ended(number, text) => {
+                    match Report::read(&text, self.facts, self.designs.len()) {
+                        Ok(left) => {
+                            self.advance(number, 1.0);
+                            let mut ended = lock(&self.ended);
+                            ended.left.insert(number, left);
+                            ended.elsewhere += 1;
+                            drop(ended);
+                            self.back(None);
+                        }
+                        Err(why) => {
+                            let (n, of) = (number + 1, self.portions.len());
+                            let why = format!("--cluster: portion {n} of {of}: {why}");
+                            self.fail(number, RunError::User(why));
+                        }
+                    }
+                }
+                News::Failed(number, why) => {
+                    let failed = &mut lock(&self.ended).failed;
+                    failed.entry(why).or_default().push(number);
+                    self.back(Some(number));
+                }
+            }
+        }
+    }
+
+    /// A portion is elsewhere no more; `here`: it is still to be simulated.
+    fn back(&self, here: Option<usize>) {
+        let mut todo = lock(&self.todo);
+        todo.away -= 1;
+        todo.here.extend(here);
+        drop(todo);
+        self.changes.tell();
+    }
+
+    /// A portion that is simulated elsewhere is so far.
+    fn advance(&self, number: usize, share: f64) {
+        let end = end(self.portions[number], self.options).unwrap_or(0);
+        *lock(&self.seen[number]) = Some(Progress {
+            design_instructions: Vec::new(),
+            done: (end as f64 * share) as u64,
+            total: None,
+            phase: "on other hosts",
+            seconds: 0.0,
+        });
+    }
+
+    /// The result of all of them.
+    fn conclude(self, start: Instant) -> Result<RunResult, RunError> {
+        let Ended {
+            mut left,
+            latest,
+            error,
+            elsewhere,
+            failed,
+        } = self
+            .ended
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((_, error)) = error {
+            return Err(error);
+        }
+        let Some((_, mut last)) = latest else {
+            return Err(RunError::Failure(
+                "a simulation thread failed; this is a defect of Pagewalk".to_owned(),
+            ));
+        };
+        let all = left.len() == self.portions.len();
+        for (design, machine) in last.machines.iter_mut().enumerate().rev() {
+            let of_it = left.values_mut().filter_map(Vec::pop).collect();
+            Left::all_into(of_it, machine).ok_or_else(|| {
+                RunError::Failure(format!(
+                    "design {}: another host counts other things than this one: install the same Pagewalk on both",
+                    self.designs[design].name
+                ))
+            })?;
+            if !all && machine.outcome == Some(Outcome::Complete) {
+                machine.outcome = Some(Outcome::Stopped);
+            }
+        }
+        let host_threads = self.threads.min(self.designs.len()) * self.side_by_side;
+        let mut result = conclude(last, self.designs, self.options, start, host_threads)?;
+        result.host.portions_elsewhere = elsewhere;
+        let warnings = failed.into_iter().map(|(why, mut numbers)| {
+            numbers.sort_unstable();
+            let numbers: Vec<String> = numbers.iter().map(|n| (n + 1).to_string()).collect();
+            let (which, of) = (numbers.join(", "), self.portions.len());
+            format!(
+                "--cluster: no other host could simulate portions {which} of {of}, and this one did: {why}"
+            )
+        });
+        result.warnings.extend(warnings);
+        Ok(result)
+    }
+}
+
+/// Instructions up to the end of a portion, if that is known.
+fn end(portion: Portion, options: &Options) -> Option<u64> {
+    let limits = &options.limits;
+    let period = limits.sample.map_or(0, |s| s.period);
+    let measured = portion
+        .end
+        .map(|end| end * period)
+        .or(limits.instructions)?;
+    Some(limits.skip + limits.warmup + measured)
+}
+
+/// How far all portions together are.
+fn together(
+    seen: &[Mutex<Option<Progress>>],
+    portions: &[Portion],
+    options: &Options,
+    start: Instant,
+) -> Progress {
+    let seen: Vec<Progress> = seen.iter().filter_map(|p| lock(p).clone()).collect();
+    let mut designs: Vec<(String, u64)> = Vec::new();
+    for one in &seen {
+        for (name, done) in &one.design_instructions {
+            match designs.iter_mut().find(|(n, _)| n == name) {
+                Some((_, sum)) => *sum += done,
+                None => designs.push((name.clone(), *done)),
+            }
+        }
+    }
+    let ends = portions.iter().map(|p| end(*p, options));
+    Progress {
+        design_instructions: designs,
+        done: seen.iter().map(|p| p.done).sum(),
+        total: ends.sum(),
+        phase: seen.last().map_or("start", |p| p.phase),
+        seconds: start.elapsed().as_secs_f64(),
+    }
+}

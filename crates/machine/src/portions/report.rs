@@ -1,0 +1,214 @@
+//! What the machines of a portion leave, and the text that takes it from one host to another.
+
+use pagewalk_stats::{Distribution, Row, Spread, Tree};
+use pagewalk_stream::Facts;
+use pagewalk_structures::Unknown;
+use serde::{Deserialize, Serialize};
+
+use crate::MODEL_VERSION;
+use crate::estimate::{SampleCounts, UNKNOWN};
+use crate::machine::{Machine, Outcome};
+use crate::measure::Measured;
+use crate::work::Work;
+
+/// What the machine of a design leaves of a portion.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Left {
+    counters: Option<Counters>,
+    core_cycles: Vec<u64>,
+    cycles: u64,
+    work: Work,
+    samples: Vec<Sample>,
+    simulated: u64,
+    outcome: Option<Outcome>,
+    let_go: u64,
+    threads_in_turns: usize,
+}
+
+/// A tree of counters by the names of its rows: what these mean, each host knows by itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counters {
+    rows: Vec<(String, String, u64)>,
+    spreads: Vec<(String, String, Distribution)>,
+}
+
+/// What was counted in a sample; of each of [`UNKNOWN`] hits and misses.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sample {
+    work: Work,
+    cycles: u64,
+    values: Vec<u64>,
+    unknown: [[u64; 2]; UNKNOWN.len()],
+}
+
+impl Counters {
+    fn of(tree: Tree) -> Self {
+        let row = |r: Row| (r.path, r.definition.name.to_owned(), r.value);
+        let spread = |s: Spread| (s.path, s.definition.name.to_owned(), s.values);
+        Counters {
+            rows: tree.rows.into_iter().map(row).collect(),
+            spreads: tree.spreads.into_iter().map(spread).collect(),
+        }
+    }
+
+    /// The tree, which has the rows of `shape`; nothing where it has others.
+    fn shaped(self, shape: &Tree) -> Option<Tree> {
+        if self.rows.len() != shape.rows.len() || self.spreads.len() != shape.spreads.len() {
+            return None;
+        }
+        let rows = self.rows.into_iter().zip(&shape.rows);
+        let rows = rows.map(|((path, name, value), like)| {
+            let definition = like.definition;
+            let same = path == like.path && name == definition.name;
+            same.then_some(Row {
+                path,
+                definition,
+                value,
+            })
+        });
+        let spreads = self.spreads.into_iter().zip(&shape.spreads);
+        let spreads = spreads.map(|((path, name, values), like)| {
+            let definition = like.definition;
+            let same = path == like.path && name == definition.name;
+            same.then_some(Spread {
+                path,
+                definition,
+                values,
+            })
+        });
+        Some(Tree {
+            rows: rows.collect::<Option<_>>()?,
+            spreads: spreads.collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl Sample {
+    fn of(counts: SampleCounts) -> Self {
+        Sample {
+            work: counts.work,
+            cycles: counts.cycles,
+            values: counts.values,
+            unknown: counts.unknown.map(|u| [u.hits, u.misses]),
+        }
+    }
+
+    fn counts(self) -> SampleCounts {
+        SampleCounts {
+            work: self.work,
+            cycles: self.cycles,
+            values: self.values,
+            unknown: self.unknown.map(|[hits, misses]| Unknown { hits, misses }),
+        }
+    }
+}
+
+impl Left {
+    /// Takes it from `machine`.
+    pub(super) fn of(machine: &mut Machine) -> Self {
+        let cores = machine.cores.len();
+        let measured = std::mem::replace(&mut machine.measured, Measured::new(None, None, cores));
+        Left {
+            counters: measured.tree.map(Counters::of),
+            core_cycles: measured.core_cycles,
+            cycles: measured.cycles,
+            work: measured.work,
+            samples: measured.samples.into_iter().map(Sample::of).collect(),
+            simulated: machine.simulated,
+            outcome: machine.outcome.clone(),
+            let_go: machine.let_go,
+            threads_in_turns: machine.threads_in_turns,
+        }
+    }
+
+    /// Has `machine`, of the last portion, go on from what all before it have left, as if it had
+    /// simulated these as well; nothing where what they counted is not what it counts.
+    pub(super) fn all_into(portions: Vec<Left>, machine: &mut Machine) -> Option<()> {
+        let shape = machine.tree();
+        let mut measured = Measured::new(None, None, machine.cores.len());
+        let mut outcome = Some(Outcome::Complete);
+        (machine.simulated, machine.let_go, machine.threads_in_turns) = (0, 0, 0);
+        for left in portions {
+            let tree = match left.counters {
+                Some(counters) => Some(counters.shaped(&shape)?),
+                None => None,
+            };
+            let samples: Vec<SampleCounts> = left.samples.into_iter().map(Sample::counts).collect();
+            let rows = shape.rows.len();
+            if samples.iter().any(|s| s.values.len() != rows)
+                || left.core_cycles.len() != machine.cores.len()
+            {
+                return None;
+            }
+            measured.go_on(tree, left.core_cycles, left.cycles, left.work, samples);
+            if outcome == Some(Outcome::Complete) {
+                outcome = left.outcome;
+            }
+            machine.simulated += left.simulated;
+            machine.let_go += left.let_go;
+            machine.threads_in_turns = machine.threads_in_turns.max(left.threads_in_turns);
+        }
+        machine.measured = measured;
+        machine.outcome = outcome;
+        Some(())
+    }
+}
+
+/// A portion that was simulated on another host.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Report {
+    model: u32,
+    program: String,
+    instructions: Option<u64>,
+    designs: Vec<Left>,
+}
+
+impl Report {
+    pub(super) fn new(facts: &Facts, designs: Vec<Left>) -> Self {
+        Report {
+            model: MODEL_VERSION,
+            program: facts.name.clone(),
+            instructions: facts.instructions,
+            designs,
+        }
+    }
+
+    /// What the machines of `designs` designs have left of a recording with `facts`.
+    ///
+    /// # Errors
+    /// Text that is none of its own, and what was simulated there of something else.
+    pub(super) fn read(text: &str, facts: &Facts, designs: usize) -> Result<Vec<Left>, String> {
+        let report: Report = serde_json::from_str(text)
+            .map_err(|e| format!("what came back is not understood: {e}"))?;
+        if report.model != MODEL_VERSION {
+            return Err(format!(
+                "Pagewalk has model version {} there and {MODEL_VERSION} here; install the same on both",
+                report.model
+            ));
+        }
+        if (&report.program, report.instructions) != (&facts.name, facts.instructions) {
+            return Err(format!(
+                "the trace there is one of {} ({} instructions), the one here of {} ({}): expected the same file at the same path",
+                report.program,
+                told(report.instructions),
+                facts.name,
+                told(facts.instructions),
+            ));
+        }
+        if report.designs.len() != designs {
+            return Err(format!(
+                "{} designs were simulated there of {designs}",
+                report.designs.len()
+            ));
+        }
+        Ok(report.designs)
+    }
+}
+
+fn told(instructions: Option<u64>) -> String {
+    instructions.map_or("an unknown number of".to_owned(), |n| n.to_string())
+}

@@ -1,0 +1,69 @@
+//! Other hosts, as an object of Python's.
+
+use std::sync::{Mutex, PoisonError};
+
+use pagewalk_machine::{Elsewhere, News, RunError, RunSpec};
+use pyo3::prelude::*;
+
+/// Calls the methods of an object: `begin(spec, numbers, of)` has portions of a run simulated, and
+/// `news()` is a list of what became of them, a triple each: `(number, "share", 0.5)`,
+/// `(number, "ended", text)` with what `portion` gave, or `(number, "failed", why)`.
+pub(crate) struct Hosts {
+    object: Py<PyAny>,
+    /// What a method raised.
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Hosts {
+    pub(crate) fn new(object: Py<PyAny>) -> Self {
+        Hosts {
+            object,
+            raised: Mutex::new(None),
+        }
+    }
+
+    /// The first exception of a method: it says more than the error that it became.
+    pub(crate) fn raised(self) -> Option<PyErr> {
+        self.raised
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call<T>(
+        &self,
+        method: impl FnOnce(Python<'_>, &Py<PyAny>) -> PyResult<T>,
+    ) -> Result<T, RunError> {
+        Python::attach(|py| method(py, &self.object)).map_err(|e| {
+            let error = RunError::Failure(e.to_string());
+            let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+            raised.get_or_insert(e);
+            error
+        })
+    }
+}
+
+fn one(item: &Bound<'_, PyAny>) -> PyResult<News> {
+    let (number, what, more): (usize, String, Bound<'_, PyAny>) = item.extract()?;
+    match what.as_str() {
+        "share" => Ok(News::Share(number, more.extract()?)),
+        "ended" => Ok(News::Ended(number, more.extract()?)),
+        _ => Ok(News::Failed(number, more.extract()?)),
+    }
+}
+
+impl Elsewhere for Hosts {
+    fn begin(&self, spec: &RunSpec, numbers: &[usize], of: usize) -> Result<(), RunError> {
+        let text = serde_json::to_string(spec).map_err(|e| RunError::Failure(e.to_string()))?;
+        self.call(|py, object| {
+            let begun = object.call_method1(py, "begin", (text, numbers.to_vec(), of));
+            begun.map(drop)
+        })
+    }
+
+    fn news(&self) -> Result<Vec<News>, RunError> {
+        self.call(|py, object| {
+            let list = object.call_method0(py, "news")?;
+            list.bind(py).try_iter()?.map(|item| one(&item?)).collect()
+        })
+    }
+}

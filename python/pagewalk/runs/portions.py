@@ -1,0 +1,147 @@
+"""A run whose samples are shared out: portions of a recording that a cluster simulates."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import native
+from pagewalk.config import file_of, is_path, read, variant
+from pagewalk.errors import UserError
+from pagewalk.runs.batch import DESIGN_MEMORY
+from pagewalk.runs.plan import Program, place
+from pagewalk.visible import shown
+
+if TYPE_CHECKING:
+    from pagewalk.runs.cluster import Cluster
+
+Json = dict[str, Any]
+
+
+class Hosts:
+    """What the engine asks for portions, and what became of them: see `native.Hosts`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._shares: dict[int, float] = {}
+        self._pending: dict[int, Future[Json]] = {}
+        self._of = 0
+
+    def begin(self, text: str, numbers: list[int], of: int) -> None:
+        """Has portions simulated."""
+        spec = json.loads(text)
+        order = {"model": native.model_version(), "files": _files(spec), "of": of}
+        memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
+        if lacks := self._cluster.lacks(memory):
+            raise UserError(f"--cluster: a portion of the samples: {lacks}")
+        with self._lock:
+            self._shares.clear()
+        self._of = of
+        # A thread of a worker has one core.
+        spec["host_threads"] = 1
+        for number in numbers:
+            portion = {**order, "spec": spec, "portion": number}
+            tell = partial(self._tell, number)
+            self._pending[number] = self._cluster.hand(portion, memory, tell)
+
+    def _tell(self, number: int, share: float) -> None:
+        with self._lock:
+            self._shares[number] = share
+
+    def news(self) -> list[tuple[int, str, Any]]:
+        """What has happened since it was asked last.
+
+        Raises `UserError` for what would happen on any other worker, too.
+        """
+        with self._lock:
+            shares, self._shares = self._shares, {}
+        found: list[tuple[int, str, Any]] = [
+            (number, "share", share) for number, share in shares.items() if number in self._pending
+        ]
+        for number in [n for n, future in self._pending.items() if future.done()]:
+            found.append((number, *self._end(number, self._pending.pop(number))))
+        return found
+
+    def _end(self, number: int, future: Future[Json]) -> tuple[str, str]:
+        try:
+            report = future.result()
+        except BaseException as error:
+            return "failed", self._cluster.gone(error) or self._cluster.why(error)
+        why = report["error"]
+        if why is None:
+            return "ended", report["portion"]
+        if report["died"]:
+            return "failed", why
+        raise UserError(f"--cluster: portion {number + 1} of {self._of}, on a worker: {why}")
+
+
+@contextmanager
+def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts | None]:
+    """The workers of ``--cluster`` for a run; None where there are none but this host.
+
+    Raises `UserError` where such a run is not shared out, or nothing is understood of it.
+    """
+    if cluster is None:
+        yield None
+        return
+    from pagewalk.runs.cluster import Asked, Cluster
+
+    if not isinstance(cluster, str):
+        raise UserError(f"--cluster: {shown(cluster)} is no text; expected tcp://host:8786")
+    asked = Asked.read(cluster)
+    if asked is None:
+        yield None
+        return
+    trace = (spec["source"] or {}).get("trace")
+    if trace is None:
+        raise UserError(
+            "--cluster: other hosts simulate samples of a recording; expected --trace FILE "
+            "('pagewalk record' makes one of any program)"
+        )
+    # Jobs of a batch system are meant, not threads of this host.
+    spec["host_threads"] = None
+    trace["path"] = str(Path(trace["path"]).absolute())
+    with Cluster(asked, jobs) as there:
+        yield Hosts(there)
+
+
+def _designs(spec: Json) -> int:
+    machines = spec["machine"]
+    on = len(machines) if isinstance(machines, list) else 1
+    return on * (len(spec["designs"]) + bool(spec.get("translation_cost")))
+
+
+def _files(spec: Json) -> list[tuple[str, str, str]]:
+    """Of designs and machines that are files: as they are named, what they are called, the text."""
+    machines = spec["machine"]
+    names = {variant(design)[0] for design in spec["designs"]}
+    names |= set(machines if isinstance(machines, list) else [machines])
+    return [(name, Path(name).stem, _text(Path(name))) for name in sorted(names) if is_path(name)]
+
+
+def _text(path: Path) -> str:
+    """What a file says, with the file that it begins with by a path that is good anywhere."""
+    if not path.is_file():
+        raise UserError(f"--cluster: {path} can be read only once; expected a file")
+    return file_of(read(path))
+
+
+def on_worker(order: Json, folder: Path) -> Json:
+    """The specification of an order with the files that came with it, as they lie here."""
+    here = {name: str(place(label, text, folder)) for name, label, text in order["files"]}
+    spec: Json = order["spec"]
+
+    def found(name: str) -> str:
+        base, changes = variant(name)
+        return name if base not in here else here[base] + (f"[{changes}]" if changes else "")
+
+    machines = spec["machine"]
+    on = [found(m) for m in machines] if isinstance(machines, list) else found(machines)
+    return {**spec, "designs": [found(d) for d in spec["designs"]], "machine": on}

@@ -30,8 +30,8 @@
 //! a6 jne 98. A row is read as the list of a vertex's in-neighbours, and its length
 //! as the out-degree: GAP's graphs are symmetric where they are not real ones.
 //!
-//! Where ranks decide nothing (without `converge`), those of what is passed over in the pull are not
-//! computed: `over.rs`.
+//! Where ranks decide nothing (without `converge`) none is computed, and what is passed over in the
+//! pull is so many edges at once: `over.rs`.
 
 mod over;
 
@@ -53,7 +53,7 @@ use crate::thread::{NONE, Thread, share};
 
 pub(crate) const ENTRY: Entry = Entry {
     info: INFO,
-    build: |values| Ok(Box::new(program(values)?.0) as Box<dyn Program>),
+    build: |values| Ok(Box::new(program(values, false)?.0) as Box<dyn Program>),
 };
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -114,14 +114,14 @@ const PROPERTIES: Properties = Properties {
 const DAMP: f64 = 0.85;
 
 /// The ranks, and what threads tell one another.
-pub(crate) struct Ranks {
-    /// Bits of each vertex's rank.
-    pub pr: Vec<AtomicU32>,
+struct Ranks {
+    /// Bits of each vertex's rank; none where they are not computed.
+    pr: Vec<AtomicU32>,
     old: Vec<AtomicU32>,
     /// Bits of each thread's error, where it lies, and iterations done.
     errors: Vec<AtomicU64>,
     errors_at: OnceLock<u64>,
-    pub iterations: AtomicU64,
+    iterations: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -129,24 +129,33 @@ struct Plan {
     pull: bool,
     iterations: u64,
     converge: bool,
+    /// Whether ranks are computed: reading those of all neighbours is most of what the host does, and
+    /// no op depends on them.
+    ranks: bool,
 }
 
-/// The program, and the ranks that it finds.
-pub(crate) fn program(values: &Values<'_>) -> Result<(Code, Arc<Ranks>), ProgramError> {
+/// The program, and the ranks that it finds, if they are `wanted`.
+fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), ProgramError> {
     let objects = values.choice("layout", &["csr", "graphbig"], "csr")? == "graphbig";
     let own = if objects { "push" } else { "pull" };
     let pull = values.choice("direction", &["push", "pull"], own)? == "pull";
     if pull && objects {
         return Err(values.refuse("direction", "with GraphBIG's layout ranks are pushed"));
     }
+    let converge = values.choice("converge", &["yes", "no"], "no")? == "yes";
     let plan = Plan {
         pull,
         iterations: values.number_in("iterations", 1..=1 << 32, 20)?,
-        converge: values.choice("converge", &["yes", "no"], "no")? == "yes",
+        converge,
+        ranks: converge || wanted,
     };
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     setup.holds(8)?;
-    let n = setup.graph.vertices() as usize;
+    let n = if plan.ranks {
+        setup.graph.vertices() as usize
+    } else {
+        0
+    };
     let bits = (1.0 / n as f32).to_bits();
     let array = |bits| (0..n).map(|_| AtomicU32::new(bits)).collect();
     let ranks = Arc::new(Ranks {
@@ -263,8 +272,10 @@ async fn remember<L: Layout>(
         t.store(0x70, 3, old, 4, old_at, value.plus(1));
         t.store(0x74, 1, pr, 4, at, NONE);
         t.branch(0x7c, 0x20, 2, v + 1 < end, [NONE; 2]);
-        let rank = ranks.pr[v as usize].swap(base.to_bits(), Relaxed);
-        ranks.old[v as usize].store(rank, Relaxed);
+        if ranks.are_computed() {
+            let rank = ranks.pr[v as usize].swap(base.to_bits(), Relaxed);
+            ranks.old[v as usize].store(rank, Relaxed);
+        }
         if t.full() {
             t.pause().await;
         }
@@ -295,8 +306,10 @@ async fn push<L: Layout>(
         // cvtss2sd 5, mulsd 4, divsd 14, cvtsd2ss 5 cycles.
         let part = t.compute(0x103, 7, 23, [rank.plus(5), degree.plus(4)]);
         let mut edges = memory.edges(t, 0x107, 0x190, graph, vertex);
-        let given = (DAMP * f64::from(rank_of(&ranks.old, v as u32))
-            / graph.row(v as u32).degree as f64) as f32;
+        let given = ranks.are_computed().then(|| {
+            let own = DAMP * f64::from(rank_of(&ranks.old, v as u32));
+            (own / graph.row(v as u32).degree as f64) as f32
+        });
         while let Some(present) = &mut edges {
             let (target, id) = memory.target(t, 0x120, graph, present);
             let found = memory.find(t, 0x124, target, id, objects);
@@ -304,8 +317,10 @@ async fn push<L: Layout>(
             t.load(0x168, 2, pr, 4, [at, part]);
             t.atomic(0x17d, 5, pr, 4, [at, NONE]);
             t.branch(0x181, 0x1da, 1, false, [NONE; 2]);
-            let sum = rank_of(&ranks.pr, target) + given;
-            ranks.pr[target as usize].store(sum.to_bits(), Relaxed);
+            if let Some(given) = given {
+                let sum = rank_of(&ranks.pr, target) + given;
+                ranks.pr[target as usize].store(sum.to_bits(), Relaxed);
+            }
             if !memory.advance_rereading(t, 0x183, 0x120, shared, present) {
                 edges = None;
             }
@@ -343,8 +358,10 @@ async fn compare<L: Layout>(
         sum = t.compute(0x24e, 1, 4, [square, sum]);
         t.store(0x252, 1, at, 4, NONE, sum);
         t.branch(0x259, 0x1f8, 2, v + 1 < end, [NONE; 2]);
-        let d = rank_of(&ranks.pr, v as u32) - rank_of(&ranks.old, v as u32);
-        error += d * d;
+        if ranks.are_computed() {
+            let d = rank_of(&ranks.pr, v as u32) - rank_of(&ranks.old, v as u32);
+            error += d * d;
+        }
         if t.full() {
             t.pause().await;
         }
@@ -379,9 +396,11 @@ async fn contribute<L: Layout>(
         let (to, to_at) = memory.field(vertex, OLD);
         t.store(0x32f, 1, to, 4, to_at, part);
         t.branch(0x338, 0x310, 2, v + 1 < end, [NONE; 2]);
-        let degree = world.graph.degree(v as u32).max(1);
-        let part = rank_of(&ranks.pr, v as u32) / degree as f32;
-        ranks.old[v as usize].store(part.to_bits(), Relaxed);
+        if ranks.are_computed() {
+            let degree = world.graph.degree(v as u32).max(1);
+            let part = rank_of(&ranks.pr, v as u32) / degree as f32;
+            ranks.old[v as usize].store(part.to_bits(), Relaxed);
+        }
         v += 1;
         if t.full() {
             t.pause().await;
@@ -428,7 +447,9 @@ async fn pull<L: Layout>(
             let (at, by) = memory.field(found, OLD);
             let part = t.load(0x39e, 1, at, 4, [by, NONE]);
             sum = t.compute(0x39e, 0, 4, [part, sum]);
-            incoming += rank_of(&ranks.old, from);
+            if ranks.are_computed() {
+                incoming += rank_of(&ranks.old, from);
+            }
             if !memory.advance(t, 0x39f, 0x398, present) {
                 edges = None;
             }
@@ -445,10 +466,12 @@ async fn pull<L: Layout>(
         let change = t.compute(0x3c5, 3, 10, [new, old]);
         errors = t.compute(0x3c9, 1, 4, [change, errors]);
         t.branch(0x3d0, 0x370, 2, u + 1 < end, [NONE; 2]);
-        let before = rank_of(&ranks.pr, u as u32);
-        let after = base + DAMP as f32 * incoming;
-        ranks.pr[u as usize].store(after.to_bits(), Relaxed);
-        error += f64::from((after - before).abs());
+        if ranks.are_computed() {
+            let before = rank_of(&ranks.pr, u as u32);
+            let after = base + DAMP as f32 * incoming;
+            ranks.pr[u as usize].store(after.to_bits(), Relaxed);
+            error += f64::from((after - before).abs());
+        }
         u += 1;
         if t.full() {
             t.pause().await;
@@ -462,6 +485,13 @@ async fn pull<L: Layout>(
     ranks.errors[thread as usize].store(error.to_bits(), Relaxed);
 }
 
+impl Ranks {
+    #[inline(always)]
+    fn are_computed(&self) -> bool {
+        !self.pr.is_empty()
+    }
+}
+
 #[inline(always)]
 fn rank_of(ranks: &[AtomicU32], vertex: u32) -> f32 {
     f32::from_bits(ranks[vertex as usize].load(Relaxed))
@@ -472,6 +502,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::{DAMP, ENTRY, PROPERTIES, program, rank_of};
+    use crate::entry::Values;
     use crate::graph::params::{Setup, symmetric};
     use crate::graph::source::Graph;
     use crate::graph::test::{Run, run};
@@ -502,7 +533,8 @@ mod tests {
     }
 
     fn ranks(threads: u32, params: &[(&str, &str)]) -> (Vec<f32>, Graph, u64) {
-        let Run { found, setup, .. } = run(&ENTRY.info, threads, params, program, |v| {
+        let ranked = |values: &Values<'_>| program(values, true);
+        let Run { found, setup, .. } = run(&ENTRY.info, threads, params, ranked, |v| {
             Setup::read_shaped(v, &PROPERTIES, symmetric(v)?)
         });
         let ranks = (0..setup.graph.vertices() as u32).map(|v| rank_of(&found.pr, v));

@@ -36,11 +36,22 @@
 //! ```
 
 use pagewalk_stream::flags::{CALL, RETURN, TAKEN};
+use pagewalk_structures::prefetch;
 
 use super::{LOCAL, Objects, Worker, locked};
 use crate::thread::{NONE, Thread, Value};
 
+/// Neighbours that are known ahead of the one that is looked at.
+const AHEAD: usize = 8;
+
 impl Worker {
+    /// Tells the host that the mark of `vertex` will be needed.
+    #[inline(always)]
+    fn ahead(&self, vertex: u32) -> u32 {
+        prefetch(&self.world.visited[(vertex >> 6) as usize]);
+        vertex
+    }
+
     /// This thread's part of the frontier, `window` of the queue.
     pub(super) async fn step(&mut self, window: std::ops::Range<usize>) {
         self.call();
@@ -58,8 +69,17 @@ impl Worker {
         let (graph, arrays) = (&world.graph, world.arrays);
         let row = graph.row(vertex);
         let bounds = self.bounds(at, vertex, row.degree == 0);
+        // The host would wait for each mark of a vertex, and knows of them before it needs them.
+        let mut targets = [0; AHEAD];
+        for i in 0..row.degree.min(AHEAD as u64) {
+            targets[i as usize] = self.ahead(graph.neighbour(&row, i));
+        }
         for i in 0..row.degree {
-            let target = graph.neighbour(&row, i);
+            let slot = i as usize % AHEAD;
+            let target = targets[slot];
+            if i + (AHEAD as u64) < row.degree {
+                targets[slot] = self.ahead(graph.neighbour(&row, i + AHEAD as u64));
+            }
             let edge = arrays.neighbours + 4 * (row.start + i);
             let place = Place {
                 target,

@@ -434,7 +434,7 @@ impl Installation {
                 }
                 let mut result = self.run_once(s, None, progress)?;
                 result.warnings.push(
-                    "--cluster: so few instructions are simulated all, by this host".to_owned(),
+                    "--cluster: so much precision takes all instructions, and no samples: this host simulated them".to_owned(),
                 );
                 Ok(result)
             }),

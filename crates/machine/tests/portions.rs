@@ -119,8 +119,7 @@ fn what_others_cannot_simulate_this_host_does_and_says_so() {
     };
     let result = with(&run, Some(&other)).unwrap();
     assert_eq!(result.host.portions_elsewhere, 0);
-    let told =
-        "--cluster: no other host could simulate portions 1, 2 of 3, and this one did: it has died";
+    let told = "--cluster: of 3 portions this host simulated 1, 2, which did not come back from another: it has died";
     alone["warnings"].as_array_mut().unwrap().push(json!(told));
     assert_eq!(alone, counted(&result));
 }
@@ -160,6 +159,17 @@ fn what_others_count_of_something_else_is_refused() {
         let refused = with(&run, Some(&other)).unwrap_err().to_string();
         assert!(refused.contains(said), "{refused}");
     }
+}
+
+#[test]
+fn a_portion_that_is_stopped_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = sampled(recorded(folder.path(), "gups"), &["radix"]);
+    let refused = installation().portion(&run, (1, 3), &mut |_| false);
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "it was stopped before its end"
+    );
 }
 
 #[test]

@@ -192,7 +192,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         # What goes wrong is told by us, once.
-        ours = (f"distributed.{part}" for part in ("client", "comm", "core", "utils"))
+        ours = (f"distributed.{part}" for part in ("batched", "client", "comm", "core", "utils"))
         for name in (*ours, "asyncio", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         where = self._cluster()
@@ -287,9 +287,10 @@ class Cluster:
         )
         return future
 
-    def gone(self, error: BaseException) -> str:
-        """Whether the scheduler is gone."""
-        if isinstance(error, CancelledError) or self._client.status != "running":
+    def gone(self, error: BaseException | None = None) -> str:
+        """Whether the scheduler is gone: as an error says, or for good."""
+        lost = isinstance(error, CancelledError)
+        if lost or self._client.status not in ("running", *([] if error else ["connecting"])):
             return f"the scheduler at {self._asked.where} is gone"
         return ""
 

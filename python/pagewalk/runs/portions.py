@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+ENDS = 1 << 20
+"""Bytes of a trace's beginning and of its end that tell it from others."""
+
 
 class Hosts:
     """What the engine asks for portions, and what became of them: see `native.Hosts`."""
@@ -32,12 +37,15 @@ class Hosts:
         self._lock = threading.Lock()
         self._shares: dict[int, float] = {}
         self._pending: dict[int, Future[Json]] = {}
+        self._failed: dict[int, str] = {}
         self._of = 0
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
         """Has portions simulated."""
         spec = json.loads(text)
-        order = {"model": native.model_version(), "files": _files(spec), "of": of}
+        content = _content(Path(_trace(spec)))
+        model = native.model_version()
+        order = {"model": model, "files": _files(spec), "of": of, "content": content}
         memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
         if lacks := self._cluster.lacks(memory):
             raise UserError(f"--cluster: a portion of the samples: {lacks}")
@@ -49,7 +57,11 @@ class Hosts:
         for number in numbers:
             portion = {**order, "spec": spec, "portion": number}
             tell = partial(self._tell, number)
-            self._pending[number] = self._cluster.hand(portion, memory, tell)
+            try:
+                self._pending[number] = self._cluster.hand(portion, memory, tell)
+            except Exception as error:
+                # A client that has lost its scheduler takes nothing.
+                self._failed[number] = self._cluster.gone(error) or self._cluster.why(error)
 
     def _tell(self, number: int, share: float) -> None:
         with self._lock:
@@ -67,6 +79,12 @@ class Hosts:
         ]
         for number in [n for n, future in self._pending.items() if future.done()]:
             found.append((number, *self._end(number, self._pending.pop(number))))
+        if gone := self._cluster.gone():
+            # What was handed over while it went has no end.
+            self._failed |= dict.fromkeys(self._pending, gone)
+            self._pending.clear()
+        found += [(number, "failed", why) for number, why in self._failed.items()]
+        self._failed.clear()
         return found
 
     def _end(self, number: int, future: Future[Json]) -> tuple[str, str]:
@@ -74,10 +92,10 @@ class Hosts:
             report = future.result()
         except BaseException as error:
             return "failed", self._cluster.gone(error) or self._cluster.why(error)
-        why = report["error"]
+        why = report["error"] or report["refused"]
         if why is None:
             return "ended", report["portion"]
-        if report["died"]:
+        if report["refused"] is None:
             return "failed", why
         raise UserError(f"--cluster: portion {number + 1} of {self._of}, on a worker: {why}")
 
@@ -131,6 +149,34 @@ def _text(path: Path) -> str:
     if not path.is_file():
         raise UserError(f"--cluster: {path} can be read only once; expected a file")
     return file_of(read(path))
+
+
+def _trace(spec: Json) -> str:
+    path = spec["source"]["trace"]["path"]
+    return path if isinstance(path, str) else os.fsdecode(bytes(path["bytes"]))
+
+
+def _content(trace: Path) -> str:
+    """A hash of how long a trace is and of both its ends, in one of which is its index."""
+    with trace.open("rb") as file:
+        length = file.seek(0, os.SEEK_END)
+        code = hashlib.blake2b(str(length).encode(), digest_size=16)
+        for at in (0, max(0, length - ENDS)):
+            file.seek(at)
+            code.update(file.read(ENDS))
+    return code.hexdigest()
+
+
+def other_trace(order: Json) -> str:
+    """Why the trace of an order is not the one here, empty where it is."""
+    path = Path(_trace(order["spec"]))
+    try:
+        content = _content(path)
+    except OSError as error:
+        content = str(error)
+    if content == order["content"]:
+        return ""
+    return f"'{path}' is not there or is another trace; expected the same file at the same path"
 
 
 def on_worker(order: Json, folder: Path) -> Json:

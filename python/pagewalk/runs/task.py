@@ -36,14 +36,15 @@ class Workers:
         ``kept`` are the keys of runs whose results are in the cache now, ``there`` of those that
         had them before, ``elsewhere`` of those that somebody else simulates, ``results`` has by
         key what was not kept there, ``unkept`` why it could not be, and ``error`` is why runs have
-        no result; the last is None where all is well, and ``died`` says whether the process has
-        died of it. ``seconds`` is how long it took, ``engine`` how long the engine was at work.
-        Where a portion of a run was ordered, ``portion`` is what the engine gave.
+        no result; the last is None where all is well. ``seconds`` is how long it took, ``engine``
+        how long the engine was at work.
+        Where a portion of a run was ordered, ``portion`` is what the engine gave; ``refused``
+        says why an order is for another package, or for other files.
         """
         start = time.monotonic()
         report: Json = {
             **{"kept": [], "there": [], "elsewhere": []},
-            **{"results": {}, "unkept": [], "error": None, "engine": 0.0, "died": False},
+            **{"results": {}, "unkept": [], "error": None, "engine": 0.0, "refused": None},
         }
         process = self._process()
         if tell is not None:
@@ -110,7 +111,7 @@ class Workers:
         with self._lock:
             self._all.discard(process)
         if status != 0 and report["error"] is None:
-            report["error"], report["died"] = _why(status, said), True
+            report["error"] = _why(status, said)
 
     def close(self) -> None:
         """Ends all processes, also those that are at work."""
@@ -138,6 +139,8 @@ def _hear(message: Json, report: Json, tell: Tell | None) -> None:
         report["results"][message["key"]] = message["result"]
         if message["unkept"]:
             report["unkept"].append(message["unkept"])
+    elif "refused" in message:
+        report["refused"] = message["refused"]
     elif "portion" in message:
         report["portion"] = message["portion"]
     elif "engine" in message:

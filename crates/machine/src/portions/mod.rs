@@ -21,7 +21,7 @@ use crate::changes::{Changes, lock};
 use crate::limits::{Followed, Sample, Warming};
 use crate::machine::Outcome;
 use crate::options::{Design, Options};
-use crate::plan::Portion;
+use crate::plan::{Plan, Portion};
 use crate::results::RunResult;
 use crate::run::{Pass, Progress, RunError, Share, Stream, conclude, host_cores, on_threads, pass};
 use crate::session::RunSpec;
@@ -156,6 +156,18 @@ pub(crate) fn one(
         machines: designs.len(),
     };
     let mut pass = pass(designs, streams, options, share, progress)?;
+    for machine in &pass.machines {
+        // What ended because of the host is no part of a result that has no host.
+        match &machine.outcome {
+            Some(Outcome::Stopped) | None => {
+                return Err(RunError::Failure(
+                    "it was stopped before its end".to_owned(),
+                ));
+            }
+            Some(Outcome::HostMemory(why)) => return Err(RunError::Failure(why.clone())),
+            Some(_) => {}
+        }
+    }
     let left = pass.machines.iter_mut().map(Left::of).collect();
     serde_json::to_string(&Report::new(facts, left)).map_err(|e| RunError::Failure(e.to_string()))
 }
@@ -311,9 +323,11 @@ impl Portions<'_> {
     /// A portion that is simulated elsewhere is so far.
     fn advance(&self, number: usize, share: f64) {
         let end = end(self.portions[number], self.options).unwrap_or(0);
+        // A share of the whole run, of which the portion is over at its end.
+        let total = Plan::total(&self.options.limits).unwrap_or(end);
         *lock(&self.seen[number]) = Some(Progress {
             design_instructions: Vec::new(),
-            done: (end as f64 * share) as u64,
+            done: end.min((total as f64 * share) as u64),
             total: None,
             phase: "on other hosts",
             seconds: 0.0,
@@ -361,7 +375,7 @@ impl Portions<'_> {
             let numbers: Vec<String> = numbers.iter().map(|n| (n + 1).to_string()).collect();
             let (which, of) = (numbers.join(", "), self.portions.len());
             format!(
-                "--cluster: no other host could simulate portions {which} of {of}, and this one did: {why}"
+                "--cluster: of {of} portions this host simulated {which}, which did not come back from another: {why}"
             )
         });
         result.warnings.extend(warnings);

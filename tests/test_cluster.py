@@ -235,8 +235,11 @@ def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     dask.worker()
     _, err = process.communicate(timeout=MOST_SECONDS)
     assert process.returncode == 0, err
-    _, host = counted(tmp_path / "out.json")
+    found, host = counted(tmp_path / "out.json")
     assert host["portions_elsewhere"] == 5
+    here = shared_out(trace, "here.json", sample="20K/400K:200K+50K")
+    subprocess.run(here, cwd=tmp_path, capture_output=True, check=True)
+    assert found == counted(tmp_path / "here.json")[0]
 
 
 def test_without_a_scheduler_this_host_simulates_the_rest(dask: Dask, tmp_path: Path) -> None:
@@ -283,6 +286,34 @@ def test_a_trace_that_is_another_is_told(
         hosts = Hosts(place)
         hosts.begin(json.dumps(spec), [3], 7)
         with pytest.raises(UserError, match=r"portion 4 of 7, on a worker: .*another trace"):
+            _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
+
+
+def test_a_design_that_begins_with_another_file_there_is_told(
+    dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dask.worker()
+    trace = recorded(tmp_path, 3_000_000)
+    base, mine = tmp_path / "base.toml", tmp_path / "mine.toml"
+    base.write_text('base = "thp"\n')
+    mine.write_text('base = "./base.toml"\n')
+    spec: Json = {"designs": [str(mine)], "machine": "epyc-milan"}
+    spec["source"] = {"trace": {"path": str(trace)}}
+    real = Cluster.hand
+
+    def later(*given: Any) -> Any:
+        base.write_text('base = "thp"\n[mmu]\nwalkers = 1\n')
+        return real(*given)
+
+    monkeypatch.setattr(Cluster, "hand", later)
+    asked = Asked.read(dask.address)
+    assert asked is not None
+    with Cluster(asked) as place:
+        hosts = Hosts(place)
+        hosts.begin(json.dumps(spec), [3], 7)
+        with pytest.raises(
+            UserError, match=r"portion 4 of 7, on a worker: a design or the machine"
+        ):
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 

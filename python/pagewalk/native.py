@@ -143,10 +143,13 @@ def nearest(given: str, names: Iterable[str]) -> str | None:
 
 def resolve(machine: str, design: str) -> Resolved:
     """The whole configuration of a design on a machine, both by name or file."""
-    answer: list[Resolved] = _asked(
-        _engine.resolve, _spec({"machine": machine, "designs": [design]})
-    )
-    return answer[0]
+    return resolved({"machine": machine, "designs": [design]})[0]
+
+
+def resolved(spec: Json) -> list[Resolved]:
+    """The whole configuration of each design of a run."""
+    answer: list[Resolved] = _asked(_engine.resolve, _spec(spec))
+    return answer
 
 
 def shortcut_buffers() -> dict[str, int]:

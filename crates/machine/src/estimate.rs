@@ -88,6 +88,15 @@ impl Interval {
         }
     }
 
+    /// Of a ratio that [`ALIKE`] is of, in such samples.
+    fn off_alike(self, samples: &[SampleCounts]) -> Interval {
+        let passed_over = |s: &SampleCounts| s.unknown != UnknownOf::default();
+        if !samples.iter().any(passed_over) {
+            return self;
+        }
+        self.widened(ALIKE * self.value, ALIKE * self.value)
+    }
+
     /// Of one divided by the number, which is not negative.
     fn inverse(self) -> Interval {
         let inverse = |x: f64| if x > 0.0 { 1.0 / x } else { f64::INFINITY };
@@ -279,13 +288,12 @@ pub(crate) fn estimate(samples: &[SampleCounts], tree: &Tree) -> Option<Sampling
     let (warming, misses) = warming(samples, tree).unzip();
     let mut cpi = cpi;
     if let (Some(warming), Some([fewer, more])) = (&warming, misses) {
-        let alike = ALIKE * cpi.value;
-        cpi = cpi.widened(warming.cpi_below + alike, warming.cpi_above + alike);
+        cpi = cpi.widened(warming.cpi_below, warming.cpi_above);
         if let Some(found) = metrics.get_mut("l2_tlb_mpki") {
             *found = found.widened(fewer, more);
         }
     }
-    let ipc = cpi.inverse();
+    let ipc = cpi.off_alike(samples).inverse();
     metrics.insert("ipc", ipc);
     Some(Sampling {
         samples: n,
@@ -321,26 +329,19 @@ pub(crate) fn speedup(
     if few < 2 {
         return None;
     }
-    let passed_over = |s: &SampleCounts| s.unknown != UnknownOf::default();
-    let alike = if base.iter().chain(other).any(passed_over) {
-        ALIKE
-    } else {
-        0.0
-    };
-    let widened = |found: Interval| found.widened(alike * found.value, alike * found.value);
     if paired && base.len() == other.len() {
         let found = jackknife(few, |out| {
             let base = cost(&first, out.map(|i| &base[i]))?;
             Some(base / cost(&second, out.map(|i| &other[i]))?)
         });
-        return found.map(widened);
+        return found.map(|found| found.off_alike(base));
     }
-    let base = jackknife(base.len(), |out| cost(&first, out.map(|i| &base[i])))?;
-    let other = jackknife(other.len(), |out| cost(&second, out.map(|i| &other[i])))?;
-    let value = base.value / other.value;
+    let slow = jackknife(base.len(), |out| cost(&first, out.map(|i| &base[i])))?;
+    let fast = jackknife(other.len(), |out| cost(&second, out.map(|i| &other[i])))?;
+    let value = slow.value / fast.value;
     // Relative errors of what has nothing in common.
-    let half = value * (base.half() / base.value).hypot(other.half() / other.value);
-    Some(widened(Interval::around(value, half)))
+    let half = value * (slow.half() / slow.value).hypot(fast.half() / fast.value);
+    Some(Interval::around(value, half).off_alike(base))
 }
 
 /// Two-sided 95 % quantile of Student's t.

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::energy::{EnergyResult, Prices};
 use crate::estimate::{self, SampleCounts, Sampling};
 use crate::intervals::{HistogramResult, IntervalsResult, histograms};
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::machine::{Account, Machine, Outcome};
 use crate::options::{Design, Machines, OnMachine, Options};
 use crate::regions::{self, Regions, RegionsResult};
@@ -88,11 +88,6 @@ pub struct Source {
     pub unseen: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_zero(n: &usize) -> bool {
-    *n == 0
-}
-
 /// The simulating host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
@@ -103,8 +98,8 @@ pub struct Host {
     /// Host threads used.
     pub threads: usize,
     /// Portions of a recording's samples that other hosts have simulated.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub portions_elsewhere: usize,
+    #[serde(skip_serializing_if = "limits::is_zero")]
+    pub portions_elsewhere: u64,
     /// Largest resident set of the process so far, bytes.
     pub peak_rss_bytes: u64,
 }

@@ -139,7 +139,7 @@ fn what_others_count_of_something_else_is_refused() {
             "0 designs were simulated there of 2",
         ),
         (
-            |r| r["designs"][0]["counters"]["rows"][0][1] = json!("nonsense"),
+            |r| r["designs"][0]["counters"]["names"][0][1] = json!("nonsense"),
             "counts other things",
         ),
         (
@@ -147,7 +147,7 @@ fn what_others_count_of_something_else_is_refused() {
             "counts other things",
         ),
         (
-            |r| r["designs"][0]["counters"]["spreads"][0][2]["buckets"] = json!([[9000, 1]]),
+            |r| r["designs"][0]["counters"]["distributions"][0]["buckets"] = json!([[9000, 1]]),
             "is not understood",
         ),
     ];

@@ -61,9 +61,7 @@ class Batch:
         return [
             {
                 "key": keys[run.identity],
-                "machine": str(Path(run.machine).resolve())
-                if is_path(run.machine)
-                else run.machine,
+                "machine": _anywhere(run.machine),
                 "label": run.design.label,
                 "text": run.design.text(),
             }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pagewalk import native
 from pagewalk.config import file_of, is_path, read, variant
 from pagewalk.errors import UserError
+from pagewalk.output import reason
 from pagewalk.runs.batch import DESIGN_MEMORY
 from pagewalk.runs.plan import Program, place
 from pagewalk.visible import shown
@@ -43,9 +44,7 @@ class Hosts:
     def begin(self, text: str, numbers: list[int], of: int) -> None:
         """Has portions simulated."""
         spec = json.loads(text)
-        content = _content(Path(_trace(spec)))
-        model = native.model_version()
-        order = {"model": model, "files": _files(spec), "of": of, "content": content}
+        order = {"model": native.model_version(), "files": _files(spec), "of": of, **_same(spec)}
         memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
         if lacks := self._cluster.lacks(memory):
             raise UserError(f"--cluster: a portion of the samples: {lacks}")
@@ -92,10 +91,10 @@ class Hosts:
             report = future.result()
         except BaseException as error:
             return "failed", self._cluster.gone(error) or self._cluster.why(error)
-        why = report["error"] or report["refused"]
+        why = report["error"]
         if why is None:
             return "ended", report["portion"]
-        if report["refused"] is None:
+        if not report["refused"]:
             return "failed", why
         raise UserError(f"--cluster: portion {number + 1} of {self._of}, on a worker: {why}")
 
@@ -167,16 +166,30 @@ def _content(trace: Path) -> str:
     return code.hexdigest()
 
 
-def other_trace(order: Json) -> str:
-    """Why the trace of an order is not the one here, empty where it is."""
-    path = Path(_trace(order["spec"]))
+def _same(spec: Json) -> Json:
+    """What has to be the same wherever a specification is simulated."""
+    configs = json.dumps([one["config"] for one in native.resolved(spec)], sort_keys=True)
+    return {
+        "configs": hashlib.blake2b(configs.encode(), digest_size=16).hexdigest(),
+        "trace": _content(Path(_trace(spec))),
+    }
+
+
+def differs(order: Json, spec: Json) -> str:
+    """Why a specification is not here what it is for who has ordered it, empty where it is."""
+    path = _trace(spec)
     try:
-        content = _content(path)
+        here = _same(spec)
     except OSError as error:
-        content = str(error)
-    if content == order["content"]:
-        return ""
-    return f"'{path}' is not there or is another trace; expected the same file at the same path"
+        return f"'{path}' cannot be read ({reason(error)}); expected the trace at the same path"
+    if here["trace"] != order["trace"]:
+        return f"'{path}' is another trace; expected the same file at the same path"
+    if here["configs"] != order["configs"]:
+        return (
+            "a design or the machine is another one: expected the same Pagewalk, and the same "
+            "files that those of designs begin with"
+        )
+    return ""
 
 
 def on_worker(order: Json, folder: Path) -> Json:

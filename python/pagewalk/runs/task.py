@@ -38,13 +38,13 @@ class Workers:
         key what was not kept there, ``unkept`` why it could not be, and ``error`` is why runs have
         no result; the last is None where all is well. ``seconds`` is how long it took, ``engine``
         how long the engine was at work.
-        Where a portion of a run was ordered, ``portion`` is what the engine gave; ``refused``
-        says why an order is for another package, or for other files.
+        ``refused`` is whether that is because the order is for another package, or other files.
+        Where a portion of a run was ordered, ``portion`` is what the engine gave.
         """
         start = time.monotonic()
         report: Json = {
             **{"kept": [], "there": [], "elsewhere": []},
-            **{"results": {}, "unkept": [], "error": None, "engine": 0.0, "refused": None},
+            **{"results": {}, "unkept": [], "error": None, "engine": 0.0, "refused": False},
         }
         process = self._process()
         if tell is not None:
@@ -140,7 +140,7 @@ def _hear(message: Json, report: Json, tell: Tell | None) -> None:
         if message["unkept"]:
             report["unkept"].append(message["unkept"])
     elif "refused" in message:
-        report["refused"] = message["refused"]
+        report["error"], report["refused"] = message["refused"], True
     elif "portion" in message:
         report["portion"] = message["portion"]
     elif "engine" in message:

@@ -22,7 +22,7 @@ from pagewalk import native, scratch
 from pagewalk.errors import PagewalkError
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.plan import place
-from pagewalk.runs.portions import on_worker, other_trace
+from pagewalk.runs.portions import differs, on_worker
 
 Json = dict[str, Any]
 
@@ -83,17 +83,18 @@ def _listen(orders: queue.SimpleQueue[str]) -> None:
 def _simulate(order: Json) -> str:
     """Does so; returns why runs have no result, empty where all have one."""
     if order["model"] != native.model_version():
-        say({"refused": "it has another model version"})
-        return (
+        why = (
             f"the worker's pagewalk has model version {native.model_version()}, that of who asks "
             f"{order['model']}; install the same on both"
         )
+        say({"refused": why})
+        return ""
     if "portion" in order:
-        if why := other_trace(order):
-            say({"refused": why})
-            return ""
         with scratch.folder() as folder:
             spec = on_worker(order, folder)
+            if why := differs(order, spec):
+                say({"refused": why})
+                return ""
             say({"portion": native.portion(spec, order["portion"], order["of"], _Reporter())})
         return ""
     cache = Cache(Path(order["cache"]), make=False)

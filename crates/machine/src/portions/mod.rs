@@ -101,7 +101,7 @@ struct Ended {
     /// Of the first portion that could not run.
     error: Option<(usize, RunError)>,
     /// Portions that other hosts have simulated.
-    elsewhere: usize,
+    elsewhere: u64,
     /// Portions that no other host could simulate, by the reason.
     failed: BTreeMap<String, Vec<usize>>,
 }

@@ -1,6 +1,6 @@
 //! What the machines of a portion leave, and the text that takes it from one host to another.
 
-use pagewalk_stats::{Distribution, Row, Spread, Tree};
+use pagewalk_stats::{Definition, Distribution, Tree};
 use pagewalk_stream::Facts;
 use pagewalk_structures::Unknown;
 use serde::{Deserialize, Serialize};
@@ -26,12 +26,14 @@ pub(super) struct Left {
     threads_in_turns: usize,
 }
 
-/// A tree of counters by the names of its rows: what these mean, each host knows by itself.
+/// The values of a tree, and the names of its rows and histograms: what these mean, each host knows
+/// by itself.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Counters {
-    rows: Vec<(String, String, u64)>,
-    spreads: Vec<(String, String, Distribution)>,
+    names: Vec<(String, String)>,
+    values: Vec<u64>,
+    distributions: Vec<Distribution>,
 }
 
 /// What was counted in a sample; of each of [`UNKNOWN`] hits and misses.
@@ -44,45 +46,36 @@ struct Sample {
     unknown: [[u64; 2]; UNKNOWN.len()],
 }
 
+/// Of all rows, then of all histograms.
+fn names(tree: &Tree) -> Vec<(String, String)> {
+    let rows = tree.rows.iter().map(|r| (&r.path, r.definition));
+    let spreads = tree.spreads.iter().map(|s| (&s.path, s.definition));
+    let named = |(path, definition): (&String, &Definition)| (path.clone(), definition.name.into());
+    rows.chain(spreads).map(named).collect()
+}
+
 impl Counters {
     fn of(tree: Tree) -> Self {
-        let row = |r: Row| (r.path, r.definition.name.to_owned(), r.value);
-        let spread = |s: Spread| (s.path, s.definition.name.to_owned(), s.values);
         Counters {
-            rows: tree.rows.into_iter().map(row).collect(),
-            spreads: tree.spreads.into_iter().map(spread).collect(),
+            names: names(&tree),
+            values: tree.rows.into_iter().map(|r| r.value).collect(),
+            distributions: tree.spreads.into_iter().map(|s| s.values).collect(),
         }
     }
 
     /// The tree, which has the rows of `shape`; nothing where it has others.
     fn shaped(self, shape: &Tree) -> Option<Tree> {
-        if self.rows.len() != shape.rows.len() || self.spreads.len() != shape.spreads.len() {
-            return None;
+        let mut tree = shape.clone();
+        let fits = self.names == names(shape)
+            && self.values.len() == tree.rows.len()
+            && self.distributions.len() == tree.spreads.len();
+        for (row, value) in tree.rows.iter_mut().zip(self.values) {
+            row.value = value;
         }
-        let rows = self.rows.into_iter().zip(&shape.rows);
-        let rows = rows.map(|((path, name, value), like)| {
-            let definition = like.definition;
-            let same = path == like.path && name == definition.name;
-            same.then_some(Row {
-                path,
-                definition,
-                value,
-            })
-        });
-        let spreads = self.spreads.into_iter().zip(&shape.spreads);
-        let spreads = spreads.map(|((path, name, values), like)| {
-            let definition = like.definition;
-            let same = path == like.path && name == definition.name;
-            same.then_some(Spread {
-                path,
-                definition,
-                values,
-            })
-        });
-        Some(Tree {
-            rows: rows.collect::<Option<_>>()?,
-            spreads: spreads.collect::<Option<_>>()?,
-        })
+        for (spread, values) in tree.spreads.iter_mut().zip(self.distributions) {
+            spread.values = values;
+        }
+        fits.then_some(tree)
     }
 }
 

@@ -115,7 +115,8 @@ const DAMP: f64 = 0.85;
 
 /// The ranks, and what threads tell one another.
 struct Ranks {
-    /// Bits of each vertex's rank; none where they are not computed.
+    /// Bits of each vertex's rank. None where nobody asks for them: reading those of all neighbours is
+    /// most of what the host does, and no op depends on them.
     pr: Vec<AtomicU32>,
     old: Vec<AtomicU32>,
     /// Bits of each thread's error, where it lies, and iterations done.
@@ -124,14 +125,18 @@ struct Ranks {
     iterations: AtomicU64,
 }
 
+impl Ranks {
+    #[inline(always)]
+    fn are_computed(&self) -> bool {
+        !self.pr.is_empty()
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Plan {
     pull: bool,
     iterations: u64,
     converge: bool,
-    /// Whether ranks are computed: reading those of all neighbours is most of what the host does, and
-    /// no op depends on them.
-    ranks: bool,
 }
 
 /// The program, and the ranks that it finds, if they are `wanted`.
@@ -147,16 +152,12 @@ fn program(values: &Values<'_>, wanted: bool) -> Result<(Code, Arc<Ranks>), Prog
         pull,
         iterations: values.number_in("iterations", 1..=1 << 32, 20)?,
         converge,
-        ranks: converge || wanted,
     };
     let setup = Setup::read_shaped(values, &PROPERTIES, symmetric(values)?)?;
     setup.holds(8)?;
-    let n = if plan.ranks {
-        setup.graph.vertices() as usize
-    } else {
-        0
-    };
-    let bits = (1.0 / n as f32).to_bits();
+    let vertices = setup.graph.vertices() as usize;
+    let n = if converge || wanted { vertices } else { 0 };
+    let bits = (1.0 / vertices as f32).to_bits();
     let array = |bits| (0..n).map(|_| AtomicU32::new(bits)).collect();
     let ranks = Arc::new(Ranks {
         pr: array(bits),
@@ -181,7 +182,7 @@ struct Iterations {
 impl Iterations {
     /// What passes over many vertices at once, where nobody asks for their ranks.
     fn over(&self) -> Option<Over> {
-        (!self.plan.converge).then(Over::default)
+        (!self.ranks.are_computed()).then(Over::default)
     }
 }
 
@@ -485,13 +486,6 @@ async fn pull<L: Layout>(
     ranks.errors[thread as usize].store(error.to_bits(), Relaxed);
 }
 
-impl Ranks {
-    #[inline(always)]
-    fn are_computed(&self) -> bool {
-        !self.pr.is_empty()
-    }
-}
-
 #[inline(always)]
 fn rank_of(ranks: &[AtomicU32], vertex: u32) -> f32 {
     f32::from_bits(ranks[vertex as usize].load(Relaxed))
@@ -580,6 +574,36 @@ mod tests {
             assert!((0..4096).all(|v| graph.row(v).degree > 0));
             let sum: f64 = ranks.iter().map(|r| f64::from(*r)).sum();
             assert!((sum - 1.0).abs() < 1e-4, "{direction}: {sum}");
+        }
+    }
+
+    #[test]
+    fn no_op_depends_on_whether_ranks_are_computed() {
+        use crate::drain::drain;
+        use crate::entry::Options;
+
+        for direction in ["pull", "push"] {
+            let params = [
+                ("scale", "12"),
+                ("direction", direction),
+                ("iterations", "2"),
+            ];
+            let options = Options {
+                threads: 2,
+                params: (params.iter())
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+                ..Options::default()
+            };
+            let [with, without] = [true, false].map(|wanted| {
+                let values = Values::new(&ENTRY.info, &options);
+                let (mut code, ranks) = program(&values, wanted).unwrap();
+                assert_eq!(ranks.are_computed(), wanted);
+                let mut ops = Vec::new();
+                drain(&mut code, |batch| ops.extend_from_slice(&batch.ops));
+                ops
+            });
+            assert!(with.len() > 10_000 && with == without, "{direction}");
         }
     }
 

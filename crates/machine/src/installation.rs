@@ -1,0 +1,626 @@
+//! What is installed here, and what it does with a specification: it resolves designs, opens
+//! programs, records and runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pagewalk_live::{LiveOptions, LiveRecording};
+use pagewalk_stream::{Facts, Mix, Opens, Program, ProgramError, Unseen};
+use pagewalk_trace::{Header, OpenOptions, Recording, TraceWriter};
+
+use crate::config::{ConfigError, DataDir, DesignName, label};
+use crate::limits::{Followed, Sample, Warming};
+use crate::options::{Design, OnMachine};
+use crate::os_text::OsText;
+use crate::portions::{self, Away, Elsewhere};
+use crate::precise;
+use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
+use crate::reuse;
+use crate::run::{Pace, Progress, RunError, Stream, run};
+use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
+
+/// Where the parts that are not in this program lie.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// Holds `machines/` and `designs/`.
+    pub data: DataDir,
+    /// The shared object that QEMU loads.
+    pub plugin: PathBuf,
+}
+
+/// What a run needs.
+const NO_SOURCE: &str = "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM";
+
+/// Why no other program has regions.
+const NO_TRACE: &str = "--regions: regions are places of a trace; expected --trace, with the trace that they are of ('pagewalk record' makes one of any program)";
+
+fn user(e: impl std::fmt::Display) -> RunError {
+    RunError::User(e.to_string())
+}
+
+impl Installation {
+    /// An installation whose files lie in `folder`.
+    pub fn at(folder: &Path) -> Self {
+        Installation {
+            data: DataDir(folder.to_owned()),
+            plugin: folder.join("libpagewalk_qemu.so"),
+        }
+    }
+
+    /// The designs of `spec` with their configurations.
+    ///
+    /// # Errors
+    /// A mistake in a configuration, with its place.
+    pub fn resolve(&self, spec: &RunSpec) -> Result<Vec<Design>, RunError> {
+        let machines = spec.options.machine.names();
+        let on: Vec<String> = machines.iter().map(|m| label(m)).collect();
+        if let Some((i, twice)) = on.iter().enumerate().find(|(i, m)| on[..*i].contains(m)) {
+            return Err(RunError::User(format!(
+                "--machine: {} and {} are both called {twice}: expected each machine once, with a name of its own",
+                machines[on.iter().position(|m| m == twice).unwrap_or(0)],
+                machines[i]
+            )));
+        }
+        let named: Vec<DesignName> = spec
+            .designs
+            .iter()
+            .map(|name| DesignName::parse(name).map_err(user))
+            .collect::<Result<_, _>>()?;
+        let labels: Vec<String> = named.iter().map(DesignName::label).collect();
+        self.data
+            .check_targets(&spec.set, &labels, &on)
+            .map_err(user)?;
+        let pairs = machines
+            .iter()
+            .flat_map(|m| spec.designs.iter().map(move |d| (m, d)));
+        pairs
+            .map(|(m, d)| self.design(m, d, spec, &spec.set).map_err(user))
+            .collect()
+    }
+
+    fn design(
+        &self,
+        machine: &str,
+        name: &str,
+        spec: &RunSpec,
+        set: &[String],
+    ) -> Result<Design, ConfigError> {
+        let asked = DesignName::parse(name)?;
+        let (resolved, description) = self.data.described(machine, name, set)?;
+        let on = (spec.options.machine.names().len() > 1).then(|| OnMachine {
+            machine: label(machine),
+            design: asked.label(),
+        });
+        Ok(Design {
+            name: match &on {
+                None => asked.label(),
+                Some(on) => format!("{} on {}", on.design, on.machine),
+            },
+            on,
+            description,
+            config: resolved.config,
+            shortcut: None,
+            beside: false,
+        })
+    }
+
+    /// The design of perfect TLBs on `machine`, with those of the settings that it has parts
+    /// for: nobody named it, so what would exchange a part of it says nothing about it.
+    fn reference(&self, machine: &str, spec: &RunSpec) -> Result<Design, ConfigError> {
+        let mut set = Vec::with_capacity(spec.set.len());
+        for one in &spec.set {
+            set.push(one.clone());
+            if self.design(machine, PERFECT, spec, &set).is_err() {
+                set.pop();
+            }
+        }
+        self.design(machine, PERFECT, spec, &set)
+    }
+
+    /// `designs`, and beside them what [`Options::translation_cost`] compares those of each
+    /// machine with. Not where that is one of them, shares no stream with them, or is no longer
+    /// perfect because of what was set.
+    fn with_reference(
+        &self,
+        mut designs: Vec<Design>,
+        spec: &RunSpec,
+    ) -> Result<Vec<Design>, RunError> {
+        if !spec.options.translation_cost {
+            return Ok(designs);
+        }
+        if let Some(SourceSpec::Mix { .. }) = spec.source {
+            return Err(RunError::User(
+                "--translation-cost: not defined for a mix, whose designs do not do the same work; run its programs one by one"
+                    .to_owned(),
+            ));
+        }
+        let given = designs.iter().any(|d| d.own_name() == PERFECT);
+        if !given && designs.iter().any(|d| !d.replies()) {
+            for machine in spec.options.machine.names() {
+                let reference = self.reference(machine, spec).map_err(user)?;
+                if reference.config.mmu.perfect {
+                    designs.push(Design {
+                        beside: true,
+                        ..reference
+                    });
+                }
+            }
+        }
+        Ok(designs)
+    }
+
+    /// Opens a program.
+    ///
+    /// # Errors
+    /// No such program or file, wrong parameters, a file in no known format.
+    pub fn open(&self, source: &SourceSpec, seed: u64) -> Result<Box<dyn Program>, RunError> {
+        match source {
+            SourceSpec::Workload {
+                name,
+                size,
+                threads,
+                params,
+            } => {
+                let size_bytes = size
+                    .as_deref()
+                    .map(pagewalk_programs::parse_size)
+                    .transpose()
+                    .map_err(user)?;
+                let options = pagewalk_programs::Options {
+                    size_bytes,
+                    threads: *threads,
+                    seed,
+                    params: params.clone(),
+                };
+                pagewalk_programs::build(name, &options).map_err(user)
+            }
+            SourceSpec::Trace { path } => {
+                pagewalk_trace::open_trace(path, &OpenOptions::default()).map_err(user)
+            }
+            SourceSpec::Program { argv } => {
+                pagewalk_live::launch(self.live_options(argv)).map_err(user)
+            }
+            SourceSpec::Mix { programs } => {
+                if programs.len() < 2 {
+                    return Err(RunError::User(
+                        "--mix: expected two programs or more, such as gups,bfs".to_owned(),
+                    ));
+                }
+                let opens = programs.iter().map(|one| self.opens(one, seed));
+                let opens = opens.collect::<Result<_, _>>()?;
+                Ok(Box::new(Mix::new(opens).map_err(user)?))
+            }
+        }
+    }
+
+    /// Makes a program of a mix again and again.
+    fn opens(&self, source: &SourceSpec, seed: u64) -> Result<Opens, RunError> {
+        if let SourceSpec::Program { .. } | SourceSpec::Mix { .. } = source {
+            return Err(RunError::User(
+                "--mix: expected built-in programs and traces; record a live program first"
+                    .to_owned(),
+            ));
+        }
+        let (installation, source) = (self.clone(), source.clone());
+        Ok(Box::new(move || {
+            installation.open(&source, seed).map_err(|e| ProgramError {
+                message: e.to_string(),
+            })
+        }))
+    }
+
+    fn live_options(&self, argv: &[OsText]) -> LiveOptions {
+        LiveOptions {
+            argv: argv.iter().map(|text| text.0.clone()).collect(),
+            plugin: self.plugin.clone(),
+            ..LiveOptions::default()
+        }
+    }
+
+    /// Records a program into a file of our own format, as fast as it comes.
+    /// Calls `progress` about five times a second with the instructions so far
+    /// and the seconds; it returns false to stop, and the recording is complete
+    /// up to there and says that it was stopped.
+    ///
+    /// # Errors
+    /// A program that does not open, a file that cannot be written.
+    pub fn record(
+        &self,
+        spec: &RecordSpec,
+        path: &Path,
+        progress: &mut dyn FnMut(u64, f64) -> bool,
+    ) -> Result<RecordResult, RunError> {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let mut partial = false;
+        let mut go_on = |done: u64| {
+            let goes_on = !pace.is_due() || progress(done, start.elapsed().as_secs_f64());
+            partial |= !goes_on;
+            goes_on
+        };
+        let create =
+            |facts: &Facts| TraceWriter::create(path, &Header::of(facts, spec.seed, &facts.name));
+        let failure = |e: ProgramError| RunError::Failure(e.message);
+        let (facts, exit_status, written);
+        let mut unseen = Vec::new();
+        if let SourceSpec::Program { argv } = &spec.source {
+            // Without the operations that a simulation would need.
+            let options = self.live_options(argv);
+            let mut recording = LiveRecording::launch(options, create).map_err(user)?;
+            recording
+                .run(spec.instructions, &mut go_on)
+                .map_err(failure)?;
+            if partial {
+                recording.stopped();
+            }
+            (facts, exit_status) = (recording.facts(), recording.exit_status());
+            unseen = Unseen::sentences(recording.unseen());
+            written = recording.finish().map_err(failure)?;
+        } else {
+            let program = self.open(&spec.source, spec.seed)?;
+            let writer = create(&program.facts()).map_err(user)?;
+            let mut recording = Recording::new(program, writer);
+            pagewalk_trace::record_into(&mut recording, spec.instructions, &mut go_on)
+                .map_err(failure)?;
+            if partial {
+                recording.stopped();
+            }
+            (facts, exit_status) = (recording.facts(), recording.exit_status());
+            written = recording.finish().map_err(failure)?;
+        }
+        Ok(RecordResult {
+            path: path.to_owned(),
+            source: facts.name,
+            partial,
+            instructions: written.instructions,
+            ops: written.ops,
+            bytes: written.bytes,
+            exit_status,
+            unseen,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Runs everything that `spec` says.
+    ///
+    /// # Errors
+    /// A user's mistake, or a failure of ours.
+    pub fn run(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        self.run_with(spec, None, progress)
+    }
+
+    /// The same, with other `hosts` that simulate samples of a recording side by side.
+    ///
+    /// # Errors
+    /// Also what cannot be shared out.
+    pub fn run_with(
+        &self,
+        spec: &RunSpec,
+        hosts: Option<&dyn Elsewhere>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        if let Some(regions) = &spec.options.regions {
+            if !matches!(spec.source, None | Some(SourceSpec::Trace { .. })) {
+                return Err(RunError::User(NO_TRACE.to_owned()));
+            }
+            regions.validate(&spec.options).map_err(user)?;
+        }
+        let found = self.with_length_of_warming(spec, progress)?;
+        let spec = found.as_ref().unwrap_or(spec);
+        match &spec.options.precision {
+            None => self.run_once(spec, hosts, progress),
+            Some(wanted) => precise::run(spec, wanted, &mut |s| {
+                if hosts.is_none() || s.options.limits.sample.is_some() {
+                    return self.run_once(s, hosts, progress);
+                }
+                let mut result = self.run_once(s, None, progress)?;
+                result.warnings.push(
+                    "--cluster: so much precision takes all instructions, and no samples: this host simulated them".to_owned(),
+                );
+                Ok(result)
+            }),
+        }
+    }
+
+    /// Simulates the portion `number` of `of` of what `spec` says, which
+    /// [`Elsewhere`] was asked for: the text that it has of it.
+    ///
+    /// # Errors
+    /// As for [`Installation::run`], and a recording that is cut into others here.
+    pub fn portion(
+        &self,
+        spec: &RunSpec,
+        (number, of): (usize, usize),
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<String, RunError> {
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
+        let program = self.open(source, spec.options.seed)?;
+        let facts = program.facts();
+        let options = spec.options();
+        let all = portions::portions(&designs, &options, &facts).map_err(user)?;
+        let portion = all.get(number).filter(|_| all.len() == of);
+        let portion = *portion.ok_or_else(|| {
+            user(format!(
+                "the trace has {} portions here, {of} were expected: expected the same file at the same path",
+                all.len()
+            ))
+        })?;
+        let stream = Stream {
+            program,
+            designs: (0..designs.len()).collect(),
+        };
+        portions::one(
+            &designs,
+            (&facts, vec![stream]),
+            &options,
+            portion,
+            progress,
+        )
+    }
+
+    /// `spec` with a number where it leaves to be found how much is followed before samples.
+    fn with_length_of_warming(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Option<RunSpec>, RunError> {
+        let limits = &spec.options.limits;
+        let Some(Sample {
+            warming:
+                Some(Warming {
+                    followed: Followed::Auto(_),
+                    ..
+                }),
+            ..
+        }) = limits.sample
+        else {
+            return Ok(None);
+        };
+        limits.validate().map_err(RunError::User)?;
+        if limits.skip_requests > 0 || limits.warmup_requests > 0 || limits.roi {
+            return Err(user(
+                "--sample: auto looks at the program behind --skip and --warmup; expected these in instructions, and no --roi, or a length such as 16M",
+            ));
+        }
+        let source = match &spec.source {
+            Some(source @ (SourceSpec::Workload { .. } | SourceSpec::Trace { .. })) => source,
+            Some(SourceSpec::Program { .. }) => {
+                return Err(user(
+                    "--sample: auto looks at a part of the program before the run, and a live program would do that twice; record it first, or expected a length such as 16M",
+                ));
+            }
+            Some(SourceSpec::Mix { .. }) => {
+                return Err(user(
+                    "--sample: auto looks at one program, not at those of a mix side by side; expected a length such as 16M",
+                ));
+            }
+            None => return Ok(None),
+        };
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let mut go_on = |done, of| {
+            let now = || Progress {
+                design_instructions: Vec::new(),
+                done,
+                total: Some(of),
+                phase: "looking for reuse",
+                seconds: start.elapsed().as_secs_f64(),
+            };
+            !pace.is_due() || progress(&now())
+        };
+        let program = self.open(source, spec.options.seed)?;
+        says_requests(&program.facts(), spec)?;
+        let needed = reuse::needed(program, limits, &reuse::reaches(&designs), &mut go_on);
+        let needed = needed.map_err(|e| RunError::Failure(e.message))?;
+        let mut found = spec.clone();
+        let sample = found.options.limits.sample.as_mut();
+        if let Some(warming) = sample.and_then(|s| s.warming.as_mut()) {
+            warming.followed = needed.map_or(Followed::All, Followed::Last);
+        }
+        Ok(Some(found))
+    }
+
+    fn run_once(
+        &self,
+        spec: &RunSpec,
+        hosts: Option<&dyn Elsewhere>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
+        // Mistakes in a configuration come before those in a program.
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let mut streams = Vec::new();
+        for designs in shares(&designs) {
+            let program = self.open(source, spec.options.seed)?;
+            says_requests(&program.facts(), spec)?;
+            streams.push(Stream { program, designs });
+        }
+        let options = spec.options();
+        let shared_out = match (source, &streams[..]) {
+            (SourceSpec::Trace { .. }, [only]) => {
+                let facts = only.program.facts();
+                let portions = portions::portions(&designs, &options, &facts);
+                portions.map(|portions| (facts, portions, only.designs.clone()))
+            }
+            (SourceSpec::Trace { .. }, _) => Err("what a design replies decides what follows"),
+            _ => Err("another program would have to run up to each beginning: record it first"),
+        };
+        match shared_out {
+            Ok((facts, portions, all)) => {
+                drop(streams);
+                let again = || {
+                    let program = self.open(source, spec.options.seed)?;
+                    let designs = all.clone();
+                    Ok(vec![Stream { program, designs }])
+                };
+                let away = hosts.map(|hosts| Away { hosts, spec });
+                return portions::run(
+                    &designs,
+                    (&facts, &again),
+                    &options,
+                    &portions,
+                    away,
+                    progress,
+                );
+            }
+            Err(why) if hosts.is_some() => {
+                return Err(user(format!(
+                    "--cluster: other hosts simulate samples of a recording, and these cannot be shared out: {why}"
+                )));
+            }
+            Err(_) => {}
+        }
+        let mut result = run(&designs, streams, &options, progress)?;
+        if let SourceSpec::Mix { programs } = source {
+            let on_each: Vec<&Design> = first_of_each(&designs).collect();
+            let mut alone = vec![vec![None; programs.len()]; on_each.len()];
+            if spec.options.alone {
+                // What is measured is not lost with what it is compared with.
+                match self.alone(spec, programs, &on_each, progress) {
+                    Ok(found) => alone = found,
+                    Err(e) => {
+                        let why = format!("the programs could not be run alone: {e}");
+                        result.warnings.push(why);
+                    }
+                }
+            }
+            compare_programs(&mut result.designs, &alone);
+        }
+        Ok(result)
+    }
+
+    /// Instructions a cycle of each of a mix's `programs` alone on each of `on`, over as
+    /// many instructions or requests as in the mix.
+    fn alone(
+        &self,
+        spec: &RunSpec,
+        programs: &[SourceSpec],
+        on: &[&Design],
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Vec<Vec<Option<f64>>>, RunError> {
+        let count = programs.len() as u64;
+        let mut options = spec.options();
+        let limits = &mut options.limits;
+        // What is passed over and warmed in a mix is shared out.
+        for shared in [
+            &mut limits.skip,
+            &mut limits.warmup,
+            &mut limits.skip_requests,
+            &mut limits.warmup_requests,
+        ] {
+            *shared /= count;
+        }
+        options.interval = None;
+        options.perfetto = None;
+        let (mut designs, mut streams) = (Vec::new(), Vec::new());
+        for (number, source) in programs.iter().enumerate() {
+            // A mix of one, so that it is measured as in the others' company.
+            for design in on {
+                let program =
+                    Mix::new(vec![self.opens(source, spec.options.seed)?]).map_err(user)?;
+                streams.push(Stream {
+                    program: Box::new(program),
+                    designs: vec![designs.len()],
+                });
+                designs.push(Design {
+                    name: format!("{} {number} alone", design.name),
+                    ..(*design).clone()
+                });
+            }
+        }
+        let result = run(&designs, streams, &options, progress)?;
+        let ipc = |d: &DesignResult| d.programs.first()?.ipc;
+        let of = |which: usize| result.designs.iter().skip(which).step_by(on.len());
+        Ok((0..on.len()).map(|m| of(m).map(ipc).collect()).collect())
+    }
+
+    /// The same on a program that the caller has, in place of the source in `spec`.
+    ///
+    /// # Errors
+    /// A user's mistake, or a failure of ours.
+    pub fn run_program(
+        &self,
+        spec: &RunSpec,
+        program: Box<dyn Program>,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<RunResult, RunError> {
+        if spec.options.precision.is_some() {
+            return Err(RunError::User(
+                "--precision: a program of your own is run once, and this may take several passes; expected --sample, such as 20K/1M:all+50K".to_owned(),
+            ));
+        }
+        if spec.options.regions.is_some() {
+            return Err(RunError::User(NO_TRACE.to_owned()));
+        }
+        if let Some(sample) = &spec.options.limits.sample
+            && let Some(Followed::Auto(_)) = sample.warming.map(|w| w.followed)
+        {
+            return Err(user(
+                "--sample: auto looks at a part of the program before the run, and a program of your own is run once; expected a length such as 16M",
+            ));
+        }
+        let designs = self.with_reference(self.resolve(spec)?, spec)?;
+        let [designs_of_all] = &shares(&designs)[..] else {
+            return Err(RunError::User(
+                "a program of your own has one stream, and these designs need several: what they reply differs. Run them one by one".to_owned(),
+            ));
+        };
+        says_requests(&program.facts(), spec)?;
+        let streams = vec![Stream {
+            program,
+            designs: designs_of_all.clone(),
+        }];
+        run(&designs, streams, &spec.options(), progress)
+    }
+}
+
+/// Refuses to count requests of a program that says nothing of them: it would be
+/// measured without an end. Regions of interest are requests of what may enter
+/// them again, which a built-in program never does, and not in a mix.
+fn says_requests(facts: &Facts, spec: &RunSpec) -> Result<(), RunError> {
+    let limits = &spec.options.limits;
+    let counted = [
+        ("requests", limits.requests.is_some()),
+        ("warmup-requests", limits.warmup_requests > 0),
+        ("skip-requests", limits.skip_requests > 0),
+    ];
+    let Some((option, _)) = counted.into_iter().find(|(_, counted)| *counted) else {
+        return Ok(());
+    };
+    let built_in = matches!(spec.source, Some(SourceSpec::Workload { .. }));
+    let regions = !built_in && facts.parts.is_empty() && (facts.has_roi || facts.live);
+    if facts.request.is_some() || regions {
+        return Ok(());
+    }
+    let silent = facts.parts.iter().find(|p| p.request.is_none());
+    Err(RunError::User(format!(
+        "--{option}: {} does not say where a request ends; expected a number of instructions",
+        silent.map_or(&facts.name, |p| &p.name)
+    )))
+}
+
+/// The first design of each machine.
+fn first_of_each(designs: &[Design]) -> impl Iterator<Item = &Design> {
+    let asked = designs.iter().enumerate().filter(|(_, d)| !d.beside);
+    asked.filter_map(|(i, d)| {
+        let begins = i == 0 || designs[i - 1].machine() != d.machine();
+        begins.then_some(d)
+    })
+}
+
+/// Which designs share a stream: all that give no replies, and each other one alone.
+fn shares(designs: &[Design]) -> Vec<Vec<usize>> {
+    let replies = |d: &usize| designs[*d].replies();
+    let (alone, together): (Vec<usize>, Vec<usize>) = (0..designs.len()).partition(replies);
+    let together = (!together.is_empty()).then_some(together);
+    together
+        .into_iter()
+        .chain(alone.into_iter().map(|d| vec![d]))
+        .collect()
+}

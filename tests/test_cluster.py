@@ -19,6 +19,7 @@ import pytest
 import pagewalk
 from pagewalk import native
 from pagewalk.errors import UserError
+from pagewalk.runs import portions
 from pagewalk.runs.batch import Batch
 from pagewalk.runs.cache import Cache
 from pagewalk.runs.cluster import Asked, Cluster, pods, queue
@@ -216,6 +217,33 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     assert host["portions_elsewhere"] == 8
 
 
+def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path: Path) -> None:
+    dask.worker()
+    trace = recorded(tmp_path, 12_000_000)
+    named = ("--designs", "radix,thp", "--precision", "5%", "--instructions")
+    for length, out in (("12M", "samples"), ("3M", "all")):
+        for place, more in (("here", ()), ("there", ("--cluster", dask.address))):
+            file = f"{out}-{place}.json"
+            command = shared_out(trace, file, *named, length, *more, sample="2K/5G:8K+4K")
+            answer = subprocess.run(
+                command,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=MOST_SECONDS,
+            )
+            assert answer.returncode == 0, answer.stderr
+    (ours, _), (theirs, host) = (counted(tmp_path / f"samples-{p}.json") for p in ("here", "there"))
+    assert ours == theirs
+    assert ours["designs"][0]["sampling"]["samples"] >= 16
+    assert host["portions_elsewhere"] > 0
+    (ours, _), (theirs, host) = (counted(tmp_path / f"all-{p}.json") for p in ("here", "there"))
+    assert ours["designs"] == theirs["designs"]
+    assert theirs["designs"][0]["sampling"] is None
+    assert "so much precision takes all instructions" in theirs["warnings"][-1]
+
+
 def test_a_worker_that_dies_is_one_whose_portion_another_simulates(
     dask: Dask, tmp_path: Path
 ) -> None:
@@ -317,6 +345,48 @@ def test_a_design_that_begins_with_another_file_there_is_told(
             _until(lambda: any(what == "ended" for _, what, _ in hosts.news()), "an answer")
 
 
+def test_what_cannot_run_makes_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(_self: Cluster) -> None:
+        raise AssertionError("a cluster was made")
+
+    monkeypatch.setattr(Cluster, "connect", made)
+    trace = recorded(tmp_path, 3_000_000)
+    given: Json = {"cluster": "tcp://127.0.0.1:9", "progress": False}
+    sampled: Json = {**given, "trace": str(trace), "sample": "2K/40K:10K+2K"}
+    for wrong, said in (
+        ({**sampled, "trace": str(tmp_path / "none.pwt")}, "there is no file"),
+        ({**sampled, "design": "none"}, "there is no design of that name"),
+        ({**sampled, "sample": "2K/40K"}, "has to be bounded"),
+    ):
+        with pytest.raises(UserError, match=said):
+            pagewalk.run(**wrong)
+    with pytest.raises(AssertionError, match="a cluster was made"):
+        pagewalk.run(**sampled)
+
+
+def test_that_no_worker_comes_is_told(
+    dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "LOOK", 0.1)
+    monkeypatch.setattr(portions, "PATIENCE", 0.2)
+    trace = recorded(tmp_path, 3_000_000)
+    spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
+    spec["source"] = {"trace": {"path": str(trace)}}
+    asked = Asked.read(dask.address)
+    assert asked is not None
+    said: list[str] = []
+    with Cluster(asked) as place:
+        hosts = Hosts(place, said.append)
+        hosts.begin(json.dumps(spec), [3, 4], 7)
+        _until(lambda: bool(hosts.news() or said), "a sentence")
+        for _ in range(5):
+            time.sleep(0.1)
+            assert hosts.news() == []
+    assert len(said) == 1
+    assert f"--cluster {dask.address}: there has been no worker" in said[0]
+    assert "2 portions" in said[0]
+
+
 def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pagewalk", "run", "--cluster", dask.address]
     answer = run([*command, "--workload", "gups", "--size", "16MiB"])
@@ -326,6 +396,11 @@ def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) 
     answer = run([*command, "--trace", str(trace), "--sample", "2K/40K"])
     assert answer.returncode == 2
     assert "cannot be shared out: what comes before each sample has to be bounded" in answer.stderr
+    words = [*command[:3], "trace", "regions", str(trace), "--length", "100K", "-o", "regions.toml"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=MOST_SECONDS)
+    answer = run([*command, "--trace", str(trace), "--regions", str(tmp_path / "regions.toml")])
+    assert answer.returncode == 2
+    assert "regions are simulated by this one" in answer.stderr
     with pytest.raises(UserError, match="expected trace FILE"):
         pagewalk.run(workload="gups", cluster=dask.address, progress=False)
 
@@ -558,6 +633,10 @@ def test_pods_ask_for_what_was_said() -> None:
     ("text", "said"),
     [
         ("somewhere", "--cluster: 'somewhere' is not understood; expected local, the address"),
+        *(
+            (text, f"--cluster: '{text}' is no address of a Dask scheduler; expected one as tcp://")
+            for text in ("tcp://", "tcp://head", "tcp://head:port", "http://head:8786")
+        ),
         ("slurm:queue", "--cluster slurm: 'queue' is not understood; expected NAME=VALUE"),
         ("slurm:cores=2", "nothing says how much memory a job has"),
         ("slurm:cores=x,memory=1GB", "cores='x' is not possible; expected 1 or more"),

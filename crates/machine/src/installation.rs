@@ -31,6 +31,8 @@ pub struct Installation {
 /// What a run needs.
 const NO_SOURCE: &str = "no program is given: expected --workload NAME, --trace FILE or -- PROGRAM";
 
+/// Why regions are not simulated by other hosts.
+const REGIONS_ARE_HERE: &str = "--cluster: other hosts simulate samples (--sample, --precision), and regions are simulated by this one; drop --cluster, or --regions";
 /// Why no other program has regions.
 const NO_TRACE: &str = "--regions: regions are places of a trace; expected --trace, with the trace that they are of ('pagewalk record' makes one of any program)";
 
@@ -308,6 +310,9 @@ impl Installation {
                 return Err(RunError::User(NO_TRACE.to_owned()));
             }
             regions.validate(&spec.options).map_err(user)?;
+            if hosts.is_some() {
+                return Err(RunError::User(REGIONS_ARE_HERE.to_owned()));
+            }
         }
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);

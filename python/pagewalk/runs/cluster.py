@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from pagewalk.errors import Failure, UserError
 from pagewalk.quantities import parse_bytes, size
@@ -35,7 +36,24 @@ QUEUES = {
 """Batch systems, with their classes in dask-jobqueue."""
 KUBERNETES = "kubernetes"
 CONNECT_SECONDS = 10
+SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")
+"""How a scheduler may be spoken to."""
 NEEDED = "pip install 'pagewalk[cluster]'"
+
+
+def _address(text: str) -> str:
+    """The address of a scheduler. Raises `UserError` for what no client could connect to."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in SCHEMES and parts.hostname and parts.port
+    except ValueError:
+        good = None
+    if not good:
+        raise UserError(
+            f"--cluster: {shown(text)} is no address of a Dask scheduler; expected one as "
+            f"tcp://host:8786 (or with {', '.join(SCHEMES[1:])})"
+        )
+    return text
 
 
 @dataclass(frozen=True)
@@ -54,7 +72,7 @@ class Asked:
         if text == "local":
             return None
         if "://" in text:
-            return cls(text)
+            return cls(_address(text))
         where, _, pairs = text.partition(":")
         if where not in QUEUES and where != KUBERNETES:
             raise UserError(
@@ -191,6 +209,13 @@ class Cluster:
         self._executor: Any = None
 
     def __enter__(self) -> Cluster:
+        self.connect()
+        return self
+
+    def connect(self) -> None:
+        """Makes the cluster, or finds it, if that has not been done."""
+        if self._client is not None:
+            return
         # What goes wrong is told by us, once.
         ours = (f"distributed.{part}" for part in ("batched", "client", "comm", "core", "utils"))
         for name in (*ours, "asyncio", "tornado.application"):
@@ -209,7 +234,6 @@ class Cluster:
         self._client.subscribe_topic(self._topic, self._hear)
         # A worker that dies is a batch that another simulates.
         self._executor = self._client.get_executor(pure=False)
-        return self
 
     def _cluster(self) -> Any:
         """What a client connects to."""
@@ -238,6 +262,16 @@ class Cluster:
             # A client that has lost its scheduler knows of nothing.
             return list(self._client.scheduler_info(n_workers=-1).get("workers", {}).values())
         return []
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no worker."""
+        return not self._workers()
+
+    @property
+    def where(self) -> str:
+        """As it was asked for, without options."""
+        return self._asked.where
 
     @property
     def slots(self) -> int:
@@ -311,6 +345,10 @@ class Cluster:
         return f"{name}: {error}"
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the cluster, and ends one that was made."""
         with suppress(Exception):
             self._executor.shutdown(wait=False)
         with suppress(Exception):

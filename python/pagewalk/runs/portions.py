@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,22 +21,34 @@ from pagewalk.errors import UserError
 from pagewalk.output import reason
 from pagewalk.runs.batch import DESIGN_MEMORY
 from pagewalk.runs.plan import Program, place
-from pagewalk.visible import shown
+from pagewalk.visible import shown, visible
 
 if TYPE_CHECKING:
     from pagewalk.runs.cluster import Cluster
 
 Json = dict[str, Any]
 
+LOOK = 2.0
+"""Seconds from one look at whether there are workers to the next."""
+PATIENCE = 15 * LOOK
+"""Seconds without a worker before the user is told."""
 ENDS = 1 << 20
 """Bytes of a trace's beginning and of its end that tell it from others."""
 
 
 class Hosts:
-    """What the engine asks for portions, and what became of them: see `native.Hosts`."""
+    """What the engine asks for portions, and what became of them: see `native.Hosts`.
 
-    def __init__(self, cluster: Cluster) -> None:
+    The cluster is connected to, or made, when there are portions for it, which is when all that
+    was asked for has been checked. `say` gets a sentence for the user.
+    """
+
+    def __init__(self, cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> None:
         self._cluster = cluster
+        self._say = say
+        self._look_at = 0.0
+        # For how many seconds there has been no worker.
+        self._empty = 0.0
         self._lock = threading.Lock()
         self._shares: dict[int, float] = {}
         self._pending: dict[int, Future[Json]] = {}
@@ -43,6 +57,7 @@ class Hosts:
 
     def begin(self, text: str, numbers: list[int], of: int) -> None:
         """Has portions simulated."""
+        self._cluster.connect()
         spec = json.loads(text)
         order = {"model": native.model_version(), "files": _files(spec), "of": of, **_same(spec)}
         memory = Program("").memory + DESIGN_MEMORY * _designs(spec)
@@ -71,6 +86,7 @@ class Hosts:
 
         Raises `UserError` for what would happen on any other worker, too.
         """
+        self._look_for_workers()
         with self._lock:
             shares, self._shares = self._shares, {}
         found: list[tuple[int, str, Any]] = [
@@ -85,6 +101,23 @@ class Hosts:
         found += [(number, "failed", why) for number, why in self._failed.items()]
         self._failed.clear()
         return found
+
+    def _look_for_workers(self) -> None:
+        """Says that none has come, which a job that was refused does not."""
+        now = time.monotonic()
+        if not self._pending or now < self._look_at:
+            return
+        self._look_at = now + LOOK
+        if not self._cluster.empty:
+            self._empty = 0.0
+            return
+        self._empty += LOOK
+        if self._empty == PATIENCE:
+            self._say(
+                f"--cluster {self._cluster.where}: there has been no worker for {PATIENCE:.0f} s, "
+                f"and {len(self._pending)} portions of the samples wait for one: the queue of the "
+                "batch system, or a worker's log, says why (Ctrl-C ends this command)"
+            )
 
     def _end(self, number: int, future: Future[Json]) -> tuple[str, str]:
         try:
@@ -125,8 +158,13 @@ def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts |
     # Jobs of a batch system are meant, not threads of this host.
     spec["host_threads"] = None
     trace["path"] = str(Path(trace["path"]).absolute())
-    with Cluster(asked, jobs) as there:
-        yield Hosts(there)
+    with closing(Cluster(asked, jobs)) as there:
+        yield Hosts(there, _say)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"warning: {visible(text)}\n")
 
 
 def _designs(spec: Json) -> int:

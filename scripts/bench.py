@@ -3,8 +3,8 @@
     python scripts/bench.py [--only NAME[,NAME...]] [--write]
 
 Each section is a function below; `--write` puts what it prints into
-docs/performance.md between the section's marks. Each time is the fastest of
-PAGEWALK_REPEATS (3). The engine's parts have benchmarks of their own: cargo bench.
+docs/performance.md between the section's marks. Each time is taken
+PAGEWALK_REPEATS times (3). The engine's parts have benchmarks of their own: cargo bench.
 """
 
 from __future__ import annotations
@@ -414,15 +414,16 @@ def warming() -> str:
     ]
     rows, ratios = [], []
     for name in SKIPPED:
-        taken = []
-        for words, *lengths in ways:
-            # As in `hashed`.
-            seconds = [math.inf, math.inf]
-            for _ in range(REPEATS):
-                for i, n in enumerate(lengths):
-                    run = [*skip, name, "--instructions", str(n), *words]
-                    seconds[i] = min(seconds[i], processor(*run))
-            taken.append((seconds[1] - seconds[0]) / (lengths[1] - lengths[0]) * 1e6)
+        # As in `hashed`.
+        seconds = {(way, n): math.inf for way, (_, *lengths) in enumerate(ways) for n in lengths}
+        for _ in range(REPEATS):
+            for (way, n), fastest in seconds.items():
+                run = [*skip, name, "--instructions", str(n), *ways[way][0]]
+                seconds[way, n] = min(fastest, processor(*run))
+        taken = [
+            (seconds[way, most] - seconds[way, least]) / (most - least) * 1e6
+            for way, (_, least, most) in enumerate(ways)
+        ]
         timed, warmed, followed = taken
         ratios.append((timed / warmed, timed / followed))
         rates = [f"{1 / one:.1f}" for one in taken]

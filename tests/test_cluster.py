@@ -125,9 +125,9 @@ def started(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
     )
 
 
@@ -206,9 +206,7 @@ def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_pa
     here = shared_out(trace, "here.json", *named, *on, "--jobs", "2")
     there = shared_out(trace, "there.json", *named, *on, "--cluster", dask.address)
     for command in (here, there):
-        answer = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
-        )
+        answer = run(command, tmp_path)
         assert answer.returncode == 0, answer.stderr
     assert "and 8 portions on other hosts" in answer.stdout
     (ours, _), (theirs, host) = counted(tmp_path / "here.json"), counted(tmp_path / "there.json")
@@ -225,14 +223,7 @@ def test_a_precision_is_reached_with_samples_of_other_hosts(dask: Dask, tmp_path
         for place, more in (("here", ()), ("there", ("--cluster", dask.address))):
             file = f"{out}-{place}.json"
             command = shared_out(trace, file, *named, length, *more, sample="2K/5G:8K+4K")
-            answer = subprocess.run(
-                command,
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=MOST_SECONDS,
-            )
+            answer = run(command, tmp_path)
             assert answer.returncode == 0, answer.stderr
     (ours, _), (theirs, host) = (counted(tmp_path / f"samples-{p}.json") for p in ("here", "there"))
     assert ours == theirs
@@ -368,7 +359,7 @@ def test_that_no_worker_comes_is_told(
     dask: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portions, "LOOK", 0.1)
-    monkeypatch.setattr(portions, "PATIENCE", 0.2)
+    monkeypatch.setattr(portions, "PATIENCE", 2)
     trace = recorded(tmp_path, 3_000_000)
     spec: Json = {"designs": ["radix"], "machine": "epyc-milan"}
     spec["source"] = {"trace": {"path": str(trace)}}
@@ -397,8 +388,8 @@ def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) 
     assert answer.returncode == 2
     assert "cannot be shared out: what comes before each sample has to be bounded" in answer.stderr
     words = [*command[:3], "trace", "regions", str(trace), "--length", "100K", "-o", "regions.toml"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=MOST_SECONDS)
-    answer = run([*command, "--trace", str(trace), "--regions", str(tmp_path / "regions.toml")])
+    assert run(words, tmp_path).returncode == 0
+    answer = run([*command, "--trace", trace.name, "--regions", "regions.toml"], tmp_path)
     assert answer.returncode == 2
     assert "regions are simulated by this one" in answer.stderr
     with pytest.raises(UserError, match="expected trace FILE"):

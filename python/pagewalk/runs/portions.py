@@ -30,8 +30,8 @@ Json = dict[str, Any]
 
 LOOK = 2.0
 """Seconds from one look at whether there are workers to the next."""
-PATIENCE = 15 * LOOK
-"""Seconds without a worker before the user is told."""
+PATIENCE = 15
+"""Looks without a worker before the user is told."""
 ENDS = 1 << 20
 """Bytes of a trace's beginning and of its end that tell it from others."""
 
@@ -47,8 +47,8 @@ class Hosts:
         self._cluster = cluster
         self._say = say
         self._look_at = 0.0
-        # For how many seconds there has been no worker.
-        self._empty = 0.0
+        # At how many looks in a row there was no worker.
+        self._empty = 0
         self._lock = threading.Lock()
         self._shares: dict[int, float] = {}
         self._pending: dict[int, Future[Json]] = {}
@@ -108,15 +108,13 @@ class Hosts:
         if not self._pending or now < self._look_at:
             return
         self._look_at = now + LOOK
-        if not self._cluster.empty:
-            self._empty = 0.0
-            return
-        self._empty += LOOK
+        self._empty = self._empty + 1 if self._cluster.empty else 0
         if self._empty == PATIENCE:
             self._say(
-                f"--cluster {self._cluster.where}: there has been no worker for {PATIENCE:.0f} s, "
-                f"and {len(self._pending)} portions of the samples wait for one: the queue of the "
-                "batch system, or a worker's log, says why (Ctrl-C ends this command)"
+                f"--cluster {self._cluster.where}: there has been no worker for "
+                f"{LOOK * PATIENCE:.0f} s, and {len(self._pending)} portions of the samples wait "
+                "for one: the queue of the batch system, or a worker's log, says why (Ctrl-C ends "
+                "this command)"
             )
 
     def _end(self, number: int, future: Future[Json]) -> tuple[str, str]:

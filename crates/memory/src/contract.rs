@@ -108,6 +108,11 @@ pub trait Below {
     fn coherent(&self) -> bool {
         false
     }
+    /// Whether what warms it is done later, before anything else is asked of it: to announce
+    /// that is of no use.
+    fn warms_later(&self) -> bool {
+        false
+    }
 }
 
 /// Replacement policy of a cache.

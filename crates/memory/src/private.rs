@@ -586,7 +586,9 @@ impl Private {
         let line = request.at.0 >> LINE_SHIFT;
         if request.kind == Kind::Walk {
             self.l2.announce_ways(line);
-            below.announce(request.at);
+            if TIMED || !below.warms_later() {
+                below.announce(request.at);
+            }
         }
         let done = match self.l2.find(line) {
             Some(at) => {

@@ -11,6 +11,10 @@ use crate::prefetch::Wanted;
 use crate::private::join;
 use crate::{Below, Done, Kind, Level, Report, Request, SharedSpec};
 
+mod later;
+
+use later::Later;
+
 /// L3, directory and DRAM.
 ///
 /// The L3 is filled by what comes from memory and by dirty lines that leave
@@ -27,19 +31,26 @@ pub struct Shared {
     remote_latency: Cycle,
     /// Whether the cores have engines that guess lines.
     speculates: bool,
+    /// Whether what warming asks of the L3 is put off, and what of it is.
+    puts_off: bool,
+    later: Later,
 }
 
 impl Shared {
     /// Refuses impossible geometry and memory with a sentence that names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, String> {
         spec.check(cores)?;
-        Ok(Shared {
+        let mut shared = Shared {
             l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
-        })
+            puts_off: false,
+            later: Later::default(),
+        };
+        shared.puts_off = shared.may_put_off();
+        Ok(shared)
     }
 
     /// The same below cores with speculation engines, whose requests are reported too.
@@ -51,6 +62,7 @@ impl Shared {
 
     /// A stretch of the program was passed over that the L3 has seen nothing of.
     pub fn pass_over(&mut self) {
+        self.catch_up();
         self.l3.pass_over();
     }
 
@@ -184,6 +196,9 @@ impl Shared {
 
 impl Below for Shared {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
+        if !self.later.is_empty() {
+            self.catch_up();
+        }
         let line = request.at.0 >> LINE_SHIFT;
         let store = request.kind == Kind::Store;
         let done = match self.meet(line, request, true) {
@@ -214,6 +229,9 @@ impl Below for Shared {
     }
 
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle) {
+        if !self.later.is_empty() {
+            self.catch_up();
+        }
         let line = at.0 >> LINE_SHIFT;
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
@@ -233,6 +251,10 @@ impl Below for Shared {
 
     fn warm(&mut self, request: Request) {
         let line = request.at.0 >> LINE_SHIFT;
+        if self.puts_off {
+            self.put_off(line, false);
+            return;
+        }
         match self.meet(line, request, false) {
             Met::Upgrade { .. } => return,
             Met::Dirty(_) => {
@@ -266,6 +288,10 @@ impl Below for Shared {
 
     fn warm_write_back(&mut self, at: PhysAddr, core: u8) {
         let line = at.0 >> LINE_SHIFT;
+        if self.puts_off {
+            self.put_off(line, true);
+            return;
+        }
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
@@ -299,6 +325,10 @@ impl Below for Shared {
 
     fn coherent(&self) -> bool {
         self.directory.is_some()
+    }
+
+    fn warms_later(&self) -> bool {
+        self.puts_off
     }
 }
 

@@ -204,6 +204,7 @@ impl Core {
                 self.mmu.announce(outside.asid, VirtAddr(va), outside.view);
             }
         }
+        let below_now = !outside.below.warms_later();
         let mut requests = ArrayVec::<Request, TOGETHER>::new();
         let mut fault = None;
         for &(va, access) in together {
@@ -217,7 +218,10 @@ impl Core {
                 }
             }
             let at = last.place(va);
-            self.private.announce(at, &*outside.below);
+            self.private.look_ahead(at);
+            if below_now {
+                outside.below.announce(at);
+            }
             requests.push(Request {
                 at,
                 kind: kind_of(access),
@@ -225,8 +229,10 @@ impl Core {
                 pc: 0,
             });
         }
-        for request in &requests {
-            outside.below.announce_place(request.at);
+        if below_now {
+            for request in &requests {
+                outside.below.announce_place(request.at);
+            }
         }
         let done = requests.len();
         for request in requests {

@@ -29,6 +29,8 @@ struct Bank {
     /// When the row was last used.
     used: u64,
     busy: FreeIntervals<8>,
+    /// The round of [`Ddr::warm_all`] that last opened one.
+    round: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Ddr {
     keep_open: u64,
     /// Latest time seen, which is when warming happens.
     latest: u64,
+    /// How often [`Ddr::warm_all`] was called.
+    round: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -143,6 +147,7 @@ impl Ddr {
             activated: 0,
             used: 0,
             busy: FreeIntervals::new(),
+            round: 0,
         };
         let channel = Channel {
             bus: FreeIntervals::new(),
@@ -163,6 +168,7 @@ impl Ddr {
             controller: ps(controller_ns),
             keep_open: ps(keep_open_ns),
             latest: 0,
+            round: 0,
         })
     }
 
@@ -277,6 +283,25 @@ impl Ddr {
         let bank = &mut self.channels[place.channel].banks[place.bank];
         bank.row = place.row;
         bank.used = bank.used.max(self.latest);
+    }
+
+    /// As [`Ddr::warm`] of each: of a bank the last one stays open, so the first ones need not be
+    /// looked at when all banks have theirs.
+    pub fn warm_all(&mut self, lines: &[u64]) {
+        self.round += 1;
+        let mut left: usize = self.channels.iter().map(|c| c.banks.len()).sum();
+        for &line in lines.iter().rev() {
+            let place = self.place(line);
+            let bank = &mut self.channels[place.channel].banks[place.bank];
+            if bank.round != self.round {
+                bank.round = self.round;
+                self.warm(line);
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
     }
 
     /// A channel's counters, in order of channel.

@@ -98,6 +98,13 @@ impl Dram {
             ddr.warm(line);
         }
     }
+
+    /// Leaves open what [`Dram::warm`] of one of these lines after the other does.
+    pub fn warm_all(&mut self, lines: &[u64]) {
+        if let Model::Ddr(ddr) = &mut self.model {
+            ddr.warm_all(lines);
+        }
+    }
 }
 
 impl Report for Dram {

@@ -1,0 +1,199 @@
+//! What warming asks of the last level, done later and many at a time.
+//!
+//! Nothing comes back of it, so that it need not be done at once; and where it is known what will be
+//! asked for, the host can be told of each set long before it is searched.
+
+use crate::Level;
+use crate::lines::DIRTY;
+
+use super::Shared;
+
+/// Requests that are put off at most: so many are done together.
+const MOST: usize = 2048;
+/// By how many requests the host is told of a set, and of a tag in it, before it is needed.
+const SET_AHEAD: usize = 32;
+const TAG_AHEAD: usize = 16;
+/// Beside the number of a line: it comes back from above with other data than memory has.
+const WRITTEN: u64 = 1 << 63;
+
+/// What is put off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Later {
+    /// Numbers of lines, in the order in which they were asked for.
+    requests: Vec<u64>,
+    /// Lines that memory is then asked for: a buffer.
+    opened: Vec<u64>,
+}
+
+impl Later {
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+impl Shared {
+    /// Whether the order in which other things are done does not matter to what warming asks for: one
+    /// core's requests come one after another, and what no prefetcher sees changes its own set alone.
+    pub(super) fn may_put_off(&self) -> bool {
+        self.directory.is_none() && self.l3.prefetcher.is_none()
+    }
+
+    #[inline]
+    pub(super) fn put_off(&mut self, line: u64, written: bool) {
+        let request = if written { line | WRITTEN } else { line };
+        self.later.requests.push(request);
+        if self.later.requests.len() >= MOST {
+            self.catch_up();
+        }
+    }
+
+    /// Does all that was put off.
+    #[inline(never)]
+    pub(super) fn catch_up(&mut self) {
+        let requests = std::mem::take(&mut self.later.requests);
+        let mut opened = std::mem::take(&mut self.later.opened);
+        let line = |ahead: usize| requests.get(ahead).map(|request| request & !WRITTEN);
+        for line in (0..SET_AHEAD).filter_map(line) {
+            self.l3.announce(line);
+        }
+        for line in (0..TAG_AHEAD).filter_map(line) {
+            self.l3.announce_place(line);
+        }
+        for (n, request) in requests.iter().enumerate() {
+            if let Some(line) = line(n + SET_AHEAD) {
+                self.l3.announce(line);
+            }
+            if let Some(line) = line(n + TAG_AHEAD) {
+                self.l3.announce_place(line);
+            }
+            let (line, written) = (request & !WRITTEN, request & WRITTEN != 0);
+            let flags = if written { DIRTY } else { 0 };
+            match self.l3.find(line) {
+                Some(at) if written => self.l3.set_flags(at, DIRTY),
+                Some(at) => self.l3.warm_hit(at),
+                None => {
+                    if !written {
+                        opened.push(line);
+                    }
+                    let victim = self.l3.fill::<false>(line, flags, Level::Memory, 0, 0);
+                    opened.extend(victim.line().filter(|_| victim.dirty()));
+                }
+            }
+        }
+        self.dram.warm_all(&opened);
+        opened.clear();
+        self.later.opened = opened;
+        self.later.requests = requests;
+        self.later.requests.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagewalk_stats::Tree;
+    use pagewalk_units::PhysAddr;
+    use rand::{Rng, RngExt};
+
+    use crate::{Below, CacheSpec, DramSpec, Kind, Replacement, Report, Request, SharedSpec};
+
+    use super::{MOST, Shared};
+
+    fn spec(replacement: Replacement) -> SharedSpec {
+        SharedSpec {
+            l3: CacheSpec {
+                size_kb: 192,
+                ways: 12,
+                latency: 40,
+                mshrs: 16,
+                replacement,
+                prefetcher: None,
+            },
+            remote_latency: 60,
+            dram: DramSpec::Ddr {
+                data_rate_mts: 2400,
+                bus_bytes: 8,
+                channels: 2,
+                ranks: 1,
+                bank_groups: 4,
+                banks: 4,
+                row_bytes: 8192,
+                tcl_ns: 14.0,
+                trcd_ns: 14.0,
+                trp_ns: 14.0,
+                tras_ns: 32.0,
+                controller_ns: 20.0,
+                keep_open_ns: 0.0,
+            },
+        }
+    }
+
+    fn draw(random: &mut impl Rng, lines: u64) -> Request {
+        let kinds = [Kind::Load, Kind::Store, Kind::Walk, Kind::Prefetch];
+        Request {
+            at: PhysAddr(random.random_range(0..lines) << 6),
+            kind: kinds[random.random_range(0..4)],
+            core: 0,
+            pc: 0,
+        }
+    }
+
+    /// What is put off leaves the state that it leaves when it is done at once: tags, order of use,
+    /// marks, rows of memory, all of which later answers and counters tell.
+    #[test]
+    fn what_is_done_later_is_done_as_at_once() {
+        for (replacement, lines) in [
+            (Replacement::Lru, 5000),
+            (Replacement::Lru, 200_000),
+            (Replacement::Srrip, 5000),
+        ] {
+            let spec = spec(replacement);
+            let mut later = Shared::new(&spec, 1, 1.0).expect("possible");
+            assert!(later.puts_off);
+            let mut at_once = later.clone();
+            at_once.puts_off = false;
+            let mut both = [&mut later, &mut at_once];
+            let mut random = pagewalk_units::rng(lines, "later");
+            let mut now = 0;
+            for _ in 0..60 {
+                // Full buffers, and some that are cut short after few.
+                for _ in 0..[3, MOST / 2, 3 * MOST][random.random_range(0..3)] {
+                    let request = draw(&mut random, lines);
+                    let written = random.random_range(0..4) == 0;
+                    for shared in &mut both {
+                        if written {
+                            shared.warm_write_back(request.at, 0);
+                        } else {
+                            shared.warm(request);
+                        }
+                    }
+                }
+                if random.random_range(0..4) == 0 {
+                    for shared in &mut both {
+                        shared.pass_over();
+                    }
+                }
+                for _ in 0..random.random_range(0..200) {
+                    let request = draw(&mut random, lines);
+                    now += 400;
+                    if random.random_range(0..4) == 0 {
+                        for shared in &mut both {
+                            shared.write_back(request.at, 0, now);
+                        }
+                    } else {
+                        let [a, b] = both.each_mut().map(|shared| shared.access(request, now));
+                        assert_eq!(a, b);
+                    }
+                }
+                let [a, b] = both.each_ref().map(|shared| shared.unknown());
+                assert_eq!(a, b);
+            }
+            let [a, b] = both.map(|shared| {
+                let mut tree = Tree::default();
+                shared.report("", &mut tree);
+                tree.rows
+            });
+            assert_eq!(a, b);
+        }
+    }
+}

@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use pagewalk_stream::{
     Ask, BATCH_OPS, Batch, Data, End, Event, Kind, Leave, Op, Passing, ThreadId, flags,
 };
-use pagewalk_units::{Access, VirtAddr};
+use pagewalk_units::{Access, LINE_SHIFT, VirtAddr};
 
 use crate::layout::{CODE, CODE_BYTES};
 
@@ -143,15 +143,42 @@ pub const PAGE_TOUCH: u64 = 4;
 const NOT_KNOWN: u64 = u64::MAX;
 
 /// What an op needs no look for, in this turn.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Known {
     /// A bit for each page of the program's code.
     code: u64,
+    /// A bit for each line of it, a word a page. Where lines are wanted: of those of a moment ago.
+    lines: [u64; PAGES],
     /// Where ranges of data begin, and at how many bytes an access may.
     data: [(u64, u64); 4],
+    /// Lines are wanted, not pages alone.
+    follows: bool,
+}
+
+/// Pages of a program's code.
+const PAGES: usize = (CODE_BYTES >> 12) as usize;
+
+impl Default for Known {
+    fn default() -> Self {
+        Known {
+            code: 0,
+            lines: [0; PAGES],
+            data: [(0, 0); 4],
+            follows: false,
+        }
+    }
 }
 
 impl Known {
+    /// Whether the code at `pc` needs none.
+    #[inline(always)]
+    fn holds_code(&self, pc: u64) -> bool {
+        let Some(page) = self.lines.get((pc >> 12) as usize) else {
+            return false;
+        };
+        page >> (pc >> LINE_SHIFT & 63) & 1 != 0
+    }
+
     #[inline(always)]
     fn holds(&self, pc: u64, data: Option<Data>) -> bool {
         // All of them at once: which it is, is hard to predict.
@@ -160,13 +187,14 @@ impl Known {
                 any | (at.wrapping_sub(*start) < *bytes)
             })
         };
-        pc < CODE_BYTES && self.code >> (pc >> 12) & 1 != 0 && data.is_none_or(|d| there(d.at))
+        self.holds_code(pc) && data.is_none_or(|d| there(d.at))
     }
 
     /// What `over` knows after a look at this.
     fn learn(&mut self, pc: u64, data: Option<Data>, over: &Passing) {
         if pc < CODE_BYTES {
             self.code |= 1 << (pc >> 12);
+            self.lines[(pc >> 12) as usize] = u64::MAX;
         }
         let Some(Data { at, .. }) = data else { return };
         let (ranges, last) = over.known(at);
@@ -174,6 +202,19 @@ impl Known {
             // An access that begins in it ends in it, too.
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
             *known = (range.start, bytes);
+        }
+    }
+
+    /// Lines are wanted, and those remembered of code have that of `pc` from now on, in place of
+    /// that of `old`.
+    fn follow(&mut self, pc: u64, old: u64) {
+        self.follows = true;
+        let line = |pc: u64| 1u64 << (pc >> LINE_SHIFT & 63);
+        if let Some(page) = self.lines.get_mut((old >> 12) as usize) {
+            *page &= !line(old);
+        }
+        if let Some(page) = self.lines.get_mut((pc >> 12) as usize) {
+            *page |= line(pc);
         }
     }
 }
@@ -576,11 +617,33 @@ impl Thread {
             self.passed += 1;
             return true;
         }
-        self.look(pc, insns, data)
+        match data {
+            Some(Data { at, size, access }) if self.known.follows => {
+                self.follow(pc, u64::from(insns), at, size, access)
+            }
+            _ => self.look(pc, u64::from(insns), data),
+        }
+    }
+
+    /// Where lines are wanted, most ops use what was used a moment ago. All in registers: an
+    /// argument in memory is written in parts and read as a whole, for which the host waits.
+    #[inline(never)]
+    fn follow(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
+        let data = Data { at, size, access };
+        if insns < self.passing
+            && self.passed < BATCH_OPS as u64
+            && self.known.holds_code(pc)
+            && self.over.lines().holds(data)
+        {
+            self.passing -= insns;
+            self.passed += 1;
+            return true;
+        }
+        self.look(pc, insns, Some(data))
     }
 
     #[inline(never)]
-    fn look(&mut self, pc: u64, insns: u16, data: Option<Data>) -> bool {
+    fn look(&mut self, pc: u64, insns: u64, data: Option<Data>) -> bool {
         if self.passing == NOT_KNOWN {
             self.passing = self.over.begin();
             self.before = self.passing;
@@ -591,13 +654,15 @@ impl Thread {
         if self.passed == BATCH_OPS as u64 {
             self.part(End::More);
         }
-        let insns = u64::from(insns);
         // The last one may be more than there was leave for.
         self.before += insns.saturating_sub(self.passing);
         self.passing = self.passing.saturating_sub(insns);
         self.passed += 1;
+        let old = self.over.lines().in_place_of(CODE + pc);
         self.over.look(CODE + pc, data);
-        if !self.over.follows() {
+        if self.over.follows() {
+            self.known.follow(pc, old.wrapping_sub(CODE));
+        } else {
             self.known.learn(pc, data, &self.over);
         }
         true

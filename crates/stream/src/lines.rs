@@ -88,6 +88,24 @@ impl Lines {
         new
     }
 
+    /// Whether [`Lines::look`] would find nothing new in `data`, all of which lies in one line.
+    #[inline(always)]
+    pub fn holds(&self, data: Data) -> bool {
+        let line = data.at >> LINE_SHIFT;
+        let seen = self.data[slot(line, DATA)];
+        let ends = data.at.wrapping_add(u64::from(data.size.max(1)) - 1) >> LINE_SHIFT;
+        let known = match data.access {
+            Access::Write => seen == line << 1 | 1,
+            Access::Read | Access::Fetch => seen >> 1 == line,
+        };
+        known & (ends == line)
+    }
+
+    /// The line of code that an instruction at `pc` would take the place of, if it were new.
+    pub fn in_place_of(&self, pc: u64) -> u64 {
+        (self.code[slot(pc >> LINE_SHIFT, CODE)] >> 1) << LINE_SHIFT
+    }
+
     /// Gives `out` what of `op` is new, in program order.
     #[inline(always)]
     pub fn pass(&mut self, op: &Op, out: impl FnMut(u64, Access)) {

@@ -467,6 +467,12 @@ impl Passing {
         self.follows
     }
 
+    /// Where lines are wanted: those of a moment ago.
+    #[inline(always)]
+    pub fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
     /// Addresses where a look at data finds nothing until the turn ends: the longest ranges that
     /// there are, and one around `at`, which was looked at last.
     pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], Option<Range<u64>>) {

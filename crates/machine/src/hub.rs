@@ -41,8 +41,6 @@ const MOST_THREADS: ThreadId = 1 << 20;
 const WINDOW: u64 = 64;
 /// Batches that are made before a machine asks for them, where they can be.
 const SOON: u64 = 8;
-/// The same by a thread that does nothing else, and need not be woken for each.
-const SOON_BY_A_MAKER: u64 = 2 * SOON;
 
 #[derive(Default)]
 struct Queue {
@@ -104,12 +102,7 @@ struct State {
     work: Work,
     /// Programs of the program's processes that are not followed.
     unseen: Vec<Unseen>,
-    /// The machine that was short of batches last, and of what.
-    short: Option<Short>,
 }
-
-/// Who will soon have nothing left: which machine, of which thread, and what it needs.
-type Short = (usize, ThreadId, (Needs, Work));
 
 impl State {
     /// Makes a queue for each thread up to `thread`. Machines that have finished
@@ -161,14 +154,13 @@ impl State {
         self.made == 1
     }
 
-    /// Whether `machine` will have taken all that there is of `thread`, the only one, when it has taken
-    /// `soon` more, and the thread goes on from where it is: what it needs then says nothing of what
-    /// comes after an event.
-    fn is_short(&self, machine: usize, thread: ThreadId, soon: u64) -> bool {
+    /// Whether `machine` will soon have taken all that there is of `thread`, the only one, which goes on
+    /// from where it is: what it needs then says nothing of what comes after an event.
+    fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
         };
-        let few = queue.next[machine].saturating_add(soon) > queue.end();
+        let few = queue.next[machine].saturating_add(SOON) > queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
         self.is_alone()
             && few
@@ -273,11 +265,9 @@ pub(crate) struct Hub {
     answers: bool,
     /// Whether the program may pass over what no machine looks at.
     passes: Passes,
-    /// Batches may be made before a machine asks for them, since each is there at once: by a machine
-    /// where there are several, and by a thread that does nothing else, if there is one, which this
-    /// wakes.
-    several: bool,
-    maker: Option<Changes>,
+    /// Batches may be made before a machine asks for them: there are several machines, and each
+    /// batch is there at once.
+    ahead: bool,
 }
 
 impl Hub {
@@ -290,7 +280,7 @@ impl Hub {
         changes: Arc<Changes>,
     ) -> Self {
         debug_assert!(!answers || machines == 1);
-        let several = machines > 1 && program.facts().deterministic;
+        let ahead = machines > 1 && program.facts().deterministic;
         let queue = Queue {
             next: vec![0; machines],
             ..Queue::default()
@@ -304,38 +294,11 @@ impl Hub {
                 pool: Vec::new(),
                 work: Work::default(),
                 unseen: Vec::new(),
-                short: None,
             }),
             changes,
             answers,
             passes,
-            several,
-            maker: None,
-        }
-    }
-
-    /// The same with a thread of the host that [makes batches](Hub::make_for_others) and does nothing
-    /// else, where that is of use: whether it is.
-    pub(crate) fn take_maker(&mut self) -> bool {
-        let deterministic = lock(&self.program).facts().deterministic;
-        let useful = deterministic && !self.answers && self.passes != Passes::Never;
-        self.maker = useful.then(Changes::default);
-        useful
-    }
-
-    /// The thread that makes batches, where machines have `needs`: not where they need all ops, which
-    /// would have to come from another core's caches.
-    fn helper(&self, needs: Needs) -> Option<&Changes> {
-        self.maker.as_ref().filter(|_| needs != Needs::Ops)
-    }
-
-    /// Has it make what `short` will lack, if it is there for that.
-    fn wake(&self, mut state: MutexGuard<'_, State>, short: Short) {
-        let (_, _, (needs, _)) = short;
-        if let Some(maker) = self.helper(needs) {
-            state.short = Some(short);
-            drop(state);
-            maker.tell();
+            ahead,
         }
     }
 
@@ -362,14 +325,10 @@ impl Hub {
     ) -> Result<Supply, ProgramError> {
         let mut state = lock(&self.state);
         if let Some(supply) = state.buffered(machine, thread) {
-            let helped = self.helper(needs).is_some();
-            let short = (helped || self.several) && state.is_short(machine, thread, SOON);
-            let what = (machine, thread, (needs, until));
-            if short && helped {
-                self.wake(state, what);
-            } else if short {
-                drop(state);
-                self.make_ahead(what, SOON);
+            let short = self.ahead && state.is_short(machine, thread);
+            drop(state);
+            if short {
+                self.make_ahead(machine, thread, (needs, until));
             }
             return supply;
         }
@@ -390,9 +349,7 @@ impl Hub {
             return Ok(Supply::Empty);
         }
         drop(program);
-        let mut state = lock(&self.state);
-        let supply = state.buffered(machine, thread);
-        self.wake(state, (machine, thread, (needs, until)));
+        let supply = lock(&self.state).buffered(machine, thread);
         self.changes.tell();
         supply.unwrap_or(Ok(Supply::Empty))
     }
@@ -400,7 +357,7 @@ impl Hub {
     /// The program; where batches are made ahead of its `alone` thread, nothing while one is being made.
     /// Of several threads another would go on meanwhile, and results depend on who is first.
     fn free_program(&self, alone: bool) -> Option<MutexGuard<'_, Box<dyn Program>>> {
-        if !(self.several || self.maker.is_some()) || !alone {
+        if !self.ahead || !alone {
             return Some(lock(&self.program));
         }
         match self.program.try_lock() {
@@ -413,14 +370,14 @@ impl Hub {
     /// Makes some batches after those that are there, if nobody else has the program: so no machine
     /// waits for what another could have made while it ran. What comes after `until` may be passed
     /// over.
-    fn make_ahead(&self, (machine, thread, (needs, until)): Short, soon: u64) {
+    fn make_ahead(&self, machine: usize, thread: ThreadId, (needs, until): (Needs, Work)) {
         let Some(mut program) = self.free_program(true) else {
             return;
         };
         loop {
             let mut state = lock(&self.state);
             let needed = Work::default().is_within(until.less(state.work));
-            if !needed || !state.is_short(machine, thread, soon) {
+            if !needed || !state.is_short(machine, thread) {
                 return;
             }
             let (batch, passed) = self.begin(&mut state, (needs, until));
@@ -431,20 +388,6 @@ impl Hub {
                 return;
             }
         }
-    }
-
-    /// What the thread that makes batches does: makes some, then sleeps until a machine will be
-    /// short of them, or for a tenth of a second.
-    pub(crate) fn make_for_others(&self) {
-        let Some(maker) = &self.maker else {
-            return;
-        };
-        let version = maker.version();
-        let short = lock(&self.state).short.take();
-        if let Some(short) = short {
-            self.make_ahead(short, SOON_BY_A_MAKER);
-        }
-        maker.wait(version);
     }
 
     /// An empty batch, and how much of it may be passed over.
@@ -541,9 +484,6 @@ impl Hub {
             gone.into_iter().for_each(|thread| program.gone(thread));
         }
         self.changes.tell();
-        if let Some(maker) = &self.maker {
-            maker.tell();
-        }
     }
 
     /// Instructions handed to each machine; `None` for those that have finished.

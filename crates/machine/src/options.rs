@@ -121,8 +121,8 @@ pub struct Options {
     pub regions: Option<Regions>,
     /// Seed of the machine's and the program's random choices.
     pub seed: u64,
-    /// Host threads; `None`: one for each host core. At most one a design is used, and with samples
-    /// one more, but where samples of a recording are simulated side by side.
+    /// Host threads; `None`: one for each host core. At most one a design is used, but where
+    /// samples of a recording are simulated side by side.
     pub host_threads: Option<usize>,
     /// Instructions of an interval of the interval statistics.
     pub interval: Option<u64>,

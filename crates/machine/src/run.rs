@@ -1,6 +1,6 @@
 //! Running designs on one program, side by side on the host's cores.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -87,15 +87,16 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, RunError> {
     let start = Instant::now();
-    let allowed = options.host_threads.unwrap_or_else(host_cores);
+    let host_threads = options
+        .host_threads
+        .unwrap_or_else(host_cores)
+        .clamp(1, designs.len());
     let share = Share {
         portion: Portion::default(),
-        host_threads: allowed.clamp(1, designs.len()),
-        maker: allowed > designs.len(),
+        host_threads,
         machines: designs.len(),
     };
     let pass = pass(designs, streams, options, share, progress)?;
-    let host_threads = share.host_threads + usize::from(pass.maker);
     conclude(pass, designs, options, start, host_threads)
 }
 
@@ -107,8 +108,6 @@ pub(crate) struct Pass {
     facts: Facts,
     exit_status: Option<i32>,
     unseen: Vec<String>,
-    /// There was a thread that made the program's batches and did nothing else.
-    maker: bool,
 }
 
 /// What one pass does of a run.
@@ -118,8 +117,6 @@ pub(crate) struct Share {
     pub(crate) portion: Portion,
     /// Threads of the host that run its designs.
     pub(crate) host_threads: usize,
-    /// Whether there may be one more, which makes the program's batches.
-    pub(crate) maker: bool,
     /// Machines that are on the host meanwhile, of all passes.
     pub(crate) machines: usize,
 }
@@ -173,16 +170,9 @@ pub(crate) fn pass(
         let changes = Arc::clone(&changes);
         Hub::new(s.program, s.designs.len(), (answers, passes), changes)
     });
-    let mut hubs: Vec<Hub> = hubs.collect();
-    // Only between samples is it of use.
-    let gaps = options.limits.sample.is_some() || options.regions.is_some();
-    let maker = match &mut hubs[..] {
-        [only] => share.maker && gaps && only.take_maker(),
-        _ => false,
-    };
     let start = Instant::now();
     let workers = Workers {
-        hubs,
+        hubs: hubs.collect(),
         lanes: lanes.into_iter().flatten().collect(),
         changes: &changes,
         busy: Mutex::new(vec![false; designs.len()]),
@@ -193,7 +183,7 @@ pub(crate) fn pass(
     let total = regions_end
         .or(Plan::total(&options.limits))
         .or(facts[0].instructions);
-    workers.run(share.host_threads, maker, &mut |w| {
+    workers.run(share.host_threads, &mut |w| {
         progress(&w.progress(designs, total, start))
     })?;
     let exit_status = workers.hubs[0].exit_status();
@@ -214,7 +204,6 @@ pub(crate) fn pass(
         facts: facts.into_iter().next().expect("a stream, as checked"),
         exit_status,
         unseen,
-        maker,
     })
 }
 
@@ -232,7 +221,6 @@ pub(crate) fn conclude(
         facts,
         exit_status,
         unseen,
-        maker: _,
     } = pass;
     let lacking = |m: &Machine| match &m.outcome {
         Some(Outcome::HostMemory(why)) => Some(why.clone()),
@@ -405,41 +393,14 @@ enum Turn {
 }
 
 impl Workers<'_> {
-    /// Runs all designs to their ends on `threads` threads of the host, and with a `maker` one more.
-    fn run(
-        &self,
-        threads: usize,
-        maker: bool,
-        go_on: &mut dyn FnMut(&Self) -> bool,
-    ) -> Result<(), RunError> {
-        let makers = AtomicUsize::new(usize::from(maker));
-        let is_maker = || {
-            makers
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-                .is_ok()
-        };
-        let work = || {
-            if is_maker() {
-                self.make();
-            } else {
-                self.work();
-            }
-        };
-        on_threads(threads + usize::from(maker), &self.stop, &work, &mut || {
+    /// Runs all designs to their ends on `threads` threads of the host.
+    fn run(&self, threads: usize, go_on: &mut dyn FnMut(&Self) -> bool) -> Result<(), RunError> {
+        on_threads(threads, &self.stop, &|| self.work(), &mut || {
             if !go_on(self) {
                 self.stop.store(true, Ordering::Relaxed);
                 self.changes.tell();
             }
         })
-    }
-
-    /// Makes batches of the only program until no design wants any.
-    fn make(&self) {
-        let _on_panic = OnPanic(&self.panicked);
-        let hub = &self.hubs[0];
-        while !self.panicked.load(Ordering::Relaxed) && hub.progress().iter().any(Option::is_some) {
-            hub.make_for_others();
-        }
     }
 
     /// Takes the design that has come least far, runs it for a while, and

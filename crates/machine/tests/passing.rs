@@ -360,14 +360,10 @@ fn samples_are_those_of_a_program_that_gives_all_its_ops() {
         let warming = json!({"followed": 30_000, "warmed": 2000});
         let sample = json!({"length": 1000, "period": 60_000, "warming": warming});
         let limits = json!({"skip": 50_001, "instructions": 400_000, "sample": sample});
-        let mut spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
-        spec.options.host_threads = Some(1);
+        let spec = spec(&["radix", "thp", "mehpt"], limits, &[]);
         let (full, none) = run(info.name, 1, &[], &spec, false);
-        // One more than designs makes the program's batches.
-        spec.options.host_threads = Some(4);
         let (result, passed) = run(info.name, 1, &[], &spec, true);
         assert_eq!(none, 0);
-        assert_eq!(result.host.threads, 4);
         assert!(passed > 200_000, "{}: {passed}", info.name);
         assert!(text(result) == text(full), "{}", info.name);
     }
@@ -391,10 +387,8 @@ fn samples_of_changes_of_the_address_space_and_by_requests_too() {
         ("kv-hash", &table, &all, "stlt"),
         ("churn", &[("rounds", "3"), ("arena", "4KiB")], &all, "thp"),
     ] {
-        let mut spec = spec(&[design], limits.clone(), &[]);
-        spec.options.host_threads = Some(1);
+        let spec = spec(&[design], limits.clone(), &[]);
         let (full, _) = run(name, 1, params, &spec, false);
-        spec.options.host_threads = Some(2);
         let (result, passed) = run(name, 1, params, &spec, true);
         assert!(passed > 10_000, "{name} {params:?}: {passed}");
         assert!(text(result) == text(full), "{name} {params:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pagewalk_stream::{Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId};
 
-use super::{Hub, Needs, Passes, SOON, SOON_BY_A_MAKER, Supply, WINDOW, Work};
+use super::{Hub, Needs, Passes, SOON, Supply, WINDOW, Work};
 use crate::changes::{Changes, lock};
 
 /// A machine that needs all of its program.
@@ -171,38 +171,6 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
     // Behind the event it has more made, which it skips.
     let (made, passed) = take(1, skips);
     assert_eq!((made, passed > 0), (4 + SOON, true));
-}
-
-/// A thread that makes batches makes those that will be passed over, after what a machine has taken.
-#[test]
-fn a_maker_makes_what_is_passed_over_and_nothing_else() {
-    let counting = || Counting {
-        left: vec![1000],
-        made: vec![0],
-    };
-    let with = |passes, answers| {
-        let changes = Arc::default();
-        Hub::new(Box::new(counting()), 1, (answers, passes), changes)
-    };
-    assert!(!with(Passes::Never, false).take_maker());
-    assert!(!with(Passes::ByInstructions, true).take_maker());
-    let lines = (Needs::Lines, Work::instructions(1_000_000));
-    for (needs, soon) in [(lines, SOON_BY_A_MAKER), (ALL, 0)] {
-        let mut hub = with(Passes::ByInstructions, false);
-        assert!(hub.take_maker());
-        for taken in 1..=3 {
-            assert!(matches!(hub.next(0, 0, needs), Ok(Supply::Item(_))));
-            hub.make_for_others();
-            let made = lock(&hub.state).threads[&0].end();
-            // It is woken when fewer than the other number are left.
-            let left = if taken == 1 {
-                soon
-            } else {
-                soon.saturating_sub(taken - 1)
-            };
-            assert_eq!(made, taken + left);
-        }
-    }
 }
 
 /// While one machine has a batch made of an only thread, another is told to let others run; of

@@ -153,7 +153,6 @@ pub(crate) fn one(
     let share = Share {
         portion,
         host_threads: threads.clamp(1, designs.len()),
-        maker: false,
         machines: designs.len(),
     };
     let mut pass = pass(designs, streams, options, share, progress)?;
@@ -244,7 +243,6 @@ impl Portions<'_> {
             let share = Share {
                 portion: self.portions[number],
                 host_threads: self.threads.min(self.designs.len()),
-                maker: false,
                 machines: self.side_by_side * self.designs.len(),
             };
             let run = (self.open)()

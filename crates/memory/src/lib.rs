@@ -4,7 +4,13 @@
 //! for the length of a call. Every answer is load-to-use: the cycle at which
 //! the data is at the core, whatever level it comes from.
 
+#[cfg(test)]
+extern crate self as pagewalk_memory;
+
 mod check;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod contract;
 mod directory;
 mod dram;

@@ -40,17 +40,17 @@ impl Shared {
     /// Refuses impossible geometry and memory with a sentence that names the key.
     pub fn new(spec: &SharedSpec, cores: u8, frequency_ghz: f64) -> Result<Self, String> {
         spec.check(cores)?;
-        let mut shared = Shared {
+        Ok(Shared {
             l3: Lines::new(&spec.l3, "memory.l3", Level::L3)?,
             dram: Dram::new(&spec.dram, frequency_ghz)?,
             directory: (cores > 1).then(|| Directory::new(cores)),
             remote_latency: spec.remote_latency,
             speculates: false,
-            puts_off: false,
+            // One core's requests come one after another, and what no prefetcher sees changes its
+            // own set alone.
+            puts_off: cores == 1 && spec.l3.prefetcher.is_none(),
             later: Later::default(),
-        };
-        shared.puts_off = shared.may_put_off();
-        Ok(shared)
+        })
     }
 
     /// The same below cores with speculation engines, whose requests are reported too.
@@ -62,7 +62,7 @@ impl Shared {
 
     /// A stretch of the program was passed over that the L3 has seen nothing of.
     pub fn pass_over(&mut self) {
-        self.catch_up();
+        self.settle();
         self.l3.pass_over();
     }
 
@@ -134,7 +134,7 @@ impl Shared {
         for &line in wanted {
             if self.l3.find(line).is_none() {
                 let (ready, _) = self.dram.read(line, now + self.l3.latency());
-                self.put::<true>(line, PREFETCHED, now, ready);
+                self.put(line, PREFETCHED, now, ready);
             }
         }
     }
@@ -156,7 +156,7 @@ impl Shared {
             ready = self.l3.mshrs.hold(slot, read);
             held = waited + (ready - read);
         }
-        self.put::<true>(line, 0, now, ready);
+        self.put(line, 0, now, ready);
         Done {
             at: ready,
             level: Level::Memory,
@@ -166,39 +166,61 @@ impl Shared {
     }
 
     /// Fills the L3; what goes is written to memory if it is dirty.
-    fn put<const TIMED: bool>(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
+    fn put(&mut self, line: u64, flags: u64, asked: Cycle, ready: Cycle) {
         let victim = self
             .l3
-            .fill::<TIMED>(line, flags, Level::Memory, asked, ready);
+            .fill::<true>(line, flags, Level::Memory, asked, ready);
         if let Some(line) = victim.line()
             && victim.dirty()
         {
-            if TIMED {
-                self.l3.counts.writebacks += 1;
-                self.dram.write(line, ready);
-            } else {
-                self.dram.warm(line);
-            }
+            self.l3.counts.writebacks += 1;
+            self.dram.write(line, ready);
         }
     }
 
     /// Dirty data comes to the L3 at `now`.
-    fn put_dirty<const TIMED: bool>(&mut self, line: u64, now: Cycle) {
+    fn put_dirty(&mut self, line: u64, now: Cycle) {
         match self.l3.find(line) {
             Some(at) => {
-                self.l3.counts.updates += u64::from(TIMED);
+                self.l3.counts.updates += 1;
                 self.l3.set_flags(at, DIRTY);
             }
-            None => self.put::<TIMED>(line, DIRTY, now, now),
+            None => self.put(line, DIRTY, now, now),
         }
+    }
+}
+
+/// What a request leaves in the L3, or dirty data that come to it if it is `written`; tells `open`
+/// the lines that memory is asked for.
+#[inline(always)]
+fn leave(l3: &mut Lines, line: u64, written: bool, open: impl FnMut(u64)) {
+    match l3.find(line) {
+        Some(at) if written => l3.set_flags(at, DIRTY),
+        Some(at) => l3.warm_hit(at),
+        None => {
+            l3.news |= !written;
+            bring(l3, line, if written { DIRTY } else { 0 }, open);
+        }
+    }
+}
+
+/// The same of a line that is not there: from memory, but where it is dirty.
+#[inline(always)]
+fn bring(l3: &mut Lines, line: u64, flags: u64, mut open: impl FnMut(u64)) {
+    if flags & DIRTY == 0 {
+        open(line);
+    }
+    let victim = l3.fill::<false>(line, flags, Level::Memory, 0, 0);
+    if let Some(line) = victim.line()
+        && victim.dirty()
+    {
+        open(line);
     }
 }
 
 impl Below for Shared {
     fn access(&mut self, request: Request, now: Cycle) -> Done {
-        if !self.later.is_empty() {
-            self.catch_up();
-        }
+        self.settle();
         let line = request.at.0 >> LINE_SHIFT;
         let store = request.kind == Kind::Store;
         let done = match self.meet(line, request, true) {
@@ -215,7 +237,7 @@ impl Below for Shared {
                 let at = now.max(ready) + self.remote_latency;
                 if !store {
                     // The writer keeps a clean copy, and the L3 gets the data.
-                    self.put_dirty::<true>(line, at);
+                    self.put_dirty(line, at);
                 }
                 Done::new(at, Level::Remote)
             }
@@ -229,14 +251,12 @@ impl Below for Shared {
     }
 
     fn write_back(&mut self, at: PhysAddr, core: u8, now: Cycle) {
-        if !self.later.is_empty() {
-            self.catch_up();
-        }
+        self.settle();
         let line = at.0 >> LINE_SHIFT;
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
-        self.put_dirty::<true>(line, now);
+        self.put_dirty(line, now);
     }
 
     fn dropped(&mut self, at: PhysAddr, core: u8) {
@@ -259,28 +279,20 @@ impl Below for Shared {
             Met::Upgrade { .. } => return,
             Met::Dirty(_) => {
                 if request.kind != Kind::Store {
-                    self.put_dirty::<false>(line, 0);
+                    leave(&mut self.l3, line, true, |line| self.dram.warm(line));
                 }
                 return;
             }
             Met::Free | Met::Invalidated => {}
         }
-        match self.l3.find(line) {
-            Some(at) => self.l3.warm_hit(at),
-            None => {
-                self.l3.news = true;
-                self.dram.warm(line);
-                self.put::<false>(line, 0, 0, 0);
-            }
-        }
+        leave(&mut self.l3, line, false, |line| self.dram.warm(line));
         if let Some(p) = &mut self.l3.prefetcher {
             let news = std::mem::take(&mut self.l3.news);
             let mut wanted = Wanted::new();
             p.train(request.kind, line, request.pc, news, &mut wanted);
             for &line in &wanted {
                 if self.l3.find(line).is_none() {
-                    self.dram.warm(line);
-                    self.put::<false>(line, PREFETCHED, 0, 0);
+                    bring(&mut self.l3, line, PREFETCHED, |line| self.dram.warm(line));
                 }
             }
         }
@@ -295,7 +307,7 @@ impl Below for Shared {
         if let Some(d) = &mut self.directory {
             d.cleaned(line, core);
         }
-        self.put_dirty::<false>(line, 0);
+        leave(&mut self.l3, line, true, |line| self.dram.warm(line));
     }
 
     #[inline]

@@ -142,38 +142,24 @@ pub const PAGE_TOUCH: u64 = 4;
 /// A turn begins: whether its ops may be passed over is looked up with the first one.
 const NOT_KNOWN: u64 = u64::MAX;
 
-/// What an op needs no look for, in this turn.
-#[derive(Clone, Copy)]
-struct Known {
-    /// A bit for each page of the program's code.
-    code: u64,
-    /// A bit for each line of it, a word a page. Where lines are wanted: of those of a moment ago.
-    lines: [u64; PAGES],
-    /// Where ranges of data begin, and at how many bytes an access may.
-    data: [(u64, u64); 4],
-    /// Lines are wanted, not pages alone.
-    follows: bool,
-}
-
 /// Pages of a program's code.
 const PAGES: usize = (CODE_BYTES >> 12) as usize;
 
-impl Default for Known {
-    fn default() -> Self {
-        Known {
-            code: 0,
-            lines: [0; PAGES],
-            data: [(0, 0); 4],
-            follows: false,
-        }
-    }
+/// What an op needs no look for, in this turn.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// A bit for each line of the program's code, a word a page. Where lines are wanted: of those of a
+    /// moment ago.
+    code: [u64; PAGES],
+    /// Where ranges of data begin, and at how many bytes an access may.
+    data: [(u64, u64); 4],
 }
 
 impl Known {
     /// Whether the code at `pc` needs none.
     #[inline(always)]
     fn holds_code(&self, pc: u64) -> bool {
-        let Some(page) = self.lines.get((pc >> 12) as usize) else {
+        let Some(page) = self.code.get((pc >> 12) as usize) else {
             return false;
         };
         page >> (pc >> LINE_SHIFT & 63) & 1 != 0
@@ -192,9 +178,8 @@ impl Known {
 
     /// What `over` knows after a look at this.
     fn learn(&mut self, pc: u64, data: Option<Data>, over: &Passing) {
-        if pc < CODE_BYTES {
-            self.code |= 1 << (pc >> 12);
-            self.lines[(pc >> 12) as usize] = u64::MAX;
+        if let Some(page) = self.code.get_mut((pc >> 12) as usize) {
+            *page = u64::MAX;
         }
         let Some(Data { at, .. }) = data else { return };
         let (ranges, last) = over.known(at);
@@ -205,15 +190,14 @@ impl Known {
         }
     }
 
-    /// Lines are wanted, and those remembered of code have that of `pc` from now on, in place of
+    /// Where lines are wanted: those remembered of code have that of `pc` from now on, in place of
     /// that of `old`.
-    fn follow(&mut self, pc: u64, old: u64) {
-        self.follows = true;
+    fn learn_line(&mut self, pc: u64, old: u64) {
         let line = |pc: u64| 1u64 << (pc >> LINE_SHIFT & 63);
-        if let Some(page) = self.lines.get_mut((old >> 12) as usize) {
+        if let Some(page) = self.code.get_mut((old >> 12) as usize) {
             *page &= !line(old);
         }
-        if let Some(page) = self.lines.get_mut((pc >> 12) as usize) {
+        if let Some(page) = self.code.get_mut((pc >> 12) as usize) {
             *page |= line(pc);
         }
     }
@@ -559,7 +543,7 @@ impl Thread {
     /// It is not known before the first op of a turn.
     #[inline(always)]
     pub fn passes(&self, pc: u64) -> bool {
-        self.known.code >> (pc >> 12) & 1 != 0 && self.passing > 0
+        self.known.holds_code(pc) && self.passing > 0 && !self.over.follows()
     }
 
     /// Where ops are passed over: how often `cost` may be at once, so that neither the turn nor the
@@ -618,7 +602,7 @@ impl Thread {
             return true;
         }
         match data {
-            Some(Data { at, size, access }) if self.known.follows => {
+            Some(Data { at, size, access }) if within && self.over.follows() => {
                 self.follow(pc, u64::from(insns), at, size, access)
             }
             _ => self.look(pc, u64::from(insns), data),
@@ -630,11 +614,7 @@ impl Thread {
     #[inline(never)]
     fn follow(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
         let data = Data { at, size, access };
-        if insns < self.passing
-            && self.passed < BATCH_OPS as u64
-            && self.known.holds_code(pc)
-            && self.over.lines().holds(data)
-        {
+        if self.known.holds_code(pc) && self.over.lines().holds(data) {
             self.passing -= insns;
             self.passed += 1;
             return true;
@@ -658,11 +638,12 @@ impl Thread {
         self.before += insns.saturating_sub(self.passing);
         self.passing = self.passing.saturating_sub(insns);
         self.passed += 1;
-        let old = self.over.lines().in_place_of(CODE + pc);
-        self.over.look(CODE + pc, data);
         if self.over.follows() {
-            self.known.follow(pc, old.wrapping_sub(CODE));
+            let old = self.over.lines().in_place_of(CODE + pc);
+            self.over.look(CODE + pc, data);
+            self.known.learn_line(pc, old.wrapping_sub(CODE));
         } else {
+            self.over.look(CODE + pc, data);
             self.known.learn(pc, data, &self.over);
         }
         true

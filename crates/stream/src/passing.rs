@@ -463,6 +463,7 @@ impl Passing {
     }
 
     /// Whether lines are wanted in this turn: each op has to be looked at.
+    #[inline(always)]
     pub fn follows(&self) -> bool {
         self.follows
     }

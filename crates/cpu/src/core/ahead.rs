@@ -127,7 +127,6 @@ impl Core {
     fn step_ahead<B: Below>(&mut self, ops: &[Op], outside: &Outside<'_, B>) {
         let l = &mut *self.lookout;
         let below = &*outside.below;
-        let below_now = !below.warms_later();
         for at in l.third.drain(..) {
             below.announce_place(at);
         }
@@ -148,20 +147,17 @@ impl Core {
             if leaf.0 >> LINE_SHIFT != entry {
                 entry = leaf.0 >> LINE_SHIFT;
                 self.private.look_ahead(leaf);
-                if below_now {
-                    let _ = l.second.try_push(leaf);
-                }
+                let _ = l.second.try_push(leaf);
             }
             self.private.look_ahead(at);
-            if below_now {
-                let _ = l.second.try_push(at);
-            }
+            let _ = l.second.try_push(at);
         }
         for at in l.found.drain(..) {
             self.private.look_ahead(at);
-            if below_now {
-                let _ = l.second.try_push(at);
-            }
+            let _ = l.second.try_push(at);
+        }
+        if below.warms_later() {
+            l.second.clear();
         }
         let ops = ops.get(l.to..).unwrap_or_default();
         l.to += STEP;

@@ -3,10 +3,7 @@
 //! Nothing comes back of it, so that it need not be done at once; and where it is known what will be
 //! asked for, the host can be told of each set long before it is searched.
 
-use crate::Level;
-use crate::lines::DIRTY;
-
-use super::Shared;
+use super::{Shared, leave};
 
 /// Requests that are put off at most: so many are done together.
 const MOST: usize = 2048;
@@ -25,20 +22,7 @@ pub(super) struct Later {
     opened: Vec<u64>,
 }
 
-impl Later {
-    #[inline(always)]
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-}
-
 impl Shared {
-    /// Whether the order in which other things are done does not matter to what warming asks for: one
-    /// core's requests come one after another, and what no prefetcher sees changes its own set alone.
-    pub(super) fn may_put_off(&self) -> bool {
-        self.directory.is_none() && self.l3.prefetcher.is_none()
-    }
-
     #[inline]
     pub(super) fn put_off(&mut self, line: u64, written: bool) {
         let request = if written { line | WRITTEN } else { line };
@@ -48,9 +32,16 @@ impl Shared {
         }
     }
 
-    /// Does all that was put off.
+    /// Does all that was put off, if anything was.
+    #[inline(always)]
+    pub(super) fn settle(&mut self) {
+        if !self.later.requests.is_empty() {
+            self.catch_up();
+        }
+    }
+
     #[inline(never)]
-    pub(super) fn catch_up(&mut self) {
+    fn catch_up(&mut self) {
         let requests = std::mem::take(&mut self.later.requests);
         let mut opened = std::mem::take(&mut self.later.opened);
         let line = |ahead: usize| requests.get(ahead).map(|request| request & !WRITTEN);
@@ -68,18 +59,7 @@ impl Shared {
                 self.l3.announce_place(line);
             }
             let (line, written) = (request & !WRITTEN, request & WRITTEN != 0);
-            let flags = if written { DIRTY } else { 0 };
-            match self.l3.find(line) {
-                Some(at) if written => self.l3.set_flags(at, DIRTY),
-                Some(at) => self.l3.warm_hit(at),
-                None => {
-                    if !written {
-                        opened.push(line);
-                    }
-                    let victim = self.l3.fill::<false>(line, flags, Level::Memory, 0, 0);
-                    opened.extend(victim.line().filter(|_| victim.dirty()));
-                }
-            }
+            leave(&mut self.l3, line, written, |line| opened.push(line));
         }
         self.dram.warm_all(&opened);
         opened.clear();
@@ -95,38 +75,10 @@ mod tests {
     use pagewalk_units::PhysAddr;
     use rand::{Rng, RngExt};
 
-    use crate::{Below, CacheSpec, DramSpec, Kind, Replacement, Report, Request, SharedSpec};
+    use crate::common::{ddr, shared};
+    use crate::{Below, Kind, Replacement, Report, Request};
 
     use super::{MOST, Shared};
-
-    fn spec(replacement: Replacement) -> SharedSpec {
-        SharedSpec {
-            l3: CacheSpec {
-                size_kb: 192,
-                ways: 12,
-                latency: 40,
-                mshrs: 16,
-                replacement,
-                prefetcher: None,
-            },
-            remote_latency: 60,
-            dram: DramSpec::Ddr {
-                data_rate_mts: 2400,
-                bus_bytes: 8,
-                channels: 2,
-                ranks: 1,
-                bank_groups: 4,
-                banks: 4,
-                row_bytes: 8192,
-                tcl_ns: 14.0,
-                trcd_ns: 14.0,
-                trp_ns: 14.0,
-                tras_ns: 32.0,
-                controller_ns: 20.0,
-                keep_open_ns: 0.0,
-            },
-        }
-    }
 
     fn draw(random: &mut impl Rng, lines: u64) -> Request {
         let kinds = [Kind::Load, Kind::Store, Kind::Walk, Kind::Prefetch];
@@ -147,7 +99,10 @@ mod tests {
             (Replacement::Lru, 200_000),
             (Replacement::Srrip, 5000),
         ] {
-            let spec = spec(replacement);
+            let mut spec = shared();
+            (spec.l3.size_kb, spec.l3.ways) = (192, 12);
+            spec.l3.replacement = replacement;
+            spec.dram = ddr(2);
             let mut later = Shared::new(&spec, 1, 1.0).expect("possible");
             assert!(later.puts_off);
             let mut at_once = later.clone();

@@ -17,6 +17,7 @@ mod dram;
 #[cfg(test)]
 mod invariants;
 mod lines;
+mod ordered;
 mod prefetch;
 mod private;
 mod sets;

@@ -1,8 +1,9 @@
 //! The lines of one cache: tags, replacement, ready times.
 
-use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown};
+use pagewalk_structures::{EPOCHS, Occupancy, RRPV_FILL, RRPV_MAX, Unknown, position};
 use pagewalk_units::{Cycle, LINE_BYTES};
 
+use crate::ordered::Ordered;
 use crate::prefetch::Prefetcher;
 use crate::sets::{Base, Sets, Way};
 use crate::stats::{CacheStats, KindCounts, is_demand};
@@ -398,10 +399,11 @@ impl Lines {
 
     /// A line of before is used, or a guess was right.
     fn used(&mut self, at: Place, pending: bool) {
-        let epoch = self.epoch;
-        let tag = self.tag_mut(at);
-        let was = *tag;
-        *tag = *tag & !(GUESSED | EPOCH) | epoch;
+        *self.tag_mut(at) = self.used_word(self.tag(at), pending);
+    }
+
+    /// The same of a tag word: as it is from then on.
+    fn used_word(&mut self, was: u64, pending: bool) -> u64 {
         self.news |= was & (PREFETCHED | WARMED) != 0;
         if was & PREFETCHED != 0 {
             self.counts.prefetches_useful += 1;
@@ -411,6 +413,7 @@ impl Lines {
             self.counts.speculative_useful += 1;
             self.counts.speculative_late += u64::from(pending);
         }
+        was & !(GUESSED | EPOCH) | self.epoch
     }
 
     /// A request does not find its line.
@@ -481,7 +484,11 @@ impl Lines {
         ready: Cycle,
     ) -> Victim {
         let takes = ready.saturating_sub(asked).min(LONG);
-        let old = self.put(line, flags, from, ready | takes << READY_BITS);
+        let old = self.put(
+            line,
+            self.word(line, flags, from),
+            ready | takes << READY_BITS,
+        );
         self.counts.fills += 1;
         let empty = old & LINE_MASK == EMPTY;
         self.counts.evictions += u64::from(!empty);
@@ -513,27 +520,35 @@ impl Lines {
 
     #[inline(never)]
     fn fill_warm(&mut self, line: u64, flags: u64, from: Level) -> Victim {
-        let warmed = if flags & PREFETCHED != 0 { WARMED } else { 0 };
-        let old = self.put(line, flags & !GUESSED | warmed, from, 0);
+        let old = self.put(line, self.warmed_word(line, flags, from), 0);
         if old & GUESSED != 0 {
             self.gone(old);
         }
         Victim(old)
     }
 
-    /// Replaces the victim of the line's set; gives its tag word.
+    /// The tag word of a line that comes in now.
     #[inline(always)]
-    fn put(&mut self, line: u64, flags: u64, from: Level, ready: u64) -> u64 {
-        let epoch = self.epoch;
+    fn word(&self, line: u64, flags: u64, from: Level) -> u64 {
+        line | flags | (from as u64) << LEVEL_SHIFT | self.epoch
+    }
+
+    /// The same while warming.
+    #[inline(always)]
+    fn warmed_word(&self, line: u64, flags: u64, from: Level) -> u64 {
+        let warmed = if flags & PREFETCHED != 0 { WARMED } else { 0 };
+        self.word(line, flags & !GUESSED | warmed, from)
+    }
+
+    /// Replaces the victim of the line's set by that of this tag word; gives its own.
+    #[inline(always)]
+    fn put(&mut self, line: u64, word: u64, ready: u64) -> u64 {
         let base = self.base(line);
         let way = self.victim(base);
         let at = Place { base, way };
         *self.ready_word(at) = ready;
         self.state.set_print(base, way, print(line));
-        std::mem::replace(
-            self.tag_mut(at),
-            line | flags | (from as u64) << LEVEL_SHIFT | epoch,
-        )
+        std::mem::replace(self.tag_mut(at), word)
     }
 
     /// The line of this tag word leaves: a guess not used until now was useless.
@@ -592,6 +607,89 @@ impl Lines {
                 way
             }
         }
+    }
+
+    /// Whether [`Lines::lay_out`] tells all that there is: under LRU.
+    pub fn can_be_laid_out(&self) -> bool {
+        self.replacement == Replacement::Lru
+    }
+
+    /// Hands its tags over to `ordered`, which stands for it until [`Lines::take_over`].
+    pub fn lay_out(&self, ordered: &mut Ordered) {
+        let ways = self.state.ways();
+        ordered.prepare(self.state.count(), ways);
+        for set in 0..self.state.count() {
+            let base = self.state.base(set);
+            let words = ordered.set_mut(set);
+            for way in 0..ways {
+                let way = self.state.way(way);
+                words[usize::from(self.state.rank(base, way))] = self.state.tag(base, way);
+            }
+        }
+    }
+
+    /// Holds what `ordered` does, all of it ready.
+    pub fn take_over(&mut self, ordered: &Ordered) {
+        for set in 0..self.state.count() {
+            let base = self.state.base(set);
+            for (rank, &word) in ordered.set(set).iter().enumerate() {
+                let way = self.state.way(rank);
+                *self.state.order(base, way) = rank as u8;
+                self.state.set_print(base, way, print(word & LINE_MASK));
+                let at = Place { base, way };
+                *self.tag_mut(at) = word;
+                *self.ready_word(at) = 0;
+            }
+        }
+    }
+
+    /// [`Lines::announce_ways`] of what stands for it.
+    #[inline(always)]
+    pub fn announce_followed(&self, ordered: &Ordered, line: u64) {
+        ordered.announce(self.set(line));
+    }
+
+    /// Whether `ordered`, which stands for it, has `line`.
+    #[inline(always)]
+    pub fn follows(&self, ordered: &Ordered, line: u64) -> bool {
+        let words = ordered.set(self.set(line));
+        position(words, |word| (word ^ line) & LINE_MASK == 0).is_some()
+    }
+
+    /// [`Lines::find`] and [`Lines::warm_hit`] of what stands for it; whether the line is there.
+    #[inline(always)]
+    pub fn follow_hit(&mut self, ordered: &mut Ordered, line: u64) -> bool {
+        let set = self.set(line);
+        let Some(word) = ordered.renew(set, |word| (word ^ line) & LINE_MASK == 0) else {
+            return false;
+        };
+        if (*word ^ self.epoch) & (GUESSED | EPOCH) != 0 {
+            *word = self.used_word(*word, false);
+        }
+        true
+    }
+
+    /// [`Lines::set_flags`] of what stands for it, if it has the line.
+    #[inline(always)]
+    pub fn follow_flags(&self, ordered: &mut Ordered, line: u64, flags: u64) {
+        let words = ordered.set_mut(self.set(line));
+        if let Some(word) = words
+            .iter_mut()
+            .find(|word| (**word ^ line) & LINE_MASK == 0)
+        {
+            *word |= flags;
+        }
+    }
+
+    /// [`Lines::fill`] of what stands for it, while warming.
+    #[inline(always)]
+    pub fn follow_fill(&mut self, ordered: &mut Ordered, line: u64, flags: u64) -> Victim {
+        let word = self.warmed_word(line, flags, Level::Memory);
+        let old = ordered.bring(self.set(line), word);
+        if old & GUESSED != 0 {
+            self.gone(old);
+        }
+        Victim(old)
     }
 
     /// All counters.

@@ -280,6 +280,13 @@ impl Sets {
         unsafe { &mut *self.at_mut(base, 0).cast::<u8>().add(self.lanes + way.0) }
     }
 
+    /// The same, to look at.
+    #[inline(always)]
+    pub fn rank(&self, base: Base, way: Way) -> u8 {
+        // SAFETY: as in `order`.
+        unsafe { *self.at(base, 0).cast::<u8>().add(self.lanes + way.0) }
+    }
+
     /// A bit for each way whose order is `order`.
     #[inline(always)]
     fn with_order(&self, base: Base, order: u8) -> u64 {

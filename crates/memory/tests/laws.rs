@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use pagewalk_memory::*;
-use pagewalk_units::{Cycle, Rng, rng};
+use pagewalk_units::{Cycle, PhysAddr, Rng, rng};
 use proptest::prelude::*;
 use rand::RngExt;
 
@@ -43,17 +43,32 @@ impl Traffic {
     }
 }
 
+impl Traffic {
+    /// What is followed of it: no engine guesses meanwhile.
+    fn followed(&mut self) -> (u64, Kind) {
+        match self.next() {
+            (at, Kind::Speculative, _) => (at, Kind::Load),
+            (at, kind, _) => (at, kind),
+        }
+    }
+}
+
 /// Runs `n` accesses with at most `window` open; every third depends on the one before.
 fn run(m: &mut Machine, n: u64, window: usize, seed: u64) -> Cycle {
+    run_from(m, n, window, seed, 0)
+}
+
+/// The same from the cycle `start` on.
+fn run_from(m: &mut Machine, n: u64, window: usize, seed: u64, start: Cycle) -> Cycle {
     let mut traffic = Traffic::new(seed);
     let mut open = std::collections::VecDeque::new();
-    let (mut retired, mut last) = (0, 0);
+    let (mut retired, mut last) = (start, start);
     for i in 0..n {
         let (at, kind, pc) = traffic.next();
         if open.len() == window {
             retired = std::cmp::max(retired, open.pop_front().expect("full"));
         }
-        let mut now = (i / 2).max(retired);
+        let mut now = (start + i / 2).max(retired);
         if i % 3 == 0 {
             now = now.max(last);
         }
@@ -310,6 +325,98 @@ fn warming_leaves_the_state_that_running_leaves() {
             assert_eq!(a, b);
             now = a.at + 1000;
         }
+    }
+}
+
+/// While lines are followed the L2's tags are kept in another form. What comes after, in time, tells
+/// that it has, and has asked for, what warming would have: lines, their order, what differs from
+/// memory, what prefetchers have learned and what guesses were worth.
+#[test]
+fn following_leaves_what_warming_the_second_level_leaves() {
+    let prefetchers = [
+        None,
+        Some(PrefetcherSpec::Streamer {
+            pages: 64,
+            degree: 2,
+            lookahead: 4,
+        }),
+        with_learning_prefetchers().l2.prefetcher,
+    ];
+    // Ways for which there is code of its own, and others; sets that are no power of two.
+    for (size_kb, ways) in [(8, 1), (12, 2), (24, 6), (32, 8), (64, 16), (80, 20)] {
+        for prefetcher in prefetchers {
+            let mut spec = private();
+            spec.l2 = cache(size_kb, ways, L2, 20);
+            spec.l2.prefetcher = prefetcher;
+            let [mut followed, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
+            for round in 0..4 {
+                for m in [&mut followed, &mut warmed] {
+                    run_from(m, 3000, 20, round, round * 10_000_000);
+                }
+                assert!(followed.cores[0].begin_following());
+                let mut traffic = Traffic::new(100 + round);
+                for _ in 0..4000 {
+                    let (at, kind) = traffic.followed();
+                    let (at, core, pc) = (PhysAddr(at), 0, 0);
+                    let request = |kind| Request { at, kind, core, pc };
+                    let (a, b) = (&mut followed, &mut warmed);
+                    if kind == Kind::Walk {
+                        a.cores[0].follow_walk(at, &mut a.shared);
+                        b.cores[0].warm(request(kind), &mut b.shared);
+                        continue;
+                    }
+                    // Some are read and then written.
+                    let kinds = [Kind::Load, kind, Kind::Store];
+                    for kind in &kinds[usize::from(at.0 % 3 != 0)..] {
+                        a.cores[0].follow(request(*kind), &mut a.shared);
+                        b.cores[0].warm_below_first(request(*kind), &mut b.shared);
+                        if at.0 % 5 != 0 {
+                            break;
+                        }
+                    }
+                }
+                followed.cores[0].end_following();
+            }
+            for m in [&mut followed, &mut warmed] {
+                run_from(m, 3000, 20, 9, 90_000_000);
+            }
+            let [followed, warmed] = [followed, warmed].map(|m| m.tree().rows);
+            let apart = followed.iter().zip(&warmed).find(|(a, b)| a != b);
+            assert_eq!(apart, None, "{size_kb} KB, {ways} ways, {prefetcher:?}");
+        }
+    }
+}
+
+/// Else requests are warmed as ever.
+#[test]
+fn what_is_not_kept_by_age_or_is_passed_by_is_not_followed_apart() {
+    let mut by_prediction = private();
+    by_prediction.l2.replacement = Replacement::Srrip;
+    let mut passed_by = private();
+    passed_by.walks_enter = Enter::L3;
+    for spec in [by_prediction, passed_by] {
+        let [mut followed, mut warmed] = [(); 2].map(|()| machine(&spec, &shared()));
+        assert!(!followed.cores[0].begin_following());
+        let mut traffic = Traffic::new(7);
+        for _ in 0..4000 {
+            let (at, kind) = traffic.followed();
+            let (at, core, pc) = (PhysAddr(at), 0, 0);
+            let request = Request { at, kind, core, pc };
+            let (a, b) = (&mut followed, &mut warmed);
+            if kind == Kind::Walk {
+                a.cores[0].follow_walk(at, &mut a.shared);
+                b.cores[0].warm(request, &mut b.shared);
+            } else {
+                a.cores[0].follow(request, &mut a.shared);
+                b.cores[0].warm_below_first(request, &mut b.shared);
+            }
+        }
+        followed.cores[0].end_following();
+        for m in [&mut followed, &mut warmed] {
+            run(m, 3000, 20, 9);
+        }
+        let [followed, warmed] = [followed, warmed].map(|m| m.tree().rows);
+        assert!(followed == warmed);
     }
 }
 

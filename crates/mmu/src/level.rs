@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use pagewalk_stats::Tree;
+use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, Cycle, PageSize, PhysAddr, VirtAddr, rng};
 
 use crate::TlbSpec;
 use crate::mapping::Mapping;
 use crate::replacement::Notices;
-use crate::tlb::{Entry, Tlb, TlbStats, key};
+use crate::tlb::{Entry, FollowedTlb, Tlb, TlbStats, key};
 
 /// A translation that comes into TLBs.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,18 @@ pub(crate) struct Arrival {
     /// Whether it was fetched for this address; else one that is on its way already
     /// was waited for.
     pub fetched: bool,
+}
+
+/// What stands for a level while it is followed: for each of its arrays.
+pub(crate) struct Followed(Vec<FollowedTlb>);
+
+impl Followed {
+    /// What the kernel has changed.
+    pub fn forget(&mut self, what: &Invalidation) {
+        for array in &mut self.0 {
+            array.forget(what);
+        }
+    }
 }
 
 /// The entry that covers an address in a level, found first: array and slot in
@@ -219,6 +232,55 @@ impl TlbLevel {
         if let Some((array, _)) = self.place[0] {
             self.arrays[array].announce_fill(key(asid, PageSize::K4, va));
         }
+    }
+
+    /// Whether [`TlbLevel::lay_out`] tells all that there is.
+    pub fn can_be_laid_out(&self) -> bool {
+        self.arrays.iter().all(Tlb::can_be_laid_out)
+    }
+
+    /// Hands its entries over to what stands for it until [`TlbLevel::take_over`], which may have done
+    /// so `before`.
+    pub fn lay_out(&self, before: Option<Followed>) -> Followed {
+        let mut followed = before.map_or_else(Vec::new, |followed| followed.0);
+        followed.resize_with(self.arrays.len(), FollowedTlb::default);
+        for (array, followed) in self.arrays.iter().zip(&mut followed) {
+            array.lay_out(followed);
+        }
+        Followed(followed)
+    }
+
+    /// Holds what `followed` does, all of it ready.
+    pub fn take_over(&mut self, followed: &Followed) {
+        for (array, followed) in self.arrays.iter_mut().zip(&followed.0) {
+            array.take_over(followed);
+        }
+    }
+
+    /// Base of the 4 KB frame of `va`, and whether it may be written, if the level has that; the entry
+    /// is used.
+    #[inline]
+    pub fn follow(&self, followed: &mut Followed, asid: Asid, va: u64) -> Option<(u64, bool)> {
+        let mut arrays = self.arrays.iter().zip(&mut followed.0);
+        arrays.find_map(|(array, followed)| array.follow(followed, asid, va))
+    }
+
+    /// Puts in the page of `va`, which is not there: base of its frame, size, whether it may be
+    /// written; or the piece of it that the level can hold.
+    #[inline]
+    pub fn follow_fill(
+        &self,
+        followed: &mut Followed,
+        asid: Asid,
+        va: u64,
+        (frame, size, writable): (u64, PageSize, bool),
+    ) {
+        let Some((array, held)) = self.place[size.index()] else {
+            return;
+        };
+        let base = frame + (va & (size.bytes() - 1) & !(held.bytes() - 1));
+        let entry = Entry::new(base, writable, 0);
+        self.arrays[array].follow_fill(&mut followed.0[array], key(asid, held, va), entry);
     }
 
     /// Lookups that waited for an entry on its way.

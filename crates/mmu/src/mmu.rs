@@ -1,6 +1,7 @@
 //! The MMU of one core: from a virtual address to a physical one, in time.
 
 mod aside;
+mod follow;
 mod forget;
 mod guess;
 mod in_memory;
@@ -20,6 +21,7 @@ use pagewalk_tables::{InMemoryTlbSpec, PomTlb, View, WalkCacheKind, WalkCacheSet
 use pagewalk_units::{Access, Asid, Cycle, GuestPhysAddr, PageSize, PhysAddr, VirtAddr};
 
 pub use self::aside::{Beside, l2_tlb_misses};
+use self::follow::Following;
 use self::in_memory::InMemory;
 pub use self::in_memory::InMemoryStats;
 use self::prefetch::Prefetching;
@@ -243,6 +245,9 @@ pub struct Mmu {
     remembered: Box<[(u64, u64)]>,
     /// Guesses what a walk will find, if there is something that does.
     speculation: Option<Box<Speculation>>,
+    /// What stands for it while it is followed, and whether it is.
+    following: Option<Box<Following>>,
+    follows: bool,
     /// Of machines with an in-memory TLB.
     in_memory: Option<Box<InMemory>>,
     /// Of machines whose programs ask an STLT.
@@ -326,6 +331,8 @@ impl Mmu {
             latest: 0,
             remembered: vec![(u64::MAX, 0); remembered].into(),
             speculation: None,
+            following: None,
+            follows: false,
             in_memory: None,
             stlt: None,
             prefetching: (spec.prefetcher.as_ref().filter(|_| !spec.perfect))

@@ -2,6 +2,7 @@
 
 mod free_intervals;
 mod occupancy;
+mod order;
 mod recency;
 mod ring;
 mod rrip;
@@ -13,6 +14,7 @@ mod unknown;
 
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, Slot};
+pub use order::{enter, lead, position};
 pub use recency::Recency;
 pub use ring::Ring;
 pub use rrip::{RRPV_FILL, RRPV_MAX};

@@ -79,6 +79,11 @@ impl<V: Copy + Default> SetAssoc<V> {
         }
     }
 
+    /// How many entries there can be.
+    pub fn entries(&self) -> usize {
+        self.slots.len()
+    }
+
     #[inline(always)]
     fn set(&self, index: u64) -> usize {
         match self.mask {

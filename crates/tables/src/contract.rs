@@ -330,6 +330,52 @@ pub enum Next<Out> {
     Fault,
 }
 
+/// Most levels of a table that is a tree.
+pub const MOST_LEVELS: usize = 5;
+
+/// The entries of a tree from the root to the one that names the frame.
+#[derive(Clone, Debug, Default)]
+pub struct Path<Out> {
+    at: ArrayVec<Out, MOST_LEVELS>,
+    root: usize,
+}
+
+impl<Out: Copy> Path<Out> {
+    /// Of nothing.
+    pub fn new() -> Self {
+        Path {
+            at: ArrayVec::new(),
+            root: 0,
+        }
+    }
+    /// Begins at the root of a tree of so many levels.
+    #[inline(always)]
+    pub fn begin(&mut self, levels: u8) {
+        self.at.clear();
+        self.root = usize::from(levels);
+    }
+    /// The entry of the next level.
+    #[inline(always)]
+    pub fn go_on(&mut self, at: Out) {
+        self.at.push(at);
+    }
+    /// Level of the root; 1: its entries are of 4 KB pages.
+    #[inline(always)]
+    pub fn root_level(&self) -> usize {
+        self.root
+    }
+    /// Level of the entry that names the frame.
+    #[inline(always)]
+    pub fn leaf_level(&self) -> usize {
+        self.root + 1 - self.at.len()
+    }
+    /// The entry of `level`.
+    #[inline(always)]
+    pub fn at(&self, level: usize) -> Out {
+        self.at[self.root - level]
+    }
+}
+
 /// The hardware's face: shared, resumable, without a clock.
 pub trait Walk<In: Addr, Out: Addr> {
     /// What to read next for `va`, given what has been read. A walk cache
@@ -337,6 +383,14 @@ pub trait Walk<In: Addr, Out: Addr> {
     fn next(&self, va: In, state: &mut WalkState, caches: &mut WalkCaches<'_>) -> Next<Out>;
     /// The answer at once, for oracles, perfect parts and tests.
     fn translate(&self, va: In) -> Option<Translation<Out>>;
+    /// Whether it is a tree, of which [`Walk::path`] tells what a walk reads.
+    fn is_tree(&self) -> bool {
+        false
+    }
+    /// The answer at once, of a tree, and what a walk without walk caches reads for it, into `path`.
+    fn path(&self, _va: In, _path: &mut Path<Out>) -> Option<Translation<Out>> {
+        None
+    }
     /// Tells the host, not the simulated machine, that `va` will be translated soon: what
     /// that reads can be fetched meanwhile. Whether [`Walk::translate`] is then little work.
     fn announce(&self, _va: In) -> bool {

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{
-    Flags, FrameSource, MapError, MapWork, Next, PageTable, Purpose, Translation, Walk, WalkState,
-    Want,
+    Flags, FrameSource, MapError, MapWork, Next, PageTable, Path, Purpose, Translation, Walk,
+    WalkState, Want,
 };
 use crate::owner::Owner;
 use crate::pte;
@@ -245,6 +245,29 @@ impl<In: Addr, Out: Addr> Radix<In, Out> {
         }
     }
 
+    /// The translation of `va`; tells `read` of each entry on the way.
+    #[inline(always)]
+    fn descend(&self, va: u64, mut read: impl FnMut(Out)) -> Option<Translation<Out>> {
+        if self.extend(va) != va {
+            return None;
+        }
+        let mut node = self.root?;
+        let mut level = self.levels;
+        loop {
+            let index = Self::index(va, level);
+            let e = self.entry(node, level, index);
+            read(Out::new(node.base() + 8 * index as u64));
+            if e == 0 {
+                return None;
+            }
+            if level == 1 || e & pte::HUGE != 0 {
+                return Some(self.translation(node, level, index, e));
+            }
+            node = self.child(node, index);
+            level -= 1;
+        }
+    }
+
     /// The node, level and index of the leaf entry of exactly `page`.
     fn locate(&self, page: Page<In>) -> Option<(NodeRef, u8, usize)> {
         let va = page.base.raw();
@@ -379,24 +402,16 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Radix<In, Out> {
     }
 
     fn translate(&self, va: In) -> Option<Translation<Out>> {
-        let va = va.raw();
-        if self.extend(va) != va {
-            return None;
-        }
-        let mut node = self.root?;
-        let mut level = self.levels;
-        loop {
-            let index = Self::index(va, level);
-            let e = self.entry(node, level, index);
-            if e == 0 {
-                return None;
-            }
-            if level == 1 || e & pte::HUGE != 0 {
-                return Some(self.translation(node, level, index, e));
-            }
-            node = self.child(node, index);
-            level -= 1;
-        }
+        self.descend(va.raw(), |_| {})
+    }
+
+    fn is_tree(&self) -> bool {
+        true
+    }
+
+    fn path(&self, va: In, path: &mut Path<Out>) -> Option<Translation<Out>> {
+        path.begin(self.levels);
+        self.descend(va.raw(), |at| path.go_on(at))
     }
 
     fn announce(&self, va: In) -> bool {

@@ -74,6 +74,11 @@ impl WalkCacheSet {
         }
     }
 
+    /// Entries of each array.
+    pub fn entries(&self) -> usize {
+        self.arrays.first().map_or(0, SetAssoc::entries)
+    }
+
     /// The same with the caches and latencies that walks of cuckoo tables need.
     #[must_use]
     pub fn with_cuckoo(mut self, spec: &CuckooWalkSpec) -> Self {

@@ -5,6 +5,7 @@ use pagewalk_memory::{Below, Kind as Ask, Request};
 use pagewalk_mmu::Fault;
 use pagewalk_stream::{Kind, Op, flags};
 use pagewalk_structures::Unknown;
+use pagewalk_tables::View;
 use pagewalk_units::{Access, LINE_BYTES, LINE_SHIFT, PhysAddr, VirtAddr};
 
 use super::access::bytes;
@@ -160,6 +161,20 @@ impl Core {
         self.rob.empty_until(self.next);
     }
 
+    /// From here on there are no calls but those of [`Core::warm_lines`], up to [`Core::end_following`]; `alone`: of
+    /// the only core that there is.
+    pub fn begin_following(&mut self, view: &View<'_>, alone: bool) {
+        if alone && self.mmu.begin_following(view) {
+            self.private.begin_following();
+        }
+    }
+
+    /// Up to here.
+    pub fn end_following(&mut self) {
+        self.mmu.end_following();
+        self.private.end_following();
+    }
+
     /// TLBs, the L2 and what lies below as `accesses[at..]` leave them, which come from nowhere in
     /// particular of the program and were not used a moment before: the first level of caches lacks
     /// them, and does not get them, since it forgets them before it matters. Up to which of them, and
@@ -198,10 +213,11 @@ impl Core {
         // The host's own misses are what costs, so it is told of all of a step before the first is
         // needed: of page tables, of sets, of tags.
         let mut page = last.page;
-        for &(va, _) in together {
-            if va >> PAGE_SHIFT != page {
-                page = va >> PAGE_SHIFT;
-                self.mmu.announce(outside.asid, VirtAddr(va), outside.view);
+        for &access in together {
+            if access.0 >> PAGE_SHIFT != page {
+                page = access.0 >> PAGE_SHIFT;
+                self.mmu
+                    .announce_followed(outside.asid, access, outside.view);
             }
         }
         let below_now = !outside.below.warms_later();
@@ -209,7 +225,9 @@ impl Core {
         let mut fault = None;
         for &(va, access) in together {
             if !last.allows(va, access) {
-                match self.warm_translation(va, access, outside) {
+                let asid = outside.asid;
+                let lent = outside.lend(&mut self.private);
+                match self.mmu.follow(asid, VirtAddr(va), access, lent) {
                     Ok(at) => *last = LastPage::of(va, access, at),
                     Err(f) => {
                         fault = Some(f);
@@ -236,7 +254,7 @@ impl Core {
         }
         let done = requests.len();
         for request in requests {
-            self.private.warm_below_first(request, outside.below);
+            self.private.follow(request, outside.below);
         }
         (done, fault)
     }

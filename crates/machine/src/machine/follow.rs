@@ -3,7 +3,7 @@
 
 use pagewalk_cpu::{Outside, TOGETHER};
 use pagewalk_mmu::Fault;
-use pagewalk_stream::{End, Kind, ProcessId, ThreadId};
+use pagewalk_stream::{End, Kind, Lines, ProcessId, ThreadId};
 use pagewalk_units::Access;
 
 use super::{Machine, Outcome};
@@ -91,6 +91,26 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Lines are followed from here on.
+    pub(super) fn begin_following(&mut self) {
+        self.lines.iter_mut().for_each(Lines::forget);
+        let alone = self.cores.len() == 1;
+        let Some(process) = self.processes.values().next() else {
+            return;
+        };
+        let view = self.os.view(process.pid);
+        for core in &mut self.cores {
+            core.begin_following(&view, alone);
+        }
+    }
+
+    /// Up to here.
+    pub(super) fn end_following(&mut self) {
+        for core in &mut self.cores {
+            core.end_following();
+        }
     }
 
     /// The clock of `core` runs on at the rate of the last sample.

@@ -1,7 +1,5 @@
 //! From phase to phase: what is measured, and how a run ends.
 
-use pagewalk_stream::Lines;
-
 use super::{Machine, Outcome};
 use crate::measure::slowest;
 use crate::plan::{Needs, Phase};
@@ -19,7 +17,7 @@ impl Machine {
         match self.plan.phase {
             Phase::SampleSkip => self.pass_over(false),
             Phase::SampleRate => self.rated = Some((self.times(), self.executed.instructions)),
-            Phase::SampleFollow => self.lines.iter_mut().for_each(Lines::forget),
+            Phase::SampleFollow => self.begin_following(),
             _ => {}
         }
         if self.plan.phase.measures() {
@@ -46,6 +44,7 @@ impl Machine {
 
     pub(super) fn leave_phase(&mut self) {
         if self.plan.phase == Phase::SampleFollow {
+            self.end_following();
             self.pass_over(true);
         }
         let mut cpi = None;

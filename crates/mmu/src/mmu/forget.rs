@@ -54,6 +54,7 @@ impl Mmu {
         self.settle(1);
         self.filter = [NO_PAGE; 2];
         self.remembered.fill((u64::MAX, 0));
+        self.forget_followed(what);
         if let Some(speculation) = &mut self.speculation {
             speculation.invalidate(what);
         }

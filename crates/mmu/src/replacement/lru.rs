@@ -112,7 +112,6 @@ impl Ranks {
     }
 
     /// The rank of `way`.
-    #[cfg(test)]
     pub fn of(&self, way: usize) -> u8 {
         self.0[way]
     }

@@ -1,0 +1,241 @@
+//! Following: what a program's pages leave in the last level of TLBs, without anything else.
+//!
+//! The first level is stood for by a few pages that were used last, and the walk caches by the
+//! upper entries that were; both forget what they hold before it matters. The second level is kept
+//! in the order of use.
+
+use pagewalk_memory::Below;
+use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
+use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
+
+use super::{Fault, Lent, Lookup, Mmu, side};
+use crate::level::{Followed, TlbLevel};
+use crate::tlb::key;
+
+/// Pages of the first level that are remembered on each side, direct-mapped; a power of two.
+const FIRST: usize = 64;
+/// No page has this key.
+const NONE: u64 = u64::MAX;
+
+/// A page of 4 KB and where it lies.
+#[derive(Clone, Copy)]
+struct Near {
+    page: u64,
+    /// Bit 0: it may be written.
+    frame: u64,
+}
+
+/// What stands for the MMU while it is followed.
+pub(super) struct Following {
+    /// Data, instructions.
+    first: [[Near; FIRST]; 2],
+    second: [Option<Followed>; 2],
+    /// For each level of the table above the leaves, which parts of the address space were walked
+    /// through last, direct-mapped.
+    upper: [Vec<u64>; MOST_LEVELS],
+    /// Buffer.
+    path: Path<PhysAddr>,
+}
+
+impl Following {
+    fn forget(&mut self) {
+        let none = Near {
+            page: NONE,
+            frame: 0,
+        };
+        self.first = [[none; FIRST]; 2];
+        for level in &mut self.upper {
+            level.fill(NONE);
+        }
+    }
+}
+
+impl Mmu {
+    /// From here on all translations are those of [`Mmu::follow`]. Whether that is told apart: where
+    /// not, they are warmed as ever.
+    pub fn begin_following(&mut self, view: &View<'_>) -> bool {
+        for s in 0..2 {
+            self.settle(s);
+            self.filter[s] = super::NO_PAGE;
+        }
+        let plain = self.speculation.is_none()
+            && self.in_memory.is_none()
+            && self.stlt.is_none()
+            && self.prefetching.is_none()
+            && self.uses == WalkCacheKind::Levels
+            && matches!(view, View::Native(table) if table.is_tree());
+        self.follows = plain
+            && !self.perfect
+            && self.l2[0].is_some()
+            && self
+                .l2
+                .iter()
+                .flatten()
+                .all(|level| level.can_be_laid_out());
+        if self.follows {
+            let entries = self.kept.pwc.entries().next_power_of_two();
+            let following = self.following.get_or_insert_with(|| {
+                let none = Near {
+                    page: NONE,
+                    frame: 0,
+                };
+                Box::new(Following {
+                    first: [[none; FIRST]; 2],
+                    second: [None, None],
+                    upper: std::array::from_fn(|_| vec![NONE; entries]),
+                    path: Path::new(),
+                })
+            });
+            following.forget();
+            for (followed, level) in following.second.iter_mut().zip(&self.l2) {
+                *followed = level.as_ref().map(|level| level.lay_out(followed.take()));
+            }
+        }
+        self.follows || plain && self.perfect
+    }
+
+    /// Up to here.
+    pub fn end_following(&mut self) {
+        if !std::mem::take(&mut self.follows) {
+            return;
+        }
+        let following = self.following.as_mut().expect("begun");
+        for (followed, level) in following.second.iter_mut().zip(&mut self.l2) {
+            if let (Some(followed), Some(level)) = (followed, level) {
+                level.take_over(followed);
+            }
+        }
+    }
+
+    /// What the kernel has changed is forgotten by what stands for the TLBs, too.
+    pub(super) fn forget_followed(&mut self, what: &Invalidation) {
+        if let Some(following) = self.following.as_mut().filter(|_| self.follows) {
+            following.forget();
+            for followed in following.second.iter_mut().flatten() {
+                followed.forget(what);
+            }
+        }
+    }
+
+    /// Tells the host of what [`Mmu::follow`] will need at `va`.
+    #[inline]
+    pub fn announce_followed(&self, asid: Asid, (va, access): (u64, Access), view: &View<'_>) {
+        if !self.follows {
+            self.announce(asid, VirtAddr(va), view);
+            return;
+        }
+        let following = self.following.as_ref().expect("begun");
+        let page = key(asid, PageSize::K4, va);
+        if following.first[side(access)][page as usize % FIRST].page != page {
+            view.announce(VirtAddr(va));
+        }
+    }
+
+    /// Where `va` lies, as [`Mmu::warm`] says it.
+    #[inline]
+    pub fn follow<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        lent: Lent<'_, B>,
+    ) -> Result<PhysAddr, Fault> {
+        if !self.follows {
+            return self.warm(asid, va, access, lent);
+        }
+        let s = side(access);
+        let page = key(asid, PageSize::K4, va.0);
+        let following = self.following.as_mut().expect("begun");
+        let near = &mut following.first[s][page as usize % FIRST];
+        let write = access == Access::Write;
+        if near.page == page && (!write || near.frame & 1 != 0) {
+            return Ok(PhysAddr(near.frame & !1 | va.0 & 0xfff));
+        }
+        self.follow_page(asid, va, access, lent)
+    }
+
+    #[inline(never)]
+    fn follow_page<B: Below>(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        access: Access,
+        mut lent: Lent<'_, B>,
+    ) -> Result<PhysAddr, Fault> {
+        let s = side(access);
+        let second = self.second(s);
+        let level: &TlbLevel = self.l2[second].as_deref().expect("as begun");
+        let following = self.following.as_mut().expect("begun");
+        let followed = following.second[second].as_mut().expect("as begun");
+        let (frame, writable) = match level.follow(followed, asid, va.0) {
+            Some(found) => found,
+            None => {
+                let View::Native(table) = lent.view else {
+                    unreachable!("no host's tables are used, as begun")
+                };
+                let Some(found) = table.path(va, &mut following.path) else {
+                    return Err(self.refuse_followed(asid, va, access));
+                };
+                read(&mut following.upper, &following.path, asid, va, &mut lent);
+                let writable = found.flags.contains(pagewalk_tables::Flags::WRITABLE);
+                let base = found.frame.base.0;
+                level.follow_fill(followed, asid, va.0, (base, found.size, writable));
+                let within = va.0 & (found.size.bytes() - 1) & !0xfff;
+                (base + within, writable)
+            }
+        };
+        if access == Access::Write && !writable {
+            return Err(self.refuse_followed(asid, va, access));
+        }
+        let page = key(asid, PageSize::K4, va.0);
+        following.first[s][page as usize % FIRST] = Near {
+            page,
+            frame: frame | u64::from(writable),
+        };
+        Ok(PhysAddr(frame | va.0 & 0xfff))
+    }
+
+    #[cold]
+    fn refuse_followed(&mut self, asid: Asid, va: VirtAddr, access: Access) -> Fault {
+        let page = va.page(PageSize::K4);
+        self.forget_followed(&Invalidation::Page { asid, page });
+        let now = self.latest;
+        let lookup = Lookup {
+            asid,
+            va,
+            access,
+            pc: 0,
+            now,
+        };
+        self.refuse(&lookup, now)
+    }
+}
+
+/// Reads the entries of `path` that the upper ones of `va`, walked through lately, do not spare.
+#[inline]
+fn read<B: Below>(
+    upper: &mut [Vec<u64>; MOST_LEVELS],
+    path: &Path<PhysAddr>,
+    asid: Asid,
+    va: VirtAddr,
+    lent: &mut Lent<'_, B>,
+) {
+    // Of which levels entries have to be read: up to that whose node is known.
+    let leaf = path.leaf_level();
+    let mut top = leaf;
+    while top < path.root_level() {
+        // The node of level `top` is found by an entry of the level above.
+        let part = va.0 >> (12 + 9 * top);
+        let known = &mut upper[top - 1];
+        let tag = part << 16 | u64::from(asid.0);
+        let slots = known.len();
+        let slot = &mut known[part as usize & (slots - 1)];
+        if std::mem::replace(slot, tag) == tag {
+            break;
+        }
+        top += 1;
+    }
+    for level in (leaf..=top).rev() {
+        lent.private.follow_walk(path.at(level), lent.below);
+    }
+}

@@ -1,0 +1,80 @@
+//! Ways of a set in the order of use, the last used one first.
+
+/// The first of `words` for which `is_it` holds.
+#[inline(always)]
+pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
+    // Of so many at once the host asks without a branch for each.
+    fn among<const N: usize>(words: &[u64; N], is_it: impl Fn(u64) -> bool) -> Option<usize> {
+        let mut found = 0u32;
+        for (way, &word) in words.iter().enumerate() {
+            found |= u32::from(is_it(word)) << way;
+        }
+        (found != 0).then(|| found.trailing_zeros() as usize)
+    }
+    if let Ok(words) = <&[u64; 8]>::try_from(words) {
+        return among(words, is_it);
+    }
+    if let Ok(words) = <&[u64; 16]>::try_from(words) {
+        return among(words, is_it);
+    }
+    words.iter().position(|&word| is_it(word))
+}
+
+/// The word in `way` becomes the first.
+#[inline(always)]
+pub fn lead(words: &mut [u64], way: usize) {
+    let words = &mut words[..=way];
+    let word = words[way];
+    for at in (1..words.len()).rev() {
+        words[at] = words[at - 1];
+    }
+    words[0] = word;
+}
+
+/// `word` becomes the first; gives the last, which goes.
+#[inline(always)]
+pub fn enter(words: &mut [u64], word: u64) -> u64 {
+    fn among<const N: usize>(words: &mut [u64; N], word: u64) -> u64 {
+        let before = *words;
+        words[1..].copy_from_slice(&before[..N - 1]);
+        words[0] = word;
+        before[N - 1]
+    }
+    if let Ok(words) = <&mut [u64; 8]>::try_from(&mut *words) {
+        return among(words, word);
+    }
+    if let Ok(words) = <&mut [u64; 16]>::try_from(&mut *words) {
+        return among(words, word);
+    }
+    let last = words.len() - 1;
+    let old = std::mem::replace(&mut words[last], word);
+    lead(words, last);
+    old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{enter, lead, position};
+
+    #[test]
+    fn sets_of_any_width_are_kept_in_the_order_of_use() {
+        for ways in [1, 2, 7, 8, 12, 16, 20] {
+            let mut words: Vec<u64> = (0..ways as u64).collect();
+            let mut model = words.clone();
+            for n in 0..1000u64 {
+                let word = n * n % (ways as u64 + 5);
+                let found = position(&words, |w| w == word);
+                assert_eq!(found, model.iter().position(|&w| w == word));
+                match found {
+                    Some(way) => {
+                        lead(&mut words, way);
+                        model.remove(way);
+                    }
+                    None => assert_eq!(Some(enter(&mut words, word)), model.pop()),
+                }
+                model.insert(0, word);
+                assert_eq!(words, model);
+            }
+        }
+    }
+}

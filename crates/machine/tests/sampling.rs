@@ -90,6 +90,37 @@ fn lines_that_are_followed_warm_what_everything_would() {
     }
 }
 
+/// A lone core keeps what is followed in the order of use, and several are warmed as ever; with one
+/// thread there is no other difference.
+#[test]
+fn what_is_followed_in_the_order_of_use_leaves_what_warming_leaves() {
+    let sample =
+        json!({"length": 5000, "period": 40_000, "warming": {"followed": null, "warmed": 3000}});
+    for (design, workload) in [
+        ("radix", "gups 64MB"),
+        ("thp", "gups 64MB"),
+        ("radix", "kv-hash keys=100000"),
+        ("radix5", "bfs scale=16"),
+        ("thp", "xsbench 64MB"),
+    ] {
+        let at = |cores: u32| {
+            let mut spec = sampled(design, workload, 2_000_000, &sample);
+            spec.set.push(format!("cores={cores}"));
+            run(&spec)
+        };
+        let (lone, two) = (at(1), at(2));
+        for (name, within) in [
+            ("ipc", 0.001),
+            ("l2_tlb_mpki", 0.005),
+            ("dram_reads", 0.002),
+        ] {
+            let [a, b] = [&lone, &two].map(|result| number(result, 0, name));
+            let apart = (a - b).abs();
+            assert!(apart <= within * b + 1e-3, "{workload} {name}: {a} {b}");
+        }
+    }
+}
+
 #[test]
 fn samples_are_taken_until_the_numbers_are_sure_enough() {
     let mut spec = spec(

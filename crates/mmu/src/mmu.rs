@@ -607,4 +607,9 @@ fn report_caches(uses: WalkCacheKind, pwc: &WalkCacheSet, path: &str, tree: &mut
 }
 
 #[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
 mod filter_test;
+#[cfg(test)]
+mod follow_test;

@@ -1,13 +1,16 @@
 //! One TLB array: any number of sets, replaced by any policy.
 
-use pagewalk_structures::{EPOCHS, Unknown, enter, equal_bytes, lead, position, prefetch};
-use pagewalk_tables::Invalidation;
+mod followed;
+
+use pagewalk_structures::{EPOCHS, Unknown, equal_bytes, prefetch};
 use pagewalk_units::{Asid, Cycle, PageSize, Rng};
 
 use crate::mapping::Mapping;
 use crate::replacement::lru::{RANKED, Ranks};
 use crate::replacement::{Notices, Policy, Replacement};
 use crate::{TlbReplacement, TlbSpec};
+
+pub(crate) use self::followed::FollowedTlb;
 
 pagewalk_stats::counters! {
     /// What one TLB array counted.
@@ -430,140 +433,6 @@ impl Tlb {
             if k != EMPTY && k >> 48 == u64::from(asid.0) {
                 self.clear(slot);
             }
-        }
-    }
-}
-
-/// What stands for an array under LRU while it is followed: its ways in the order of use, the last
-/// used one of each set first.
-#[derive(Default)]
-pub(crate) struct FollowedTlb {
-    keys: Vec<u64>,
-    /// Of each the frame as in an [`Entry`], and above [`FRAME_BITS`] when it was last used.
-    frames: Vec<u64>,
-    /// As of the array.
-    held: [u32; 3],
-    /// Ways in use.
-    used: usize,
-}
-
-/// Bits of a frame's address, and of whether it may be written.
-const FRAME_BITS: u32 = 56;
-
-impl FollowedTlb {
-    /// What the kernel has changed: the ways are free.
-    pub fn forget(&mut self, what: &Invalidation) {
-        let (asid, first, last) = what.span();
-        for key in &mut self.keys {
-            if *key == EMPTY || *key >> 48 != u64::from(asid.0) {
-                continue;
-            }
-            let size = size_of_key(*key);
-            let shift = PageSize::ALL[size].shift();
-            let base = (*key & ((1 << NUMBER_BITS) - 1)) << shift;
-            if base <= last.0 && first.0 <= base + ((1 << shift) - 1) {
-                self.held[size] -= 1;
-                self.used -= 1;
-                *key = EMPTY;
-            }
-        }
-    }
-}
-
-impl Tlb {
-    /// Whether [`Tlb::lay_out`] tells all that there is: its order of use is in ranks.
-    pub fn can_be_laid_out(&self) -> bool {
-        self.ranked
-    }
-
-    /// Hands its entries over to `followed`, which stands for it until [`Tlb::take_over`].
-    pub fn lay_out(&self, followed: &mut FollowedTlb) {
-        followed.keys.resize(self.slots.len(), EMPTY);
-        followed.frames.resize(self.slots.len(), 0);
-        followed.held = self.held;
-        followed.used = self.held.iter().map(|&held| held as usize).sum();
-        for slot in &self.slots {
-            let set = slot.set as usize;
-            let rank = self.heads[set].ranks.of(usize::from(slot.way));
-            let at = set * self.ways + usize::from(rank);
-            followed.keys[at] = slot.key;
-            followed.frames[at] = slot.entry.frame | u64::from(slot.epoch) << FRAME_BITS;
-        }
-    }
-
-    /// Holds what `followed` does, all of it ready.
-    pub fn take_over(&mut self, followed: &FollowedTlb) {
-        self.held = followed.held;
-        let mut from = 0;
-        for head in &mut self.heads {
-            head.ranks = Ranks::new(self.ways);
-            let ranks = from..from + self.ways;
-            // Free ways are last.
-            let used = ranks.clone().filter(|&at| followed.keys[at] != EMPTY);
-            let free = ranks.filter(|&at| followed.keys[at] == EMPTY);
-            for (way, at) in used.chain(free).enumerate() {
-                let (key, frame) = (followed.keys[at], followed.frames[at]);
-                let slot = &mut self.slots[from + way];
-                slot.key = key;
-                slot.entry.frame = frame & ((1 << FRAME_BITS) - 1);
-                slot.entry.ready = 0;
-                slot.epoch = (frame >> FRAME_BITS) as u16;
-                head.prints[way] = print(key);
-            }
-            from += self.ways;
-        }
-    }
-
-    /// Base of the 4 KB frame of `va`, and whether it may be written, if `followed` has that, which
-    /// stands for the array; the entry is used.
-    #[inline(always)]
-    pub fn follow(&self, followed: &mut FollowedTlb, asid: Asid, va: u64) -> Option<(u64, bool)> {
-        for size in PageSize::ALL {
-            if followed.held[size.index()] == 0 {
-                continue;
-            }
-            let key = key(asid, size, va);
-            let set = self.set(key) * self.ways;
-            let keys = &mut followed.keys[set..set + self.ways];
-            let Some(way) = position(keys, |k| k == key) else {
-                continue;
-            };
-            lead(keys, way);
-            let frames = &mut followed.frames[set..set + self.ways];
-            lead(frames, way);
-            let frame = frames[0] & ((1 << FRAME_BITS) - 1);
-            frames[0] = frame | u64::from(self.epoch) << FRAME_BITS;
-            let within = va & (size.bytes() - 1) & !0xfff;
-            return Some(((frame & !1) + within, frame & 1 != 0));
-        }
-        None
-    }
-
-    /// Puts `new`, which is not there, into `followed`.
-    #[inline(always)]
-    pub fn follow_fill(&self, followed: &mut FollowedTlb, new: u64, entry: Entry) {
-        let set = self.set(new) * self.ways;
-        let keys = &mut followed.keys[set..set + self.ways];
-        let frames = &mut followed.frames[set..set + self.ways];
-        let frame = entry.frame | u64::from(self.epoch) << FRAME_BITS;
-        followed.held[size_of_key(new)] += 1;
-        if followed.used == self.slots.len() {
-            let old = enter(keys, new);
-            enter(frames, frame);
-            followed.held[size_of_key(old)] -= 1;
-            return;
-        }
-        // A free way goes first, wherever it is.
-        let free = keys.iter().rposition(|&k| k == EMPTY);
-        let last = free.unwrap_or(self.ways - 1);
-        let old = std::mem::replace(&mut keys[last], new);
-        lead(keys, last);
-        frames[last] = frame;
-        lead(frames, last);
-        if old == EMPTY {
-            followed.used += 1;
-        } else {
-            followed.held[size_of_key(old)] -= 1;
         }
     }
 }

@@ -4,6 +4,7 @@
 #[inline(always)]
 pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
     // Of so many at once the host asks without a branch for each.
+    #[inline(always)]
     fn among<const N: usize>(words: &[u64; N], is_it: impl Fn(u64) -> bool) -> Option<usize> {
         let mut found = 0u32;
         for (way, &word) in words.iter().enumerate() {
@@ -17,7 +18,12 @@ pub fn position(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
     if let Ok(words) = <&[u64; 16]>::try_from(words) {
         return among(words, is_it);
     }
-    words.iter().position(|&word| is_it(word))
+    // Apart, so that there is little of it wherever it is inlined.
+    #[inline(never)]
+    fn any(words: &[u64], is_it: impl Fn(u64) -> bool) -> Option<usize> {
+        words.iter().position(|&word| is_it(word))
+    }
+    any(words, is_it)
 }
 
 /// The word in `way` becomes the first.
@@ -34,6 +40,7 @@ pub fn lead(words: &mut [u64], way: usize) {
 /// `word` becomes the first; gives the last, which goes.
 #[inline(always)]
 pub fn enter(words: &mut [u64], word: u64) -> u64 {
+    #[inline(always)]
     fn among<const N: usize>(words: &mut [u64; N], word: u64) -> u64 {
         let before = *words;
         words[1..].copy_from_slice(&before[..N - 1]);
@@ -46,10 +53,14 @@ pub fn enter(words: &mut [u64], word: u64) -> u64 {
     if let Ok(words) = <&mut [u64; 16]>::try_from(&mut *words) {
         return among(words, word);
     }
-    let last = words.len() - 1;
-    let old = std::mem::replace(&mut words[last], word);
-    lead(words, last);
-    old
+    #[inline(never)]
+    fn any(words: &mut [u64], word: u64) -> u64 {
+        let last = words.len() - 1;
+        let old = std::mem::replace(&mut words[last], word);
+        lead(words, last);
+        old
+    }
+    any(words, word)
 }
 
 #[cfg(test)]

@@ -330,7 +330,7 @@ pub enum Next<Out> {
     Fault,
 }
 
-/// Most levels of a table that is a tree.
+/// Most levels of a table that is a tree (5-level paging, LA57).
 pub const MOST_LEVELS: usize = 5;
 
 /// The entries of a tree from the root to the one that names the frame.

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{
-    Flags, FrameSource, MapError, MapWork, Next, PageTable, Path, Purpose, Translation, Walk,
-    WalkState, Want,
+    Flags, FrameSource, MOST_LEVELS, MapError, MapWork, Next, PageTable, Path, Purpose,
+    Translation, Walk, WalkState, Want,
 };
 use crate::owner::Owner;
 use crate::pte;
@@ -46,8 +46,6 @@ impl TableSpec for RadixSpec {
 
 const ENTRIES: usize = 512;
 const NODE_BYTES: u64 = 4096;
-/// Most levels there are (5-level paging, LA57).
-const MAX_LEVELS: usize = 5;
 
 /// Where a node is, for the simulated machine and for us: frame number above,
 /// place in its slab below. It is what a walk cache holds, so that a hit needs
@@ -466,7 +464,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
         }
 
         // All frames first, so that a refusal leaves nothing behind.
-        let mut fresh = ArrayVec::<(u8, Frame<Out>), MAX_LEVELS>::new();
+        let mut fresh = ArrayVec::<(u8, Frame<Out>), MOST_LEVELS>::new();
         for level in (leaf_level..=missing).rev() {
             let reach = 1u64 << Self::shift(level + 1);
             let want = Want {
@@ -527,7 +525,7 @@ impl<In: Addr, Out: Addr> PageTable<In, Out> for Radix<In, Out> {
         let mut work = MapWork::default();
 
         // Upwards as long as a node has lost its last entry.
-        let mut path = ArrayVec::<NodeRef, MAX_LEVELS>::new();
+        let mut path = ArrayVec::<NodeRef, MOST_LEVELS>::new();
         path.push(self.root?);
         for l in (level + 1..=self.levels).rev() {
             let above = path[path.len() - 1];

@@ -161,8 +161,8 @@ impl Core {
         self.rob.empty_until(self.next);
     }
 
-    /// From here on there are no calls but those of [`Core::warm_lines`], up to [`Core::end_following`]; `alone`: of
-    /// the only core that there is.
+    /// From here on there are no calls but those of [`Core::warm_lines`], up to
+    /// [`Core::end_following`]. `alone`: it is the only core, and nothing else asks its caches.
     pub fn begin_following(&mut self, view: &View<'_>, alone: bool) {
         if alone && self.mmu.begin_following(view) {
             self.private.begin_following();

@@ -96,7 +96,8 @@ impl Machine {
     /// Lines are followed from here on.
     pub(super) fn begin_following(&mut self) {
         self.lines.iter_mut().for_each(Lines::forget);
-        let alone = self.cores.len() == 1;
+        // An answer to what the program asks is warmed as ever.
+        let alone = self.cores.len() == 1 && !self.os.answers();
         let Some(process) = self.processes.values().next() else {
             return;
         };

@@ -1,10 +1,7 @@
 //! The same-page filter and the hints leave statistics, replacement and times
 //! as they are without them.
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
-use common::{Flat, Memory, array, caches, mmu};
+use super::common::{Flat, Memory, array, caches, mmu};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, PageSize, VirtAddr, rng};

@@ -5,7 +5,8 @@
 //! in the order of use.
 
 use pagewalk_memory::Below;
-use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
+use pagewalk_structures::{enter, lead, position};
+use pagewalk_tables::{Flags, Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{Fault, Lent, Lookup, Mmu, side};
@@ -25,34 +26,83 @@ struct Near {
     frame: u64,
 }
 
+const NOTHING: Near = Near {
+    page: NONE,
+    frame: 0,
+};
+
+/// Ways of a set of [`Upper`] at most.
+const WAYS: usize = 8;
+
+/// Which parts of the address space were walked through last, in sets.
+struct Upper {
+    parts: Vec<u64>,
+    ways: usize,
+    /// Sets, a power of two, less one.
+    mask: usize,
+}
+
+impl Upper {
+    /// As many as a walk cache of `entries` holds, or somewhat fewer.
+    fn new(entries: usize) -> Self {
+        let ways = WAYS.min(entries.max(1));
+        let sets = (entries / ways).checked_ilog2().map_or(0, |log| 1 << log);
+        Upper {
+            parts: vec![NONE; sets * ways],
+            ways,
+            mask: sets.max(1) - 1,
+        }
+    }
+
+    /// Whether `part` of an address space is one of them; it is from now on.
+    #[inline(always)]
+    fn knows(&mut self, part: u64, asid: Asid) -> bool {
+        if self.parts.is_empty() {
+            return false;
+        }
+        let hash = part.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let set = (hash as usize & self.mask) * self.ways;
+        let parts = &mut self.parts[set..set + self.ways];
+        let part = part << 16 | u64::from(asid.0);
+        match position(parts, |known| known == part) {
+            Some(way) => {
+                lead(parts, way);
+                true
+            }
+            None => {
+                enter(parts, part);
+                false
+            }
+        }
+    }
+}
+
 /// What stands for the MMU while it is followed.
 pub(super) struct Following {
     /// Data, instructions.
     first: [[Near; FIRST]; 2],
     second: [Option<Followed>; 2],
-    /// For each level of the table above the leaves, which parts of the address space were walked
-    /// through last, direct-mapped.
-    upper: [Vec<u64>; MOST_LEVELS],
+    /// For each level of the table above the leaves.
+    upper: [Upper; MOST_LEVELS],
     /// Buffer.
     path: Path<PhysAddr>,
 }
 
 impl Following {
-    fn forget(&mut self) {
-        let none = Near {
-            page: NONE,
-            frame: 0,
-        };
-        self.first = [[none; FIRST]; 2];
+    pub(super) fn forget(&mut self) {
+        self.first = [[NOTHING; FIRST]; 2];
         for level in &mut self.upper {
-            level.fill(NONE);
+            level.parts.fill(NONE);
         }
     }
 }
 
 impl Mmu {
-    /// From here on all translations are those of [`Mmu::follow`]. Whether that is told apart: where
-    /// not, they are warmed as ever.
+    /// From here on all translations are those of [`Mmu::follow`], up to [`Mmu::end_following`]. Whether
+    /// all that they ask of the core's caches is [`Private::follow_walk`]'s: where not, they are
+    /// warmed as ever.
+    ///
+    /// [`Private::follow_walk`]: pagewalk_memory::Private::follow_walk
     pub fn begin_following(&mut self, view: &View<'_>) -> bool {
         for s in 0..2 {
             self.settle(s);
@@ -73,16 +123,12 @@ impl Mmu {
                 .flatten()
                 .all(|level| level.can_be_laid_out());
         if self.follows {
-            let entries = self.kept.pwc.entries().next_power_of_two();
+            let entries = self.kept.pwc.entries();
             let following = self.following.get_or_insert_with(|| {
-                let none = Near {
-                    page: NONE,
-                    frame: 0,
-                };
                 Box::new(Following {
-                    first: [[none; FIRST]; 2],
+                    first: [[NOTHING; FIRST]; 2],
                     second: [None, None],
-                    upper: std::array::from_fn(|_| vec![NONE; entries]),
+                    upper: std::array::from_fn(|_| Upper::new(entries)),
                     path: Path::new(),
                 })
             });
@@ -177,7 +223,10 @@ impl Mmu {
                     return Err(self.refuse_followed(asid, va, access));
                 };
                 read(&mut following.upper, &following.path, asid, va, &mut lent);
-                let writable = found.flags.contains(pagewalk_tables::Flags::WRITABLE);
+                let writable = found.flags.contains(Flags::WRITABLE);
+                if access == Access::Write && !writable {
+                    return Err(self.refuse_followed(asid, va, access));
+                }
                 let base = found.frame.base.0;
                 level.follow_fill(followed, asid, va.0, (base, found.size, writable));
                 let within = va.0 & (found.size.bytes() - 1) & !0xfff;
@@ -214,27 +263,17 @@ impl Mmu {
 /// Reads the entries of `path` that the upper ones of `va`, walked through lately, do not spare.
 #[inline]
 fn read<B: Below>(
-    upper: &mut [Vec<u64>; MOST_LEVELS],
+    upper: &mut [Upper; MOST_LEVELS],
     path: &Path<PhysAddr>,
     asid: Asid,
     va: VirtAddr,
     lent: &mut Lent<'_, B>,
 ) {
-    // Of which levels entries have to be read: up to that whose node is known.
+    // Up to the level whose node is known, by the entry of the level above.
     let leaf = path.leaf_level();
-    let mut top = leaf;
-    while top < path.root_level() {
-        // The node of level `top` is found by an entry of the level above.
-        let part = va.0 >> (12 + 9 * top);
-        let known = &mut upper[top - 1];
-        let tag = part << 16 | u64::from(asid.0);
-        let slots = known.len();
-        let slot = &mut known[part as usize & (slots - 1)];
-        if std::mem::replace(slot, tag) == tag {
-            break;
-        }
-        top += 1;
-    }
+    let root = path.root_level();
+    let known = |&top: &usize| upper[top - 1].knows(va.0 >> (12 + 9 * top), asid);
+    let top = (leaf..root).find(known).unwrap_or(root);
     for level in (leaf..=top).rev() {
         lent.private.follow_walk(path.at(level), lent.below);
     }

@@ -9,7 +9,7 @@ use pagewalk_memory::{
 use pagewalk_mmu::{Answer, Lent, Mmu, MmuSpec, TlbReplacement, TlbSpec};
 use pagewalk_stats::Tree;
 use pagewalk_tables::{
-    Flags, Group, Next, Translation, View, Walk, WalkCacheSpec, WalkCaches, WalkState,
+    Flags, Group, Next, Path, Translation, View, Walk, WalkCacheSpec, WalkCaches, WalkState,
 };
 use pagewalk_units::{Addr, Cycle, Frame, PageSize, PhysAddr};
 
@@ -113,6 +113,18 @@ impl<In: Addr, Out: Addr> Walk<In, Out> for Flat {
 
     fn announce(&self, _: In) -> bool {
         true
+    }
+
+    fn is_tree(&self) -> bool {
+        true
+    }
+
+    fn path(&self, va: In, path: &mut Path<Out>) -> Option<Translation<Out>> {
+        path.begin(self.levels);
+        for level in (self.last()..=self.levels).rev() {
+            path.go_on(Out::new(Self::entry(level, va.raw())));
+        }
+        self.translate(va)
     }
 }
 

@@ -7,8 +7,8 @@ pub mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagewalk_tables::{
-    CuckooWalkSpec, Flags, FrameSource, Next, NoFrames, PageTable, Translation, Walk, WalkCacheSet,
-    WalkCacheSpec, WalkCaches, WalkState, Want,
+    CuckooWalkSpec, Flags, FrameSource, Next, NoFrames, PageTable, Path, Translation, Walk,
+    WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState, Want,
 };
 use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr};
 
@@ -188,6 +188,16 @@ pub fn agree(
             source.owns(at.0),
             "reads {at}, which the table does not own"
         );
+    }
+    if table.is_tree() {
+        let mut path = Path::new();
+        assert_eq!(table.path(va, &mut path), found, "{va}");
+        if found.is_some() {
+            let levels = (path.leaf_level()..=path.root_level()).rev();
+            let all: Vec<Vec<PhysAddr>> = levels.map(|level| vec![path.at(level)]).collect();
+            assert!(all.ends_with(&reads), "{all:?}, read {reads:?} at {va}");
+            assert!(set.set.entries() > 0 || all == reads, "{va}");
+        }
     }
     if let (Some(t), Some((_, size, frame, flags))) = (found, expected) {
         assert_eq!((t.size, t.frame.base.0, t.flags), (size, frame, flags));

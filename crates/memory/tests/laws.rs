@@ -373,6 +373,14 @@ fn following_leaves_what_warming_the_second_level_leaves() {
                         if at.0 % 5 != 0 {
                             break;
                         }
+                        // Of some a walk comes between, in the same set.
+                        if at.0 % 2 == 0 {
+                            let at = PhysAddr(at.0 ^ 1 << 20);
+                            a.cores[0].follow_walk(at, &mut a.shared);
+                            let kind = Kind::Walk;
+                            let request = Request { at, kind, core, pc };
+                            b.cores[0].warm(request, &mut b.shared);
+                        }
                     }
                 }
                 followed.cores[0].end_following();

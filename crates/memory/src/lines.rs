@@ -251,7 +251,7 @@ impl Lines {
     pub fn find(&self, line: u64) -> Option<Place> {
         debug_assert!(line < EMPTY);
         let base = self.base(line);
-        let is_it = |tag: u64| (tag ^ line) & LINE_MASK == 0;
+        let is_it = |tag: u64| is_of(tag, line);
         let way = self.state.find(base, print(line), is_it)?;
         Some(Place { base, way })
     }
@@ -264,7 +264,7 @@ impl Lines {
         let set = self.set(line);
         let base = self.state.base(set);
         let way = self.state.way(usize::from(self.likely[set]));
-        if (self.tag(Place { base, way }) ^ line) & LINE_MASK == 0 {
+        if is_of(self.tag(Place { base, way }), line) {
             return Some(Place { base, way });
         }
         let way = self.find_unlikely(set, line)?;
@@ -634,6 +634,12 @@ impl Lines {
             })
             .filter(|t| t & LINE_MASK != EMPTY)
     }
+}
+
+/// Whether a tag word is that of `line`.
+#[inline(always)]
+fn is_of(tag: u64, line: u64) -> bool {
+    (tag ^ line) & LINE_MASK == 0
 }
 
 /// A byte that tells lines of a set apart, mostly: the high byte of Fibonacci

@@ -30,6 +30,7 @@ pub(crate) struct Arrival {
 }
 
 /// What stands for a level while it is followed: for each of its arrays.
+#[derive(Default)]
 pub(crate) struct Followed(Vec<FollowedTlb>);
 
 impl Followed {
@@ -239,15 +240,12 @@ impl TlbLevel {
         self.arrays.iter().all(Tlb::can_be_laid_out)
     }
 
-    /// Hands its entries over to what stands for it until [`TlbLevel::take_over`], which may have done
-    /// so `before`.
-    pub fn lay_out(&self, before: Option<Followed>) -> Followed {
-        let mut followed = before.map_or_else(Vec::new, |followed| followed.0);
-        followed.resize_with(self.arrays.len(), FollowedTlb::default);
-        for (array, followed) in self.arrays.iter().zip(&mut followed) {
+    /// Hands its entries over to `followed`, which stands for it until [`TlbLevel::take_over`].
+    pub fn lay_out(&self, followed: &mut Followed) {
+        (followed.0).resize_with(self.arrays.len(), FollowedTlb::default);
+        for (array, followed) in self.arrays.iter().zip(&mut followed.0) {
             array.lay_out(followed);
         }
-        Followed(followed)
     }
 
     /// Holds what `followed` does, all of it ready.
@@ -257,30 +255,21 @@ impl TlbLevel {
         }
     }
 
-    /// Base of the 4 KB frame of `va`, and whether it may be written, if the level has that; the entry
-    /// is used.
+    /// The translation of `va` by the entry that covers it in `followed`, which stands for the level; the
+    /// entry is used.
     #[inline]
-    pub fn follow(&self, followed: &mut Followed, asid: Asid, va: u64) -> Option<(u64, bool)> {
+    pub fn follow(&self, followed: &mut Followed, asid: Asid, va: u64) -> Option<Mapping> {
         let mut arrays = self.arrays.iter().zip(&mut followed.0);
         arrays.find_map(|(array, followed)| array.follow(followed, asid, va))
     }
 
-    /// Puts in the page of `va`, which is not there: base of its frame, size, whether it may be
-    /// written; or the piece of it that the level can hold.
+    /// Puts the page of `va`, which is not there, into `followed`, or the piece of it that the level
+    /// can hold.
     #[inline]
-    pub fn follow_fill(
-        &self,
-        followed: &mut Followed,
-        asid: Asid,
-        va: u64,
-        (frame, size, writable): (u64, PageSize, bool),
-    ) {
-        let Some((array, held)) = self.place[size.index()] else {
-            return;
-        };
-        let base = frame + (va & (size.bytes() - 1) & !(held.bytes() - 1));
-        let entry = Entry::new(base, writable, 0);
-        self.arrays[array].follow_fill(&mut followed.0[array], key(asid, held, va), entry);
+    pub fn follow_fill(&self, followed: &mut Followed, asid: Asid, va: u64, mapping: Mapping) {
+        if let Some((array, key, entry)) = self.piece(asid, va, mapping, 0) {
+            self.arrays[array].follow_fill(&mut followed.0[array], key, entry);
+        }
     }
 
     /// Lookups that waited for an entry on its way.
@@ -292,6 +281,22 @@ impl TlbLevel {
     pub fn notices(&self) -> Notices {
         let all = self.arrays.iter().map(Tlb::notices);
         all.max().unwrap_or(Notices::NoRepeat)
+    }
+
+    /// In which array, under which key and as what the page around `va` goes in, or the piece of it that
+    /// this level can hold.
+    #[inline(always)]
+    fn piece(
+        &self,
+        asid: Asid,
+        va: u64,
+        mapping: Mapping,
+        ready: Cycle,
+    ) -> Option<(usize, u64, Entry)> {
+        let (array, held) = self.place[mapping.size.index()]?;
+        let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
+        let entry = Entry::new(base, mapping.writable, ready);
+        Some((array, key(asid, held, va), entry))
     }
 
     /// Puts in the page that arrives, or the piece of it that this level can
@@ -312,10 +317,7 @@ impl TlbLevel {
             counted,
             fetched,
         } = arrival;
-        let (array, held) = self.place[mapping.size.index()]?;
-        let base = mapping.frame + (va & (mapping.size.bytes() - 1) & !(held.bytes() - 1));
-        let entry = Entry::new(base, mapping.writable, ready);
-        let key_held = key(asid, held, va);
+        let (array, key_held, entry) = self.piece(asid, va, mapping, ready)?;
         let tlb = &mut self.arrays[array];
         if let Some((a, slot)) = presence.place() {
             // An entry of another size may cover it, too.

@@ -2,7 +2,7 @@
 
 use pagewalk_structures::position;
 
-use super::{EPOCH, GUESSED, LINE_MASK, Lines, Place, Victim, print};
+use super::{EPOCH, GUESSED, LINE_MASK, Lines, Place, Victim, is_of, print};
 use crate::ordered::Ordered;
 use crate::{Level, Replacement};
 
@@ -51,14 +51,14 @@ impl Lines {
     #[inline(always)]
     pub fn follows(&self, ordered: &Ordered, line: u64) -> bool {
         let words = ordered.set(self.set(line));
-        position(words, |word| (word ^ line) & LINE_MASK == 0).is_some()
+        position(words, |word| is_of(word, line)).is_some()
     }
 
     /// [`Lines::find`] and [`Lines::warm_hit`] of what stands for it; whether the line is there.
     #[inline(always)]
     pub fn follow_hit(&mut self, ordered: &mut Ordered, line: u64) -> bool {
         let set = self.set(line);
-        let Some(word) = ordered.renew(set, |word| (word ^ line) & LINE_MASK == 0) else {
+        let Some(word) = ordered.renew(set, |word| is_of(word, line)) else {
             return false;
         };
         if (*word ^ self.epoch) & (GUESSED | EPOCH) != 0 {
@@ -71,11 +71,8 @@ impl Lines {
     #[inline(always)]
     pub fn follow_flags(&self, ordered: &mut Ordered, line: u64, flags: u64) {
         let words = ordered.set_mut(self.set(line));
-        if let Some(word) = words
-            .iter_mut()
-            .find(|word| (**word ^ line) & LINE_MASK == 0)
-        {
-            *word |= flags;
+        if let Some(way) = position(words, |word| is_of(word, line)) {
+            words[way] |= flags;
         }
     }
 

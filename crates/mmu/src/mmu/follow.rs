@@ -6,12 +6,14 @@
 
 use pagewalk_memory::Below;
 use pagewalk_structures::{enter, lead, position};
-use pagewalk_tables::{Flags, Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
+use pagewalk_tables::{Invalidation, MOST_LEVELS, Path, View, WalkCacheKind};
 use pagewalk_units::{Access, Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{Fault, Lent, Lookup, Mmu, side};
-use crate::level::{Followed, TlbLevel};
+use super::{Fault, Lent, Mmu, side};
+use crate::level::Followed;
+use crate::mapping::Mapping;
 use crate::tlb::key;
+use crate::walk::Walked;
 
 /// Pages of the first level that are remembered on each side, direct-mapped; a power of two.
 const FIRST: usize = 64;
@@ -81,7 +83,7 @@ impl Upper {
 pub(super) struct Following {
     /// Data, instructions.
     first: [[Near; FIRST]; 2],
-    second: [Option<Followed>; 2],
+    second: [Followed; 2],
     /// For each level of the table above the leaves.
     upper: [Upper; MOST_LEVELS],
     /// Buffer.
@@ -127,14 +129,16 @@ impl Mmu {
             let following = self.following.get_or_insert_with(|| {
                 Box::new(Following {
                     first: [[NOTHING; FIRST]; 2],
-                    second: [None, None],
+                    second: Default::default(),
                     upper: std::array::from_fn(|_| Upper::new(entries)),
                     path: Path::new(),
                 })
             });
             following.forget();
             for (followed, level) in following.second.iter_mut().zip(&self.l2) {
-                *followed = level.as_ref().map(|level| level.lay_out(followed.take()));
+                if let Some(level) = level {
+                    level.lay_out(followed);
+                }
             }
         }
         self.follows || plain && self.perfect
@@ -146,8 +150,8 @@ impl Mmu {
             return;
         }
         let following = self.following.as_mut().expect("begun");
-        for (followed, level) in following.second.iter_mut().zip(&mut self.l2) {
-            if let (Some(followed), Some(level)) = (followed, level) {
+        for (followed, level) in following.second.iter().zip(&mut self.l2) {
+            if let Some(level) = level {
                 level.take_over(followed);
             }
         }
@@ -157,7 +161,7 @@ impl Mmu {
     pub(super) fn forget_followed(&mut self, what: &Invalidation) {
         if let Some(following) = self.following.as_mut().filter(|_| self.follows) {
             following.forget();
-            for followed in following.second.iter_mut().flatten() {
+            for followed in &mut following.second {
                 followed.forget(what);
             }
         }
@@ -208,55 +212,39 @@ impl Mmu {
         access: Access,
         mut lent: Lent<'_, B>,
     ) -> Result<PhysAddr, Fault> {
+        let lookup = self.untimed(asid, va, access);
         let s = side(access);
         let second = self.second(s);
-        let level: &TlbLevel = self.l2[second].as_deref().expect("as begun");
+        let level = self.l2[second].as_deref().expect("as begun");
         let following = self.following.as_mut().expect("begun");
-        let followed = following.second[second].as_mut().expect("as begun");
-        let (frame, writable) = match level.follow(followed, asid, va.0) {
-            Some(found) => found,
+        let followed = &mut following.second[second];
+        let held = level.follow(followed, asid, va.0);
+        let mapping = match held {
+            Some(mapping) => mapping,
             None => {
                 let View::Native(table) = lent.view else {
                     unreachable!("no host's tables are used, as begun")
                 };
                 let Some(found) = table.path(va, &mut following.path) else {
-                    return Err(self.refuse_followed(asid, va, access));
+                    return Err(self.refuse(&lookup, lookup.now));
                 };
                 read(&mut following.upper, &following.path, asid, va, &mut lent);
-                let writable = found.flags.contains(Flags::WRITABLE);
-                if access == Access::Write && !writable {
-                    return Err(self.refuse_followed(asid, va, access));
-                }
-                let base = found.frame.base.0;
-                level.follow_fill(followed, asid, va.0, (base, found.size, writable));
-                let within = va.0 & (found.size.bytes() - 1) & !0xfff;
-                (base + within, writable)
+                Mapping::of(&Walked::native(&found))
             }
         };
-        if access == Access::Write && !writable {
-            return Err(self.refuse_followed(asid, va, access));
+        if access == Access::Write && !mapping.writable {
+            return Err(self.refuse(&lookup, lookup.now));
         }
+        if held.is_none() {
+            level.follow_fill(followed, asid, va.0, mapping);
+        }
+        let pa = mapping.pa(va);
         let page = key(asid, PageSize::K4, va.0);
         following.first[s][page as usize % FIRST] = Near {
             page,
-            frame: frame | u64::from(writable),
+            frame: pa.0 & !0xfff | u64::from(mapping.writable),
         };
-        Ok(PhysAddr(frame | va.0 & 0xfff))
-    }
-
-    #[cold]
-    fn refuse_followed(&mut self, asid: Asid, va: VirtAddr, access: Access) -> Fault {
-        let page = va.page(PageSize::K4);
-        self.forget_followed(&Invalidation::Page { asid, page });
-        let now = self.latest;
-        let lookup = Lookup {
-            asid,
-            va,
-            access,
-            pc: 0,
-            now,
-        };
-        self.refuse(&lookup, now)
+        Ok(pa)
     }
 }
 

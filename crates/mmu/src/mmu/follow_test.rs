@@ -1,12 +1,12 @@
 //! What is followed leaves in the last level of TLBs, and reads of page tables, what warming does.
 
-use super::common::{Flat, L2_TLB, array, cache, mmu};
+use super::common::{Flat, L2_TLB, array, cache, lent, mmu};
 use pagewalk_memory::{Below, Done, Enter, Level, Private, PrivateSpec, Request};
 use pagewalk_tables::{Invalidation, View};
 use pagewalk_units::{Access, Asid, Cycle, Page, PageSize, PhysAddr, VirtAddr, rng};
 use rand::RngExt;
 
-use super::{Fault, Lent, Mmu, NO_PAGE};
+use super::{Fault, Mmu, NO_PAGE};
 use crate::{MmuSpec, TlbReplacement};
 
 /// Notes what is asked of it.
@@ -60,13 +60,8 @@ impl Machine {
         table: &Flat,
         (asid, va, access): (Asid, VirtAddr, Access),
     ) -> Result<PhysAddr, Fault> {
-        let lent = Lent {
-            view: &View::Native(table),
-            tiers: None,
-            private: &mut self.private,
-            below: &mut self.below,
-            in_memory_tlb: None,
-        };
+        let view = View::Native(table);
+        let lent = lent(&view, &mut self.private, &mut self.below);
         if followed {
             self.mmu.follow(asid, va, access, lent)
         } else {

@@ -1,7 +1,7 @@
 //! What the kernel has changed is forgotten.
 
 use pagewalk_tables::Invalidation;
-use pagewalk_units::{Asid, Cycle};
+use pagewalk_units::{Asid, Cycle, PageSize, VirtAddr};
 
 use super::{Fault, Lookup, Mmu, NO_PAGE, PROBED_PAGES};
 
@@ -28,6 +28,8 @@ impl Mmu {
         self.settle(0);
         self.settle(1);
         self.filter = [NO_PAGE; 2];
+        let page = VirtAddr(va).page(PageSize::K4);
+        self.forget_followed(&Invalidation::Page { asid, page });
         for level in self
             .l1
             .iter_mut()

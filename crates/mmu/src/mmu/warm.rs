@@ -80,14 +80,20 @@ impl Mmu {
         if f.page == key(asid, PageSize::K4, va.0) && (access != Access::Write || f.writable) {
             return Ok(PhysAddr(f.frame | va.0 & 0xfff));
         }
-        let lookup = Lookup {
+        let lookup = self.untimed(asid, va, access);
+        self.warm_look_up(&lookup, &mut lent)
+    }
+
+    /// What is looked up while no time passes.
+    #[inline(always)]
+    pub(super) fn untimed(&self, asid: Asid, va: VirtAddr, access: Access) -> Lookup {
+        Lookup {
             asid,
             va,
             access,
             pc: 0,
             now: self.latest,
-        };
-        self.warm_look_up(&lookup, &mut lent)
+        }
     }
 
     #[inline(never)]

@@ -5,6 +5,7 @@ use pagewalk_tables::Invalidation;
 use pagewalk_units::{Asid, PageSize};
 
 use super::{EMPTY, Entry, NUMBER_BITS, Tlb, key, print, size_of_key};
+use crate::mapping::Mapping;
 use crate::replacement::lru::Ranks;
 
 /// What stands for an array under LRU while it is followed: its ways in the order of use, the last
@@ -87,10 +88,10 @@ impl Tlb {
         }
     }
 
-    /// Base of the 4 KB frame of `va`, and whether it may be written, if `followed` has that, which
-    /// stands for the array; the entry is used.
+    /// The translation of `va` by the entry that covers it in `followed`, which stands for the array; the
+    /// entry is used.
     #[inline(always)]
-    pub fn follow(&self, followed: &mut FollowedTlb, asid: Asid, va: u64) -> Option<(u64, bool)> {
+    pub fn follow(&self, followed: &mut FollowedTlb, asid: Asid, va: u64) -> Option<Mapping> {
         for size in PageSize::ALL {
             if followed.held[size.index()] == 0 {
                 continue;
@@ -106,8 +107,11 @@ impl Tlb {
             lead(frames, way);
             let frame = frames[0] & ((1 << FRAME_BITS) - 1);
             frames[0] = frame | u64::from(self.epoch) << FRAME_BITS;
-            let within = va & (size.bytes() - 1) & !0xfff;
-            return Some(((frame & !1) + within, frame & 1 != 0));
+            return Some(Mapping {
+                frame: frame & !1,
+                size,
+                writable: frame & 1 != 0,
+            });
         }
         None
     }

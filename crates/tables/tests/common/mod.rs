@@ -29,6 +29,7 @@ pub struct Source {
 }
 
 impl Source {
+    /// Nothing taken yet.
     pub fn new() -> Self {
         Source {
             next: 1 << 40,
@@ -39,12 +40,14 @@ impl Source {
             trace: 0,
         }
     }
+    /// Whether `at` lies in a block that is taken.
     pub fn owns(&self, at: u64) -> bool {
         self.owned
             .range(..=at)
             .next_back()
             .is_some_and(|(base, bytes)| at < base + bytes)
     }
+    /// Bytes of all blocks that are taken.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -99,6 +102,7 @@ pub struct Caches {
     pub off_path: Vec<PhysAddr>,
 }
 
+/// Walk caches of `entries` each; 0: none.
 pub fn caches(entries: u32) -> Caches {
     let spec = WalkCacheSpec {
         entries,
@@ -153,11 +157,13 @@ pub fn walk(
 /// What is mapped: address to size, frame and flags.
 pub type Oracle = BTreeMap<u64, (PageSize, u64, Flags)>;
 
+/// What is mapped at `va`: first address, size, frame and flags.
 pub fn find(oracle: &Oracle, va: u64) -> Option<(u64, PageSize, u64, Flags)> {
     let (&base, &(size, frame, flags)) = oracle.range(..=va).next_back()?;
     (va < base + size.bytes()).then_some((base, size, frame, flags))
 }
 
+/// Whether anything is mapped in the range of `page`.
 pub fn overlaps(oracle: &Oracle, page: Page<VirtAddr>) -> bool {
     let (at, end) = (page.base.0, page.base.0 + page.size.bytes());
     find(oracle, at).is_some() || oracle.range(at..end).next().is_some()

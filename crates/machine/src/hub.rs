@@ -41,6 +41,9 @@ const MOST_THREADS: ThreadId = 1 << 20;
 const WINDOW: u64 = 64;
 /// Batches that are made before a machine asks for them, where they can be.
 const SOON: u64 = 8;
+/// The same of what is passed over, of which a machine has next to nothing to do: as many at a time, so
+/// that those that wait for them are not woken for each.
+const PASSED_SOON: u64 = 32;
 
 #[derive(Default)]
 struct Queue {
@@ -154,13 +157,13 @@ impl State {
         self.made == 1
     }
 
-    /// Whether `machine` will soon have taken all that there is of `thread`, the only one, which goes on
-    /// from where it is: what it needs then says nothing of what comes after an event.
-    fn is_short(&self, machine: usize, thread: ThreadId) -> bool {
+    /// Whether `machine` will have taken all that there is of `thread`, the only one, with `soon` more, and
+    /// goes on from where it is: what it needs then says nothing of what comes after an event.
+    fn is_short(&self, machine: usize, thread: ThreadId, soon: u64) -> bool {
         let Some(queue) = self.threads.get(&thread) else {
             return false;
         };
-        let few = queue.next[machine].saturating_add(SOON) > queue.end();
+        let few = queue.next[machine].saturating_add(soon) > queue.end();
         let room = (queue.items.len() as u64) < WINDOW;
         self.is_alone()
             && few
@@ -325,7 +328,8 @@ impl Hub {
     ) -> Result<Supply, ProgramError> {
         let mut state = lock(&self.state);
         if let Some(supply) = state.buffered(machine, thread) {
-            let short = self.ahead && state.is_short(machine, thread);
+            let least = if needs == Needs::Pages { 1 } else { SOON };
+            let short = self.ahead && state.is_short(machine, thread, least);
             drop(state);
             if short {
                 self.make_ahead(machine, thread, (needs, until));
@@ -374,19 +378,27 @@ impl Hub {
         let Some(mut program) = self.free_program(true) else {
             return;
         };
+        let together = needs == Needs::Pages;
+        let soon = if together { PASSED_SOON } else { SOON };
         loop {
             let mut state = lock(&self.state);
             let needed = Work::default().is_within(until.less(state.work));
-            if !needed || !state.is_short(machine, thread) {
-                return;
+            if !needed || !state.is_short(machine, thread, soon) {
+                break;
             }
             let (batch, passed) = self.begin(&mut state, (needs, until));
             drop(state);
             let made = self.make(&mut **program, thread, batch, (needs, passed));
-            self.changes.tell();
-            if !made {
-                return;
+            if !together {
+                self.changes.tell();
             }
+            if !made {
+                break;
+            }
+        }
+        drop(program);
+        if together {
+            self.changes.tell();
         }
     }
 

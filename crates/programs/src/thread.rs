@@ -145,14 +145,30 @@ const NOT_KNOWN: u64 = u64::MAX;
 /// Pages of a program's code.
 const PAGES: usize = (CODE_BYTES >> 12) as usize;
 
+/// Pages of data of which it is remembered that they were looked at.
+const NEAR: usize = 64;
+
 /// What an op needs no look for, in this turn.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Known {
     /// A bit for each line of the program's code, a word a page. Where lines are wanted: of those of a
     /// moment ago.
     code: [u64; PAGES],
     /// Where ranges of data begin, and at how many bytes an access may.
-    data: [(u64, u64); 4],
+    data: [(u64, u64); 3],
+    /// Pages outside of these, by the lowest bits of their numbers: twice the number, and one more where
+    /// they may be written.
+    near: [u64; NEAR],
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Known {
+            code: [0; PAGES],
+            data: [(0, 0); 3],
+            near: [u64::MAX; NEAR],
+        }
+    }
 }
 
 impl Known {
@@ -176,18 +192,31 @@ impl Known {
         self.holds_code(pc) && data.is_none_or(|d| there(d.at))
     }
 
+    /// Whether an access lies within a page that was looked at.
+    #[inline(always)]
+    fn is_near(&self, Data { at, size, access }: Data) -> bool {
+        let page = at >> 12;
+        let known = self.near[page as usize % NEAR];
+        let written = known & 1 != 0 || access != Access::Write;
+        known >> 1 == page && written && (at & 0xfff) + u64::from(size) <= 4096
+    }
+
     /// What `over` knows after a look at this.
     fn learn(&mut self, pc: u64, data: Option<Data>, over: &Passing) {
         if let Some(page) = self.code.get_mut((pc >> 12) as usize) {
             *page = u64::MAX;
         }
-        let Some(Data { at, .. }) = data else { return };
-        let (ranges, last) = over.known(at);
-        for (known, range) in self.data.iter_mut().zip(ranges.into_iter().chain(last)) {
+        let Some(Data { at, access, .. }) = data else {
+            return;
+        };
+        let (ranges, written) = over.known(at);
+        for (known, range) in self.data.iter_mut().zip(ranges) {
             // An access that begins in it ends in it, too.
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
             *known = (range.start, bytes);
         }
+        let (page, written) = (at >> 12, written || access == Access::Write);
+        self.near[page as usize % NEAR] = page << 1 | u64::from(written);
     }
 
     /// Where lines are wanted: those remembered of code have that of `pc` from now on, in place of
@@ -602,19 +631,24 @@ impl Thread {
             return true;
         }
         match data {
-            Some(Data { at, size, access }) if within && self.over.follows() => {
-                self.follow(pc, u64::from(insns), at, size, access)
+            Some(Data { at, size, access }) if within => {
+                self.pass_near(pc, u64::from(insns), at, size, access)
             }
             _ => self.look(pc, u64::from(insns), data),
         }
     }
 
-    /// Where lines are wanted, most ops use what was used a moment ago. All in registers: an
-    /// argument in memory is written in parts and read as a whole, for which the host waits.
+    /// Most ops use a line, where lines are wanted, or else a page that was used a moment ago. All in
+    /// registers: an argument in memory is written in parts and read as a whole, for which the host waits.
     #[inline(never)]
-    fn follow(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
+    fn pass_near(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
         let data = Data { at, size, access };
-        if self.known.holds_code(pc) && self.over.lines().holds(data) {
+        let is_near = if self.over.follows() {
+            self.over.lines().holds(data)
+        } else {
+            self.known.is_near(data)
+        };
+        if is_near && self.known.holds_code(pc) {
             self.passing -= insns;
             self.passed += 1;
             return true;

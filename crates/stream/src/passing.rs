@@ -149,20 +149,13 @@ impl Pages {
         true
     }
 
-    /// A range of addresses around `at` that may be read and written without touching a page for
-    /// the first time, if `at` may and was looked at last.
-    fn known(&self, at: u64) -> Option<Range<u64>> {
+    /// Whether that of `at`, which was looked at last, may be read and written without touching a page for
+    /// the first time.
+    fn is_written(&self, at: u64) -> bool {
         let (page, block) = (at >> 12, at >> 21);
         let near = &self.near[block as usize % NEAR];
-        if near.0 != block {
-            return None;
-        }
-        if near.1 == ALL {
-            return Some(block << 21..(block + 1) << 21);
-        }
-        let [_, written] = &self.bits[near.1 as usize];
-        let there = written[(page >> 6 & 7) as usize] >> (page & 63) & 1 != 0;
-        there.then(|| page << 12..(page + 1) << 12)
+        let bit = |bits: &[[u64; 8]; 2]| bits[1][(page >> 6 & 7) as usize] >> (page & 63) & 1 != 0;
+        near.0 == block && (near.1 == ALL || bit(&self.bits[near.1 as usize]))
     }
 
     /// Whether all pages between were touched in this way.
@@ -475,11 +468,11 @@ impl Passing {
     }
 
     /// Addresses where a look at data finds nothing until the turn ends: the longest ranges that
-    /// there are, and one around `at`, which was looked at last.
-    pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], Option<Range<u64>>) {
+    /// there are; and whether the page of `at`, which was looked at last, may be written, too.
+    pub fn known(&self, at: u64) -> ([Range<u64>; LONGEST], bool) {
         let pages = &self.condenser.pages;
         let bytes = |blocks: &Range<u64>| blocks.start << 21..blocks.end << 21;
-        (pages.longest.each_ref().map(bytes), pages.known(at))
+        (pages.longest.each_ref().map(bytes), pages.is_written(at))
     }
 
     /// Whether all pages of `addresses` were touched in this way.
@@ -560,11 +553,10 @@ mod tests {
                             let each = few.clone().all(|page| all.contains(&page));
                             assert_eq!(pages.holds_all(few.clone(), write), each);
                         }
-                        let ranges = pages.longest.iter().map(|r| r.start << 9..r.end << 9);
-                        let last = pages.known(start << 12).map(|r| r.start >> 12..r.end >> 12);
-                        for mut range in ranges.chain(last) {
+                        for mut range in pages.longest.iter().map(|r| r.start << 9..r.end << 9) {
                             assert!(range.all(|page| written.contains(&page)));
                         }
+                        assert!(!pages.is_written(start << 12) || written.contains(&start));
                     }
                     n => {
                         let write = n > 12;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pagewalk_stream::{Ask, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId};
 
-use super::{Hub, Needs, Passes, SOON, Supply, WINDOW, Work};
+use super::{Hub, Needs, PASSED_SOON, Passes, SOON, Supply, WINDOW, Work};
 use crate::changes::{Changes, lock};
 
 /// A machine that needs all of its program.
@@ -142,35 +142,41 @@ fn who_is_before_an_event_has_nothing_made_ahead() {
         fn pass(&mut self, instructions: u64, _: u64) {
             lock(&self.1).1 += instructions;
         }
+        fn follow(&mut self, instructions: u64, requests: u64) {
+            self.pass(instructions, requests);
+        }
     }
-    let told = Arc::new(Mutex::new((0, 0)));
-    let counting = Counting {
-        left: vec![1000],
-        made: vec![0],
-    };
-    let program = Told(counting, Arc::clone(&told));
-    let hub = Hub::new(
-        Box::new(program),
-        2,
-        (false, Passes::ByInstructions),
-        Arc::default(),
-    );
-    let skips = (Needs::Pages, Work::instructions(1_000_000));
-    let take = |machine, needs| {
-        let supply = hub.next(machine, 0, needs);
-        assert!(matches!(supply, Ok(Supply::Item(_))));
-        *lock(&told)
-    };
-    assert_eq!(take(0, ALL), (1, 0), "nothing was there");
-    for made in 2..=5 {
-        assert_eq!(take(0, ALL), (made, 0));
+    // What is passed over is made many at a time, when none is left.
+    for (needs, left, soon) in [(Needs::Lines, 1, SOON), (Needs::Pages, 0, PASSED_SOON)] {
+        let told = Arc::new(Mutex::new((0, 0)));
+        let counting = Counting {
+            left: vec![1000],
+            made: vec![0],
+        };
+        let program = Told(counting, Arc::clone(&told));
+        let hub = Hub::new(
+            Box::new(program),
+            2,
+            (false, Passes::ByInstructions),
+            Arc::default(),
+        );
+        let skips = (needs, Work::instructions(1_000_000));
+        let take = |machine, needs| {
+            let supply = hub.next(machine, 0, needs);
+            assert!(matches!(supply, Ok(Supply::Item(_))));
+            *lock(&told)
+        };
+        assert_eq!(take(0, ALL), (1, 0), "nothing was there");
+        for made in 2..=5 {
+            assert_eq!(take(0, ALL), (made, 0));
+        }
+        for _ in 0..4 - left {
+            assert_eq!(take(1, skips), (5, 0));
+        }
+        // Behind the event it has more made, which it skips.
+        let (made, passed) = take(1, skips);
+        assert_eq!((made, passed > 0), (5 - left + soon, true));
     }
-    for _ in 0..3 {
-        assert_eq!(take(1, skips), (5, 0));
-    }
-    // Behind the event it has more made, which it skips.
-    let (made, passed) = take(1, skips);
-    assert_eq!((made, passed > 0), (4 + SOON, true));
 }
 
 /// While one machine has a batch made of an only thread, another is told to let others run; of

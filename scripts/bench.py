@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -435,84 +435,6 @@ def warming() -> str:
     return table(head, rows)
 
 
-def precision() -> str:
-    """Samples against everything, with several seeds: in seconds, and how far off."""
-    asked = os.environ.get("PAGEWALK_PRECISION", "200M,4").split(",")
-    length, seeds = asked[0], int(asked[1])
-    head = [
-        "program",
-        "samples",
-        "IPC",
-        "L2 TLB MPKI",
-        "speedup",
-        "inside",
-        "whole, s",
-        "samples, s",
-    ]
-    rows, rates, verdicts = [], [], []
-    for name in SKIPPED:
-        off: dict[str, list[float]] = {"ipc": [], "l2_tlb_mpki": [], "speedup": []}
-        inside: list[str | None] = []
-        samples, seconds = [], []
-        for seed in range(1, seeds + 1):
-            arguments = ["compare", "--workload", name, "--designs", "radix,thp"]
-            arguments += ["--instructions", length, "--no-translation-cost", "--seed", str(seed)]
-            whole = pagewalk(*arguments)
-            found = pagewalk(*arguments, "--precision", "2%")
-            seconds.append([r["host"]["seconds"] for r in (whole, found)])
-            sampling = found["designs"][0]["sampling"]
-            samples.append(sampling["samples"] if sampling else 0)
-            if sampling:
-                for metric, design, value, true in _estimates(whole, found):
-                    difference = value["value"] - true
-                    off[metric].append(difference if metric == "l2_tlb_mpki" else difference / true)
-                    sure = (value["low"] or 0) <= true <= (value["high"] or math.inf)
-                    inside.append(None if sure else f"{metric} of {design}, seed {seed}")
-        million = _number(whole["designs"][0], "instructions") / 1e6
-        rates.append(statistics.geometric_mean(million / one for _, one in seconds))
-        verdicts += [(name, one) for one in inside]
-        worst = {metric: max(map(abs, found), default=0.0) for metric, found in off.items()}
-        rows.append(
-            [
-                f"`{name}`",
-                ", ".join(str(n) if n else "all" for n in samples),
-                f"{100 * worst['ipc']:.2f} %",
-                f"{worst['l2_tlb_mpki']:.3f}",
-                f"{100 * worst['speedup']:.2f} %",
-                f"{inside.count(None)} of {len(inside)}",
-                *(f"{statistics.mean(each):.1f}" for each in zip(*seconds, strict=True)),
-            ]
-        )
-    right = sum(outside is None for _, outside in verdicts)
-    share = 100 * right / max(len(verdicts), 1)
-    rows.append(["all", *[""] * 4, f"**{right} of {len(verdicts)}, {share:.1f} %**", "", ""])
-    rate = f"{statistics.geometric_mean(rates):.0f} million instructions/s in the geometric mean"
-    outside = "; ".join(f"`{name}`: {what}" for name, what in verdicts if what)
-    title = f"{length} instructions, seeds 1 to {seeds}: {rate}."
-    return f"{title}\n\n{table(head, rows)}\n\nOutside: {outside or 'none'}."
-
-
-def _number(design: Json, name: str) -> float:
-    """A number of a design's summary."""
-    return float(next(m["value"] for m in design["summary"] if m["name"] == name))
-
-
-def _estimates(whole: Json, found: Json) -> Iterator[tuple[str, str, Json, float]]:
-    """What samples estimate: which number, of which design, the interval, and what it is.
-
-    Designs that do the same are one.
-    """
-    designs = zip(whole["designs"], found["designs"], strict=True)
-    for number, (real, said) in enumerate(designs):
-        if number and _number(real, "cycles") == _number(whole["designs"][0], "cycles"):
-            continue
-        for metric in ("ipc", "l2_tlb_mpki"):
-            interval = said["sampling"]["metrics"][metric]
-            yield metric, real["name"], interval, _number(real, metric)
-        if said["sampling"].get("speedup"):
-            yield "speedup", real["name"], said["sampling"]["speedup"], real["speedup"]
-
-
 def startup() -> str:
     """From the shell's call to the answer."""
 
@@ -605,7 +527,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
         champsim,
         skipping,
         warming,
-        precision,
         memory,
         linear,
         studies,

@@ -1,14 +1,16 @@
-"""How far off samples are, beside everything simulated: a table in docs/performance.md.
+"""How far off samples are, beside everything simulated: tables in docs/performance.md.
 
     python validation/precision.py [--length 2G] [--seeds 4] [--only NAME[,NAME...]] [--write]
 
-Simulates each of the twelve programs whole, with the designs `radix` and `thp`, and with
+Simulates each of twelve programs whole, with the designs `radix` and `thp`, and with
 `--precision 2%`, once for each seed, and looks which of the true values lie in the intervals.
-Two billion instructions of all with four seeds take about two hours on two cores.
+Two billion instructions of all with four seeds take about two hours on two cores, 200 million
+twenty minutes.
 
-Results are kept in validation/precision.json as they come. What was simulated whole is taken from there,
-as long as the model is the same; `--seeds 0` simulates nothing. `--write` puts the table of the longest runs
-that are kept into docs/performance.md.
+Results are kept in validation/precision.json as they come: what was stopped goes on. `--again`
+takes samples again, and what was simulated whole from there, which holds as long as the timed
+model is the same; `--seeds 0` simulates nothing. `--write` puts tables of all that is kept into
+the page.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import asked
 import marked
 import pagewalk
 from marked import row
+from pagewalk.counters import Processor
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "validation" / "precision.json"
@@ -92,7 +95,7 @@ def keep(kept: Json) -> None:
     """Writes all, whole or not at all."""
     fresh = KEPT.with_suffix(".new")
     fresh.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-    os.replace(fresh, KEPT)
+    fresh.replace(KEPT)
 
 
 def estimates(program: Json) -> Iterator[tuple[str, str, int, list[float], float]]:
@@ -136,12 +139,16 @@ def line(name: str, program: Json) -> tuple[str, list[float]]:
     return row(*cells), speeds
 
 
-def table(kept: Json) -> str:
-    """The longest runs that are kept, of all programs that have some."""
-    length = max(kept["runs"], key=lambda length: (len(length), length))
-    programs = {name: kept["runs"][length][name] for name in PROGRAMS if name in kept["runs"][length]}
-    head = ("program", "samples", "IPC", "L2 TLB MPKI", "speedup", "inside", "whole, s", "samples, s")
-    lines = [row(*head, "million instructions/s"), row("---", *["--:"] * 8)]
+def table(length: str, kept: Json) -> str:
+    """The runs of a length, of all programs that have some."""
+    programs = {
+        name: runs
+        for name, runs in sorted(kept.items(), key=lambda item: PROGRAMS.index(item[0]))
+        if any("sampled" in run for run in runs.values())
+    }
+    head = ("program", "samples", "IPC", "L2 TLB MPKI", "speedup", "inside")
+    speed = ("whole, s", "samples, s", "million instructions/s")
+    lines = [row(*head, *speed), row("---", *["--:"] * 8)]
     means, found = [], []
     for name, program in programs.items():
         text, speeds = line(name, program)
@@ -150,12 +157,20 @@ def table(kept: Json) -> str:
         found += [(name, *one) for one in estimates(program)]
     wrong = [one for one in found if outside(one[4], one[5])]
     right = len(found) - len(wrong)
-    share = 100 * right / len(found)
-    mean = statistics.geometric_mean(means)
-    lines.append(row("all", *[""] * 4, f"**{right} of {len(found)}, {share:.1f} %**", "", "", f"{mean:.0f}"))
-    told = [f"`{name}`: {metric} of {design}, seed {seed}" for name, metric, design, seed, *_ in wrong]
-    title = f"{length} instructions on {kept['host']}; `python validation/precision.py`."
-    return "\n".join([title, "", *lines, "", f"Outside: {'; '.join(told) or 'none'}."])
+    share = f"**{right} of {len(found)}, {100 * right / len(found):.1f} %**"
+    lines.append(row("all", *[""] * 4, share, "", "", f"{statistics.geometric_mean(means):.0f}"))
+    told = [
+        f"`{name}`: {metric} of {design}, seed {seed}" for name, metric, design, seed, *_ in wrong
+    ]
+    outside_them = f"Outside: {'; '.join(told) or 'none'}."
+    return "\n".join([f"{length} instructions:", "", *lines, "", outside_them])
+
+
+def tables(kept: Json) -> str:
+    """All that is kept, the shortest runs first."""
+    lengths = sorted(kept["runs"], key=lambda length: (length[-1] == "G", len(length), length))
+    made = [table(length, kept["runs"][length]) for length in lengths]
+    return "\n\n".join([f"On {kept['host']}; `python validation/precision.py`.", *made])
 
 
 def main() -> int:
@@ -164,13 +179,17 @@ def main() -> int:
     parser.add_argument("--length", default="2G")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--only", default=",".join(PROGRAMS))
+    parser.add_argument("--again", action="store_true", help="take samples again")
     parser.add_argument("--part", choices=("whole", "sampled"), help="that alone")
     arguments = parser.parse_args()
     chosen = asked.names(parser, "--only", arguments.only, PROGRAMS)
     kept: Json = json.loads(KEPT.read_text()) if KEPT.exists() else {"runs": {}}
+    if arguments.seeds:
+        name = Processor.of_this_host().name
+        kept["host"] = f"{name}, {os.cpu_count()} cores"
     run(kept, chosen, arguments)
     if arguments.write:
-        marked.write("precision", table(kept), PAGE)
+        marked.write("precision", tables(kept), PAGE)
     return 0
 
 
@@ -181,7 +200,8 @@ def run(kept: Json, chosen: list[str], arguments: argparse.Namespace) -> None:
             programs = kept["runs"].setdefault(arguments.length, {})
             found = programs.setdefault(name, {}).setdefault(str(seed), {})
             for part, precision, read in (("whole", None, whole), ("sampled", WITHIN, sampled)):
-                if part in found and part == "whole" or arguments.part not in (None, part):
+                is_wanted = arguments.part in {None, part}
+                if not is_wanted or (part in found and (part == "whole" or not arguments.again)):
                     continue
                 result = simulated(name, arguments.length, seed, precision)
                 found[part] = {**read(result), "seconds": round(result.data["host"]["seconds"], 1)}

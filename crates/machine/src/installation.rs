@@ -16,7 +16,7 @@ use crate::portions::{self, Away, Elsewhere};
 use crate::precise;
 use crate::results::{DesignResult, PERFECT, RunResult, compare_programs};
 use crate::reuse;
-use crate::run::{Pace, Progress, RunError, Stream, run};
+use crate::run::{Early, Pace, Progress, RunError, Stream, run, run_unless};
 use crate::session::{RecordResult, RecordSpec, RunSpec, SourceSpec};
 
 /// Where the parts that are not in this program lie.
@@ -317,12 +317,12 @@ impl Installation {
         let found = self.with_length_of_warming(spec, progress)?;
         let spec = found.as_ref().unwrap_or(spec);
         match &spec.options.precision {
-            None => self.run_once(spec, hosts, progress),
-            Some(wanted) => precise::run(spec, wanted, &mut |s| {
+            None => self.run_once(spec, hosts, None, progress),
+            Some(wanted) => precise::run(spec, wanted, &mut |s, early| {
                 if hosts.is_none() || s.options.limits.sample.is_some() {
-                    return self.run_once(s, hosts, progress);
+                    return self.run_once(s, hosts, early, progress);
                 }
-                let mut result = self.run_once(s, None, progress)?;
+                let mut result = self.run_once(s, None, early, progress)?;
                 result.warnings.push(
                     "--cluster: so much precision takes all instructions, and no samples: this host simulated them".to_owned(),
                 );
@@ -431,10 +431,12 @@ impl Installation {
         Ok(Some(found))
     }
 
-    fn run_once(
+    /// One pass over the program; where its samples are shared out, nobody looks at them `early`.
+    pub(crate) fn run_once(
         &self,
         spec: &RunSpec,
         hosts: Option<&dyn Elsewhere>,
+        early: Option<Early<'_>>,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<RunResult, RunError> {
         let source = spec.source.as_ref().ok_or_else(|| user(NO_SOURCE))?;
@@ -481,7 +483,7 @@ impl Installation {
             }
             Err(_) => {}
         }
-        let mut result = run(&designs, streams, &options, progress)?;
+        let mut result = run_unless(&designs, streams, &options, early, progress)?;
         if let SourceSpec::Mix { programs } = source {
             let on_each: Vec<&Design> = first_of_each(&designs).collect();
             let mut alone = vec![vec![None; programs.len()]; on_each.len()];

@@ -2,11 +2,11 @@
 
 use pagewalk_units::nearest;
 
-use crate::estimate::Interval;
+use crate::estimate::{Interval, Sampling, estimate};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::Precision;
 use crate::results::{DesignResult, RunResult};
-use crate::run::RunError;
+use crate::run::{Early, FirstSamples, RunError};
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
 
@@ -26,6 +26,11 @@ const PASSES: u32 = 4;
 /// Of what is not sure enough, samples are taken that make it surer than asked for: their spread
 /// is an estimate, too.
 const MORE: f64 = 1.2;
+/// That share of a pass's samples is looked at early: a pass that takes too few ends there.
+const EARLY: u64 = 4;
+/// How many times as many samples have to be needed by what so few say, which say it of a part of the
+/// run alone.
+const CLEARLY: f64 = 1.5;
 /// Misses for 1000 instructions below which it is a share of these, not of their own number, that
 /// they have to be sure to: 2 % of one miss are a few thousandths of a cycle an instruction, however
 /// many percent of a tenth of a miss they may be.
@@ -42,7 +47,7 @@ fn user(message: String) -> RunError {
 pub(crate) fn run(
     spec: &RunSpec,
     wanted: &Precision,
-    once: &mut dyn FnMut(&RunSpec) -> Result<RunResult, RunError>,
+    once: &mut dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, RunError>,
 ) -> Result<RunResult, RunError> {
     let limits = spec.options.limits;
     if !(wanted.within > 0.0 && wanted.within < 1.0) {
@@ -86,12 +91,27 @@ pub(crate) fn run(
             period: total / samples,
             warming: Some(warming),
         });
-        let mut result = once(&spec)?;
         passes_left -= 1;
+        let mut needed = None;
+        let mut ends = |first: Vec<FirstSamples>| {
+            needed = clearly_needed(&first, samples, wanted);
+            needed.is_some()
+        };
+        let early = (!all && passes_left > 0).then_some(Early {
+            after: (samples / EARLY) as usize,
+            ends: &mut ends,
+        });
+        let mut result = once(&spec, early)?;
+        if let Some(needed) = needed {
+            samples = needed;
+            continue;
+        }
         if all || result.partial {
             return Ok(result);
         }
-        let found = doubts(&result.designs, wanted);
+        let of = |d: &DesignResult| Some((d.name.clone(), d.sampling.clone()?));
+        let estimates: Option<Vec<_>> = result.designs.iter().map(of).collect();
+        let found = estimates.map(|estimates| doubts(&estimates, wanted));
         let Some(found) = found else {
             result.warnings.push(
                 "--precision: there were fewer than two samples, so nothing says how sure the numbers are: take more instructions".to_owned(),
@@ -104,7 +124,7 @@ pub(crate) fn run(
         }) = worst
             && passes_left > 0
         {
-            samples = (samples as f64 * times * MORE).ceil() as u64;
+            samples = times_more(samples, times);
             continue;
         }
         let told = worst.map(|doubt| doubt.told(wanted.within));
@@ -187,16 +207,30 @@ impl Doubts {
     }
 }
 
-/// What of the numbers of `designs` is not sure; nothing where there are not enough samples.
-fn doubts(designs: &[DesignResult], wanted: &Precision) -> Option<Doubts> {
+/// So many times as many samples, and some.
+fn times_more(samples: u64, times: f64) -> u64 {
+    (samples as f64 * times * MORE).ceil() as u64
+}
+
+/// How many samples are needed by what the `first` ones of each design say, where that is clearly more
+/// than the pass takes.
+fn clearly_needed(first: &[FirstSamples], samples: u64, wanted: &Precision) -> Option<u64> {
+    let of = |d: &FirstSamples| Some((d.name.clone(), estimate(&d.samples, &d.tree)?));
+    let estimates: Vec<_> = first.iter().map(of).collect::<Option<_>>()?;
+    let times = doubts(&estimates, wanted).worst?.more?;
+    let needed = times_more(first.first()?.samples.len() as u64, times);
+    (needed as f64 > CLEARLY * samples as f64).then_some(needed)
+}
+
+/// What of the numbers of designs, by what samples say of each, is not sure.
+fn doubts(estimates: &[(String, Sampling)], wanted: &Precision) -> Doubts {
     let mut found = Doubts::default();
     let named = wanted.metrics.iter().map(String::as_str);
     let defaults = METRICS.into_iter().filter(|_| wanted.metrics.is_empty());
     let names: Vec<&str> = named.chain(defaults).collect();
-    for d in designs {
-        let sampling = d.sampling.as_ref()?;
+    for (design, sampling) in estimates {
         for name in &names {
-            let what = format!("{name} of {}", d.name);
+            let what = format!("{name} of {design}");
             let Some(interval) = sampling.metrics.get(name) else {
                 found.unmeasured.push(format!(
                     "{what} has no value in the samples, so nothing says how sure it is"
@@ -211,17 +245,27 @@ fn doubts(designs: &[DesignResult], wanted: &Precision) -> Option<Doubts> {
             found.consider(what, interval, least, wanted.within);
         }
         if let Some(speedup) = &sampling.speedup {
-            let what = format!("the speedup of {}", d.name);
+            let what = format!("the speedup of {design}");
             found.consider(what, speedup, 0.0, wanted.within);
         }
     }
-    Some(found)
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Doubts, refuse_unless_rate};
-    use crate::estimate::Interval;
+    use std::path::Path;
+
+    use pagewalk_stats::Tree;
+    use serde_json::json;
+
+    use super::{Doubts, clearly_needed, refuse_unless_rate};
+    use crate::estimate::{Interval, SampleCounts, UnknownOf};
+    use crate::options::Precision;
+    use crate::run::{Early, FirstSamples};
+    use crate::session::RunSpec;
+    use crate::work::Work;
+    use crate::{Installation, RunResult};
 
     fn doubt(half: f64, spread: f64) -> super::Doubt {
         let mut found = Doubts::default();
@@ -265,5 +309,92 @@ mod tests {
         assert!(refuse_unless_rate("energy_per_instruction").is_err());
         let typo = refuse_unless_rate("ipcs").unwrap_err();
         assert!(typo.contains("did you mean ipc"), "{typo}");
+    }
+
+    /// Those of two designs, of which the second takes 1000 cycles more or less in every other one.
+    fn first(n: usize, apart: u64) -> Vec<FirstSamples> {
+        let one = |cycles: u64| SampleCounts {
+            work: Work {
+                instructions: 1000,
+                requests: 0,
+            },
+            cycles,
+            values: vec![],
+            unknown: UnknownOf::default(),
+        };
+        let of = |apart: u64| FirstSamples {
+            name: format!("by {apart}"),
+            samples: (0..n as u64)
+                .map(|i| one(10_000 + apart * (i % 2)))
+                .collect(),
+            tree: Tree::default(),
+        };
+        vec![of(0), of(apart)]
+    }
+
+    #[test]
+    fn what_the_first_samples_clearly_show_to_be_too_few_is_more_than_half_as_many_again() {
+        let wanted = |within| Precision {
+            within,
+            metrics: vec!["ipc".to_owned()],
+        };
+        assert_eq!(clearly_needed(&first(32, 0), 128, &wanted(0.02)), None);
+        // Neighbours are 1000 cycles apart, which is an s of 707, and t(20) is 2.086: 2.5 %, of four times as
+        // many half of that.
+        assert_eq!(clearly_needed(&first(32, 1000), 128, &wanted(0.02)), None);
+        let needed = clearly_needed(&first(32, 1000), 128, &wanted(0.01)).unwrap();
+        let (s, t) = (1000.0 / 2f64.sqrt(), 2.086);
+        let samples = 1.2 * (t * s / (0.01 * 10_500.0)).powi(2);
+        assert!(
+            (needed as f64 / samples - 1.0).abs() < 0.05,
+            "{needed} {samples}"
+        );
+        assert!(needed > 192, "1.5 times 128");
+        assert_eq!(
+            clearly_needed(&first(32, 1000), needed, &wanted(0.01)),
+            None
+        );
+    }
+
+    /// However soon the pass is over, and whether it ends there or not.
+    #[test]
+    fn who_looks_early_sees_the_same_and_is_asked_once() {
+        let spec: RunSpec = serde_json::from_value(json!({
+            "machine": "epyc-milan",
+            "designs": ["radix", "thp"],
+            "source": {"workload": {"name": "gups", "size": "64MiB"}},
+            "seed": 3,
+            "limits": {
+                "instructions": 400_000,
+                "sample": {"length": 2000, "period": 20_000, "warming": {"followed": null, "warmed": 2000}},
+            },
+        }))
+        .unwrap();
+        let installation = Installation::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+        let look = |after: usize, answer: bool| -> (Vec<Vec<_>>, RunResult) {
+            let mut seen = Vec::new();
+            let mut ends = |first: Vec<FirstSamples>| {
+                let names: Vec<_> = first.iter().map(|d| d.name.as_str()).collect();
+                assert_eq!(names, ["radix", "thp"]);
+                for d in first {
+                    assert_eq!(d.samples.len(), after);
+                    let counted = d.samples.into_iter().map(|s| (s.cycles, s.values));
+                    seen.push(counted.collect());
+                }
+                answer
+            };
+            let ends = &mut ends;
+            let early = Some(Early { after, ends });
+            let result = installation.run_once(&spec, None, early, &mut |_| true);
+            (seen, result.unwrap())
+        };
+        let (seen, result) = look(5, false);
+        assert_eq!(seen.len(), 2, "once");
+        assert!(!result.partial);
+        assert_eq!(result.designs[1].sampling.as_ref().unwrap().samples, 20);
+        assert_eq!(look(5, true).0, seen);
+        let (all, _) = look(20, false);
+        assert_eq!(all[0][..5], seen[0]);
+        assert!(look(21, false).0.is_empty(), "there are no more");
     }
 }

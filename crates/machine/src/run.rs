@@ -6,9 +6,11 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use pagewalk_programs::available_memory;
+use pagewalk_stats::Tree;
 use pagewalk_stream::{Facts, Program, Unseen};
 
 use crate::changes::{Changes, lock};
+use crate::estimate::SampleCounts;
 use crate::hub::{Hub, Passes};
 use crate::machine::{Machine, Outcome, Pause, Room};
 use crate::options::{Design, Options};
@@ -61,6 +63,23 @@ pub enum RunError {
     Failure(String),
 }
 
+/// The first samples of a design.
+pub(crate) struct FirstSamples {
+    /// The design's name.
+    pub(crate) name: String,
+    pub(crate) samples: Vec<SampleCounts>,
+    /// The counters of the measured part up to there.
+    pub(crate) tree: Tree,
+}
+
+/// Who looks at the first samples, and may end the pass because of them.
+pub(crate) struct Early<'a> {
+    /// So many of each design.
+    pub(crate) after: usize,
+    /// Asked once, when all designs have them, be it at the end; whether the pass ends.
+    pub(crate) ends: &'a mut dyn FnMut(Vec<FirstSamples>) -> bool,
+}
+
 /// Batches that a worker lets a design take before it looks for a slower one.
 const TURN: u32 = 32;
 
@@ -86,6 +105,17 @@ pub fn run(
     options: &Options,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<RunResult, RunError> {
+    run_unless(designs, streams, options, None, progress)
+}
+
+/// The same, unless somebody ends it `early`.
+pub(crate) fn run_unless(
+    designs: &[Design],
+    streams: Vec<Stream>,
+    options: &Options,
+    early: Option<Early<'_>>,
+    progress: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<RunResult, RunError> {
     let start = Instant::now();
     let host_threads = options
         .host_threads
@@ -96,7 +126,7 @@ pub fn run(
         host_threads,
         machines: designs.len(),
     };
-    let pass = pass(designs, streams, options, share, progress)?;
+    let pass = pass(designs, streams, options, (share, early), progress)?;
     conclude(pass, designs, options, start, host_threads)
 }
 
@@ -126,7 +156,7 @@ pub(crate) fn pass(
     designs: &[Design],
     streams: Vec<Stream>,
     options: &Options,
-    share: Share,
+    (share, mut early): (Share, Option<Early<'_>>),
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Pass, RunError> {
     options.limits.validate().map_err(RunError::User)?;
@@ -153,6 +183,7 @@ pub(crate) fn pass(
                     machine
                 }),
                 seen: Mutex::new((0, "start")),
+                first: Mutex::new(None),
             });
         }
     }
@@ -176,6 +207,7 @@ pub(crate) fn pass(
         lanes: lanes.into_iter().flatten().collect(),
         changes: &changes,
         busy: Mutex::new(vec![false; designs.len()]),
+        first: early.as_ref().map_or(0, |early| early.after),
         stop: AtomicBool::new(false),
         panicked: AtomicBool::new(false),
     };
@@ -184,8 +216,10 @@ pub(crate) fn pass(
         .or(Plan::total(&options.limits))
         .or(facts[0].instructions);
     workers.run(share.host_threads, &mut |w| {
-        progress(&w.progress(designs, total, start))
+        progress(&w.progress(designs, total, start)) && !w.ends(designs, &mut early)
     })?;
+    // However soon the rest was done, somebody has looked.
+    workers.ends(designs, &mut early);
     let exit_status = workers.hubs[0].exit_status();
     let unseen = Unseen::sentences(&workers.hubs[0].unseen());
     let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();
@@ -323,6 +357,21 @@ struct Lane {
     machine: Mutex<Machine>,
     /// Instructions and phase, for the progress report.
     seen: Mutex<(u64, &'static str)>,
+    /// Its first samples, when it has all that are looked at early.
+    first: Mutex<Option<(Vec<SampleCounts>, Tree)>>,
+}
+
+impl Lane {
+    /// Keeps the `first` samples, as soon as there are as many.
+    fn keep_first(&self, first: usize, machine: &Machine) {
+        let Some(samples) = machine.measured.samples.get(..first) else {
+            return;
+        };
+        let mut kept = lock(&self.first);
+        if let (Some(tree), None, 1..) = (&machine.measured.tree, &*kept, first) {
+            *kept = Some((samples.to_vec(), tree.clone()));
+        }
+    }
 }
 
 struct Workers<'a> {
@@ -330,6 +379,8 @@ struct Workers<'a> {
     lanes: Vec<Lane>,
     changes: &'a Changes,
     busy: Mutex<Vec<bool>>,
+    /// Samples of each design that are looked at early, if any.
+    first: usize,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
@@ -431,6 +482,7 @@ impl Workers<'_> {
             }
             let pause = machine.advance(hub, lane.number, TURN);
             *lock(&lane.seen) = (machine.executed.instructions, machine.phase_word());
+            lane.keep_first(self.first, &machine);
             drop(machine);
             if pause == Pause::Over {
                 hub.finish(lane.number);
@@ -473,6 +525,25 @@ impl Workers<'_> {
             }
             None => Turn::Wait,
         }
+    }
+
+    /// Whether who looks at the first samples of `designs` ends the pass, asked when all have them.
+    fn ends(&self, designs: &[Design], early: &mut Option<Early<'_>>) -> bool {
+        let all = self.lanes.iter().all(|lane| lock(&lane.first).is_some());
+        let Some(early) = early.take_if(|_| all) else {
+            return false;
+        };
+        let first = self.lanes.iter().zip(designs).filter(|(_, d)| !d.beside);
+        let first = first.filter_map(|(lane, d)| {
+            let (samples, tree) = lock(&lane.first).take()?;
+            let name = d.name.clone();
+            Some(FirstSamples {
+                name,
+                samples,
+                tree,
+            })
+        });
+        (early.ends)(first.collect())
     }
 
     fn progress(&self, designs: &[Design], total: Option<u64>, start: Instant) -> Progress {

@@ -155,7 +155,7 @@ pub(crate) fn one(
         host_threads: threads.clamp(1, designs.len()),
         machines: designs.len(),
     };
-    let mut pass = pass(designs, streams, options, share, progress)?;
+    let mut pass = pass(designs, streams, options, (share, None), progress)?;
     for machine in &pass.machines {
         // What ended because of the host is no part of a result that has no host.
         match &machine.outcome {
@@ -245,8 +245,15 @@ impl Portions<'_> {
                 host_threads: self.threads.min(self.designs.len()),
                 machines: self.side_by_side * self.designs.len(),
             };
-            let run = (self.open)()
-                .and_then(|streams| pass(self.designs, streams, self.options, share, &mut tell));
+            let run = (self.open)().and_then(|streams| {
+                pass(
+                    self.designs,
+                    streams,
+                    self.options,
+                    (share, None),
+                    &mut tell,
+                )
+            });
             match run {
                 Ok(mut pass) => {
                     let left = pass.machines.iter_mut().map(Left::of).collect();

@@ -1,11 +1,13 @@
 //! Samples until the numbers are sure enough.
 
+use std::ops::Range;
+
 use pagewalk_units::nearest;
 
 use crate::estimate::{Interval, Sampling, estimate};
 use crate::limits::{Followed, Sample, Warming};
 use crate::options::Precision;
-use crate::results::{DesignResult, RunResult};
+use crate::results::{DesignResult, Host, RunResult};
 use crate::run::{Early, FirstSamples, RunError};
 use crate::session::{RunSpec, SourceSpec};
 use crate::summary::{self, MetricDefinition};
@@ -84,6 +86,7 @@ pub(crate) fn run(
         Some(SourceSpec::Program { .. }) => 1,
         _ => PASSES,
     };
+    let mut spent: Option<Host> = None;
     loop {
         let all = samples.saturating_mul(price) >= total / 2;
         spec.options.limits.sample = (!all).then(|| Sample {
@@ -102,6 +105,10 @@ pub(crate) fn run(
             ends: &mut ends,
         });
         let mut result = once(&spec, early)?;
+        if let Some(before) = spent.replace(result.host.clone()) {
+            result.host.add(&before);
+            spent = Some(result.host.clone());
+        }
         if let Some(needed) = needed {
             samples = needed;
             continue;
@@ -213,13 +220,21 @@ fn times_more(samples: u64, times: f64) -> u64 {
 }
 
 /// How many samples are needed by what the `first` ones of each design say, where that is clearly more
-/// than the pass takes.
+/// than the pass takes. So do both halves of them: a step from one phase of the program to the next
+/// is in one of them, and says nothing of all others.
 fn clearly_needed(first: &[FirstSamples], samples: u64, wanted: &Precision) -> Option<u64> {
-    let of = |d: &FirstSamples| Some((d.name.clone(), estimate(&d.samples, &d.tree)?));
-    let estimates: Vec<_> = first.iter().map(of).collect::<Option<_>>()?;
-    let times = doubts(&estimates, wanted).worst?.more?;
-    let needed = times_more(first.first()?.samples.len() as u64, times);
-    (needed as f64 > CLEARLY * samples as f64).then_some(needed)
+    let n = first.first()?.samples.len();
+    let needed = |part: Range<usize>| {
+        let of = |d: &FirstSamples| {
+            let sampling = estimate(d.samples.get(part.clone())?, &d.tree)?;
+            Some((d.name.clone(), sampling))
+        };
+        let estimates: Vec<_> = first.iter().map(of).collect::<Option<_>>()?;
+        let times = doubts(&estimates, wanted).worst?.more?;
+        let needed = times_more(part.len() as u64, times);
+        (needed as f64 > CLEARLY * samples as f64).then_some(needed)
+    };
+    needed(0..n / 2).and(needed(n / 2..n)).and(needed(0..n))
 }
 
 /// What of the numbers of designs, by what samples say of each, is not sure.
@@ -260,8 +275,9 @@ mod tests {
     use serde_json::json;
 
     use super::{Doubts, clearly_needed, refuse_unless_rate};
-    use crate::estimate::{Interval, SampleCounts, UnknownOf};
+    use crate::estimate::{Interval, SampleCounts, UnknownOf, estimate};
     use crate::options::Precision;
+    use crate::results::Host;
     use crate::run::{Early, FirstSamples};
     use crate::session::RunSpec;
     use crate::work::Work;
@@ -354,12 +370,35 @@ mod tests {
             clearly_needed(&first(32, 1000), needed, &wanted(0.01)),
             None
         );
+        // A step between two phases makes as much of a difference, and calls for no more.
+        let mut step = first(32, 0);
+        for later in &mut step[1].samples[20..] {
+            later.cycles += 10_000;
+        }
+        let of_all = estimate(&step[1].samples, &step[1].tree).unwrap();
+        assert!(of_all.metrics["ipc"].half() > 0.02 * of_all.ipc);
+        assert_eq!(clearly_needed(&step, 128, &wanted(0.01)), None);
+    }
+
+    #[test]
+    fn what_earlier_passes_took_is_of_the_result() {
+        let host = |seconds, simulated_instructions_per_second| Host {
+            seconds,
+            simulated_instructions_per_second,
+            threads: 2,
+            portions_elsewhere: 1,
+            peak_rss_bytes: 7,
+        };
+        let mut last = host(3.0, 2.0);
+        last.add(&host(1.0, 10.0));
+        let rate = last.simulated_instructions_per_second;
+        assert_eq!((last.seconds, rate, last.portions_elsewhere), (4.0, 4.0, 2));
     }
 
     /// However soon the pass is over, and whether it ends there or not.
     #[test]
     fn who_looks_early_sees_the_same_and_is_asked_once() {
-        let spec: RunSpec = serde_json::from_value(json!({
+        let mut spec: RunSpec = serde_json::from_value(json!({
             "machine": "epyc-milan",
             "designs": ["radix", "thp"],
             "source": {"workload": {"name": "gups", "size": "64MiB"}},
@@ -371,7 +410,7 @@ mod tests {
         }))
         .unwrap();
         let installation = Installation::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-        let look = |after: usize, answer: bool| -> (Vec<Vec<_>>, RunResult) {
+        let look = |spec: &RunSpec, after, answer, goes_on| -> (Vec<Vec<_>>, RunResult) {
             let mut seen = Vec::new();
             let mut ends = |first: Vec<FirstSamples>| {
                 let names: Vec<_> = first.iter().map(|d| d.name.as_str()).collect();
@@ -385,16 +424,23 @@ mod tests {
             };
             let ends = &mut ends;
             let early = Some(Early { after, ends });
-            let result = installation.run_once(&spec, None, early, &mut |_| true);
+            let result = installation.run_once(spec, None, early, &mut |_| goes_on);
             (seen, result.unwrap())
         };
-        let (seen, result) = look(5, false);
+        let (seen, result) = look(&spec, 5, false, true);
         assert_eq!(seen.len(), 2, "once");
         assert!(!result.partial);
         assert_eq!(result.designs[1].sampling.as_ref().unwrap().samples, 20);
-        assert_eq!(look(5, true).0, seen);
-        let (all, _) = look(20, false);
+        assert_eq!(look(&spec, 5, true, true).0, seen);
+        let (all, _) = look(&spec, 20, false, true);
         assert_eq!(all[0][..5], seen[0]);
-        assert!(look(21, false).0.is_empty(), "there are no more");
+        assert!(
+            look(&spec, 21, false, true).0.is_empty(),
+            "there are no more"
+        );
+        // What somebody has stopped is told as it is. It is too long to be over before.
+        spec.options.limits.instructions = Some(4_000_000_000);
+        let (seen, result) = look(&spec, 1, true, false);
+        assert!(seen.is_empty() && result.partial);
     }
 }

@@ -104,6 +104,19 @@ pub struct Host {
     pub peak_rss_bytes: u64,
 }
 
+impl Host {
+    /// Adds what it did `before` for the same result.
+    pub(crate) fn add(&mut self, before: &Host) {
+        let done = |host: &Host| host.seconds * host.simulated_instructions_per_second;
+        let seconds = self.seconds + before.seconds;
+        if seconds > 0.0 {
+            self.simulated_instructions_per_second = (done(self) + done(before)) / seconds;
+        }
+        self.seconds = seconds;
+        self.portions_elsewhere += before.portions_elsewhere;
+    }
+}
+
 /// What one design did.
 #[derive(Clone, Debug, Serialize)]
 pub struct DesignResult {

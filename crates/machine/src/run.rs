@@ -215,11 +215,15 @@ pub(crate) fn pass(
     let total = regions_end
         .or(Plan::total(&options.limits))
         .or(facts[0].instructions);
+    let mut stopped = false;
     workers.run(share.host_threads, &mut |w| {
-        progress(&w.progress(designs, total, start)) && !w.ends(designs, &mut early)
+        stopped |= !progress(&w.progress(designs, total, start));
+        !stopped && !w.ends(designs, &mut early)
     })?;
-    // However soon the rest was done, somebody has looked.
-    workers.ends(designs, &mut early);
+    if !stopped {
+        // However soon the rest was done, somebody has looked.
+        workers.ends(designs, &mut early);
+    }
     let exit_status = workers.hubs[0].exit_status();
     let unseen = Unseen::sentences(&workers.hubs[0].unseen());
     let streams: Vec<usize> = workers.lanes.iter().map(|l| l.stream).collect();

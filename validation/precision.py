@@ -157,7 +157,7 @@ def table(length: str, kept: Json) -> str:
         found += [(name, *one) for one in estimates(program)]
     wrong = [one for one in found if outside(one[4], one[5])]
     right = len(found) - len(wrong)
-    share = f"**{right} of {len(found)}, {100 * right / len(found):.1f} %**"
+    share = f"**{right} of {len(found)}, {100 * right / max(len(found), 1):.1f} %**"
     lines.append(row("all", *[""] * 4, share, "", f"{statistics.geometric_mean(means):.0f}"))
     told = [
         f"`{name}`: {metric} of {design}, seed {seed}" for name, metric, design, seed, *_ in wrong

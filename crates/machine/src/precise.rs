@@ -40,6 +40,9 @@ const FEW_MISSES: f64 = 1.0;
 /// The numbers that have to be sure where nobody names any.
 const METRICS: [&str; 2] = ["ipc", "l2_tlb_mpki"];
 
+/// A pass over the program, which somebody may end early.
+type Once<'a> = dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, RunError> + 'a;
+
 fn user(message: String) -> RunError {
     RunError::User(message)
 }
@@ -49,7 +52,7 @@ fn user(message: String) -> RunError {
 pub(crate) fn run(
     spec: &RunSpec,
     wanted: &Precision,
-    once: &mut dyn FnMut(&RunSpec, Option<Early<'_>>) -> Result<RunResult, RunError>,
+    once: &mut Once<'_>,
 ) -> Result<RunResult, RunError> {
     let limits = spec.options.limits;
     if !(wanted.within > 0.0 && wanted.within < 1.0) {

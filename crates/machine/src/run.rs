@@ -352,6 +352,9 @@ pub fn host_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// First samples, and the counters of the measured part up to there.
+type First = (Vec<SampleCounts>, Tree);
+
 /// A design's machine, and where its program comes from.
 struct Lane {
     /// Number of its stream.
@@ -362,7 +365,7 @@ struct Lane {
     /// Instructions and phase, for the progress report.
     seen: Mutex<(u64, &'static str)>,
     /// Its first samples, when it has all that are looked at early.
-    first: Mutex<Option<(Vec<SampleCounts>, Tree)>>,
+    first: Mutex<Option<First>>,
 }
 
 impl Lane {

@@ -236,6 +236,11 @@ fn plausible(end: End) -> Result<End, ProgramError> {
     }
 }
 
+/// Whether batches of which a machine needs no more are made [`PASSED_SOON`] at a time.
+fn together(needs: Needs) -> bool {
+    needs == Needs::Pages
+}
+
 /// Whether a program may pass over what all its machines skip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passes {
@@ -328,7 +333,7 @@ impl Hub {
     ) -> Result<Supply, ProgramError> {
         let mut state = lock(&self.state);
         if let Some(supply) = state.buffered(machine, thread) {
-            let least = if needs == Needs::Pages { 1 } else { SOON };
+            let least = if together(needs) { 1 } else { SOON };
             let short = self.ahead && state.is_short(machine, thread, least);
             drop(state);
             if short {
@@ -378,7 +383,7 @@ impl Hub {
         let Some(mut program) = self.free_program(true) else {
             return;
         };
-        let together = needs == Needs::Pages;
+        let together = together(needs);
         let soon = if together { PASSED_SOON } else { SOON };
         loop {
             let mut state = lock(&self.state);

@@ -108,10 +108,10 @@ pub(crate) fn run(
             ends: &mut ends,
         });
         let mut result = once(&spec, early)?;
-        if let Some(before) = spent.replace(result.host.clone()) {
-            result.host.add(&before);
-            spent = Some(result.host.clone());
+        if let Some(before) = &spent {
+            result.host.add(before);
         }
+        spent = Some(result.host.clone());
         if let Some(needed) = needed {
             samples = needed;
             continue;

@@ -371,12 +371,14 @@ struct Lane {
 impl Lane {
     /// Keeps the `first` samples, as soon as there are as many.
     fn keep_first(&self, first: usize, machine: &Machine) {
-        let Some(samples) = machine.measured.samples.get(..first) else {
+        let measured = &machine.measured;
+        if first == 0 || measured.samples.len() < first {
             return;
-        };
+        }
         let mut kept = lock(&self.first);
-        if let (Some(tree), None, 1..) = (&machine.measured.tree, &*kept, first) {
-            *kept = Some((samples.to_vec(), tree.clone()));
+        if kept.is_none() {
+            let samples = measured.samples[..first].to_vec();
+            *kept = measured.tree.clone().map(|tree| (samples, tree));
         }
     }
 }

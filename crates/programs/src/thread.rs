@@ -643,12 +643,14 @@ impl Thread {
     #[inline(never)]
     fn pass_near(&mut self, pc: u64, insns: u64, at: u64, size: u8, access: Access) -> bool {
         let data = Data { at, size, access };
-        let is_near = if self.over.follows() {
-            self.over.lines().holds(data)
-        } else {
-            self.known.is_near(data)
+        let is_near = |known: &Known| {
+            if self.over.follows() {
+                self.over.lines().holds(data)
+            } else {
+                known.is_near(data)
+            }
         };
-        if is_near && self.known.holds_code(pc) {
+        if self.known.holds_code(pc) && is_near(&self.known) {
             self.passing -= insns;
             self.passed += 1;
             return true;

@@ -210,11 +210,11 @@ impl Known {
             return;
         };
         let (ranges, written) = over.known(at);
-        for (known, range) in self.data.iter_mut().zip(ranges) {
+        self.data = ranges.map(|range| {
             // An access that begins in it ends in it, too.
             let bytes = (range.end - range.start).saturating_sub(u64::from(u8::MAX));
-            *known = (range.start, bytes);
-        }
+            (range.start, bytes)
+        });
         let (page, written) = (at >> 12, written || access == Access::Write);
         self.near[page as usize % NEAR] = page << 1 | u64::from(written);
     }

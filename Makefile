@@ -13,6 +13,9 @@ SHELL := /bin/bash
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 PYTHON_ENV := .venv/bin
+# The Cargo profile of the engine in .venv: `dev-fast` builds quickly, `release` runs fastest,
+# `ci` checks arithmetic and assertions.
+PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
@@ -44,13 +47,13 @@ live-tools: qemu
 	@scripts/setup.sh live-tools
 
 plugin: rust-env
-	cargo build --quiet --release --locked -p pagewalk-qemu-plugin
+	cargo build --quiet --profile $(PROFILE) --locked -p pagewalk-qemu-plugin
 	# Replaced, not overwritten: a running simulation may have it mapped.
-	install -D -m 755 $(CARGO_TARGET_DIR)/release/libpagewalk_qemu_plugin.so $(PLUGIN).new
+	install -D -m 755 $(CARGO_TARGET_DIR)/$(PROFILE)/libpagewalk_qemu_plugin.so $(PLUGIN).new
 	mv -f $(PLUGIN).new $(PLUGIN)
 
 native: rust-env python-env plugin
-	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --release --locked
+	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --profile $(PROFILE) --locked
 
 lint-rust: rust-env
 	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
@@ -87,6 +90,8 @@ docs: build
 	$(PYTHON_ENV)/python scripts/reference.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON_ENV)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+wheel bench: PROFILE := release
 
 wheel: rust-env python-env plugin
 	$(PYTHON_ENV)/maturin build --release --locked --out dist

@@ -65,7 +65,7 @@ pub fn plugin() -> PathBuf {
                 .args([
                     "build",
                     "--quiet",
-                    "--release",
+                    "--profile=dev-fast",
                     "-p",
                     "pagewalk-qemu-plugin",
                     "--target-dir",
@@ -75,7 +75,7 @@ pub fn plugin() -> PathBuf {
                 .status()
                 .unwrap();
             assert!(status.success());
-            target.join("release/libpagewalk_qemu_plugin.so")
+            target.join("dev-fast/libpagewalk_qemu_plugin.so")
         })
         .clone()
 }

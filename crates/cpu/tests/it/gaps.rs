@@ -1,0 +1,66 @@
+//! Branches of which it is not known, after something was passed over, whether they would be
+//! foreseen.
+
+use crate::bench::*;
+use pagewalk_cpu::{CoreSpec, PredictorSpec};
+use pagewalk_stream::{Op, flags};
+use pagewalk_structures::Unknown;
+
+/// Of the branches among `ops`, run after a gap by a core that has run them before.
+fn unknown(spec: &CoreSpec, ops: &[Op]) -> u64 {
+    let mut b = Bench::new(spec);
+    let branches = |b: &Bench| b.core.unknown()[5];
+    b.run(ops);
+    assert_eq!(branches(&b), Unknown::default(), "nothing was passed over");
+    b.core.pass_over(true);
+    b.run(ops);
+    let found = branches(&b);
+    // What was seen since is known.
+    b.run(ops);
+    assert_eq!(branches(&b), found);
+    found.hits + found.misses
+}
+
+#[test]
+fn a_branch_is_unknown_once_after_a_gap_whichever_others_there_are() {
+    for apart in [4, 1 << 12, 1 << 13, 1 << 20] {
+        let round = [branch(PC, true), branch(PC + apart, false)];
+        let ops: Vec<Op> = round.into_iter().cycle().take(100).collect();
+        assert_eq!(unknown(&spec(), &ops), 2, "{apart} bytes apart");
+    }
+}
+
+#[test]
+fn every_gap_makes_it_unknown_again() {
+    let mut b = Bench::new(&spec());
+    for gaps in 0..600 {
+        b.run(&[branch(PC, true), branch(PC, true)]);
+        let Unknown { hits, misses } = b.core.unknown()[5];
+        assert_eq!(hits + misses, gaps);
+        b.core.pass_over(false);
+    }
+}
+
+#[test]
+fn what_needs_no_guess_is_known() {
+    let of = |flags: u8| Op {
+        flags: flags | flags::TAKEN,
+        ..branch(PC, true)
+    };
+    for (flags, count) in [
+        (flags::CONDITIONAL, 1),
+        (flags::INDIRECT, 1),
+        (flags::INDIRECT | flags::CALL, 1),
+        (flags::RETURN, 1),
+        // The decoder knows where they go.
+        (0, 0),
+        (flags::CALL, 0),
+    ] {
+        assert_eq!(unknown(&spec(), &[of(flags)]), count, "{flags:x}");
+        let perfect = CoreSpec {
+            predictor: PredictorSpec::Perfect {},
+            ..spec()
+        };
+        assert_eq!(unknown(&perfect, &[of(flags)]), 0, "{flags:x}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What the cycle stack says of translation, held against the experiment that takes
+//! translation away.
+
+use crate::common::{metric, run_spec, spec, sum};
+use pagewalk_machine::{DesignResult, RunResult};
+use pagewalk_programs::workloads;
+
+const MACHINE: &str = "epyc-milan";
+
+/// What translation costs `workload` with `designs`, measured.
+fn costed(designs: &[&str], workload: &str, instructions: u64) -> RunResult {
+    let mut s = spec(MACHINE, designs, workload, instructions, &[]);
+    s.options.translation_cost = true;
+    s.options.limits.warmup = instructions;
+    run_spec(&s).unwrap_or_else(|e| panic!("{workload}: {e}"))
+}
+
+/// The share of the cycles that the stack says went to translation.
+fn share(d: &DesignResult) -> f64 {
+    let translation = ["tlb", "walker", "walk"];
+    let parts = d.cycle_stack.iter();
+    let parts = parts.filter(|s| translation.contains(&s.cause));
+    parts.map(|s| s.share).sum()
+}
+
+/// By how much of all cycles the share may differ from what is saved. Most programs
+/// are within a hundredth; `kv-map` is farthest (see docs/cycle-stack.md).
+const BOUND: f64 = 0.06;
+
+/// Place of each value among all.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let rank = |v: &f64| values.iter().filter(|o| *o < v).count() as f64;
+    values.iter().map(rank).collect()
+}
+
+#[test]
+fn the_share_of_translation_orders_programs_as_what_perfect_tlbs_save() {
+    let (mut shares, mut savings) = (Vec::new(), Vec::new());
+    for w in workloads() {
+        let r = costed(&["radix"], &format!("{} 64MB", w.name), 200_000);
+        let d = &r.designs[0];
+        let (share, saved) = (share(d), d.translation_cost.expect("measured"));
+        // Shown with --nocapture: the table of docs/cycle-stack.md.
+        println!(
+            "| `{}` | {:.1} | {:.1} |",
+            w.name,
+            share * 100.0,
+            saved * 100.0
+        );
+        assert!(
+            (share - saved).abs() < BOUND && share > 0.5 * saved,
+            "{}: {share} of the cycles are said to be translation, which costs {saved}",
+            w.name
+        );
+        shares.push(share);
+        savings.push(saved);
+    }
+    let (shares, savings) = (ranks(&shares), ranks(&savings));
+    let n = shares.len() as f64;
+    let apart = shares.iter().zip(&savings).map(|(a, b)| (a - b).powi(2));
+    let spearman = 1.0 - 6.0 * apart.sum::<f64>() / (n * (n * n - 1.0));
+    assert!(spearman > 0.95, "rank correlation {spearman}");
+}
+
+#[test]
+fn where_walkers_are_what_a_program_waits_for_the_stack_says_so() {
+    // Each update walks, and a walk is over when the line is asked for.
+    let r = costed(&["radix"], "gups 64GiB", 300_000);
+    let d = &r.designs[0];
+    let (share, saved) = (share(d), d.translation_cost.expect("measured"));
+    assert!(saved > 0.6, "{saved}");
+    assert!((share - saved).abs() < 0.15, "{share} against {saved}");
+}
+
+#[test]
+fn what_perfect_tlbs_need_is_measured_beside_the_designs_or_among_them() {
+    let beside = costed(&["radix", "thp"], "gups 64MB", 100_000);
+    let among = costed(&["radix", "thp", "perfect-tlb"], "gups 64MB", 100_000);
+    assert_eq!(beside.designs.len(), 2);
+    let (one, other) = (
+        beside.translation_reference.expect("measured"),
+        among.translation_reference.expect("measured"),
+    );
+    assert_eq!((&one.name, one.cycles), (&other.name, other.cycles));
+    assert_eq!(one.cycles, metric(&among.designs[2], "cycles"));
+    for (d, e) in beside.designs.iter().zip(&among.designs) {
+        let cost = 1.0 - one.cycles / metric(d, "cycles");
+        let told = d.translation_cost.expect("told");
+        assert!((told - cost).abs() < 1e-12, "{told} {cost}");
+        assert_eq!(Some(told), e.translation_cost);
+    }
+    assert_eq!(among.designs[2].translation_cost, Some(0.0));
+    // Nobody asked.
+    let r = run_spec(&spec(MACHINE, &["radix"], "gups 64MB", 100_000, &[])).unwrap();
+    assert!(r.translation_reference.is_none() && r.designs[0].translation_cost.is_none());
+}
+
+#[test]
+fn without_perfect_tlbs_to_compare_with_it_is_said_that_the_cost_is_not_known() {
+    let mut s = spec(
+        MACHINE,
+        &["radix"],
+        "gups 64MB",
+        50_000,
+        &["mmu.perfect=false"],
+    );
+    s.options.translation_cost = true;
+    let r = run_spec(&s).unwrap();
+    assert!(r.designs[0].translation_cost.is_none());
+    assert!(
+        r.warnings.iter().any(|w| w.contains("not known")),
+        "{:?}",
+        r.warnings
+    );
+    let mut mix = serde_json::to_value(&s).unwrap();
+    let one = mix["source"].clone();
+    mix["source"] = serde_json::json!({"mix": {"programs": [one.clone(), one]}});
+    let refused = run_spec(&serde_json::from_value(mix).unwrap()).expect_err("refused");
+    assert!(refused.to_string().contains("mix"), "{refused}");
+}
+
+#[test]
+fn each_entry_fetched_into_a_first_level_is_one_miss() {
+    // A store of an update follows its load while that one's entry is on its way.
+    let r = run_spec(&spec(MACHINE, &["thp"], "gups 1GiB", 300_000, &[])).unwrap();
+    let d = &r.designs[0];
+    let fills = sum(d, "fills", |p| p.starts_with("core.0.mmu.l1d."));
+    let misses = sum(d, "l1d_misses", |p| p == "core.0.mmu");
+    assert_eq!(fills, misses);
+    assert!(sum(d, "l1d_waits", |p| p == "core.0.mmu") > 0);
+    let updates = metric(d, "requests");
+    assert!(misses as f64 <= updates * 1.05, "{misses} for {updates}");
+}

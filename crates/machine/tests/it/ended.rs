@@ -1,0 +1,30 @@
+//! What has ended is forgotten, and the program is told.
+
+use crate::common::forks::Forks;
+use crate::common::installation;
+
+/// Runs `children` of them on `designs`, and checks that nobody asks for the threads of any of
+/// them again.
+fn run(designs: &[&str], children: u32) {
+    let (program, seen) = Forks::new(children, false, |_| ());
+    let spec = serde_json::from_value(serde_json::json!({
+        "machine": "revelator-table1", "designs": designs,
+    }))
+    .unwrap();
+    let result = installation()
+        .run_program(&spec, Box::new(program), &mut |_| true)
+        .unwrap_or_else(|e| panic!("{e}"));
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{:?}", d.message);
+    }
+    let mut gone = std::mem::take(&mut seen.lock().unwrap().gone);
+    // Both threads of each child, once.
+    gone.sort_unstable();
+    assert!(gone.into_iter().eq(1..=2 * children), "{designs:?}");
+}
+
+#[test]
+fn nobody_asks_for_threads_that_have_ended() {
+    run(&["radix"], 600);
+    run(&["radix", "thp"], 300);
+}

@@ -1,0 +1,41 @@
+//! Tests of whole simulated machines, in one binary: each binary links the crate anew.
+
+mod config;
+mod cycle_stack;
+mod ended;
+mod energy;
+mod extremes;
+mod hashed;
+mod histograms;
+mod in_memory_tlb;
+mod khugepaged;
+mod laws;
+mod live;
+mod machines;
+mod mappings;
+mod mixes;
+mod passing;
+mod portions;
+mod replies;
+mod revelator;
+mod sampling;
+mod spectlb;
+mod stlt;
+mod stlt_guard;
+mod stlt_others;
+mod tlb_prefetch;
+mod tlb_replacement;
+mod turns;
+mod virtual_machines;
+mod walked_loads;
+mod warnings;
+mod wrong_path;
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../../live/tests/live/programs.rs"]
+mod programs;
+#[path = "../../../programs/tests/small/mod.rs"]
+mod small;
+#[path = "../../../live/tests/live/tools.rs"]
+mod tools;

@@ -1,0 +1,433 @@
+//! Programs that ask the machine's shortcut and branch on the answer. The
+//! shortcut is these tests' own: a map, with rows at made-up addresses.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use pagewalk_machine::{
+    Design, DesignResult, Limits, NewShortcut, Options, RunResult, RunSpec, Stream,
+};
+use pagewalk_programs::{Code, NONE, Touch};
+use pagewalk_stream::{
+    Ask, Backing, Batch, End, Event, Facts, Kind, Op, Program, ProgramError, ThreadId, flags,
+};
+use pagewalk_units::VirtAddr;
+
+use crate::common::rows::{all_rows, few_rows};
+use crate::common::{installation, metric, sum};
+
+const CODE: u64 = 0x40_0000;
+const INDEX: u64 = 0x1000_0000;
+const RECORDS: u64 = 0x2000_0000;
+const KEYS: u64 = 500;
+const REQUESTS: u64 = 3000;
+
+/// What the requests of all threads came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Served {
+    by_shortcut: u64,
+    by_index: u64,
+    without_asking: u64,
+}
+
+/// Where a thread stands in its request.
+enum Stage {
+    Begin,
+    Asked(u64),
+    Replied(u64, u64),
+    Inserted,
+}
+
+struct Caller {
+    stage: Stage,
+    left: u64,
+    state: u64,
+}
+
+/// Looks records up by key: asks first, and walks an index of ten nodes if the
+/// answer is 0. Whoever is told that nobody answers never asks again.
+struct Store {
+    threads: Vec<Caller>,
+    started: usize,
+    mapped: bool,
+    asks: bool,
+    served: Arc<Mutex<Served>>,
+}
+
+impl Store {
+    fn new(threads: usize, served: &Arc<Mutex<Served>>) -> Self {
+        let caller = |t| Caller {
+            stage: Stage::Begin,
+            left: REQUESTS,
+            state: 1 + t as u64,
+        };
+        Store {
+            threads: (0..threads).map(caller).collect(),
+            started: 1,
+            mapped: false,
+            asks: true,
+            served: Arc::clone(served),
+        }
+    }
+
+    /// Keys of a thread are its own, so that who comes first does not matter.
+    fn key(thread: ThreadId, state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        u64::from(thread) * KEYS + (*state >> 33) % KEYS
+    }
+
+    /// What an index that is always asked for keys it has not seen has to serve.
+    fn distinct(threads: usize) -> u64 {
+        let mut sum = 0;
+        for t in 0..threads {
+            let mut state = 1 + t as u64;
+            let keys = (0..REQUESTS).map(|_| Self::key(t as ThreadId, &mut state));
+            sum += keys.collect::<HashSet<u64>>().len() as u64;
+        }
+        sum
+    }
+}
+
+fn record(key: u64) -> u64 {
+    RECORDS + 4096 * key
+}
+
+fn op(kind: Kind, va: u64, dep: u16) -> Op {
+    Op {
+        pc: CODE,
+        va,
+        insns: 2,
+        dep: [dep, 0],
+        kind,
+        size: 8,
+        latency: 1,
+        ..Op::default()
+    }
+}
+
+impl Program for Store {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "store".to_owned(),
+            deterministic: true,
+            has_roi: true,
+            request: Some("lookup".to_owned()),
+            ..Facts::default()
+        }
+    }
+
+    fn fill(&mut self, thread: ThreadId, batch: &mut Batch) -> Result<End, ProgramError> {
+        batch.ops.clear();
+        let event = |event| Ok(End::Event { event, ticket: 0 });
+        if !std::mem::replace(&mut self.mapped, true) {
+            return event(Event::Map {
+                at: VirtAddr(CODE),
+                bytes: RECORDS + (4096 * KEYS * 8) - CODE,
+                writable: true,
+                backing: Backing::Anonymous,
+            });
+        }
+        if thread == 0 && self.started < self.threads.len() {
+            self.started += 1;
+            return event(Event::Spawn {
+                thread: self.started as ThreadId - 1,
+            });
+        }
+        let mut served = self.served.lock().unwrap();
+        let me = &mut self.threads[thread as usize];
+        loop {
+            match me.stage {
+                Stage::Begin if me.left == 0 => return Ok(End::Exit),
+                Stage::Begin => {
+                    let key = Self::key(thread, &mut me.state);
+                    if self.asks {
+                        me.stage = Stage::Asked(key);
+                        batch.ops.push(op(Kind::Ask, 0, 0));
+                        return Ok(End::Ask(Ask::LoadVa { integer: key }));
+                    }
+                    me.stage = Stage::Replied(key, 0);
+                }
+                Stage::Asked(_) => panic!("asked for more before the answer"),
+                Stage::Replied(key, 0) => {
+                    for node in 0..10 {
+                        let va = INDEX + 4096 * ((key * 7 + node * 131) % 1000);
+                        batch.ops.push(op(Kind::Load, va, 1));
+                    }
+                    batch.ops.push(op(Kind::Load, record(key), 1));
+                    me.stage = Stage::Inserted;
+                    if self.asks {
+                        served.by_index += 1;
+                        batch.ops.push(op(Kind::Ask, 0, 1));
+                        let va = VirtAddr(record(key));
+                        return Ok(End::Ask(Ask::InsertVa { integer: key, va }));
+                    }
+                    served.without_asking += 1;
+                }
+                Stage::Replied(key, va) => {
+                    assert_eq!(va, record(key), "somebody else's record");
+                    served.by_shortcut += 1;
+                    batch.ops.push(op(Kind::Load, va, 1));
+                    me.stage = Stage::Inserted;
+                }
+                Stage::Inserted => {
+                    batch.ops.push(Op {
+                        flags: flags::REQUEST,
+                        ..op(Kind::Compute, 0, 1)
+                    });
+                    me.stage = Stage::Begin;
+                    me.left -= 1;
+                    return Ok(End::More);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, thread: ThreadId, reply: Option<u64>) {
+        let me = &mut self.threads[thread as usize];
+        self.asks &= reply.is_some();
+        match me.stage {
+            Stage::Asked(key) => me.stage = Stage::Replied(key, reply.unwrap_or(0)),
+            Stage::Inserted => assert_eq!(reply, Some(1)),
+            _ => panic!("an answer that nobody waits for"),
+        }
+    }
+}
+
+/// Radix page tables on two cores, with a shortcut.
+fn design(name: &str, shortcut: Option<NewShortcut>) -> Design {
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "revelator-table1", "designs": ["radix"], "set": ["cores=2"],
+    }))
+    .unwrap();
+    Design {
+        name: name.to_owned(),
+        shortcut,
+        beside: false,
+        ..installation().resolve(&spec).unwrap().remove(0)
+    }
+}
+
+/// Designs: the shortcut that keeps all, one that keeps few, none.
+fn run(which: &[&str], threads: usize, limits: Limits) -> (RunResult, Vec<Served>) {
+    let designs: Vec<Design> = which
+        .iter()
+        .map(|&name| match name {
+            "all" => design(name, Some(all_rows)),
+            "few" => design(name, Some(few_rows)),
+            _ => design(name, None),
+        })
+        .collect();
+    let served: Vec<_> = designs.iter().map(|_| Arc::default()).collect();
+    let streams = (0..designs.len()).map(|d| Stream {
+        program: Box::new(Store::new(threads, &served[d])),
+        designs: vec![d],
+    });
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let result = pagewalk_machine::run(&designs, streams.collect(), &options, &mut |_| true)
+        .unwrap_or_else(|e| panic!("{e}"));
+    for d in &result.designs {
+        assert_eq!(d.status, "complete", "{}: {:?}", d.name, d.message);
+    }
+    let served = served.iter().map(|s| *s.lock().unwrap()).collect();
+    (result, served)
+}
+
+fn requests(d: &DesignResult) -> u64 {
+    metric(d, "requests") as u64
+}
+
+#[test]
+fn the_program_branches_on_the_answers_of_its_own_design() {
+    for threads in [1, 3] {
+        let (result, served) = run(&["all", "few", "none"], threads, Limits::default());
+        let all = threads as u64 * REQUESTS;
+        let distinct = Store::distinct(threads);
+        let want = Served {
+            by_shortcut: all - distinct,
+            by_index: distinct,
+            without_asking: 0,
+        };
+        assert_eq!(served[0], want);
+        assert_eq!(served[1].by_shortcut + served[1].by_index, all);
+        assert!(served[1].by_index > 2 * distinct, "{:?}", served[1]);
+        assert_eq!((served[2].without_asking, served[2].by_index), (all, 0));
+        for d in &result.designs {
+            assert_eq!(requests(d), all, "{}", d.name);
+            assert_eq!(sum(d, "requests", |p| p.starts_with("core.")), all);
+            assert_eq!(d.speedup_by, "request");
+        }
+        let cycles: Vec<f64> = result
+            .designs
+            .iter()
+            .map(|d| metric(d, "cycles_per_request"))
+            .collect();
+        assert!(cycles[0] < cycles[1], "{cycles:?}");
+        let speedup = result.designs[1].speedup.unwrap();
+        assert!((speedup - cycles[0] / cycles[1]).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn answers_are_the_same_skipped_warmed_sampled_and_measured() {
+    let (_, whole) = run(&["all"], 1, Limits::default());
+    let ways = [
+        serde_json::json!({"skip_requests": 2000}),
+        serde_json::json!({"warmup_requests": 2000}),
+        serde_json::json!({"skip": 5000, "warmup": 3001}),
+        serde_json::json!({"sample": {"length": 500, "period": 4000}}),
+        serde_json::json!({"skip_requests": 100, "warmup_requests": 100,
+            "sample": {"length": 1000, "period": 5000}}),
+    ];
+    for limits in ways {
+        let (result, served) = run(&["all"], 1, serde_json::from_value(limits.clone()).unwrap());
+        assert_eq!(served, whole, "{limits}");
+        assert!(requests(&result.designs[0]) < REQUESTS, "{limits}");
+    }
+}
+
+#[test]
+fn as_many_requests_are_skipped_warmed_and_measured_as_were_asked_for() {
+    let limits = serde_json::json!({
+        "skip_requests": 700, "warmup_requests": 300, "requests": 1000,
+    });
+    let (result, served) = run(
+        &["all", "few", "none"],
+        1,
+        serde_json::from_value(limits).unwrap(),
+    );
+    for (d, s) in result.designs.iter().zip(served) {
+        assert_eq!(requests(d), 1000, "{}", d.name);
+        // What is fetched ahead of the simulation is at most a request.
+        let made = s.by_shortcut + s.by_index + s.without_asking;
+        assert!((2000..=2002).contains(&made), "{}: {made}", d.name);
+    }
+    // Most keys are there by then: that is what skipped requests are for.
+    let insns = metric(&result.designs[0], "instructions_per_request");
+    let few = metric(&result.designs[1], "instructions_per_request");
+    assert!(insns < 10.0 && few > 15.0, "{insns} {few}");
+}
+
+/// The same keys again and again, by a built-in program: a thread that asks, reads
+/// the record, or the index first and then says where the record is.
+fn built_in(served: &Arc<Mutex<Served>>) -> Box<dyn Program> {
+    let facts = Facts {
+        name: "built in".to_owned(),
+        deterministic: true,
+        has_roi: true,
+        request: Some("lookup".to_owned()),
+        ..Facts::default()
+    };
+    let served = Arc::clone(served);
+    let mut code = Code::new(facts, Touch::Never);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        let event = Event::Map {
+            at: VirtAddr(CODE),
+            bytes: RECORDS + (4096 * KEYS) - CODE,
+            writable: true,
+            backing: Backing::Anonymous,
+        };
+        t.event(event).await;
+        t.begin(1).await;
+        for n in 0..REQUESTS {
+            let key = n * n % KEYS;
+            let (mut value, asking) = t.ask(0x40, 3, Ask::LoadVa { integer: key }, [NONE; 2]);
+            let reply = asking.await;
+            t.branch(0x48, 0x80, 2, reply == Some(0), [value, NONE]);
+            if reply == Some(0) {
+                for node in 0..10 {
+                    value = t.load(0x50, 2, INDEX + 4096 * (key + node), 8, [value, NONE]);
+                }
+                let va = VirtAddr(record(key));
+                let (_, asking) = t.ask(0x60, 2, Ask::InsertVa { integer: key, va }, [value, NONE]);
+                assert_eq!(asking.await, Some(1));
+            }
+            {
+                let mut served = served.lock().unwrap();
+                match reply {
+                    None => served.without_asking += 1,
+                    Some(0) => served.by_index += 1,
+                    Some(va) => {
+                        assert_eq!(va, record(key));
+                        served.by_shortcut += 1;
+                    }
+                }
+            }
+            t.load(0x70, 1, record(key), 8, [value, NONE]);
+            t.request();
+            if t.full() {
+                t.pause().await;
+            }
+        }
+        t.finish(1).await;
+    });
+    Box::new(code)
+}
+
+#[test]
+fn a_built_in_program_is_answered_in_every_phase() {
+    let distinct = (0..REQUESTS).map(|n| n * n % KEYS).collect::<HashSet<_>>();
+    let distinct = distinct.len() as u64;
+    let ways = [
+        serde_json::json!({}),
+        serde_json::json!({"skip_requests": 1000, "warmup_requests": 1000}),
+        serde_json::json!({"sample": {"length": 500, "period": 4000}}),
+    ];
+    for limits in ways {
+        let mut limits: Limits = serde_json::from_value(limits).unwrap();
+        limits.roi = true;
+        let served = Arc::default();
+        let stream = Stream {
+            program: built_in(&served),
+            designs: vec![0],
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        let designs = [design("all", Some(all_rows))];
+        let result =
+            pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
+        assert_eq!(result.designs[0].status, "complete", "{limits:?}");
+        let want = Served {
+            by_shortcut: REQUESTS - distinct,
+            by_index: distinct,
+            without_asking: 0,
+        };
+        assert_eq!(*served.lock().unwrap(), want, "{limits:?}");
+    }
+    // Told that nobody answers, it goes on without.
+    let served = Arc::default();
+    let stream = Stream {
+        program: built_in(&served),
+        designs: vec![0],
+    };
+    let designs = [design("none", None)];
+    let options = Options::default();
+    let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true).unwrap();
+    assert_eq!(requests(&result.designs[0]), REQUESTS);
+    assert_eq!(served.lock().unwrap().without_asking, REQUESTS);
+}
+
+#[test]
+fn a_design_that_replies_shares_its_program_with_no_other() {
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "revelator-table1", "designs": ["radix", "thp"],
+    }))
+    .unwrap();
+    let mut designs = installation().resolve(&spec).unwrap();
+    designs[1].shortcut = Some(all_rows);
+    let stream = Stream {
+        program: Box::new(Store::new(1, &Arc::default())),
+        designs: vec![0, 1],
+    };
+    let refused = pagewalk_machine::run(&designs, vec![stream], &Options::default(), &mut |_| true);
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("thp gives replies")
+    );
+}

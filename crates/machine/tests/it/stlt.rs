@@ -1,0 +1,443 @@
+//! A machine with an STLT: a program that asks while its memory comes, goes and moves.
+
+use std::sync::{Arc, Mutex};
+
+use pagewalk_machine::{DesignResult, Limits, Options, RunSpec, Stream};
+use pagewalk_programs::{Code, NONE, Touch};
+use pagewalk_stream::{Ask, Backing, Event, Facts, Mix, Program};
+use pagewalk_units::VirtAddr;
+
+use crate::common::store::{BASE, CODE, Changes, Store, Told, design, run, store, table, unit};
+use crate::common::{installation, metric, sum};
+
+const SMALL: &str = "shortcut.stlt.rows=16384";
+
+/// What each part counts beside the others: the program, the kernel, the core's unit,
+/// the MMU and the caches.
+fn check(d: &DesignResult, told: &Told, what: &str) {
+    assert_eq!(table(d, "loads"), told.loads, "{what}");
+    assert_eq!(table(d, "hits"), told.loads - told.nothing, "{what}");
+    assert_eq!(table(d, "inserts"), told.inserts, "{what}");
+    assert_eq!(table(d, "given_up"), told.refused, "{what}");
+    assert_eq!(unit(d, ".stlt", "loads"), told.loads, "{what}");
+    assert_eq!(unit(d, ".stlt", "inserts"), told.inserts, "{what}");
+    assert_eq!(unit(d, ".insertion_buffer", "lookups"), told.loads);
+    assert_eq!(unit(d, ".insertion_buffer", "fills"), told.inserts);
+    let of_l1 = unit(d, "", "l1d_misses") + unit(d, "", "l1i_misses");
+    let served = unit(d, "", "l2_hits") + unit(d, "", "l2_waits") + unit(d, ".stb", "hits");
+    assert_eq!(of_l1, served + unit(d, "", "walks"), "{what}");
+    let reads = unit(d, "", "walk_reads") + unit(d, ".stlt", "walk_reads");
+    assert_eq!(sum(d, "walks", |p| p.ends_with(".l1d")), reads, "{what}");
+    let misses = (unit(d, "", "walks") + unit(d, ".stb", "hits")) as f64;
+    let mpki = metric(d, "l2_tlb_mpki");
+    assert!((mpki * metric(d, "instructions") / 1000.0 - misses).abs() < 0.5);
+}
+
+/// Built with checks, the MMU compares each hit of the STB with the page table.
+#[test]
+fn whatever_changes_nothing_is_out_of_date_and_all_parts_count_the_same() {
+    let wide = Store {
+        keys: 20_000,
+        requests: 12_000,
+        changes: Changes::All,
+        ..Store::default()
+    };
+    for (set, program) in [
+        (&[SMALL][..], wide),
+        (
+            &["shortcut.stlt.rows=1048576", "shortcut.stlt.ways=8"],
+            wide,
+        ),
+        (
+            &[SMALL, "placement.reservation.promotion_threshold=0.02"],
+            wide,
+        ),
+        (
+            &[SMALL, "placement.thp.mode=madvise"],
+            Store { huge: true, ..wide },
+        ),
+    ] {
+        let mut d = design("stlt", set);
+        // Small TLBs, so that the STB is asked.
+        d.config.mmu.l2.get_mut("main").unwrap().entries = 64;
+        d.config.mmu.l1d.get_mut("main").unwrap().entries = 16;
+        let (d, told) = run(&d, program, &serde_json::json!({}));
+        let what = format!("{} {told:?}", d.name);
+        check(&d, &told, &what);
+        assert_eq!(unit(&d, ".ipb", "hits"), table(&d, "invalid"), "{what}");
+        let asked = table(&d, "hits") + table(&d, "invalid");
+        assert_eq!(unit(&d, ".ipb", "lookups"), asked, "{what}");
+        assert_eq!(
+            unit(&d, ".ipb", "fills"),
+            table(&d, "invalid_pages"),
+            "{what}"
+        );
+        assert_eq!(unit(&d, ".stb", "fills"), table(&d, "hits"), "{what}");
+        assert_eq!(unit(&d, ".stlt", "walks"), told.inserts, "{what}");
+        assert!(table(&d, "hits") > 300, "{what}");
+        assert!(
+            table(&d, "invalid") > 0 && table(&d, "refreshes") > 5,
+            "{what}"
+        );
+        assert!(unit(&d, ".stb", "hits") > 100, "{what}");
+        assert!(sum(&d, "kernel", |p| p.ends_with("core.0.cycles")) > table(&d, "refresh_cycles"));
+    }
+}
+
+#[test]
+fn records_are_found_by_a_line_and_without_a_walk() {
+    let program = Store {
+        keys: 12_000,
+        requests: 40_000,
+        changes: Changes::Nothing,
+        ..Store::default()
+    };
+    let limits = serde_json::json!({"warmup_requests": 30_000});
+    let rows = "shortcut.stlt.rows=65536";
+    let (plain, _) = run(&design("radix", &[]), program, &limits);
+    let (va, _) = run(&design("stlt-va", &[rows]), program, &limits);
+    let (full, told) = run(&design("stlt", &[rows]), program, &limits);
+    assert!(told.nothing < 13_000 && told.false_matches < 60, "{told:?}");
+    let walks = |d: &DesignResult| unit(d, "", "walks");
+    // 12 MB of records are 3,000 pages: twice what the second-level TLB has.
+    assert!(
+        walks(&full) * 4 < walks(&plain),
+        "{} {}",
+        walks(&full),
+        walks(&plain)
+    );
+    assert!(walks(&va) * 10 > walks(&plain) * 8, "{}", walks(&va));
+    assert_eq!(unit(&va, ".stlt", "walks"), 0);
+    let has = |d: &DesignResult, part| d.stats.iter().any(|s| s.path.ends_with(part));
+    for part in [".mmu.stb", ".mmu.ipb"] {
+        assert!(has(&full, part) && !has(&va, part), "{part}");
+    }
+    let cycles = |d: &DesignResult| metric(d, "cycles_per_request");
+    assert!(
+        cycles(&full) < cycles(&va),
+        "{} {}",
+        cycles(&full),
+        cycles(&va)
+    );
+    assert!(
+        cycles(&va) < cycles(&plain),
+        "{} {}",
+        cycles(&va),
+        cycles(&plain)
+    );
+}
+
+#[test]
+fn replies_are_the_same_skipped_warmed_sampled_and_measured() {
+    let program = Store {
+        keys: 3_000,
+        requests: 6_000,
+        changes: Changes::All,
+        ..Store::default()
+    };
+    let d = design("stlt", &[SMALL]);
+    let (whole, told) = run(&d, program, &serde_json::json!({}));
+    for limits in [
+        serde_json::json!({"skip_requests": 2000}),
+        serde_json::json!({"warmup_requests": 2000}),
+        serde_json::json!({"sample": {"length": 500, "period": 4000}}),
+    ] {
+        let (part, again) = run(&d, program, &limits);
+        assert_eq!(again, told, "{limits}");
+        assert!(table(&part, "loads") < table(&whole, "loads"), "{limits}");
+    }
+    let (again, _) = run(&d, program, &serde_json::json!({}));
+    let cycles = |d: &DesignResult| sum(d, "cycles", |p| p == "core.0");
+    assert_eq!(
+        cycles(&again),
+        cycles(&whole),
+        "the same seed, the same cycles"
+    );
+}
+
+#[test]
+fn designs_with_and_without_it_run_side_by_side() {
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "stlt-table3", "designs": ["radix", "stlt[shortcut.stlt.rows=256]", "stlt-va"],
+        "source": {"workload": {"name": "gups", "size": "1MB", "threads": 1, "params": {}}},
+        "limits": {"instructions": 20_000},
+    }))
+    .unwrap();
+    let result = crate::common::run_spec(&spec).expect("a run");
+    // It asks nothing: all do the same.
+    let cycles: Vec<u64> = (result.designs.iter())
+        .map(|d| sum(d, "cycles", |p| p == "core.0"))
+        .collect();
+    assert!(cycles.iter().all(|&c| c == cycles[0]), "{cycles:?}");
+    let unasked = |w: &&String| w.contains("the program never asked for a record");
+    let told: Vec<_> = result.warnings.iter().filter(unasked).collect();
+    let both = "stlt[shortcut.stlt.rows=256] and stlt-va: ";
+    assert!(told.len() == 1 && told[0].starts_with(both), "{told:?}");
+    for (key, want) in [
+        ("shortcut.stlt.rows=1000", "shortcut.stlt.rows is 1000"),
+        ("shortcut.stlt.ways=3", "shortcut.stlt.ways is 3"),
+        ("shortcut.stlt.row=3", "rows"),
+        (
+            "shortcut.stlt.guard.trial=30000",
+            "shortcut.stlt.guard.trial is 30000; expected 1 to period (20000)",
+        ),
+        (
+            "shortcut.stlt.guard.most_rows=7",
+            "shortcut.stlt.guard.most_rows is 7",
+        ),
+    ] {
+        let spec: RunSpec = serde_json::from_value(serde_json::json!({
+            "machine": "stlt-table3", "designs": [format!("stlt[{key}]")],
+        }))
+        .unwrap();
+        let why = installation().resolve(&spec).unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
+    }
+}
+
+/// Two processes on one core have a table each; the IPB is cleared and filled again where one
+/// takes the core from the other.
+#[test]
+fn processes_that_take_turns_have_tables_of_their_own() {
+    let mut d = design("stlt", &[SMALL]);
+    d.config.schedule.time_slice_cycles = 50_000;
+    let told: [Arc<Mutex<Told>>; 2] = Default::default();
+    let programs = [3_000, 2_000].into_iter().zip(told.clone());
+    let opens = programs.map(|(keys, told)| -> pagewalk_stream::Opens {
+        let program = Store {
+            keys,
+            requests: 100_000,
+            changes: Changes::All,
+            ..Store::default()
+        };
+        Box::new(move || Ok(store(program, &told)))
+    });
+    let stream = Stream {
+        program: Box::new(Mix::new(opens.collect()).unwrap()),
+        designs: vec![0],
+    };
+    let options = Options {
+        limits: serde_json::from_value(serde_json::json!({"instructions": 200_000})).unwrap(),
+        ..Options::default()
+    };
+    let result = pagewalk_machine::run(&[d], vec![stream], &options, &mut |_| true);
+    let d = result.unwrap_or_else(|e| panic!("{e}")).designs.remove(0);
+    assert_eq!(d.status, "complete", "{:?}", d.message);
+    // Each address that a process was told of was mapped there: none is the other's.
+    for told in &told {
+        let told = told.lock().unwrap();
+        assert!(told.loads - told.nothing > 1000, "{told:?}");
+        assert!(told.false_matches * 100 < told.loads, "{told:?}");
+    }
+    assert_eq!(table(&d, "bytes"), 2 * 16 * 16384);
+    let restored = table(&d, "restored_pages");
+    assert!(restored > 20, "{restored}");
+    let put = table(&d, "invalid_pages") + restored;
+    assert_eq!(unit(&d, ".ipb", "fills"), put);
+}
+
+/// A program that says how large its table is, and what it is answered.
+fn sized(told: &Arc<Mutex<Vec<Option<u64>>>>) -> Box<dyn Program> {
+    let mut code = Code::new(Facts::default(), Touch::Never);
+    let told = Arc::clone(told);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        for (at, bytes) in [(CODE, 8 << 20), (BASE, 4096)] {
+            t.event(Event::Map {
+                at: VirtAddr(at),
+                bytes,
+                writable: true,
+                backing: Backing::Anonymous,
+            })
+            .await;
+        }
+        let va = VirtAddr(BASE + 64);
+        let load = Ask::LoadVa { integer: 7 };
+        t.store(0x40, 1, va.0, 8, NONE, NONE);
+        for ask in [
+            Ask::Alloc { rows: 4096 },
+            Ask::InsertVa { integer: 7, va },
+            load,
+            Ask::Resize { rows: 0 },
+            load,
+            Ask::Resize { rows: 8192 },
+            Ask::Alloc { rows: 8192 },
+            Ask::Free,
+            load,
+            Ask::Free,
+            Ask::Alloc { rows: 100 },
+            Ask::Alloc { rows: 0 },
+        ] {
+            let (_, asking) = t.ask(0x44, 1, ask, [NONE; 2]);
+            let reply = asking.await;
+            told.lock().unwrap().push(reply);
+        }
+    });
+    Box::new(code)
+}
+
+#[test]
+fn a_built_in_program_makes_resizes_and_frees_its_table() {
+    let run = |name: &str, set: &[&str], limits: serde_json::Value| {
+        let told = Arc::default();
+        let stream = Stream {
+            program: sized(&told),
+            designs: vec![0],
+        };
+        let options = Options {
+            limits: serde_json::from_value::<Limits>(limits).unwrap(),
+            ..Options::default()
+        };
+        let designs = [design(name, set)];
+        let result = pagewalk_machine::run(&designs, vec![stream], &options, &mut |_| true);
+        let d = result.unwrap().designs.remove(0);
+        assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
+        let told = told.lock().unwrap().clone();
+        (d, told)
+    };
+    let kernel = |d: &DesignResult| sum(d, "kernel", |p| p.ends_with("core.0.cycles"));
+    let (plain, nothing) = run("radix", &[], serde_json::json!({}));
+    assert_eq!(nothing, [None; 12]);
+    let replies = [1, 1, BASE + 64, 1, 0, 1, 0, 1, 0, 0, 0, 1].map(Some);
+    for limits in [
+        serde_json::json!({}),
+        serde_json::json!({"skip": 4}),
+        serde_json::json!({"warmup": 4}),
+    ] {
+        let (d, told) = run("stlt", &[SMALL], limits.clone());
+        assert_eq!(told, replies, "{limits}");
+        if limits == serde_json::json!({}) {
+            assert_eq!((table(&d, "calls"), table(&d, "refused_calls")), (8, 3));
+            assert_eq!((table(&d, "tables"), table(&d, "bytes")), (4, 16 * 16384));
+            assert_eq!((table(&d, "no_table"), unit(&d, ".stlt", "loads")), (1, 3));
+            // Calls that fail are calls, too; what it pays for besides is at least the zeroing of
+            // three tables, at 8 GB/s: the last one is that of boot.
+            let zeroed = 16 * (4096 + 4096 + 8192);
+            let more = kernel(&d) - kernel(&plain);
+            assert!(more > zeroed / 8, "{more}");
+        }
+    }
+}
+
+/// A program that frees a record whose memory it unmaps, and asks for it. It empties the
+/// row before (`erases`); it trusts the answer, and reads the record's key, or only notes
+/// the answer.
+fn free_and_ask(erases: bool, reads: bool, told: &Arc<Mutex<u64>>) -> Box<dyn Program> {
+    let mut code = Code::new(Facts::default(), Touch::Never);
+    let told = Arc::clone(told);
+    code.thread(0x7fff_0000, move |mut t| async move {
+        let (at, bytes) = (VirtAddr(BASE), 4096);
+        let map = |at, bytes| Event::Map {
+            at: VirtAddr(at),
+            bytes,
+            writable: true,
+            backing: Backing::Anonymous,
+        };
+        t.event(map(CODE, 8 << 20)).await;
+        t.event(map(BASE, 4096)).await;
+        let va = VirtAddr(BASE + 64);
+        t.store(0x40, 1, va.0, 8, NONE, NONE);
+        let (_, asking) = t.ask(0x44, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+        assert_eq!(asking.await, Some(1));
+        if erases {
+            let va = VirtAddr(0);
+            let (_, asking) = t.ask(0x48, 1, Ask::InsertVa { integer: 77, va }, [NONE; 2]);
+            assert_eq!(asking.await, Some(0));
+        }
+        t.event(Event::Unmap { at, bytes }).await;
+        let (value, asking) = t.ask(0x4c, 1, Ask::LoadVa { integer: 77 }, [NONE; 2]);
+        let reply = asking.await.unwrap();
+        *told.lock().unwrap() = reply;
+        if reply != 0 && reads {
+            t.load(0x50, 1, reply, 8, [value, NONE]);
+        }
+    });
+    Box::new(code)
+}
+
+/// Who frees a record and leaves its row may be told its address: the next comparison of
+/// keys reads memory that is not there any more. Only rows with translations are safe
+/// from that, since the kernel knows that the page is gone.
+#[test]
+fn a_row_that_is_left_behind_answers_with_unmapped_memory() {
+    let ask = |name: &str, erases, reads| {
+        let told = Arc::default();
+        let stream = Stream {
+            program: free_and_ask(erases, reads, &told),
+            designs: vec![0],
+        };
+        let designs = [design(name, &[SMALL])];
+        let result =
+            pagewalk_machine::run(&designs, vec![stream], &Options::default(), &mut |_| true);
+        let d = result.unwrap().designs.remove(0);
+        let why = d.message.clone().unwrap_or_default();
+        let reply = *told.lock().unwrap();
+        (reply, d.status.to_string(), why)
+    };
+    for reads in [false, true] {
+        for name in ["stlt", "stlt-va"] {
+            let (reply, status, why) = ask(name, true, reads);
+            assert_eq!((reply, status.as_str()), (0, "complete"), "{name}: {why}");
+        }
+        let (reply, status, _) = ask("stlt", false, reads);
+        assert_eq!((reply, status.as_str()), (0, "complete"));
+    }
+    let (reply, status, _) = ask("stlt-va", false, false);
+    assert_eq!((reply, status.as_str()), (BASE + 64, "complete"));
+    let (_, status, why) = ask("stlt-va", false, true);
+    assert_ne!(status, "complete");
+    assert!(
+        why.contains("0x20000040") || why.contains("mapped"),
+        "{why}"
+    );
+}
+
+/// Key-value programs whose keys come and go and whose records move, two structures in one
+/// small table, over pages that the kernel makes huge. Built with checks, the MMU compares
+/// each hit of the STB with the page table, and an address that is not mapped ends the run.
+#[test]
+fn programs_that_erase_and_move_records_come_to_their_end() {
+    for (name, set) in [
+        ("kv-hash", "placement.thp.mode=always"),
+        ("kv-btree", "placement.thp.mode=always"),
+        ("kv-flat", "placement.reservation.promotion_threshold=0.05"),
+        ("kv-redis", "shortcut.stlt.ways=8"),
+    ] {
+        let spec: RunSpec = serde_json::from_value(serde_json::json!({
+            "machine": "stlt-table3",
+            "designs": [format!("stlt[shortcut.stlt.rows=4096,{set}]"), "radix"],
+            "source": {"workload": {"name": name, "threads": 1, "params": {
+                "keys": "3000", "operations": "12000", "distribution": "latest", "sets": "15",
+                "deletes": "15", "resize": "yes", "indexes": "2", "populate": "no",
+                "shortcut": "stlt", "shortcut_id": "6",
+            }}},
+        }))
+        .unwrap();
+        let result = crate::common::run_spec(&spec).expect("a run");
+        let requests = |d: &DesignResult| sum(d, "requests", |p| p == "core.0");
+        for d in &result.designs {
+            assert_eq!(d.status, "complete", "{name}: {:?}", d.message);
+            assert_eq!(requests(d), 12_000, "{name} {}", d.name);
+        }
+        let d = &result.designs[0];
+        let inserts = [
+            "new_rows",
+            "matching_rows",
+            "replaced_rows",
+            "emptied_rows",
+            "given_up",
+        ];
+        let all: u64 = inserts.iter().map(|n| table(d, n)).sum();
+        assert_eq!(all, table(d, "inserts"), "{name}");
+        assert!(
+            table(d, "emptied_rows") > 100,
+            "{name}: {}",
+            table(d, "emptied_rows")
+        );
+        assert!(table(d, "hits") > 1000, "{name}: {}", table(d, "hits"));
+        let walks = unit(d, ".stlt", "walks");
+        assert!(
+            walks < unit(d, ".stlt", "inserts"),
+            "{name}: no walk for address 0"
+        );
+    }
+}

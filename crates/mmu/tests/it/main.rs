@@ -1,0 +1,18 @@
+//! Tests of the MMU, in one binary: each binary links the crate anew.
+
+mod cuckoo;
+mod in_memory;
+mod nested_prediction;
+mod prefetch;
+mod revelator;
+mod spectlb;
+mod speculation;
+mod stlt;
+mod translation;
+
+#[path = "../common/bench.rs"]
+mod bench;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/pages.rs"]
+mod pages;

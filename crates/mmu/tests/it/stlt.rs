@@ -1,0 +1,210 @@
+//! What a core has of its own of an STLT: the buffer of translations, the walk of an insertion
+//! and the insertion buffer, on paper.
+
+use crate::bench::{A, Bench, DRAM, frame, small};
+use crate::common::L2_TLB;
+use pagewalk_mmu::{Answer, Asked, INSERTIONS, Mmu, STB_ENTRIES, Source};
+use pagewalk_tables::{Flags, Invalidation, StltPage, Unit};
+use pagewalk_units::{Access, Asid, Cycle, PageSize, PhysAddr, VirtAddr};
+
+/// Pages whose entries lie in lines of their own.
+const APART: u64 = 64 << 12;
+
+impl Bench {
+    fn new() -> Self {
+        let mmu = Mmu::new(&small(1), 0)
+            .expect("a possible MMU")
+            .with_stlt(true);
+        Bench::over(mmu, (0..64).map(|n| n * APART))
+    }
+    fn read(&mut self, va: u64, now: Cycle) -> Answer {
+        self.translate(va, Access::Read, now).expect("mapped")
+    }
+    fn begin(&mut self, unit: &Unit, now: Cycle) -> Asked {
+        self.lent(|mmu, mut lent| mmu.begin_asking(unit, A, now, &mut lent))
+    }
+    /// `loadVA` that finds the row of `va`, with its reply at `at`.
+    fn load(&mut self, va: u64, size: PageSize, writable: bool, at: Cycle) {
+        let unit = found(va, size, writable);
+        let asked = self.begin(&unit, at);
+        self.mmu.end_asking(&unit, A, asked, (at, at));
+    }
+}
+
+fn found(va: u64, size: PageSize, writable: bool) -> Unit {
+    let frame = PhysAddr(frame(va) & !(size.bytes() - 1));
+    let page = StltPage {
+        frame,
+        size,
+        writable,
+    };
+    Unit::Load {
+        row: Some(PhysAddr(1 << 44)),
+        translation: Some((VirtAddr(va), page)),
+        invalid: Some(false),
+    }
+}
+
+fn insertion(row: u64, walk: Option<u64>) -> Unit {
+    Unit::Insert {
+        row: Some(PhysAddr((1 << 44) + 16 * row)),
+        walk: walk.map(VirtAddr),
+    }
+}
+
+#[test]
+fn a_translation_that_a_question_brought_spares_the_walk_and_fills_the_tlbs() {
+    let mut b = Bench::new();
+    b.load(APART + 64, PageSize::K4, true, 1000);
+    let answer = b.read(APART + 128, 1000);
+    assert_eq!((answer.from, answer.at), (Source::Stb, 1000 + L2_TLB));
+    assert_eq!(answer.pa.0, frame(APART) + 128);
+    assert_eq!(b.read(APART, 1100).from, Source::L1);
+    // What it has not, is walked for; what no TLB misses, it is not asked for.
+    assert_eq!(b.read(2 * APART, 2000).from, Source::Walk);
+    assert_eq!((b.get("", "walks"), b.get("stb", "lookups")), (1, 2));
+    assert_eq!((b.get("stb", "hits"), b.get("stb", "fills")), (1, 1));
+    assert_eq!(b.get("", "l1d_misses"), 2);
+    // Of an access that the reply comes too late for, nothing is known yet.
+    b.load(3 * APART, PageSize::K4, true, 5000);
+    assert_eq!(b.read(3 * APART, 4999 - L2_TLB).from, Source::Walk);
+}
+
+#[test]
+fn the_first_of_33_is_gone_though_it_was_used() {
+    let mut b = Bench::new();
+    for n in 0..STB_ENTRIES as u64 {
+        b.load(n * APART, PageSize::K4, true, n);
+    }
+    assert_eq!(b.read(0, 1000).from, Source::Stb);
+    b.load(40 * APART, PageSize::K4, true, 1000);
+    // The TLBs hold one page: each of these has to be asked for.
+    assert_eq!(b.read(APART, 2000).from, Source::Stb, "the second is there");
+    assert_eq!(b.read(0, 3000).from, Source::Walk);
+    assert_eq!(b.read(40 * APART, 4000).from, Source::Stb);
+}
+
+#[test]
+fn it_knows_rights_sizes_address_spaces_and_what_was_shot_down() {
+    let mut b = Bench::new();
+    // Read-only as far as the row knows: a store walks, and finds more.
+    b.load(0, PageSize::K4, false, 0);
+    let stored = b.translate(0, Access::Write, 100).expect("writable");
+    assert_eq!(stored.from, Source::Walk);
+    // A large page answers for all of it.
+    let large = 1 << 30;
+    b.table
+        .map(large, PageSize::M2, frame(large), Flags::WRITABLE);
+    b.load(large + 64, PageSize::M2, true, 0);
+    let answer = b.read(large + 0x12_3456, 1000);
+    assert_eq!(
+        (answer.from, answer.pa.0),
+        (Source::Stb, frame(large) + 0x12_3456)
+    );
+    // Other address spaces have other pages, and other shootdowns.
+    b.load(APART, PageSize::K4, true, 0);
+    b.load(2 * APART, PageSize::K4, true, 0);
+    b.mmu.invalidate(&Invalidation::Space { asid: Asid(2) });
+    b.mmu.invalidate(&Invalidation::Page {
+        asid: A,
+        page: VirtAddr(APART).page(PageSize::K4),
+    });
+    assert_eq!(b.read(APART, 2000).from, Source::Walk);
+    assert_eq!(b.read(2 * APART, 3000).from, Source::Stb);
+    for what in [
+        Invalidation::Space { asid: A },
+        Invalidation::Range {
+            asid: A,
+            at: VirtAddr(3 * APART),
+            bytes: 1,
+        },
+    ] {
+        b.load(3 * APART, PageSize::K4, true, 0);
+        b.mmu.invalidate(&what);
+        assert_eq!(b.read(3 * APART, 5000).from, Source::Walk, "{what:?}");
+    }
+}
+
+#[test]
+fn an_insertion_walks_as_others_do_and_leaves_nothing_in_tlbs() {
+    let mut plain = Bench::new();
+    let walk = plain.read(APART, 0);
+    let length = walk.at - walk.began;
+    assert!(length >= DRAM);
+    let mut b = Bench::new();
+    let unit = insertion(0, Some(APART));
+    let asked = b.begin(&unit, 1000);
+    assert_eq!((asked.began, asked.walk), (1000, (1000, 1000 + length)));
+    b.mmu.end_asking(&unit, A, asked, (1300, 1300));
+    assert_eq!(b.get("stlt", "walk_reads"), plain.get("", "walk_reads"));
+    assert_eq!((b.get("", "walks"), b.get("", "walk_reads")), (0, 0));
+    // The page has to be walked for all the same, in a cache now.
+    let answer = b.read(APART, 2000);
+    assert_eq!(answer.from, Source::Walk);
+    assert!(answer.at < 2000 + length);
+    // Nothing there: no fault, and the outcome takes as long.
+    let unit = insertion(1, Some(99 * APART));
+    let asked = b.begin(&unit, 5000);
+    assert_eq!(asked.walk.1 - asked.walk.0, length);
+    assert_eq!((b.get("stlt", "walk_faults"), b.get("", "faults")), (1, 0));
+    assert_eq!(b.get("stlt", "walk_cycles"), 2 * length);
+    // Without translations there is nothing to walk for.
+    let asked = b.begin(&insertion(2, None), 6000);
+    assert_eq!((asked.walk, b.get("stlt", "walks")), ((6000, 6000), 2));
+}
+
+#[test]
+fn the_ninth_insertion_waits_and_so_does_who_wants_the_row() {
+    let mut b = Bench::new();
+    let mut begun = Vec::new();
+    for n in 0..INSERTIONS as u64 {
+        let unit = insertion(n, None);
+        let asked = b.begin(&unit, n);
+        assert_eq!(asked.began, n, "eight at a time");
+        b.mmu.end_asking(&unit, A, asked, (n, 500 + n));
+        begun.push(unit);
+    }
+    assert_eq!(b.begin(&insertion(9, None), 100).began, 500);
+    assert_eq!(b.get("stlt", "insert_wait_cycles"), 400);
+    let row = |n: u64| Unit::Load {
+        row: Some(PhysAddr((1 << 44) + 16 * n)),
+        translation: None,
+        invalid: Some(true),
+    };
+    assert_eq!(b.begin(&row(3), 100).began, 503);
+    assert_eq!(b.begin(&row(77), 100).began, 100, "another row");
+    assert_eq!(b.begin(&row(3), 600).began, 600, "it is written");
+    assert_eq!(b.get("stlt", "load_wait_cycles"), 403);
+    assert_eq!((b.get("ipb", "lookups"), b.get("ipb", "hits")), (3, 3));
+    b.mmu.fill_ipb(5);
+    assert_eq!(b.get("ipb", "fills"), 5);
+    assert_eq!(b.get("insertion_buffer", "lookups"), 3);
+    assert_eq!(b.get("insertion_buffer", "fills"), 9);
+}
+
+#[test]
+fn between_samples_the_same_is_left_and_nothing_counted() {
+    let mut b = Bench::new();
+    let unit = found(APART, PageSize::K4, true);
+    b.lent(|mmu, mut lent| mmu.warm_asking(&unit, A, &mut lent));
+    let walk = insertion(0, Some(2 * APART));
+    b.lent(|mmu, mut lent| mmu.warm_asking(&walk, A, &mut lent));
+    let warmed = b
+        .lent(|mmu, lent| mmu.warm(A, VirtAddr(APART + 8), Access::Read, lent))
+        .expect("mapped");
+    assert_eq!(warmed.0, frame(APART) + 8);
+    for (part, name) in [
+        ("stb", "fills"),
+        ("stb", "lookups"),
+        ("stlt", "walks"),
+        ("stlt", "loads"),
+        ("stlt", "walk_reads"),
+        ("insertion_buffer", "fills"),
+    ] {
+        assert_eq!(b.get(part, name), 0, "{part} {name}");
+    }
+    // The entry's line came with the insertion's walk: this one is shorter.
+    let mut cold = Bench::new();
+    let length = |a: Answer| a.at - a.began;
+    assert!(length(b.read(2 * APART, 1000)) < length(cold.read(2 * APART, 1000)));
+}

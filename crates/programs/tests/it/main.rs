@@ -1,0 +1,19 @@
+//! Tests of the built-in programs, in one binary: each binary links the crate anew.
+
+mod builtin;
+mod churn;
+mod graph;
+mod graph_kernels;
+mod initialisation;
+mod key_value;
+mod passing;
+mod refusals;
+mod requests;
+mod shortcut;
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../small/mod.rs"]
+mod small;
+#[path = "../waits/mod.rs"]
+mod waits;

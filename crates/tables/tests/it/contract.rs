@@ -1,0 +1,88 @@
+//! The contract suite over every page table there is.
+
+use crate::common::dense;
+use crate::common::long::{every_refusal, tides};
+use crate::common::steps::{Step, random_steps};
+use crate::common::tables::cases;
+use pagewalk_tables::PAGE_TABLES;
+use proptest::prelude::*;
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u16>(), any::<u8>(), any::<u8>(), any::<u8>())
+            .prop_map(|(slot, size, flags, starve)| Step::Map { slot: slot & 0xfff, size, flags, starve }),
+        3 => (any::<u16>(), any::<u8>()).prop_map(|(slot, size)| Step::Unmap { slot: slot & 0xfff, size }),
+        1 => (any::<u16>(), any::<u8>(), any::<u8>())
+            .prop_map(|(slot, size, flags)| Step::Flags { slot: slot & 0xfff, size, flags }),
+        2 => (any::<u16>(), any::<u32>()).prop_map(|(slot, offset)| Step::Probe { slot, offset }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_table_agrees_with_a_plain_map(steps in prop::collection::vec(step(), 1..400)) {
+        for case in cases() {
+            let first = random_steps(&case, &steps);
+            let second = random_steps(&case, &steps);
+            prop_assert_eq!(first, second, "the same steps take the same frames");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_table_has_a_case() {
+    let cases: Vec<&str> = cases().iter().map(|case| case.spec.name()).collect();
+    for name in PAGE_TABLES {
+        assert!(
+            cases.contains(name),
+            "{name}: add it to tests/common/tables.rs"
+        );
+    }
+}
+
+#[test]
+fn millions_of_changes_in_tides() {
+    for case in cases() {
+        let (_, seen) = tides(&case, 1, 200_000, 6);
+        let [refused, moved, grown, begun, shrunk] = seen;
+        let counts = format!("{}: {seen:?}", case.name);
+        println!("{counts}");
+        assert_eq!(moved > 0, case.resizes, "{counts}");
+        // No resize to and fro, or one that is tried again and again.
+        assert!(moved < 2 * 200_000, "{counts}");
+        if case.small {
+            assert!(refused > 0 && grown >= 20 && shrunk >= 6, "{counts}");
+        }
+        // The first memory of each page size, and of the walk tables, apart.
+        assert!(!case.gradual || begun >= 15, "{counts}");
+    }
+}
+
+#[test]
+fn the_same_changes_take_the_same_memory() {
+    for case in cases() {
+        let first = tides(&case, 2, 20_000, 4);
+        assert_eq!(first, tides(&case, 2, 20_000, 4), "{}", case.name);
+        assert_ne!(first, tides(&case, 3, 20_000, 4), "{}", case.name);
+    }
+}
+
+#[test]
+fn every_refusal_of_memory_leaves_a_table_as_it_was() {
+    for case in cases() {
+        // Of a radix table nearly every change wants memory, and is looked at.
+        let steps = if case.resizes { 4_000 } else { 600 };
+        let refused = every_refusal(&case, 4, steps);
+        println!("{}: {refused}", case.name);
+        assert!(refused >= 5, "{}: {refused}", case.name);
+    }
+}
+
+#[test]
+fn neighbours_share_a_line_and_the_table_is_a_512th() {
+    for case in cases() {
+        dense(&case, 1 << 17);
+    }
+}

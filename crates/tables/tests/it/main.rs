@@ -1,0 +1,13 @@
+//! Tests of page tables and other tables in memory, in one binary: each binary links the crate anew.
+
+mod contract;
+mod cuckoo;
+mod hash_dont_cache;
+mod level_hashing;
+mod pom_tlb;
+mod radix;
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../spread/mod.rs"]
+mod spread;

@@ -15,7 +15,7 @@ from live import needs, needs_qemu
 from pagewalk.config import parse
 from pagewalk.runs.cluster import KUBERNETES, Asked, pods, queue
 from pagewalk.studies import axes
-from pagewalk.studies.study import KNOWN, LISTS
+from pagewalk.studies.options import KNOWN
 from test_cluster import Dask, dask
 from test_documentation import ROOT
 from test_how_to import DOCS, shell, steps
@@ -187,4 +187,4 @@ def test_every_key_of_a_file_is_told() -> None:
     _, table = PAGE.read_text().split("All keys:\n")
     rows = re.findall(r"^\| (.*?) \|", table.split("\n## ")[0], re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`\[*(\w+)\]*`", row)}
-    assert told == {*KNOWN} >= {*LISTS}
+    assert told == {*KNOWN}

@@ -564,7 +564,8 @@ def test_a_mistake_of_an_option_is_not_the_files(tmp_path: Path) -> None:
         ),
         (
             {"precision": "2%:ipc"},
-            "precision: a study is as sure of IPC and L2 TLB misses; expected a share alone, as 2%",
+            "precision: '2%:ipc' names metrics; here it is of IPC and L2 TLB MPKI; expected a "
+            "share alone, as 2%",
         ),
         (
             {"vary": [f"{ENTRIES}=1..2000+1", "seed=1..2000+1"]},

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shlex
 import signal
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -346,40 +345,12 @@ def _machine_file(machine: Named) -> Path:
 
 
 def _given(arguments: Arguments, function: str) -> Json:
-    unknown = [name for name in arguments if name not in _DEFAULTS]
-    if unknown:
-        near = native.nearest(unknown[0], _DEFAULTS)
-        hint = f"; did you mean '{near}'?" if near else ""
-        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'{hint}")
     # Without a machine it is that of the designs, and the default one only then.
-    return {**_DEFAULTS, "machine": None, **arguments}
+    return options.with_defaults(arguments, {**_DEFAULTS, "machine": None}, function)
 
 
-def _described(function: Callable[..., Result]) -> None:
-    """Gives a function the signature and the documentation that its keywords have."""
-    signature = inspect.signature(function)
-    first = next(iter(signature.parameters.values()))
-    hints = options.Arguments.__annotations__
-    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[
-            first,
-            *(
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=getattr(hints[name], "__forward_arg__", hints[name]),
-                )
-                for name, default in _DEFAULTS.items()
-            ),
-        ]
-    )
-    listed = (f"    {o.name}: {o.help}" for o in options.OPTIONS if o.python)
-    function.__doc__ = f"{function.__doc__}\n    As on the command line:\n\n" + "\n".join(listed)
-
-
-_described(run)
-_described(compare)
+for _function in (run, compare):
+    options.described(_function, _DEFAULTS, options.Arguments, options.OPTIONS)
 
 
 def _streams(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
@@ -19,16 +19,15 @@ from pagewalk.errors import Failure, PagewalkError, Terminated, UserError
 from pagewalk.flags import (
     App,
     FirstIsDefault,
-    Jobs,
     JsonFile,
-    OnCluster,
-    ParquetFile,
     Seed,
     flag,
     takes,
 )
 from pagewalk.output import OutputLost
 from pagewalk.quantities import count, parse_count
+from pagewalk.runs.options import CACHE, CLUSTER, FOLDER, FRESH, JOBS, PRECISION, SEEDS
+from pagewalk.studies import options as study_options
 from pagewalk.visible import visible
 
 Answer = TypeVar("Answer")
@@ -71,14 +70,7 @@ def _root(
 @app.command(epilog="Example: pagewalk run --workload gups --size 1GiB --design thp")
 @takes(options.OPTIONS)
 def run(
-    design: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="The translation design; with changes: NAME[A.B=C,…].",
-            autocompletion=completion.design,
-        ),
-    ] = sources.DEFAULT_DESIGN,
+    design: Annotated[str, flag(options.DESIGN)] = sources.DEFAULT_DESIGN,
     **flags: Any,
 ) -> int:
     """Simulate one program on one machine with one design."""
@@ -91,13 +83,7 @@ def run(
 @takes(options.OPTIONS, {"machine": "The simulated machine; several, as A,B, are compared."})
 def compare(
     designs: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B[K=V],C",
-            help="The designs, with changes in brackets; speedups refer to the first.",
-            show_default=", ".join(sources.DEFAULT_DESIGNS),
-            autocompletion=completion.designs,
-        ),
+        str, flag(options.DESIGNS, show_default=", ".join(sources.DEFAULT_DESIGNS))
     ] = ",".join(sources.DEFAULT_DESIGNS),
     **flags: Any,
 ) -> int:
@@ -430,7 +416,24 @@ def _answer(
         files.write(json_file, (json.dumps(answer, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+_REPRODUCED = [
+    replace(FOLDER, help="Where it goes (reproduce-PAPER-SCALE)."),
+    FRESH,
+    CACHE,
+    replace(SEEDS, help="How many seeds everything is simulated with (the scale's own)."),
+    replace(
+        PRECISION, help="Timing figures from samples, where that costs less than all.",
+        metavar="2%", panel=None,
+    ),
+    CLUSTER,
+    JOBS,
+    options.BY_NAME["json_file"],
+    options.BY_NAME["parquet"],
+]  # fmt: skip
+
+
 @app.command(epilog="Example: pagewalk reproduce mehpt fig8 --scale smoke")
+@takes(_REPRODUCED, program=False)
 def reproduce(
     paper: Annotated[
         str | None,
@@ -448,65 +451,36 @@ def reproduce(
     scale: Annotated[
         str | None, typer.Option(metavar="NAME", help="How much is simulated (the paper's own).")
     ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where it goes (reproduce-PAPER-SCALE)."),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Simulate again what has finished before.")
-    ] = False,
-    cache: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where finished runs are kept.")
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="How many seeds everything is simulated with (the scale's own)."
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="2%",
-            help="Timing figures from samples, where that costs less than all.",
-            show_default=False,
-        ),
-    ] = None,
-    cluster: OnCluster = None,
-    jobs: Jobs = None,
-    json_file: JsonFile = None,
-    parquet: ParquetFile = None,
+    **flags: Any,
 ) -> int:
     """Redraw a paper's tables and figures beside its own numbers."""
     from pagewalk.reproduce import paper as papers
     from pagewalk.tables import studies
 
+    json_file, parquet = flags["json_file"], flags["parquet"]
     if paper is None:
         _answer(papers.catalogue(), json_file, studies)
         return 0
     from pagewalk.reproduce import command, sampled
-    from pagewalk.runs.cache import Cache, default_folder
+    from pagewalk.runs.cache import Cache
     from pagewalk.runs.place import named
 
-    options.read("jobs", jobs)
+    how = {one.name: one.read(flags[one.name], one.spelled) for one in _REPRODUCED}
     chosen = papers.load(paper, scale)
-    drawn = chosen.figures(figures or [])
-    chosen.seeds(seeds)
-    share = sampled.share(precision, drawn)
-    folder = Path(out or f"reproduce-{chosen.name}-{chosen.scale.name}")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out: '{folder}' is a file; name a folder")
+    sampled.check(how["precision"], chosen.figures(figures or []))
+    chosen.seeds(how["seeds"])
+    folder = Path(how["out"] or f"reproduce-{chosen.name}-{chosen.scale.name}")
+    files.check_folder(folder, "--out")
     _check_outputs([("--json", json_file), ("--parquet", parquet)])
-    place = named(cluster, jobs)
-    kept = Cache(Path(cache) if cache else default_folder())
+    cache = Cache.named(how["cache"])
     finished = command.reproduce(
         chosen,
         figures or [],
-        kept,
-        place=place,
-        fresh=fresh,
-        seeds=seeds,
-        precision=share,
+        cache,
+        place=named(how["cluster"], how["jobs"]),
+        fresh=how["fresh"],
+        seeds=how["seeds"],
+        precision=how["precision"],
     )
     ours = sys.stderr if "-" in (json_file, parquet) else sys.stdout
     problems: list[str] = []
@@ -514,11 +488,7 @@ def reproduce(
         finished.write(folder)
     except PagewalkError as error:
         problems.append(f"{error}; make room, or name another --out")
-    if kept.unkept:
-        problems.append(
-            f"{len(kept.unkept)} finished runs could not be kept, and will be simulated again "
-            f"({kept.unkept[0]}); make room, or name another --cache"
-        )
+    problems += cache.problems()
 
     def show() -> None:
         command.show(finished, ours)
@@ -541,6 +511,7 @@ def reproduce(
     epilog="Example: pagewalk sweep --designs radix,thp --workload gups --vary size=1GiB..16GiB*4 "
     "-o study",
 )
+@takes([option for option in study_options.OPTIONS if option.command], program=False)
 def sweep_run(
     ctx: typer.Context,
     study: Annotated[
@@ -549,101 +520,12 @@ def sweep_run(
             metavar="STUDY.toml", help="A study; options add to it.", show_default=False
         ),
     ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="DIR", help="Its folder (study).")
-    ] = None,
-    designs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B[K=V],C",
-            help="The designs; speedups refer to the first.",
-            autocompletion=completion.designs,
-        ),
-    ] = None,
-    machine: Annotated[str | None, flag("machine", "The machines, as A,B.")] = None,
-    settings: Annotated[list[str] | None, flag("settings")] = None,
-    workload: Annotated[str | None, flag("workload", "Built-in programs, as A,B.")] = None,
-    size: Annotated[str | None, flag("size")] = None,
-    threads: Annotated[int | None, flag("threads")] = None,
-    params: Annotated[list[str] | None, flag("params")] = None,
-    trace: Annotated[str | None, flag("trace", "Recorded traces, as A,B or *.pwt.")] = None,
-    mix: Annotated[list[str] | None, flag("mix")] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUES",
-            help="An axis: A,B or 512..8192*2 or 0..8+2; with ; between them, several names step "
-            "together. Repeatable.",
-        ),
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Only points of which this holds.")
-    ] = None,
-    skip: Annotated[str | None, flag("skip")] = None,
-    warmup: Annotated[str | None, flag("warmup")] = None,
-    instructions: Annotated[str | None, flag("instructions")] = None,
-    warmup_requests: Annotated[str | None, flag("warmup_requests")] = None,
-    requests: Annotated[str | None, flag("requests")] = None,
-    roi: Annotated[bool, flag("roi")] = False,
-    precision: Annotated[str | None, flag("precision")] = None,
-    interval: Annotated[str | None, flag("interval")] = None,
-    seed: Annotated[int | None, flag("seed")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Each point with so many seeds.")
-    ] = None,
-    histograms: Annotated[bool, typer.Option("--histograms", help="Keep histograms, too.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many runs, and what they take.")
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Simulate again what has finished before.")
-    ] = False,
-    cache: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where finished runs are kept.")
-    ] = None,
-    cluster: OnCluster = None,
-    jobs: Jobs = None,
+    **flags: Any,
 ) -> int:
     """Simulate many runs that differ along axes, and keep them as one table."""
     from pagewalk.studies import command
 
-    given = {
-        "designs": None if designs is None else listed(designs),
-        "machine": None if machine is None else sources.machines(machine),
-        "set": None if settings is None else options.assignments(settings, "--set"),
-        "workload": workload,
-        "size": size,
-        "threads": threads,
-        "params": None if params is None else options.assignments(params, "--param"),
-        "trace": trace,
-        "mix": mix,
-        "vary": vary,
-        "where": where,
-        "skip": skip,
-        "warmup": warmup,
-        "instructions": instructions,
-        "warmup_requests": warmup_requests,
-        "requests": requests,
-        "roi": roi or None,
-        "precision": precision,
-        "interval": interval,
-        "seed": seed,
-        "seeds": seeds,
-    }
-    options.read("jobs", jobs)
-    invocation: Invocation = ctx.obj
-    return command.from_options(
-        given,
-        study,
-        Path(out or "study"),
-        program=invocation.program,
-        histograms=histograms,
-        dry=dry_run,
-        fresh=fresh,
-        cache=cache,
-        cluster=cluster,
-        jobs=jobs,
-    )
+    return command.from_options(flags, study, ctx.obj.program)
 
 
 _Folder = Annotated[str, typer.Argument(metavar="DIR", help="The study's folder.")]
@@ -698,13 +580,7 @@ _VALIDATED = ("machine", "settings", "roi", "seed", "jobs")
 @takes([options.BY_NAME[name] for name in _VALIDATED])
 def validate(
     design: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="The translation design (as this host translates).",
-            show_default=False,
-            autocompletion=completion.design,
-        ),
+        str | None, flag(options.DESIGN, "The translation design (as this host translates).")
     ] = None,
     runs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Runs that are measured; the median counts.")

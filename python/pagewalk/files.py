@@ -42,6 +42,12 @@ def check_writable(path: str, flag: str) -> None:
         raise UserError(f"{flag}: '{folder}' is not writable; name a folder that is")
 
 
+def check_folder(folder: Path, flag: str) -> None:
+    """Refuses a file where a folder is expected."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{flag}: '{folder}' is a file; name a folder")
+
+
 def write(path: str, content: bytes | Callable[[BinaryIO], None]) -> None:
     """Writes `content` to `path` (``-`` is standard output), whole or not at all.
 

@@ -1,4 +1,4 @@
-"""Options of a run as flags of commands."""
+"""Declared options as flags of commands."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ class App(typer.Typer):
 
 
 _OFFERED: Mapping[str, Callable[..., completion.Words]] = {
+    "design": completion.design,
+    "designs": completion.designs,
     "machine": completion.machine,
     "settings": completion.setting,
     "workload": completion.workload,
@@ -70,17 +72,18 @@ _OFFERED: Mapping[str, Callable[..., completion.Words]] = {
 """What a shell offers for a value; of others, files."""
 
 
-def flag(name: str, about: str | None = None) -> Any:
+def flag(option: Option, about: str | None = None, *, show_default: bool | str = True) -> Any:
     """What typer reads of an option; `about` is its help where that is not its own."""
-    option = BY_NAME[name]
     return typer.Option(
         option.spelled + (f"/--no-{option.spelled[2:]}" if option.both_ways else ""),
+        *([option.short] if option.short else []),
         # A flag has no value to give, whatever its type is called.
         metavar="" if option.kind in (bool, bool | None) else option.metavar,
         help=about or option.help,
+        show_default=show_default,
         rich_help_panel=option.panel,
         min=option.least,
-        autocompletion=_OFFERED.get(name),
+        autocompletion=_OFFERED.get(option.name),
     )
 
 
@@ -90,19 +93,8 @@ Extra = Annotated[
         metavar="-- PROGRAM ARGS…", help="Any Linux x86-64 program.", show_default=False
     ),
 ]
-OnCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="WHERE",
-        help="A Dask cluster: tcp://…, or slurm, kubernetes with --jobs workers.",
-        show_default=False,
-    ),
-]
-Jobs = Annotated[int | None, flag("jobs")]
-Seed = Annotated[int, flag("seed")]
-JsonFile = Annotated[str | None, flag("json_file")]
-ParquetFile = Annotated[str | None, flag("parquet")]
+Seed = Annotated[int, flag(BY_NAME["seed"])]
+JsonFile = Annotated[str | None, flag(BY_NAME["json_file"])]
 
 
 def _program(ctx: typer.Context, extra: Extra = None) -> None:
@@ -114,12 +106,13 @@ Body = Callable[..., int]
 
 
 def takes(
-    options: Sequence[Option], about: Mapping[str, str] | None = None
+    options: Sequence[Option], about: Mapping[str, str] | None = None, *, program: bool = True
 ) -> Callable[[Body], Body]:
-    """Gives a command the flags of options, and the program's, which reach it as keywords.
+    """Gives a command the flags of options, which reach it as keywords.
 
-    Its own flags stand behind ``--machine``, or first. `about` is the help of options that
-    mean something of their own to it.
+    The command's own flags follow ``--machine``, or come first. `about` is the help of options
+    that mean something of their own to the command. One that runs a `program` gets the keywords
+    `ctx` and `extra` too.
     """
     helps = about or {}
 
@@ -129,20 +122,20 @@ def takes(
             for p in inspect.signature(command, eval_str=True).parameters.values()
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        program = inspect.signature(_program, eval_str=True).parameters.values()
+        runs = inspect.signature(_program, eval_str=True).parameters.values() if program else ()
         taken = [
             inspect.Parameter(
                 option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=option.default,
-                annotation=Annotated[option.kind, flag(option.name, helps.get(option.name))],
+                annotation=Annotated[option.kind, flag(option, helps.get(option.name))],
             )
             for option in options
         ]
         behind = next((i + 1 for i, p in enumerate(taken) if p.name == "machine"), 0)
         parameters = [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for p in (*program, *taken[:behind], *own, *taken[behind:])
+            for p in (*runs, *taken[:behind], *own, *taken[behind:])
         ]
         # What typer reads of a function.
         command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]

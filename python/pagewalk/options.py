@@ -8,6 +8,7 @@ types: a type checker reads only what is written out.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from pagewalk import native
 from pagewalk.errors import UserError
 from pagewalk.quantities import integer, parse_count
 from pagewalk.visible import shown
@@ -186,6 +188,12 @@ def _path(value: str | os.PathLike[str] | None, flag: str) -> str | None:
     return os.fspath(value)
 
 
+def _place(value: Any, flag: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise UserError(f"{flag}: {shown(value)} is no text; expected one as tcp://host:8786")
+
+
 def whole(value: object, flag: str, expected: str) -> int:
     """A whole number, NumPy's too. Raises `UserError` for what is none."""
     number = integer(value)
@@ -210,12 +218,12 @@ def _whole(expected: str, first: int, end: int) -> Callable[[int | None, str], i
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a run.
+    """One option of a command.
 
-    `name` is its keyword in Python; `kind`, `metavar`, `help`, `panel` and `least` are for the
-    command line. `read` makes of a value, with the flag for its message, what stands at
-    `place` in the specification; an option without a place is not the engine's, or is part of
-    what runs (`pagewalk.source`). One that is `optional` is left out where it has no value.
+    `name` is its keyword in Python. `kind`, `metavar`, `help`, `panel`, `short` (``-o``) and
+    `least` are for the command line. `read` makes of a value, with the flag for its message, what
+    stands at `place` in the specification; an option without a place is not the engine's, or is
+    part of what runs (`pagewalk.source`). One that is `optional` is left out where it has no value.
     """
 
     name: str
@@ -224,6 +232,7 @@ class Option:
     metavar: str | None = None
     panel: str | None = None
     flag: str = ""
+    short: str = ""
     default: Any = None
     least: int | None = None
     place: tuple[str, ...] = ()
@@ -313,6 +322,7 @@ OPTIONS = [
     Option(
         "cluster", Text,
         "A Dask cluster for samples of a trace: tcp://…, or slurm with --jobs workers.", "WHERE",
+        read=_place,
     ),
     Option(
         "ignore_memory", bool, "Go on where the host seems to have too little memory.",
@@ -352,6 +362,13 @@ OPTIONS = [
 """In the order of ``--help``."""
 
 BY_NAME = {option.name: option for option in OPTIONS}
+
+DESIGN = Option("design", str, "The translation design; with changes: NAME[A.B=C,…].", "NAME|FILE")
+DESIGNS = Option(
+    "designs", str, "The designs, with changes in brackets; speedups refer to the first.",
+    "A,B[K=V],C",
+)  # fmt: skip
+"""A command has one of the two."""
 
 Spelling = Callable[[str], str]
 """How messages write the name of an option."""
@@ -472,3 +489,44 @@ class Arguments(TypedDict, total=False):
     ignore_memory: bool
     translation_cost: bool | None
     progress: bool
+
+
+def with_defaults(arguments: Mapping[str, Any], defaults: Mapping[str, Any], function: str) -> Json:
+    """All keyword arguments of a function. Raises `TypeError` for one that it does not have."""
+    unknown = [name for name in arguments if name not in defaults]
+    if unknown:
+        near = native.nearest(unknown[0], defaults)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'{hint}")
+    return {**defaults, **arguments}
+
+
+def described(
+    function: Callable[..., Any],
+    defaults: Mapping[str, Any],
+    types: type,
+    options: Sequence[Option],
+) -> None:
+    """Gives a function the signature and the documentation that its keywords have.
+
+    `types` is the `TypedDict` of the keywords. Their `defaults` are in the order of the signature.
+    """
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters.values()))
+    hints = types.__annotations__
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            first,
+            *(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=getattr(hints[name], "__forward_arg__", hints[name]),
+                )
+                for name, default in defaults.items()
+            ),
+        ]
+    )
+    listed = (f"    {option.name}: {option.help}" for option in options if option.python)
+    function.__doc__ = f"{function.__doc__}\n    The options:\n\n" + "\n".join(listed)

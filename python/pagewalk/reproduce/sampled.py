@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pagewalk import options
 from pagewalk.errors import UserError
 from pagewalk.reproduce.figure import Figure, Results, Row
 from pagewalk.reproduce.seeds import placed
 from pagewalk.runs.cache import Outcome
 from pagewalk.runs.plan import Run, Runs
-from pagewalk.visible import shown
 
 Json = dict[str, Any]
 
@@ -23,22 +21,12 @@ FEW_MISSES = 1.0
 """Misses for 1000 instructions whose precision is a share of this, as the engine has it."""
 
 
-def share(text: str | None, figures: Mapping[str, Figure]) -> float | None:
-    """Reads ``2%``. Raises `UserError` for what is no share, and where no figure has samples."""
-    asked = options.read("precision", text)
-    if asked is None:
-        return None
-    if asked["metrics"]:
-        raise UserError(
-            f"--precision: {shown(text)} names numbers; a reproduction is as sure of "
-            "IPC and L2 TLB misses; expected a share alone, as 2%"
-        )
-    if not any(figure.sampled for figure in figures.values()):
+def check(precision: float | None, figures: Mapping[str, Figure]) -> None:
+    """Raises `UserError` where a precision is asked for and no figure has samples."""
+    if precision is not None and not any(figure.sampled for figure in figures.values()):
         raise UserError(
             f"--precision: nothing of {', '.join(figures)} can be drawn from samples; leave it out"
         )
-    within: float = asked["within"]
-    return within
 
 
 def chosen(runs: Runs, figure: Figure, precision: float | None) -> Runs:

@@ -151,6 +151,20 @@ class Cache:
                 f"could not make the folder '{folder}': {reason(error)}; name another --cache"
             ) from None
 
+    @classmethod
+    def named(cls, folder: str | os.PathLike[str] | None, *, make: bool = True) -> Cache:
+        """The one that ``--cache`` names, or the user's own."""
+        return cls(Path(folder) if folder else default_folder(), make=make)
+
+    def problems(self) -> list[str]:
+        """A sentence on finished runs that could not be written, if there are any."""
+        if not self.unkept:
+            return []
+        return [
+            f"{len(self.unkept)} finished runs could not be kept, and will be simulated again "
+            f"({self.unkept[0]}); make room, or name another --cache"
+        ]
+
     def mark(self) -> str:
         """What tells this folder from others of its name, on other hosts; made where none is."""
         path = self.folder / MARK

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import native
+from pagewalk import native, options
 from pagewalk.config import file_of, is_path, read, variant
 from pagewalk.errors import UserError
 from pagewalk.output import reason
 from pagewalk.runs.batch import DESIGN_MEMORY
 from pagewalk.runs.plan import Program, place
-from pagewalk.visible import shown, visible
+from pagewalk.visible import visible
 
 if TYPE_CHECKING:
     from pagewalk.runs.cluster import Cluster
@@ -141,9 +141,7 @@ def hosts(cluster: str | None, jobs: int | None, spec: Json) -> Iterator[Hosts |
         return
     from pagewalk.runs.cluster import Asked, Cluster
 
-    if not isinstance(cluster, str):
-        raise UserError(f"--cluster: {shown(cluster)} is no text; expected tcp://host:8786")
-    asked = Asked.read(cluster)
+    asked = Asked.read(options.read("cluster", cluster))
     if asked is None:
         yield None
         return

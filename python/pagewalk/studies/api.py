@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import scratch
 from pagewalk.errors import UserError
+from pagewalk.options import described, with_defaults
 from pagewalk.runs.bar import Bar
-from pagewalk.runs.cache import Cache, Outcome, default_folder
-from pagewalk.runs.place import named
+from pagewalk.runs.cache import Cache, Outcome
 from pagewalk.runs.room import Silent
 from pagewalk.studies import command
 from pagewalk.studies import study as said
-from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS
 from pagewalk.studies.dataset import Study as Kept
+from pagewalk.studies.options import HOW, OPTIONS, Arguments
 from pagewalk.studies.point import Point, Value
 from pagewalk.visible import shown
 
 if TYPE_CHECKING:
     import polars
+    from typing_extensions import Unpack
 
     from pagewalk.measured import DesignResult
 
@@ -67,9 +68,6 @@ class Sweep:
 
     def __iter__(self) -> Iterator[Ended]:
         how = self._how
-        cache = Cache(Path(how["cache"]) if how["cache"] else default_folder())
-        place = named(how["cluster"] or self.study.cluster, how["jobs"] or self.study.jobs)
-        details = {HISTOGRAMS: how["histograms"], INTERVALS: self.study.interval}
         with ExitStack() as stack:
             folder = how["out"]
             if folder is None:
@@ -78,10 +76,10 @@ class Sweep:
             for point, outcome in command.as_ended(
                 self.study,
                 Path(folder),
-                cache,
-                place=place,
+                Cache.named(how["cache"]),
+                place=self.study.place(how["cluster"], how["jobs"]),
                 fresh=how["fresh"],
-                details=frozenset(name for name, wanted in details.items() if wanted),
+                histograms=how["histograms"],
                 watcher=watcher,
             ):
                 yield Ended.of(point, outcome)
@@ -109,34 +107,33 @@ class Sweep:
             yield ended
 
 
-_HOW: Json = {
-    **{"out": None, "cache": None, "cluster": None, "jobs": None},
-    **{"histograms": False, "fresh": False, "progress": True},
+_DEFAULTS: Json = {
+    **{option.name: option.default for option in OPTIONS if option.python},
+    "progress": True,
 }
-_RENAMED = {"settings": "set"}
+"""Of every keyword argument."""
 
 
-def sweep(file: str | os.PathLike[str] | None = None, **arguments: Any) -> Sweep:
+def sweep(file: str | os.PathLike[str] | None = None, **arguments: Unpack[Arguments]) -> Sweep:
     """A study of many runs that differ along axes.
 
     `file` is a study's TOML file; arguments take the place of what it says. `designs`, `machine`,
-    `workload`, `trace` and `mix` are names or lists of them; `size`, `threads`, `params`,
-    `settings`, limits such as `instructions` and `requests`, `roi`, `precision`, `interval` and
-    `seed` are as for `pagewalk.compare`, the same for all runs. `vary` has names with lists of
-    values, or texts such as ``"512..16384*2"``; `zip` is a list of such tables whose names step
-    together; `where` is a condition in SQL over the columns; `seeds` is how many each point has.
-
-    `out` is the study's folder (none is kept without), `cache` where finished runs are, `cluster`
-    and `jobs` where they are simulated. With `fresh` all are again; `histograms` are kept on
-    request; `progress` shows how far it is.
+    `workload`, `trace` and `mix` are names or lists of them. `settings`, `params` and options of
+    one value are the same for all runs. `vary` has names with lists of values, or texts such as
+    ``"512..16384*2"``. Without `out` no folder is kept. `progress` shows how far it is.
 
     Raises `UserError` for what makes no sense.
     """
-    given = {_RENAMED.get(name, name): value for name, value in arguments.items()}
-    how = {name: given.pop(name, default) for name, default in _HOW.items()}
-    asked: Json = {} if file is None else said.given(Path(file))
-    asked |= {name: _plain(name, value) for name, value in given.items() if value is not None}
-    return Sweep(asked, None if file is None else str(file), how)
+    given = {
+        name: _plain(name, one)
+        for name, one in with_defaults(arguments, _DEFAULTS, "sweep").items()
+    }
+    how = {o.name: o.read(given[o.name], o.name) for o in HOW if o.python}
+    at = None if file is None else str(file)
+    return Sweep(said.asked(given, at), at, {**how, "progress": given["progress"]})
+
+
+described(sweep, _DEFAULTS, Arguments, OPTIONS)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -7,27 +7,27 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
 
-from pagewalk import native, scratch
-from pagewalk.errors import Failure, UserError
+from pagewalk import files, native, scratch
+from pagewalk.errors import Failure
 from pagewalk.output import reason
 from pagewalk.progress import Bar as Recording
 from pagewalk.quantities import duration, size
 from pagewalk.runs.bar import Bar
 from pagewalk.runs.batch import batches
-from pagewalk.runs.cache import Cache, Outcome, default_folder
-from pagewalk.runs.place import Place, named
+from pagewalk.runs.cache import Cache, Outcome
+from pagewalk.runs.place import Place
 from pagewalk.runs.plan import Run, keys
 from pagewalk.runs.room import Watcher, as_finished
 from pagewalk.source import source
 from pagewalk.studies import study as said
 from pagewalk.studies.dataset import HISTOGRAMS, INTERVALS, Dataset
+from pagewalk.studies.options import ASKED, HOW
 from pagewalk.studies.point import Point
 from pagewalk.studies.show import show
 from pagewalk.studies.study import Study
@@ -48,14 +48,15 @@ def as_ended(
     *,
     place: Place | None = None,
     fresh: bool = False,
-    details: AbstractSet[str] = frozenset(),
+    histograms: bool = False,
     watcher: Watcher | None = None,
     again: bool = True,
 ) -> Iterator[tuple[Point, Outcome]]:
     """Simulates what a study lacks, and keeps each run in its folder as soon as it has ended.
 
-    Those that the folder has are told `again`, or not.
+    Runs that the folder has are yielded only `again`. The folder gets `histograms` only on request.
     """
+    details = {HISTOGRAMS: histograms, INTERVALS: study.interval}
     points = study.points()
     runs: dict[str, Run] = {}
     alike: dict[str, list[Point]] = {}
@@ -68,7 +69,7 @@ def as_ended(
         points,
         model=native.model_version(),
         study=study.told,
-        details=details,
+        details={name for name, wanted in details.items() if wanted},
     ) as dataset:
 
         def known(run: Run, key: str) -> bool:
@@ -116,7 +117,7 @@ def sweep(
     *,
     place: Place | None = None,
     fresh: bool = False,
-    details: AbstractSet[str] = frozenset(),
+    histograms: bool = False,
     stream: TextIO = sys.stderr,
 ) -> Ended:
     """Simulates a study to its end and shows how far it is."""
@@ -128,7 +129,7 @@ def sweep(
             cache,
             place=place,
             fresh=fresh,
-            details=details,
+            histograms=histograms,
             watcher=bar,
             again=False,
         ):
@@ -219,50 +220,35 @@ def recorded(argv: list[str], folder: Path) -> Path:
     return path
 
 
-def from_options(
-    given: Mapping[str, Any],
-    file: str | None,
-    folder: Path,
-    *,
-    program: list[str] | None = None,
-    histograms: bool = False,
-    dry: bool = False,
-    fresh: bool = False,
-    cache: str | None = None,
-    cluster: str | None = None,
-    jobs: int | None = None,
-) -> int:
-    """What the command does; its exit status, 1 where a run has no result.
+def from_options(flags: Mapping[str, Any], file: str | None, program: list[str] | None) -> int:
+    """Runs the command; returns its exit status, 1 where a run has no result.
 
-    What is `given` stands in the place of what a `file` says. Raises `UserError` and `Failure`.
+    `flags` are values of `options.OPTIONS` by name. Those of a study take the place of what a
+    `file` says, and a live `program` that of a trace. Raises `UserError` and `Failure`.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out: '{folder}' is a file; name a folder")
-    asked = {} if file is None else said.given(Path(file))
-    asked |= {name: value for name, value in given.items() if value is not None}
+    how = {option.name: option.read(flags[option.name], option.spelled) for option in HOW}
+    folder = Path(how["out"] or "study")
+    files.check_folder(folder, "--out")
+    given = [option for option in ASKED if flags.get(option.name) is not None]
+    asked = said.asked({one.name: one.from_flag(flags[one.name]) for one in given}, file)
     if program is not None:
         # In a list, since the folder's name may have a comma.
         asked["trace"] = [str(recorded(program, folder))]
-    study = said.study(asked, "" if file is None else file)
-    kept = Cache(Path(cache) if cache else default_folder(), make=not dry)
-    if dry:
-        plan = told(study, kept, jobs or os.cpu_count() or 1)
+    study = said.study(asked, file or "")
+    cache = Cache.named(how["cache"], make=not how["dry_run"])
+    if how["dry_run"]:
+        plan = told(study, cache, how["jobs"] or os.cpu_count() or 1)
         plan.show(sys.stdout)
         return Failure.exit_status if plan.wrong else 0
-    place = named(cluster or study.cluster, jobs or study.jobs)
     ended = sweep(
         study,
         folder,
-        kept,
-        place=place,
-        fresh=fresh,
-        details=frozenset([HISTOGRAMS] if histograms else [])
-        | frozenset([INTERVALS] if study.interval else []),
+        cache,
+        place=study.place(how["cluster"], how["jobs"]),
+        fresh=how["fresh"],
+        histograms=how["histograms"],
     )
     show(folder, sys.stdout)
-    if kept.unkept:
-        raise Failure(
-            f"{len(kept.unkept)} finished runs could not be kept, and will be simulated again "
-            f"({kept.unkept[0]}); make room, or name another --cache"
-        )
+    if problems := cache.problems():
+        raise Failure("; ".join(problems))
     return Failure.exit_status if ended.failed else 0

@@ -14,12 +14,14 @@ from typing import Any
 from pagewalk import native, options, source
 from pagewalk.config import is_path, parse, text_of, variant
 from pagewalk.errors import UserError
-from pagewalk.options import BY_NAME, as_keyword
+from pagewalk.options import as_keyword
 from pagewalk.placing import placed
 from pagewalk.quantities import exact_bytes, parse_bytes, parse_count
+from pagewalk.runs.place import Place, named
 from pagewalk.runs.plan import Design, Program, Run
 from pagewalk.studies import axes
 from pagewalk.studies.axes import LIMITS, PARAM, PROGRAMS, Axis
+from pagewalk.studies.options import ASKED, BY_NAME, KNOWN, PLACE, table
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Point, Value
 from pagewalk.visible import shown
 
@@ -54,6 +56,10 @@ class Study:
     jobs: int | None = None
     told: Json = field(default_factory=dict)
     at: str = ""
+
+    def place(self, cluster: str | None, jobs: int | None) -> Place:
+        """Where it is simulated: as options say, or its file."""
+        return named(cluster or self.cluster, jobs or self.jobs)
 
     @property
     def names(self) -> list[str]:
@@ -108,11 +114,6 @@ class Study:
         """Those that the condition leaves."""
         if self.where is None:
             return rows
-        if not isinstance(self.where, str):
-            raise UserError(
-                f"where: {shown(self.where)} is no text; expected a condition in SQL, as "
-                "size >= 1073741824"
-            )
         import polars as pl
 
         types: dict[Any, Any] = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
@@ -379,16 +380,8 @@ def _whole(value: Value) -> int | None:
     return None if value is None else int(value)
 
 
-LISTS = (MACHINE, "designs", *PROGRAMS)
-"""What may be several without `vary`."""
-SINGLE = ("size", "threads", *LIMITS)
-TABLES = ("params", "set", "vary", "zip", "cluster")
-KNOWN = (*LISTS, *SINGLE, *TABLES, "seed", "seeds", "where", "precision", "interval", "roi")
-"""What a study says: keys of its file, and options of the command."""
-
-
 def study(asked: Mapping[str, Any], at: str = "") -> Study:
-    """The study of what somebody says, by the names of `KNOWN`.
+    """The study of what somebody says, by the keys of a file.
 
     `vary` has texts as on the command line, or a table of names with their values; `zip` is a list
     of tables whose names step together. Messages begin with the file `at`, where there is one,
@@ -430,86 +423,36 @@ def _study(given: Mapping[str, Any]) -> Study:
             fixed.update(zip(axis.names, axis.steps[0], strict=True))
         else:
             found.append(axis)
-    region, cluster = given.get("roi", False), _table(given, "cluster")
-    if not isinstance(region, bool):
-        raise UserError(f"roi: {shown(region)} is not understood; expected true or false")
-    if wrong := sorted(cluster.keys() - {"where", "jobs"}):
-        raise UserError(f"cluster.{wrong[0]}: is unknown; expected where and jobs")
-    if not isinstance(cluster.get("where", ""), str):
-        raise UserError(f"cluster.where: {shown(cluster['where'])} is no text; expected an address")
+    place = table("cluster", given.get("cluster", {}))
+    if wrong := sorted(place.keys() - PLACE):
+        raise UserError(f"cluster.{wrong[0]}: is unknown; expected {' and '.join(PLACE)}")
+
+    def checked(name: str) -> Any:
+        return BY_NAME[name].read(given.get(name), name)
+
     return Study(
         tuple(found),
         fixed,
-        where=given.get("where"),
-        precision=_precision(given),
-        interval=BY_NAME["interval"].read(given.get("interval"), "interval"),
-        region=region,
-        cluster=cluster.get("where"),
-        jobs=BY_NAME["jobs"].read(cluster.get("jobs"), "cluster.jobs"),
+        where=checked("where"),
+        precision=checked("precision"),
+        interval=checked("interval"),
+        region=checked("roi"),
+        **{option.name: option.read(place.get(key), option.key) for key, option in PLACE.items()},
         told={name: given[name] for name in KNOWN if name in given},
     )
 
 
 def _axes(given: Mapping[str, Any]) -> Iterator[Axis]:
-    """All that somebody says of the points, what has one value too."""
-    for name in LISTS:
-        if name in given:
-            yield axes.axis([(DESIGN if name == "designs" else name, given[name])], name)
-    for name in SINGLE:
-        if name in given:
-            yield axes.axis([(name, [given[name]])], name)
-    for name, value in _table(given, "params").items():
-        yield axes.axis([(PARAM + name, [value])], "params")
-    for name, value in _flat(_table(given, "set")):
-        yield axes.axis([(name, [value])], "set")
-    varied = [*_varied(given.get("vary", {}))]
-    zipped = given.get("zip", [])
-    if not isinstance(zipped, (list, tuple)) or not all(isinstance(t, Mapping) for t in zipped):
-        raise UserError(f"zip: {shown(zipped)} is no list of tables; expected [[zip]] of names")
-    varied += [axes.axis(list(_flat(table)), "zip") for table in zipped]
-    yield from varied
+    """All that somebody says of the points, what has one value too; machines vary slowest."""
+    found = {
+        option.key: list(option.axes(option.key, given[option.key]))
+        for option in sorted(ASKED, key=lambda option: option.name != MACHINE)
+        if option.axes is not None and option.key in given
+    }
+    yield from itertools.chain(*found.values())
+    varied = [*found.get("vary", []), *found.get("zip", [])]
     if not any(SEED in axis.names for axis in varied) or "seeds" in given or "seed" in given:
         yield _seeds(given)
-
-
-def _precision(given: Mapping[str, Any]) -> float | None:
-    precision = BY_NAME["precision"].read(given.get("precision"), "precision")
-    if precision is None:
-        return None
-    if precision["metrics"]:
-        raise UserError(
-            "precision: a study is as sure of IPC and L2 TLB misses; expected a share alone, as 2%"
-        )
-    within: float = precision["within"]
-    return within
-
-
-def _table(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = given.get(name, {})
-    if not isinstance(table, Mapping):
-        raise UserError(f"{name}: {shown(table)} is no table; expected names with values")
-    return table
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Names with dots, of tables in one another."""
-    for name, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
-
-
-def _varied(vary: object) -> Iterator[Axis]:
-    texts = [vary] if isinstance(vary, str) else vary
-    if isinstance(vary, Mapping):
-        for name, values in _flat(vary):
-            yield axes.axis([(name, values)], "vary")
-    elif isinstance(texts, (list, tuple)) and all(isinstance(text, str) for text in texts):
-        for text in texts:
-            yield axes.written(text)
-    else:
-        raise UserError(f"vary: {shown(vary)} is no table; expected names with their values")
 
 
 def _seeds(given: Mapping[str, Any]) -> Axis:
@@ -521,8 +464,17 @@ def _seeds(given: Mapping[str, Any]) -> Axis:
     return Axis((SEED,), tuple((first + i,) for i in range(number)))
 
 
-def given(path: Path) -> Json:
-    """What a study's file says. Raises `UserError` with its name for what is no TOML."""
+def asked(options: Mapping[str, Any], file: str | None) -> Json:
+    """The keys that a file has; what is said of an option, by its name, takes a key's place.
+
+    Raises `UserError` with the file's name for one that is no TOML.
+    """
+    return ({} if file is None else _keys(Path(file))) | {
+        option.key: options[option.name] for option in ASKED if options.get(option.name) is not None
+    }
+
+
+def _keys(path: Path) -> Json:
     try:
         return parse(text_of(path))
     except ValueError as error:
@@ -531,4 +483,4 @@ def given(path: Path) -> Json:
 
 def read(path: Path) -> Study:
     """A study of a file. Raises `UserError` with the file's name for a mistake in it."""
-    return study(given(path), str(path))
+    return study(_keys(path), str(path))

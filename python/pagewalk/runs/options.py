@@ -1,0 +1,35 @@
+"""The options that commands of many runs share, beside those of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pagewalk.errors import UserError
+from pagewalk.options import BY_NAME, Number, Option, Text
+from pagewalk.visible import shown
+
+
+def _share(value: str | float | None, flag: str) -> float | None:
+    """Reads ``2%``. Raises `UserError` for what is no share, and where metrics are named."""
+    precision = BY_NAME["precision"].read(value, flag)
+    if precision is None:
+        return None
+    if precision["metrics"]:
+        raise UserError(
+            f"{flag}: {shown(value)} names metrics; here it is of IPC and L2 TLB MPKI; "
+            "expected a share alone, as 2%"
+        )
+    within: float = precision["within"]
+    return within
+
+
+FOLDER = Option("out", Text, "", "DIR", short="-o")
+SEEDS = Option("seeds", Number, "", "N")
+"""Each command has its own help for these two."""
+PRECISION = replace(BY_NAME["precision"], read=_share)
+FRESH = Option("fresh", bool, "Simulate again what has finished before.", default=False)
+CACHE = Option("cache", Text, "Where finished runs are kept.", "DIR")
+CLUSTER = replace(
+    BY_NAME["cluster"], help="A Dask cluster: tcp://…, or slurm, kubernetes with --jobs workers."
+)
+JOBS = BY_NAME["jobs"]

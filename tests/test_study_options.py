@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pagewalk
-from asking import Invoke
+from asking import Invoke, refused
 from pagewalk.config import toml
 from pagewalk.errors import UserError
 from pagewalk.studies import command
@@ -116,3 +116,7 @@ def test_where_it_runs_is_checked_at_once(flag: str) -> None:
     arguments: dict[str, Any] = {"workload": "gups", flag: 0}
     with pytest.raises(UserError, match=rf"^{flag}: 0 is "):
         pagewalk.sweep(**arguments)
+
+
+def test_the_program_after_the_dashes_has_a_name(invoke: Invoke) -> None:
+    assert "no program after --" in refused(invoke, "sweep", "--designs", "radix", "--")

@@ -200,7 +200,7 @@ def _write_and_show(
         raise lost
 
 
-def _program(ctx: typer.Context, extra: list[str] | None) -> list[str] | None:
+def _program(ctx: typer.Context, extra: list[str] | None = None) -> list[str] | None:
     if extra:
         raise UserError(
             f"'{extra[0]}' is not expected here; a program to run follows --, "
@@ -525,7 +525,7 @@ def sweep_run(
     """Simulate many runs that differ along axes, and keep them as one table."""
     from pagewalk.studies import command
 
-    return command.from_options(flags, study, ctx.obj.program)
+    return command.from_options(flags, study, _program(ctx))
 
 
 _Folder = Annotated[str, typer.Argument(metavar="DIR", help="The study's folder.")]
@@ -603,8 +603,7 @@ def validate(
     events = processor.events
     counters.check()
     chosen = design or validation.design_of_this_host(processor)
-    defaults = {o.name: o.default for o in options.OPTIONS}
-    spec = options.specification({**defaults, **flags}, [chosen], source)
+    spec = options.specification(flags, [chosen], source)
     validation.share_the_input()
     counted = validation.measure(program, events, region=flags["roi"], runs=runs)
     validation.rewind()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Context
 
-from pagewalk import native
+from pagewalk import native, options, source
 from pagewalk.config import listed, variant
 from pagewalk.errors import PagewalkError
 
@@ -74,8 +74,10 @@ def setting(ctx: Context, incomplete: str) -> Words:
     """
     given = ctx.params
     of_one, colon, _ = incomplete.rpartition(":")
-    machines = listed(str(given.get("machine") or "")) or ["epyc-milan"]
-    designs = listed(str(given.get("design") or given.get("designs") or "")) or ["radix"]
+    machines = listed(str(given.get("machine") or "")) or [options.DEFAULT_MACHINE]
+    designs = listed(str(given.get("design") or given.get("designs") or "")) or [
+        source.DEFAULT_DESIGN
+    ]
     if of_one in (*machines, *(entry["name"] for entry in native.machines())):
         machines = [of_one]
     elif of_one:

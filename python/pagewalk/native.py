@@ -141,6 +141,12 @@ def nearest(given: str, names: Iterable[str]) -> str | None:
     return None if found is None else shown[found]
 
 
+def suggestion(given: str, names: Iterable[str]) -> str:
+    """The end of a message about a misspelt name: the nearest name, or nothing."""
+    near = nearest(given, names)
+    return f"; did you mean '{near}'?" if near else ""
+
+
 def resolve(machine: str, design: str) -> Resolved:
     """The whole configuration of a design on a machine, both by name or file."""
     return resolved({"machine": machine, "designs": [design]})[0]

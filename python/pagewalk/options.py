@@ -495,8 +495,7 @@ def with_defaults(arguments: Mapping[str, Any], defaults: Mapping[str, Any], fun
     """All keyword arguments of a function. Raises `TypeError` for one that it does not have."""
     unknown = [name for name in arguments if name not in defaults]
     if unknown:
-        near = native.nearest(unknown[0], defaults)
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = native.suggestion(unknown[0], defaults)
         raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'{hint}")
     return {**defaults, **arguments}
 

@@ -88,8 +88,7 @@ def column(name: str) -> Column:
         return _parameter(name)
     key = key_of(name)
     if key is None:
-        near = native.nearest(name, [*_OWN, *_keys()])
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = native.suggestion(name, [*_OWN, *_keys()])
         raise UserError(
             f"'{name}' is nothing that a study can vary; expected design, machine, workload, size, "
             f"threads, param.NAME, instructions and other limits, or a configuration key{hint}"
@@ -200,8 +199,7 @@ def _of_key(kind: Column, text: object, at: str) -> Value:
         choices = re.findall(r'"([^"]*)"', expected) if expected.startswith("one of") else []
         if value in choices:
             return str(value)
-        near = native.nearest(value, choices)
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = native.suggestion(value, choices)
         raise UserError(f"{at}: {shown(text)} is not possible; expected {expected}{hint}")
     wrong = isinstance(value, bool) is not (kind.kind is bool) or not isinstance(value, kind.kind)
     if wrong or abs(value) >= _LARGEST:
@@ -373,8 +371,7 @@ def changes(design: str) -> dict[str, Any]:
     found = {}
     for key, text in options.assignments(listed(variant(design)[1]), "designs").items():
         if key_of(key) is None:
-            near = native.nearest(key, _keys())
-            hint = f"; did you mean '{near}'?" if near else ""
+            hint = native.suggestion(key, _keys())
             raise UserError(
                 f"designs: {shown(design)}: there is no key '{key}' of the configuration{hint}"
             )
@@ -386,8 +383,7 @@ def parameters(workload: str) -> list[str]:
     """The parameters of a built-in program. Raises `UserError` for one that there is not."""
     programs = _programs()
     if workload not in programs:
-        near = native.nearest(workload, programs)
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = native.suggestion(workload, programs)
         raise UserError(f"there is no program '{workload}'{hint}; 'pagewalk workloads' lists them")
     return [parameter["name"] for parameter in programs[workload]["params"]]
 

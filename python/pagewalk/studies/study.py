@@ -358,8 +358,7 @@ def _there(name: str, kind: str, key: str, names: Sequence[str]) -> None:
         if not Path(name).exists():
             raise UserError(f"{key}: there is no file '{name}'; check the name")
     elif name not in names:
-        near = native.nearest(name, names)
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = native.suggestion(name, names)
         raise UserError(f"{key}: there is no {kind} '{name}'{hint}; 'pagewalk {kind}s' lists them")
 
 
@@ -410,8 +409,7 @@ def _placed(error: UserError, at: str) -> UserError:
 
 def _study(given: Mapping[str, Any]) -> Study:
     if unknown := [name for name in given if name not in KNOWN]:
-        near = native.nearest(unknown[0], KNOWN)
-        hint = f"; did you mean '{near}'?" if near else f"; expected some of {', '.join(KNOWN)}"
+        hint = native.suggestion(unknown[0], KNOWN) or f"; expected some of {', '.join(KNOWN)}"
         raise UserError(f"{unknown[0]}: is nothing that a study says{hint}")
     found: list[Axis] = []
     fixed: dict[str, Value] = {}

@@ -8,15 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import native, options
-from pagewalk.answers import Program
 from pagewalk.config import listed, parse, toml, variant
 from pagewalk.errors import UserError
 from pagewalk.quantities import parse_bytes, parse_count
 from pagewalk.studies.point import DESIGN, MACHINE, SEED, Column, Value
 from pagewalk.visible import shown
+
+if TYPE_CHECKING:
+    from pagewalk.answers import Program
 
 PROGRAMS = ("workload", "trace", "mix")
 PARAM = "param."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pagewalk.runs.plan import Run
+if TYPE_CHECKING:
+    from pagewalk.runs.plan import Run
 
 Value = str | int | float | bool | None
 

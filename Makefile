@@ -1,5 +1,7 @@
 # make demo    build, then compare six designs on a built-in program
-# make test    set up and run every check and every test
+# make test    set up and run every check and every test but the longest
+# make test-long    run the longest tests, also under a newer QEMU
+# make test-deps    bring the system packages that tests need, or name the command that does
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
@@ -18,7 +20,7 @@ PYTHON_ENV := .venv/bin
 PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
-.PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
+.PHONY: demo test test-long test-deps bench docs build plugin native python-env test-env rust-env qemu \
 	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons wheel clean
 
 demo: build
@@ -28,8 +30,17 @@ demo: build
 build: qemu native
 
 # The order puts what fails fastest first.
-test: rust-env test-env live-tools lint-python lint-rust test-rust test-python
-	@echo "make test: everything passed"
+test: test-deps rust-env test-env lint-python lint-rust test-rust test-python
+	@$(PYTHON_ENV)/python scripts/slowest.py $(CARGO_TARGET_DIR)
+	echo "make test: everything passed"
+
+# The longest tests, and those of a newer QEMU, which is built from Debian's source.
+test-long: test-deps native test-env
+	@scripts/setup.sh qemu10 || true
+	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal -m long
+
+test-deps:
+	@scripts/setup.sh test-deps
 
 rust-env:
 	@scripts/setup.sh rust
@@ -42,9 +53,6 @@ test-env: python-env
 
 qemu:
 	@scripts/setup.sh qemu
-
-live-tools: qemu
-	@scripts/setup.sh live-tools
 
 plugin: rust-env
 	cargo build --quiet --profile $(PROFILE) --locked -p pagewalk-qemu-plugin
@@ -59,19 +67,27 @@ lint-rust: rust-env
 	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
 	else echo "SKIPPED: cargo fmt (component rustfmt is not installed)"; fi
 	if cargo clippy --version >/dev/null 2>&1; then
-	    cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	    cargo clippy --quiet --profile ci --workspace --all-targets --locked -- -D warnings
 	else echo "SKIPPED: cargo clippy (component clippy is not installed)"; fi
 
+# Times of single tests need unstable options of the test harness, which the environment allows
+# to the test binaries alone.
 test-rust: rust-env
-	cargo test --locked
+	cargo test --quiet --profile ci --workspace --locked --no-run
+	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="env RUSTC_BOOTSTRAP=1" \
+	    cargo test --profile ci --workspace --locked --tests --no-fail-fast \
+	    -- -Z unstable-options --report-time 2>&1 | tee $(CARGO_TARGET_DIR)/test-rust.log
+	cargo test --quiet --profile ci --workspace --locked --doc
 
 lint-python: test-env
 	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers
 	$(PYTHON_ENV)/ruff check python tests scripts validation papers
 	$(PYTHON_ENV)/mypy
 
+test-python test-long: PROFILE := ci
 test-python: native test-env
-	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal
+	$(PYTHON_ENV)/pytest -n auto --maxprocesses 4 --dist worksteal \
+	    --junit-xml $(CARGO_TARGET_DIR)/test-python.xml
 
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes ready what the Makefile's targets need: a virtual environment in .venv
 # with the packages that pyproject.toml names, Rust's formatter and linter,
-# QEMU's user-mode emulator, the programs that the tests run in it, and a browser. Says what
-# it could not get; fails only without what nothing works without.
+# QEMU's user-mode emulator, the programs that the tests run in it, and a browser.
+# System packages are installed by root on Debian only, and named before that; elsewhere the
+# command that brings them is printed. Fails only without what nothing works without.
 #
-#   scripts/setup.sh python [GROUP...] | rust | qemu | live-tools
-#   scripts/setup.sh live    whether live programs can be tested; says why not
+#   scripts/setup.sh python [GROUP...] | rust | qemu
+#   scripts/setup.sh test-deps    system packages that tests need
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -135,16 +136,25 @@ qemu10() {
     fi
 }
 
-# Whether the tests of live programs can run.
-live() {
-    local problem
-    problem=$(qemu_problem)
-    [ -n "$problem" ] || command -v cc >/dev/null || problem="no C compiler is installed"
-    [ -z "$problem" ] || die "tests of live programs are SKIPPED: $problem"
+# Programs and headers that tests use, each with its Debian package.
+TEST_PROGRAMS=(cc:gcc g++:g++ make:make qemu-x86_64:qemu-user redis-server:redis-server
+    redis-benchmark:redis-tools sqlite3:sqlite3 chromium:chromium)
+TEST_HEADERS=(xxhash.h:libxxhash-dev sparsehash/dense_hash_map:libsparsehash-dev
+    absl/container/btree_map.h:libabsl-dev)
+
+# Debian packages of the programs and headers that are not there.
+missing_for_tests() {
+    local pair
+    for pair in "${TEST_PROGRAMS[@]}"; do
+        [ "${pair%:*}" = qemu-x86_64 ] && [ -n "${PAGEWALK_QEMU:-}" ] && continue
+        command -v "${pair%:*}" >/dev/null || echo "${pair#*:}"
+    done
+    for pair in "${TEST_HEADERS[@]}"; do
+        [ -e "/usr/include/${pair%:*}" ] || echo "${pair#*:}"
+    done
 }
 
-# Servers are installed to be run by the tests, not to serve: Debian's packages
-# ask policy-rc.d before they start one.
+# Tests start the servers themselves. Debian's packages ask policy-rc.d before they start one.
 install_stopped() {
     local policy=/usr/sbin/policy-rc.d
     if [ "$(id -u)" = 0 ] && [ -d "${policy%/*}" ] && ! [ -e "$policy" ]; then
@@ -153,23 +163,24 @@ install_stopped() {
         chmod 755 "$policy"
     fi
     apt_install "$@" || return 1
-    # Nor at the next start of the host.
-    ! [ -e "/etc/init.d/$1" ] || update-rc.d "$1" disable >/dev/null 2>&1 || true
+    # Nor does the server start with the host.
+    [[ " $* " != *" redis-server "* ]] || update-rc.d redis-server disable >/dev/null 2>&1 || true
 }
 
-# What the tests run in the emulator, and the browser that looks at pages.
-live_tools() {
-    local pair
-    for pair in redis-server:redis-server redis-benchmark:redis-tools sqlite3:sqlite3 g++:g++ chromium:chromium; do
-        command -v "${pair%:*}" >/dev/null && continue
-        install_stopped "${pair#*:}" && command -v "${pair%:*}" >/dev/null \
-            || say "WARNING: no ${pair%:*} here; the tests that run it are skipped (on Debian: apt-get install ${pair#*:})"
-    done
-    for pair in xxhash.h:libxxhash-dev sparsehash/dense_hash_map:libsparsehash-dev absl/container/btree_map.h:libabsl-dev; do
-        [ -e "/usr/include/${pair%:*}" ] && continue
-        apt_install "${pair#*:}" \
-            || say "WARNING: no ${pair%:*} here; the tests that include it are skipped (on Debian: apt-get install ${pair#*:})"
-    done
+# With PAGEWALK_REQUIRE_LIVE a missing package is an error, as a skipped test then is.
+test_deps() {
+    local missing problem
+    mapfile -t missing < <(missing_for_tests)
+    [ "${#missing[@]}" = 0 ] || install_stopped "${missing[@]}" || true
+    mapfile -t missing < <(missing_for_tests)
+    if [ "${#missing[@]}" != 0 ]; then
+        say "the tests that need these packages are SKIPPED: ${missing[*]}" \
+            "(on Debian, as root: apt-get install ${missing[*]})"
+    fi
+    problem=$(qemu_problem)
+    [ -z "$problem" ] || say "tests of live programs are SKIPPED: $problem"
+    [ -z "${PAGEWALK_REQUIRE_LIVE:-}" ] || [ "${#missing[@]}$problem" = 0 ] \
+        || die "PAGEWALK_REQUIRE_LIVE is set, and test dependencies are missing"
 }
 
 what=$1
@@ -178,8 +189,7 @@ case $what in
     python) python_environment "$@" ;;
     rust) rust_toolchain ;;
     qemu) qemu_user ;;
-    live-tools) live_tools ;;
+    test-deps) test_deps ;;
     qemu10) qemu10 ;;
-    live) live ;;
     *) die "unknown part '$what'" ;;
 esac

@@ -1,5 +1,8 @@
 //! Emulator, plugin and compiler, as the tests of live programs need them.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,8 @@
 //! Runs of the shipped files, for tests.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 pub mod forks;
 pub mod rows;

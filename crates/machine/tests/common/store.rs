@@ -1,5 +1,8 @@
 //! A store of records that asks for them, and machines to run it on.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,8 @@
 //! An MMU with small TLBs over pages of its own, before a memory of one latency.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use pagewalk_memory::Private;
 use pagewalk_mmu::{Answer, Fault, Lent, Lookup, Mmu, MmuSpec};

@@ -1,6 +1,9 @@
 //! Mocks above and below: a radix-shaped table that needs no kernel, and a
 //! memory of one latency.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use arrayvec::ArrayVec;
 use pagewalk_memory::{

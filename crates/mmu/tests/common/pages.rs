@@ -1,5 +1,8 @@
 //! A page table for tests that say themselves what is mapped where: one entry a walk.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,8 @@
 //! Which threads may be asked: barriers and recorded waits, as a machine keeps them.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "benches, fuzz targets and test binaries use their own parts"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

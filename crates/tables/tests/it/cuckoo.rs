@@ -1,7 +1,6 @@
 //! What is the cuckoo tables' own: walk tables that tell the truth, and the
 //! limits on what a walk probes.
 
-#[allow(dead_code, reason = "each test binary uses its own part")]
 use crate::common::{Oracle, Source, Table, caches, overlaps, walk};
 use pagewalk_tables::{ElasticCuckooSpec, Flags, MemoryEfficientSpec, Owner, PageTableSpec};
 use pagewalk_units::{Asid, Frame, PageSize, PhysAddr, VirtAddr, rng};

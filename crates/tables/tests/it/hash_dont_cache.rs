@@ -2,7 +2,6 @@
 //! many as theory says.
 
 // The other half of it serves the contract suite.
-#[allow(dead_code, reason = "each test binary uses its own part")]
 use crate::common::{Source, Table, caches, walk};
 use crate::spread::{lone, map};
 use pagewalk_tables::{

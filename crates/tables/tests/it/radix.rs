@@ -1,7 +1,6 @@
 //! What is the radix table's own: levels, walk caches, canonical addresses.
 
 // The other half of it serves the contract suite.
-#[allow(dead_code, reason = "each test binary uses its own part")]
 use crate::common::{Caches, Source, caches, walk};
 use pagewalk_tables::{
     Flags, Next, PageTable, Radix, Walk, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState,

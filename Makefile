@@ -3,6 +3,7 @@
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
+# make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
 # make docs    write the generated reference pages and build the web site
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
@@ -16,7 +17,7 @@ PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
-	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons wheel clean
+	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons msrv wheel clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -77,6 +78,9 @@ redis-stlt: build test-env
 # Some minutes: everything is built once more, for what the compiler makes of it.
 lost-comparisons: rust-env python-env
 	$(PYTHON_ENV)/python scripts/lost_comparisons.py
+
+msrv:
+	@scripts/msrv.sh
 
 bench: build
 	cargo bench --locked

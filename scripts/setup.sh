@@ -61,7 +61,17 @@ PY
 
 rust_toolchain() {
     command -v cargo >/dev/null || die "no cargo found: install Rust from https://rustup.rs"
-    local need have
+    local need have pinned=${RUSTUP_TOOLCHAIN:-}
+    # A distribution's cargo does not read rust-toolchain.toml, and needs only the minimum version.
+    if [ -z "$pinned" ] && command -v rustup >/dev/null; then
+        pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+        if ! rustup toolchain list | grep -q "^$pinned-"; then
+            say "installing Rust $pinned, which rust-toolchain.toml names"
+            RUST_BACKTRACE=0 rustup toolchain install "$pinned" --profile minimal -c rustfmt -c clippy --no-self-update >&2 \
+                || die "rustup cannot install Rust $pinned: connect to the network once, or set" \
+                    "RUSTUP_TOOLCHAIN=stable to build with the installed toolchain"
+        fi
+    fi
     need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     have=$(rustc --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$need" "${have%%-*}" | sort -V | head -n1)" = "$need" ] \

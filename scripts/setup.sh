@@ -22,6 +22,16 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
 }
 
+# Into .venv, at the versions of constraints.txt. uv resolves in seconds where pip takes a minute.
+install_packages() {
+    local pip=(.venv/bin/pip install -q --disable-pip-version-check -c constraints.txt)
+    if [ -x .venv/bin/uv ] || "${pip[@]}" --only-binary :all: uv 2>/dev/null; then
+        VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install -q -c constraints.txt "$@" && return
+        say "uv could not install the packages; pip tries"
+    fi
+    "${pip[@]}" "$@"
+}
+
 python_environment() {
     local python=${PYTHON:-python3}
     if ! command -v "$python" >/dev/null; then
@@ -40,7 +50,7 @@ python_environment() {
     fi
     # Only again when what is asked for has changed.
     local stamp=.venv/setup.stamp want
-    want=$(sha256sum pyproject.toml | cut -c1-64)
+    want=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-64)
     for group in "$@"; do
         grep -qsx "$group $want" "$stamp" && continue
         say "installing Python packages ($group)"
@@ -54,7 +64,7 @@ project = tomllib.load(open("pyproject.toml", "rb"))
 group = sys.argv[1]
 print("\n".join(project["project"]["dependencies"] if group == "run" else project["dependency-groups"][group]))
 PY
-        .venv/bin/pip install -q --disable-pip-version-check -r .venv/requirements.txt
+        install_packages -r .venv/requirements.txt
         printf '%s %s\n' "$group" "$want" >> "$stamp"
     done
 }
@@ -109,7 +119,7 @@ qemu_user() {
 # so it is built from Debian's source, only the emulator of x86-64 programs. It stays in the
 # cache; tests/live.py finds it there.
 qemu10() {
-    local into=${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/qemu10 site work options
+    local into=${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/qemu10 constraints=$PWD/constraints.txt site work options
     [ -x "$into/qemu-x86_64" ] && return
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg
     command -v apt-get >/dev/null && [ -e "$keys" ] || { say "no QEMU 10: its source comes with Debian's apt-get"; return 1; }
@@ -129,7 +139,7 @@ qemu10() {
         -o APT::Sandbox::User=root)
     if (cd "$work" && apt-get "${options[@]}" update && apt-get "${options[@]}" source --download-only qemu \
         && tar xf qemu_10.*.orig.tar.xz -C source --strip-components=1 \
-        && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q 'meson>=1.5,<2' pycotap \
+        && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q -c "$constraints" meson pycotap \
         && mkdir build && cd build \
         && PATH=$work/venv/bin:$PATH ../source/configure --python="$work/venv/bin/python" \
             --target-list=x86_64-linux-user --without-default-features --enable-plugins --enable-attr \

@@ -18,7 +18,7 @@ PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
-	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons msrv lock wheel clean
+	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons msrv lock lint-deps wheel clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -60,6 +60,12 @@ lint-rust: rust-env
 	if cargo clippy --version >/dev/null 2>&1; then
 	    cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 	else echo "SKIPPED: cargo clippy (component clippy is not installed)"; fi
+
+# Vulnerabilities come from a database on the network: the nightly workflow looks them up.
+lint-deps: rust-env
+	@if cargo deny --version >/dev/null 2>&1; then
+	    cargo deny --locked --log-level error check licenses bans sources
+	else echo "SKIPPED: cargo deny (cargo-deny is not installed: scripts/setup.sh cargo-deny)"; fi
 
 test-rust: rust-env
 	cargo test --locked

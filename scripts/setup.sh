@@ -4,7 +4,7 @@
 # QEMU's user-mode emulator, the programs that the tests run in it, and a browser. Says what
 # it could not get; fails only without what nothing works without.
 #
-#   scripts/setup.sh python [GROUP...] | rust | qemu | live-tools
+#   scripts/setup.sh python [GROUP...] | rust | cargo-deny | qemu | live-tools
 #   scripts/setup.sh live    whether live programs can be tested; says why not
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
@@ -92,6 +92,15 @@ rust_toolchain() {
         $probe >/dev/null 2>&1 && continue
         rustup component add "$part" >/dev/null 2>&1 || say "WARNING: no $part here; its checks are skipped"
     done
+}
+
+# What `make lint-deps` runs. A plain build of it would take minutes, and checks no faster.
+cargo_deny() {
+    local version=0.20.2
+    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
+    say "compiling cargo-deny, once"
+    cargo install -q cargo-deny --version "$version" --locked --profile dev --config profile.dev.debug=false \
+        || die "cargo-deny could not be installed"
 }
 
 # Why live programs cannot run here; nothing if they can. As crates/live/src/locate.rs.
@@ -197,6 +206,7 @@ shift
 case $what in
     python) python_environment "$@" ;;
     rust) rust_toolchain ;;
+    cargo-deny) cargo_deny ;;
     qemu) qemu_user ;;
     live-tools) live_tools ;;
     qemu10) qemu10 ;;

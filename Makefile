@@ -4,6 +4,7 @@
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
+# make fuzz    fuzz the parsers and page tables, a minute for each target
 # make lock    write constraints.txt anew: the newest version of every Python package
 # make docs    write the generated reference pages and build the web site
 # make build   the command line in .venv/bin/pagewalk, for everyday use
@@ -18,7 +19,7 @@ PYTHON_ENV := .venv/bin
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test bench docs build plugin native python-env test-env rust-env qemu live-tools \
-	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons msrv lock lint-deps wheel clean
+	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons msrv lock fuzz lint-deps wheel clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -88,6 +89,9 @@ lost-comparisons: rust-env python-env
 
 msrv:
 	@scripts/msrv.sh
+
+fuzz:
+	@scripts/fuzz.sh
 
 lock: python-env
 	@scripts/setup.sh python lock

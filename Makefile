@@ -96,7 +96,7 @@ fuzz:
 lock: python-env
 	@scripts/setup.sh python lock
 	$(PYTHON_ENV)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --all-extras \
-	    $(addprefix --group ,build test docs lock qemu) --no-annotate --no-header \
+	    $(addprefix --group ,build test docs lock qemu release) --no-annotate --no-header \
 	    --output-file constraints.txt pyproject.toml
 
 bench: build

@@ -5,6 +5,9 @@
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
+# make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
+# make fuzz    fuzz the parsers and page tables, a minute for each target
+# make lock    write constraints.txt anew: the newest version of every Python package
 # make docs    write the generated reference pages and build the web site
 # make build   the command line in .venv/bin/pagewalk, for everyday use
 SHELL := /bin/bash
@@ -21,7 +24,8 @@ PROFILE ?= dev-fast
 PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 
 .PHONY: demo test test-long test-deps bench docs build plugin native python-env test-env rust-env qemu \
-	lint-rust test-rust lint-python test-python redis-stlt lost-comparisons wheel clean
+	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons msrv lock \
+	fuzz wheel clean
 
 demo: build
 	$(PYTHON_ENV)/pagewalk compare --workload kv-dense --instructions 60M \
@@ -30,7 +34,7 @@ demo: build
 build: qemu native
 
 # The order puts what fails fastest first.
-test: test-deps rust-env test-env lint-python lint-rust test-rust test-python
+test: test-deps rust-env test-env lint test-rust test-python
 	@$(PYTHON_ENV)/python scripts/slowest.py $(CARGO_TARGET_DIR)
 	echo "make test: everything passed"
 
@@ -63,12 +67,20 @@ plugin: rust-env
 native: rust-env python-env plugin
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/.venv $(PYTHON_ENV)/maturin develop --quiet --profile $(PROFILE) --locked
 
+lint: lint-python lint-rust lint-deps
+
 lint-rust: rust-env
 	if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check
 	else echo "SKIPPED: cargo fmt (component rustfmt is not installed)"; fi
 	if cargo clippy --version >/dev/null 2>&1; then
 	    cargo clippy --quiet --profile ci --workspace --all-targets --locked -- -D warnings
 	else echo "SKIPPED: cargo clippy (component clippy is not installed)"; fi
+
+# Vulnerabilities come from a database on the network: the nightly workflow looks them up.
+lint-deps: rust-env
+	@if cargo deny --version >/dev/null 2>&1; then
+	    cargo deny --locked --log-level error check licenses bans sources
+	else echo "SKIPPED: cargo deny (cargo-deny is not installed: scripts/setup.sh cargo-deny)"; fi
 
 # Times of single tests need unstable options of the test harness, which the environment allows
 # to the test binaries alone.
@@ -96,6 +108,18 @@ redis-stlt: build test-env
 # Some minutes: everything is built once more, for what the compiler makes of it.
 lost-comparisons: rust-env python-env
 	$(PYTHON_ENV)/python scripts/lost_comparisons.py
+
+msrv:
+	@scripts/msrv.sh
+
+fuzz:
+	@scripts/fuzz.sh
+
+lock: python-env
+	@scripts/setup.sh python lock
+	$(PYTHON_ENV)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --all-extras \
+	    $(addprefix --group ,build test docs lock qemu release) --no-annotate --no-header \
+	    --output-file constraints.txt pyproject.toml
 
 bench: build
 	cargo bench --locked

@@ -5,7 +5,7 @@
 # System packages are installed by root on Debian only, and named before that; elsewhere the
 # command that brings them is printed. Fails only without what nothing works without.
 #
-#   scripts/setup.sh python [GROUP...] | rust | qemu
+#   scripts/setup.sh python [GROUP...] | rust | cargo-deny | qemu
 #   scripts/setup.sh test-deps    system packages that tests need
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
@@ -21,6 +21,16 @@ apt_install() {
     # An image that was never updated knows no packages.
     apt-get update -qq >/dev/null 2>&1 || true
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
+}
+
+# Into .venv, at the versions of constraints.txt. uv resolves in seconds where pip takes a minute.
+install_packages() {
+    local pip=(.venv/bin/pip install -q --disable-pip-version-check -c constraints.txt)
+    if [ -x .venv/bin/uv ] || "${pip[@]}" --only-binary :all: uv 2>/dev/null; then
+        VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install -q -c constraints.txt "$@" && return
+        say "uv could not install the packages; pip tries"
+    fi
+    "${pip[@]}" "$@"
 }
 
 python_environment() {
@@ -41,7 +51,7 @@ python_environment() {
     fi
     # Only again when what is asked for has changed.
     local stamp=.venv/setup.stamp want
-    want=$(sha256sum pyproject.toml | cut -c1-64)
+    want=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-64)
     for group in "$@"; do
         grep -qsx "$group $want" "$stamp" && continue
         say "installing Python packages ($group)"
@@ -55,14 +65,24 @@ project = tomllib.load(open("pyproject.toml", "rb"))
 group = sys.argv[1]
 print("\n".join(project["project"]["dependencies"] if group == "run" else project["dependency-groups"][group]))
 PY
-        .venv/bin/pip install -q --disable-pip-version-check -r .venv/requirements.txt
+        install_packages -r .venv/requirements.txt
         printf '%s %s\n' "$group" "$want" >> "$stamp"
     done
 }
 
 rust_toolchain() {
     command -v cargo >/dev/null || die "no cargo found: install Rust from https://rustup.rs"
-    local need have
+    local need have pinned=${RUSTUP_TOOLCHAIN:-}
+    # A distribution's cargo does not read rust-toolchain.toml, and needs only the minimum version.
+    if [ -z "$pinned" ] && command -v rustup >/dev/null; then
+        pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+        if ! rustup toolchain list | grep -q "^$pinned-"; then
+            say "installing Rust $pinned, which rust-toolchain.toml names"
+            RUST_BACKTRACE=0 rustup toolchain install "$pinned" --profile minimal -c rustfmt -c clippy --no-self-update >&2 \
+                || die "rustup cannot install Rust $pinned: connect to the network once, or set" \
+                    "RUSTUP_TOOLCHAIN=stable to build with the installed toolchain"
+        fi
+    fi
     need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     have=$(rustc --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$need" "${have%%-*}" | sort -V | head -n1)" = "$need" ] \
@@ -73,6 +93,15 @@ rust_toolchain() {
         $probe >/dev/null 2>&1 && continue
         rustup component add "$part" >/dev/null 2>&1 || say "WARNING: no $part here; its checks are skipped"
     done
+}
+
+# cargo-deny, for `make lint-deps`. An optimised build takes minutes, and checks no faster.
+cargo_deny() {
+    local version=0.20.2
+    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
+    say "compiling cargo-deny, once"
+    cargo install -q cargo-deny --version "$version" --locked --profile dev --config profile.dev.debug=false \
+        || die "cargo-deny could not be installed"
 }
 
 # Why live programs cannot run here; nothing if they can. As crates/live/src/locate.rs.
@@ -100,7 +129,7 @@ qemu_user() {
 # so it is built from Debian's source, only the emulator of x86-64 programs. It stays in the
 # cache; tests/live.py finds it there.
 qemu10() {
-    local into=${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/qemu10 site work options
+    local into=${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/qemu10 constraints=$PWD/constraints.txt site work options
     [ -x "$into/qemu-x86_64" ] && return
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg
     command -v apt-get >/dev/null && [ -e "$keys" ] || { say "no QEMU 10: its source comes with Debian's apt-get"; return 1; }
@@ -120,7 +149,7 @@ qemu10() {
         -o APT::Sandbox::User=root)
     if (cd "$work" && apt-get "${options[@]}" update && apt-get "${options[@]}" source --download-only qemu \
         && tar xf qemu_10.*.orig.tar.xz -C source --strip-components=1 \
-        && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q 'meson>=1.5,<2' pycotap \
+        && "${PYTHON:-python3}" -m venv venv && venv/bin/pip install -q -c "$constraints" meson pycotap \
         && mkdir build && cd build \
         && PATH=$work/venv/bin:$PATH ../source/configure --python="$work/venv/bin/python" \
             --target-list=x86_64-linux-user --without-default-features --enable-plugins --enable-attr \
@@ -188,6 +217,7 @@ shift
 case $what in
     python) python_environment "$@" ;;
     rust) rust_toolchain ;;
+    cargo-deny) cargo_deny ;;
     qemu) qemu_user ;;
     test-deps) test_deps ;;
     qemu10) qemu10 ;;

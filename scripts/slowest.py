@@ -15,7 +15,9 @@ from xml.etree import ElementTree
 
 SHOWN = 25
 
-_TEST = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)\b.*?(?: <([\d.]+)s>)?$")
+_TEST = re.compile(
+    r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)\b.*?(?: <([\d.]+)s>)?$"
+)
 
 
 class Test(NamedTuple):
@@ -34,7 +36,7 @@ def rust(log: str) -> list[Test]:
 
 def python(report: str) -> list[Test]:
     """The tests in a JUnit report of pytest."""
-    cases = ElementTree.fromstring(report).iter("testcase")  # noqa: S314 - our own file
+    cases = ElementTree.fromstring(report).iter("testcase")
     return [
         Test(
             float(case.get("time", 0)),
